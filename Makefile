@@ -1,0 +1,33 @@
+# Each target sets up everything it needs: python3, pip, make and git are enough.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow bench check clean
+
+demo: .venv/installed
+	$(BIN)/convoy train
+
+test: .venv/developed
+	tools/check
+
+test-slow: .venv/developed
+	$(BIN)/pytest -m evidence --timeout 3600
+
+bench: .venv/developed
+	$(BIN)/python benchmarks/loop_overhead.py
+	$(BIN)/python benchmarks/checkpoint_stall.py
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# pip 25.1 is the first to read dependency groups.
+.venv/developed: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,6 @@
+"""python -m convoy"""
+
+from convoy.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,63 @@
+"""Counter-based random numbers: a pure function of (seed, words, counters), vectorised.
+
+No state, so nothing to save, nothing to share between workers, nothing that depends on the order
+of calls. `key` names a stream by words; `bits` draws one 64-bit number per counter of that stream.
+The mixing function is splitmix64's finaliser (two multiplications), applied once per word.
+"""
+
+import hashlib
+from operator import index
+
+import numpy as np
+import numpy.typing as npt
+
+U64 = npt.NDArray[np.uint64]
+F64 = npt.NDArray[np.float64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: splitmix64's step
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def _mix(state: U64) -> U64:
+    """splitmix64's finaliser: every input bit reaches every output bit."""
+    state = (state ^ (state >> np.uint64(30))) * _FIRST
+    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    return state ^ (state >> np.uint64(31))
+
+
+def key(*words: int | str) -> int:
+    """One 64-bit key for a stream, from its seed and its names; 3 and numpy's 3 are one word."""
+    text = "\x1f".join(_spelled(word) for word in words)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def _spelled(word: int | str) -> str:
+    """A word with its type; the separator is doubled, so that no word can pass for two."""
+    if isinstance(word, str):
+        return "str:" + word.replace("\x1f", "\x1f\x1f")
+    return f"int:{index(word)}"
+
+
+def bits(stream: int, *counters: npt.ArrayLike) -> U64:
+    """64 random bits for each tuple of counters; the counters broadcast."""
+    state = np.full(np.broadcast_shapes(*(np.shape(c) for c in counters)), stream, np.uint64)
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            state = _mix(state + _GOLDEN * (np.asarray(counter).astype(np.uint64) + np.uint64(1)))
+        return _mix(state + _GOLDEN)
+
+
+def uniform(stream: int, *counters: npt.ArrayLike) -> F64:
+    """Evenly spread in [0, 1), on the grid of 2^-53."""
+    return (bits(stream, *counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers(stream: int, below: int, *counters: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Whole numbers in [0, below), `below` ≤ 2^53; each one's chance is 1/below within 2^-52."""
+    return np.floor(uniform(stream, *counters) * below).astype(np.int64)
+
+
+def permutation(stream: int, size: int) -> npt.NDArray[np.int64]:
+    """An order of 0 … size − 1; ties of the 64-bit draws are settled by the index."""
+    return np.argsort(bits(stream, np.arange(size)), kind="stable")

@@ -1,0 +1,85 @@
+"""Every error a user can meet. Each class carries the exit code of the program.
+
+ConvoyError 1
+├── ConfigError 2         usage, options, configuration files
+├── DataError 3           data that cannot be used
+├── CheckpointError 4     no usable checkpoint
+├── NumericError 5        a number that ends the run
+├── StorageError 6        disk full, read-only, permission
+├── WorkerLostError 7     a process died and the restarts are used up
+├── HangError 8           a process does not answer
+└── BusyError 9           the run folder is in use
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the program returns to the shell."""
+
+    DONE = 0
+    BUG = 1
+    CONFIG = 2
+    DATA = 3
+    CHECKPOINT = 4
+    NUMERIC = 5
+    STORAGE = 6
+    WORKER_LOST = 7
+    HANG = 8
+    BUSY = 9
+    PREEMPTED = 75
+    INTERRUPTED = 130
+
+
+class ConvoyError(Exception):
+    """One or two plain lines: what is wrong, the numbers, the way out."""
+
+    code = ExitCode.BUG
+
+
+class ConfigError(ConvoyError):
+    """The user asked for something that cannot be."""
+
+    code = ExitCode.CONFIG
+
+
+class DataError(ConvoyError):
+    """The data cannot be used as it is."""
+
+    code = ExitCode.DATA
+
+
+class CheckpointError(ConvoyError):
+    """No checkpoint that may be loaded."""
+
+    code = ExitCode.CHECKPOINT
+
+
+class NumericError(ConvoyError):
+    """A value that is not finite, or weights that differ where they must not."""
+
+    code = ExitCode.NUMERIC
+
+
+class StorageError(ConvoyError):
+    """The file system did not take what had to be written."""
+
+    code = ExitCode.STORAGE
+
+
+class WorkerLostError(ConvoyError):
+    """A process of the run died and may not be started again."""
+
+    code = ExitCode.WORKER_LOST
+
+
+class HangError(ConvoyError):
+    """A process of the run does not answer."""
+
+    code = ExitCode.HANG
+
+
+class BusyError(ConvoyError):
+    """Another process works in the run folder."""
+
+    code = ExitCode.BUSY

@@ -1,0 +1,77 @@
+"""What a run tells: plain numbers that leave by the outfeed. Nothing here knows who listens."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Began:
+    """The loop starts, or goes on after a checkpoint."""
+
+    update: int  # updates already done: 0, or the checkpoint's
+    updates: int  # updates of the whole run
+    updates_per_epoch: int
+    samples_per_update: int
+
+
+@dataclass(frozen=True)
+class Updated:
+    """One change of the weights is done. Holds nothing that would make a device wait."""
+
+    update: int  # counts from 1
+    seconds: float  # wall time of this update, waiting for data included
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Means over the updates since the last report."""
+
+    update: int
+    epoch: float
+    loss: float
+    accuracy: float  # share of right answers, 0 … 1
+    learning_rate: float
+    images_per_second: float
+    seconds: float  # since the run (or its resumption) began
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Every validation sample was seen exactly once."""
+
+    update: int
+    epoch: float
+    top1: float
+    top5: float
+    loss: float
+    samples: int
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is complete on disk."""
+
+    update: int
+    path: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """Something a person should know: a fallback, a skipped record, a failed save."""
+
+    kind: str  # one word, for programs
+    text: str  # one line, for people
+    update: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The loop is over."""
+
+    update: int
+    reason: str  # "done", "preempted", "interrupted", "limit", or an error's kind
+
+
+Event = Began | Updated | Reported | Validated | Saved | Noticed | Ended
