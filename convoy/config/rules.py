@@ -1,0 +1,70 @@
+"""Rules between options, one function each. All of them are heard before anything is refused."""
+
+from collections.abc import Callable, Iterator
+
+from convoy.config.catalog import DATA, MODELS
+from convoy.config.problems import Problem
+from convoy.config.schema import RunConfig
+from convoy.registry import suggest
+
+Rule = Callable[[RunConfig], Iterator[Problem]]
+
+
+def the_model_is_known(run: RunConfig) -> Iterator[Problem]:
+    if run.network.model not in MODELS:
+        near = suggest(run.network.model, MODELS)
+        yield Problem("--model", f"{run.network.model!r} is unknown; {near}")
+
+
+def one_length_is_given(run: RunConfig) -> Iterator[Problem]:
+    if run.length.epoch is not None and run.length.updates is not None:
+        yield Problem("--epoch", "and --updates both set the length; give one of them")
+
+
+def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
+    if DATA[run.data.data].on_disk and run.data.data_dir is None:
+        yield Problem(
+            "--data-dir",
+            f"(or DATA_DIR) must name the folder of {run.data.data}; "
+            f"`convoy data fetch {run.data.data} --data-dir DIR` downloads it",
+        )
+
+
+def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
+    entry = DATA[run.data.data]
+    if entry.fixed_size and run.data.image_size not in (None, entry.image_size):
+        yield Problem(
+            "--image-size",
+            f"is {entry.image_size} for {run.data.data}, got {run.data.image_size}",
+        )
+
+
+def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
+    made = DATA[run.data.data]
+    if run.data.num_classes is not None and made.classes is not None:
+        yield Problem("--num-classes", f"is {made.classes} for {run.data.data} and cannot be set")
+    if run.data.samples is not None and made.on_disk:
+        yield Problem("--samples", f"cannot be set for {run.data.data}: the files decide")
+
+
+def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
+    shards, given = run.pipeline.shards, len(run.pipeline.pipeline_splits)
+    if shards is not None and given not in (0, shards - 1):
+        yield Problem(
+            "--pipeline-splits", f"gives {given + 1} stages but --shards asks for {shards}"
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    the_model_is_known,
+    one_length_is_given,
+    files_have_a_folder,
+    images_have_their_size,
+    sizes_are_for_made_data,
+    splits_fit_shards,
+)
+
+
+def broken_rules(run: RunConfig) -> list[Problem]:
+    """Everything that does not fit together."""
+    return [problem for rule in RULES for problem in rule(run)]

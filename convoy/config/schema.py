@@ -1,0 +1,67 @@
+"""RunConfig: everything a user can ask for. Flags, YAML keys, help and docs come from here."""
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from convoy.config.fields import Option, options_of
+from convoy.config.sections.data import DataConfig
+from convoy.config.sections.keeping import (
+    AverageConfig,
+    CheckpointConfig,
+    ReportConfig,
+    ValidationConfig,
+)
+from convoy.config.sections.machine import DeviceConfig, PipelineConfig
+from convoy.config.sections.network import NetworkConfig
+from convoy.config.sections.training import (
+    BatchConfig,
+    LearningRateConfig,
+    LengthConfig,
+    LossConfig,
+    OptimizerConfig,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run, as it was asked for."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    length: LengthConfig = field(default_factory=LengthConfig)
+    learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    average: AverageConfig = field(default_factory=AverageConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
+
+
+SECTIONS: dict[str, Any] = {one.name: one.default_factory for one in fields(RunConfig)}
+
+
+@cache
+def option_table() -> dict[str, Option]:
+    """Every option by name, in the order of the sections."""
+    rows = [row for name, section in SECTIONS.items() for row in options_of(name, section)]
+    table = {row.name: row for row in rows}
+    assert len(table) == len(rows), "an option name stands in two sections"
+    return table
+
+
+def build_config(values: dict[str, Any]) -> RunConfig:
+    """A RunConfig from flat option values; what is not given keeps its default."""
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for name, value in values.items():
+        sections[option_table()[name].section][name] = value
+    return RunConfig(**{name: SECTIONS[name](**given) for name, given in sections.items()})
+
+
+def flat_values(config: RunConfig) -> dict[str, Any]:
+    """The option values of a configuration, by name."""
+    return {row.name: vars(vars(config)[row.section])[row.name] for row in option_table().values()}

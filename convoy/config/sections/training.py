@@ -1,0 +1,76 @@
+"""Options of batches, length, learning rate, optimizer and loss."""
+
+from dataclasses import dataclass
+
+from convoy.config.fields import above, at_least, one_of, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """How samples are grouped into passes and updates."""
+
+    micro_batch_size: int = option(
+        32, "Samples in one forward and backward pass.", at_least(1), also=("--batch-size",)
+    )
+    gradient_accumulation: int = option(
+        1, "Micro-batches summed before each weight update.", at_least(1)
+    )
+    replicas: int = option(1, "Copies of the network, each with its own samples.", at_least(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthConfig:
+    """How long the run is. The higher source of `epoch` and `updates` wins."""
+
+    epoch: float | None = option(5, "Length in epochs.", above(0), also=("--epochs",))
+    updates: int | None = option(None, "Length in weight updates.", at_least(1))
+    stop_after: int | None = option(
+        None,
+        "Save and stop after this update (exit 75); `convoy resume` goes on.",
+        at_least(1),
+        free=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRateConfig:
+    """How large each update is."""
+
+    lr: float = option(0.1, "Learning rate.", at_least(0))
+    lr_schedule: str = option(
+        "cosine", "How the rate falls.", one_of("step", "cosine", "exponential", "polynomial")
+    )
+    lr_decay: float = option(
+        0.5,
+        "Factor of each drop (step) or of each schedule step (exponential).",
+        above(0, at_most=1),
+    )
+    lr_epoch_decay: tuple[float, ...] = option((), "Epochs at which step drops.", at_least(0))
+    lr_scheduler_freq: float = option(
+        0, "Changes of the rate per epoch; 0 changes it at every update.", at_least(0)
+    )
+    warmup_epoch: float = option(0, "Epochs of linear warm-up.", at_least(0))
+    poly_lr_decay_power: float = option(2.0, "Exponent of polynomial.", above(0))
+    poly_lr_end_ratio: float = option(
+        1e-5, "Last rate of polynomial, as a share of --lr.", at_least(0, at_most=1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """What an update does with a gradient."""
+
+    optimizer: str = option("sgd", "Update rule.", one_of("sgd"))
+    momentum: float = option(0.9, "Momentum; 0 is plain gradient descent.", at_least(0, at_most=1))
+    weight_decay: float = option(
+        5e-4, "L2 factor, on every parameter with two or more dimensions.", at_least(0)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    """What is made small."""
+
+    label_smoothing: float = option(
+        0.0, "Share of the target spread evenly over all classes.", at_least(0, at_most=1)
+    )
