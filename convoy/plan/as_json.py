@@ -1,0 +1,92 @@
+"""A RunPlan as plain JSON values, for programs. The shape is stable."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from convoy.config.layers import Setting
+from convoy.plan.plan import RunPlan
+
+
+def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Everything `convoy plan` knows."""
+    return {
+        "model": plan.config.network.model,
+        "data": plan.config.data.data,
+        "network": _network(plan),
+        "batch": _batch(plan),
+        "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
+        "stages": _stages(plan),
+        "schedule": _schedule(plan),
+        "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
+        "learning_rate": _learning_rate(plan),
+        "updates": _updates(plan),
+        "options": {name: asdict(setting) for name, setting in settings.items()},
+    }
+
+
+def _network(plan: RunPlan) -> dict[str, Any]:
+    network = plan.network
+    return {
+        "parameters": network.parameters,
+        "macs": network.macs,
+        "image_size": network.image_size,
+        "classes": network.classes,
+    }
+
+
+def _batch(plan: RunPlan) -> dict[str, Any]:
+    return asdict(plan.batch) | {"samples_per_update": plan.batch.samples_per_update}
+
+
+def _stages(plan: RunPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": stage.stage,
+            "device": plan.devices[stage.stage],
+            "first": stage.names[0],
+            "last": stage.names[-1],
+            "layers": list(stage.names),
+            "parameters": sum(cost.parameters for cost in plan.layer_costs(stage)),
+            "macs": sum(cost.macs for cost in plan.layer_costs(stage)),
+        }
+        for stage in plan.stages
+    ]
+
+
+def _schedule(plan: RunPlan) -> dict[str, Any]:
+    stages, micro_batches = plan.topology.stages, plan.batch.gradient_accumulation
+    schedule = plan.schedule
+    return {
+        "name": schedule.name,
+        "unit": schedule.unit,
+        "length": schedule.length(stages, micro_batches),
+        "ramp_share": schedule.ramp_share(stages, micro_batches),
+        "stash": [schedule.stash(stage, stages) for stage in range(stages)],
+        "actions": [
+            " ".join(map(str, schedule.actions(stage, stages, micro_batches)))
+            for stage in range(stages)
+        ],
+    }
+
+
+def _learning_rate(plan: RunPlan) -> dict[str, Any]:
+    rates = plan.loop.learning_rate
+    per_epoch = plan.loop.updates_per_epoch
+    return {
+        "schedule": rates.config.lr_schedule,
+        "first": rates.rate(0),
+        "last": rates.rate(plan.loop.updates - 1),
+        "at_epochs": [rates.rate(update) for update in range(0, plan.loop.updates, per_epoch)],
+    }
+
+
+def _updates(plan: RunPlan) -> dict[str, Any]:
+    loop = plan.loop
+    return {
+        "samples": loop.samples,
+        "per_epoch": loop.updates_per_epoch,
+        "total": loop.updates,
+        "epochs": loop.epochs,
+        "images": loop.updates * loop.samples_per_update,
+    }

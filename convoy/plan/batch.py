@@ -1,0 +1,71 @@
+"""Micro-batch × accumulation × replicas: how samples become updates, and where an update lies.
+
+In: three counts and the number of samples. Out: samples per update, updates per epoch and per run.
+Every epoch holds the same whole number of updates; samples that fill no update are left out of it.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from convoy.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in the run an update lies; both count from 0."""
+
+    epoch: int
+    update_in_epoch: int
+
+
+def position_of(update: int, updates_per_epoch: int) -> Position:
+    """The place of an update that counts from 0; also the place after that many updates."""
+    return Position(*divmod(update, updates_per_epoch))
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How samples are grouped. `gradient_accumulation` is the micro-batches of one replica."""
+
+    micro_batch_size: int
+    gradient_accumulation: int
+    replicas: int
+
+    def __post_init__(self) -> None:
+        assert min(self.micro_batch_size, self.gradient_accumulation, self.replicas) >= 1
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one update, all replicas together."""
+        return self.gradient_accumulation * self.replicas
+
+    @property
+    def samples_per_update(self) -> int:
+        return self.micro_batch_size * self.micro_batches
+
+    def micro_batches_of(self, replica: int) -> range:
+        """The micro-batches, counted over all replicas, that one replica computes: a block."""
+        assert 0 <= replica < self.replicas
+        first = replica * self.gradient_accumulation
+        return range(first, first + self.gradient_accumulation)
+
+    def updates_per_epoch(self, samples: int) -> int:
+        """Whole updates in one pass over the samples."""
+        updates = samples // self.samples_per_update
+        if updates == 0:
+            raise ConfigError(
+                f"one update needs {self.samples_per_update} samples "
+                f"({self.micro_batch_size} micro × {self.gradient_accumulation} accumulated × "
+                f"{self.replicas} replicas) but the source has {samples}; "
+                "lower --micro-batch-size, --gradient-accumulation or --replicas"
+            )
+        return updates
+
+    def total_updates(self, samples: int, epochs: float) -> int:
+        """Whole updates of a run; part of an epoch counts, and there is at least one update."""
+        if not (math.isfinite(epochs) and epochs > 0):
+            raise ConfigError(f"--epoch must be a number above 0, got {epochs}")
+        # The decimal as typed: 0.29 epochs of 100 updates are 29, in binary 28.99….
+        exact = Fraction(str(epochs)) * self.updates_per_epoch(samples)
+        return max(1, math.floor(exact))

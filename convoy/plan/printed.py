@@ -1,0 +1,87 @@
+"""A RunPlan for people: a few lines of figures and a drawing of the schedule."""
+
+from collections.abc import Iterator, Mapping
+
+from convoy.config.layers import Setting
+from convoy.config.values import as_words
+from convoy.plan.plan import RunPlan
+from convoy.plan.timetable import draw, place
+
+UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def plan_as_text(plan: RunPlan, width: int) -> list[str]:
+    """What `convoy plan` prints."""
+    return [*_figures(plan), "", *_stage_table(plan), "", *_schedule(plan, width)]
+
+
+def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:
+    """Every value and who set it, those somebody chose first."""
+    chosen = {name: one for name, one in settings.items() if one.source != "default"}
+    rest = {name: one for name, one in settings.items() if name not in chosen}
+    return [_source(name, one) for group in (chosen, rest) for name, one in group.items()]
+
+
+def _source(name: str, setting: Setting) -> str:
+    value = "–" if setting.value in (None, ()) else " ".join(as_words(setting.value))
+    return f"{'--' + name.replace('_', '-'):<26} {value:<16} {setting.source}"
+
+
+def short(number: float) -> str:
+    """`172.5 k`, `4.1 G`: three or four digits and a unit."""
+    for size, unit in UNITS:
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f} "
+
+
+def _figures(plan: RunPlan) -> Iterator[str]:
+    network, batch, loop = plan.network, plan.batch, plan.loop
+    config, topology = plan.config, plan.topology
+    rates = loop.learning_rate
+    yield (
+        f"network   {config.network.model}, {network.parameters:,} parameters, "
+        f"{short(network.macs)} multiply-adds per {network.image_size} × {network.image_size} image"
+    )
+    yield f"data      {config.data.data}, {loop.samples:,} samples of {network.classes} classes"
+    yield (
+        f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
+        f"{batch.replicas} replicas = {batch.samples_per_update} samples per update"
+    )
+    yield (
+        f"length    {loop.epochs:g} epochs × {loop.updates_per_epoch} updates = "
+        f"{loop.updates} updates, {loop.updates * loop.samples_per_update:,} images"
+    )
+    highest = max(rates.rate(update) for update in range(loop.updates))
+    yield (
+        f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "
+        f"{highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
+    )
+    yield (
+        f"layout    {topology.hosts} hosts, {topology.instances} instances, {plan.layout} = "
+        f"{topology.processes} processes"
+    )
+
+
+def _stage_table(plan: RunPlan) -> Iterator[str]:
+    yield "stage  device  first layer          parameters       work    memory  of it stash"
+    work = max(1, plan.network.macs)
+    for stage, memory in zip(plan.stages, plan.memory, strict=True):
+        costs = plan.layer_costs(stage)
+        share = 100 * sum(cost.macs for cost in costs) / work
+        yield (
+            f"{stage.stage:>5}  {plan.devices[stage.stage]:>6}  {stage.names[0]:<20} "
+            f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} % "
+            f"{short(memory.total):>8}B {short(memory.stash):>8}B in {memory.stash_sets} sets"
+        )
+
+
+def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
+    stages, micro_batches = plan.topology.stages, plan.batch.gradient_accumulation
+    idle = plan.schedule.ramp_share(stages, micro_batches)
+    yield (
+        f"{plan.schedule.name}, {micro_batches} micro-batches through {stages} stages: "
+        f"{plan.schedule.length(stages, micro_batches)} {plan.schedule.unit}s, "
+        f"{100 * idle:.1f} % of the time idle if all stages take equally long"
+    )
+    yield from draw(place(plan.schedule, stages, micro_batches), width)

@@ -1,0 +1,160 @@
+"""Cut the list of layers into stages: at named splits, or balanced by cost.
+
+In: layer names in order, and splits or costs. Out: one StagePlan per stage, or start indices.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from convoy.config.problems import Problem, refuse
+from convoy.errors import ConfigError
+from convoy.registry import suggest
+
+OPTION = "--pipeline-splits"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: the layers first … last of the whole list, both included."""
+
+    stage: int
+    first: int
+    last: int
+    names: tuple[str, ...]
+
+
+def cut(names: Sequence[str], splits: Sequence[str]) -> tuple[StagePlan, ...]:
+    """Stages of a list of layers. A split names the first layer of the next stage.
+
+    A split may name a group: `layer2/0` is the first layer that starts with `layer2/0/`.
+    """
+    assert names, "a model has layers"
+    firsts = _first_layers(names)
+    refuse(_problems(firsts, splits))
+    return divide(names, [0, *(firsts[split] for split in splits)])
+
+
+def divide(names: Sequence[str], starts: Sequence[int]) -> tuple[StagePlan, ...]:
+    """Stages that begin at these layers; what `balance` returns fits in here."""
+    borders = pairwise([*starts, len(names)])
+    return tuple(
+        StagePlan(stage, first, end - 1, tuple(names[first:end]))
+        for stage, (first, end) in enumerate(borders)
+    )
+
+
+def _first_layers(names: Sequence[str]) -> dict[str, int]:
+    """Every word a split may be → the layer it means. A layer's own name wins over a group's."""
+    firsts = {name: index for index, name in enumerate(names)}
+    for index, name in enumerate(names):
+        words = name.split("/")
+        for length in range(1, len(words)):
+            firsts.setdefault("/".join(words[:length]), index)
+    return firsts
+
+
+def _problems(firsts: dict[str, int], splits: Sequence[str]) -> Iterator[Problem]:
+    """Everything that is wrong with the list."""
+    for split in dict.fromkeys(splits):
+        if split not in firsts:
+            yield Problem(OPTION, f"{split!r} is no layer of this model; {suggest(split, firsts)}")
+        elif firsts[split] == 0:
+            text = f"{split!r} is the first layer: the stage before it would be empty; leave it out"
+            yield Problem(OPTION, text)
+    known = [split for split in splits if split in firsts]
+    yield from _repeated(firsts, known)
+    if any(firsts[after] < firsts[before] for before, after in pairwise(known)):
+        usable = {firsts[split]: split for split in reversed(known) if firsts[split] > 0}
+        ordered = [usable[layer] for layer in sorted(usable)]
+        yield Problem(OPTION, f"{' '.join(known)} is out of order; use {' '.join(ordered)}")
+
+
+def _repeated(firsts: dict[str, int], known: Sequence[str]) -> Iterator[Problem]:
+    """Two splits at one layer, spelled alike or not."""
+    met: dict[int, str] = {}
+    for split in known:
+        layer = firsts[split]
+        if layer in met:
+            same = "is given twice" if met[layer] == split else f"is the layer of {met[layer]!r}"
+            yield Problem(OPTION, f"{split!r} {same}; name it once")
+        met.setdefault(layer, split)
+
+
+def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Where each stage begins, so that the dearest stage is as cheap as can be.
+
+    Among such cuts the one whose stages are most alike (least sum of squares); among those, the
+    earliest cuts, since early stages keep the most activations. No stage is empty.
+    """
+    assert stages >= 1
+    if stages > len(costs):
+        raise ConfigError(
+            f"{stages} stages need at least {stages} layers but the model has {len(costs)}; "
+            f"lower --shards to {len(costs)} or less"
+        )
+    sums = list(accumulate(_exact(costs), initial=0))
+    return _most_alike(sums, stages, _least_maximum(sums, stages))
+
+
+def _exact(costs: Sequence[float]) -> list[int]:
+    """The same costs as whole numbers on a common scale, so that ties are ties."""
+    assert all(0 <= cost < float("inf") for cost in costs)
+    ratios = [cost.as_integer_ratio() for cost in costs]
+    scale = max(denominator for _, denominator in ratios)  # each is a power of two
+    return [numerator * (scale // denominator) for numerator, denominator in ratios]
+
+
+def _least_maximum(sums: list[int], stages: int) -> int:
+    """The cost of the dearest stage in the best cut; `sums[i]` is that of the first i layers."""
+    layers = len(sums) - 1
+    best = sums
+    for done in range(1, stages):
+        row, start = [0] * (layers + 1), done
+        for end in range(done + 1, layers + 1):
+            # A later start makes the last stage cheaper and the rest dearer, so the best start
+            # only moves forward as `end` does: one walk instead of a search per end.
+            while start + 1 < end and _dearest(best, sums, start + 1, end) <= _dearest(
+                best, sums, start, end
+            ):
+                start += 1
+            row[end] = _dearest(best, sums, start, end)
+        best = row
+    return best[layers]
+
+
+def _dearest(best: list[int], sums: list[int], start: int, end: int) -> int:
+    """The dearest stage when the last one holds the layers start … end − 1."""
+    return max(best[start], sums[end] - sums[start])
+
+
+def _most_alike(sums: list[int], stages: int, limit: int) -> tuple[int, ...]:
+    """The start of each stage: none dearer than the limit, least sum of squares, earliest cuts."""
+    layers = len(sums) - 1
+    # after[i]: the least sum of squares of the layers from i on, and where the next stage begins.
+    after: list[tuple[int, int] | None] = [None] * layers + [(0, layers)]
+    nexts: list[list[tuple[int, int] | None]] = []
+    for _ in range(stages):
+        after = [_best_end(sums, start, limit, after) for start in range(layers)] + [None]
+        nexts.append(after)
+    starts = [0]
+    for choices in nexts[:0:-1]:
+        choice = choices[starts[-1]]
+        assert choice is not None, "the limit was computed to be reachable"
+        starts.append(choice[1])
+    return tuple(starts)
+
+
+def _best_end(
+    sums: list[int], start: int, limit: int, after: list[tuple[int, int] | None]
+) -> tuple[int, int] | None:
+    """The least sum of squares from this start, with the end of its stage; None if impossible."""
+    best: tuple[int, int] | None = None
+    for end in range(start + 1, len(sums)):
+        cost = sums[end] - sums[start]
+        if cost > limit:
+            break
+        rest = after[end]
+        if rest is not None and (best is None or rest[0] + cost**2 < best[0]):
+            best = (rest[0] + cost**2, end)
+    return best

@@ -1,0 +1,88 @@
+"""Place the actions of a schedule in time, and draw them for people: a row per stage.
+
+Slot p of micro-batch m runs in column (spacing × m + p); a column is a time step (grouped: a
+forward and a backward), a half-step (interleaved) or one device's turn (sequential).
+"""
+
+from dataclasses import dataclass
+
+from convoy.plan.schedules import Action, Schedule, slot
+
+Cell = tuple[Action, ...]
+
+IDLE = "–"
+GAP = "  "
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Who does what when: `rows[stage][column]` holds the actions of that time, in order."""
+
+    unit: str  # what one column is
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def columns(self) -> int:
+        return len(self.rows[0])
+
+
+def place(
+    schedule: Schedule, stages: int, micro_batches: int, *, training: bool = True
+) -> Timetable:
+    """The timetable of one update, or of forward passes alone."""
+    spacing = schedule.spacing(stages, training=training)
+    rows = []
+    for stage in range(stages):
+        row: list[Cell] = [()] * schedule.length(stages, micro_batches, training=training)
+        for action in schedule.actions(stage, stages, micro_batches, training=training):
+            row[spacing * action.micro + slot(action, stage, stages)] += (action,)
+        rows.append(tuple(row))
+    return Timetable(schedule.unit, tuple(rows))
+
+
+def draw(timetable: Timetable, width: int | None = None) -> list[str]:
+    """Lines of text: a header with the time, then the stages. A width leaves out the middle.
+
+    The first and the last column always stay, so a very small width is exceeded.
+    """
+    labels = [timetable.unit, *(f"stage {stage}" for stage in range(len(timetable.rows)))]
+    columns = [_column(timetable, time) for time in range(timetable.columns)]
+    side = max(map(len, labels))
+    shown = columns if width is None else _fit(columns, width - side)
+    table = [[label.ljust(side) for label in labels], *shown]
+    return [GAP.join(cells).rstrip() for cells in zip(*table, strict=True)]
+
+
+def _column(timetable: Timetable, time: int) -> list[str]:
+    """One column as text of equal width: the time, then a cell per stage."""
+    cells = [" ".join(map(str, row[time])) or IDLE for row in timetable.rows]
+    return _pad([str(time), *cells])
+
+
+def _pad(cells: list[str]) -> list[str]:
+    width = max(map(len, cells))
+    return [cell.ljust(width) for cell in cells]
+
+
+def _fit(columns: list[list[str]], room: int) -> list[list[str]]:
+    """Whole if it fits; otherwise as many columns of both ends as fit, and their number between."""
+    if _room(columns) <= room:
+        return columns
+    for kept in range(len(columns) - 1, 2, -1):
+        shown = _shorten(columns, kept)
+        if _room(shown) <= room:
+            return shown
+    return _shorten(columns, 2) if len(columns) > 2 else columns
+
+
+def _shorten(columns: list[list[str]], kept: int) -> list[list[str]]:
+    """The first and the last columns, with a note of how many are left out."""
+    head, tail = (kept + 1) // 2, kept // 2
+    label = f"… {len(columns) - kept} columns …"
+    middle = [label, *("…".center(len(label)) for _ in columns[0][1:])]
+    return [*columns[:head], middle, *columns[len(columns) - tail :]]
+
+
+def _room(columns: list[list[str]]) -> int:
+    """Characters the columns take, with the gap before each."""
+    return sum(len(GAP) + len(column[0]) for column in columns)

@@ -1,0 +1,201 @@
+"""The three orders of work: drawn once, then their properties over all small sizes."""
+
+import pytest
+
+from convoy.errors import ConfigError
+from convoy.plan.schedules import SCHEDULES, Backward, Forward, Schedule
+
+GROUPED, INTERLEAVED, SEQUENTIAL = (SCHEDULES[name] for name in SCHEDULES)
+
+LAYOUTS = [(SCHEDULES[name], stages) for name in SCHEDULES for stages in range(1, 7)]
+
+
+def allowed_counts(name: str, stages: int) -> range:
+    """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
+    multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
+    multiple = multiple if stages > 1 else 1
+    return range(multiple, 25, multiple)
+
+
+def lines(schedule: Schedule, stages: int, micro_batches: int) -> list[str]:
+    return [
+        " ".join(map(str, schedule.actions(stage, stages, micro_batches)))
+        for stage in range(stages)
+    ]
+
+
+def refusal(schedule: Schedule, stages: int, micro_batches: int) -> str:
+    with pytest.raises(ConfigError) as refused:
+        schedule.check_count(stages, micro_batches)
+    return str(refused.value)
+
+
+def test_grouped_runs_ahead_by_twice_the_distance_to_the_end():
+    assert lines(GROUPED, stages=2, micro_batches=4) == [
+        "F0 F1 F2 F3 B0 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+    ]
+
+
+def test_interleaved_alternates_after_filling():
+    assert lines(INTERLEAVED, stages=2, micro_batches=4) == [
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+
+
+def test_sequential_ends_one_micro_batch_before_the_next():
+    assert lines(SEQUENTIAL, stages=2, micro_batches=3) == ["F0 B0 F1 B1 F2 B2"] * 2
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_one_stage_is_no_pipeline(name: str):
+    for micro_batches in range(1, 8):
+        SCHEDULES[name].check_count(1, micro_batches)
+
+    assert lines(SCHEDULES[name], stages=1, micro_batches=3) == ["F0 B0 F1 B1 F2 B2"]
+    assert SCHEDULES[name].stash(0, 1) == SCHEDULES[name].peak_stash(0, 1, 3) == 1
+    assert SCHEDULES[name].waiting(0, 1) == 0
+    assert SCHEDULES[name].length(1, 3) == 6
+    assert SCHEDULES[name].ramp_share(1, 3) == 0
+
+
+@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
+    schedule: Schedule, stages: int
+):
+    for micro_batches in allowed_counts(schedule.name, stages):
+        for stage in range(stages):
+            actions = schedule.actions(stage, stages, micro_batches)
+            forwards = [action.micro for action in actions if isinstance(action, Forward)]
+            backwards = [action.micro for action in actions if isinstance(action, Backward)]
+
+            assert forwards == backwards == list(range(micro_batches))
+
+
+@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedule, stages: int):
+    for micro_batches in allowed_counts(schedule.name, stages):
+        for stage in range(stages):
+            held, most = 0, 0
+            for action in schedule.actions(stage, stages, micro_batches):
+                held += 1 if isinstance(action, Forward) else -1
+                most = max(most, held)
+
+            assert held == 0
+            assert most == schedule.peak_stash(stage, stages, micro_batches)
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_depths_are_those_of_the_reference(stages: int):
+    for stage in range(stages):
+        to_the_end = stages - 1 - stage
+
+        assert GROUPED.waiting(stage, stages) == 2 * to_the_end
+        assert GROUPED.stash(stage, stages) == 2 * to_the_end + 1
+        assert INTERLEAVED.waiting(stage, stages) == to_the_end
+        assert INTERLEAVED.stash(stage, stages) == stages - stage
+        assert SEQUENTIAL.waiting(stage, stages) == 0
+        assert SEQUENTIAL.stash(stage, stages) == 1
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_only_grouped_holds_one_more_than_what_waits_since_its_forward_comes_first(stages: int):
+    for stage in range(stages):
+        stash = [schedule.stash(stage, stages) for schedule in (GROUPED, INTERLEAVED, SEQUENTIAL)]
+        peak = [
+            schedule.peak_stash(stage, stages, 24)
+            for schedule in (GROUPED, INTERLEAVED, SEQUENTIAL)
+        ]
+
+        assert [most - waits for most, waits in zip(peak, stash, strict=True)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
+    for count in range(2 * stages, 25, 2 * stages):
+        ahead = 2 * stages - 1
+
+        assert GROUPED.length(stages, count) == count + ahead
+        assert GROUPED.ramp_share(stages, count) == ahead / (count + ahead)
+        assert INTERLEAVED.length(stages, count) == 2 * (count + stages - 1)
+        assert INTERLEAVED.ramp_share(stages, count) == (stages - 1) / (count + stages - 1)
+        assert SEQUENTIAL.length(stages, count) == count * 2 * stages
+        assert SEQUENTIAL.ramp_share(stages, count) == (stages - 1) / stages
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
+    schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
+
+    assert [one.in_flight(stages) for one in schedules] == [2 * stages, stages, 1]
+    assert [one.in_flight(stages, training=False) for one in schedules] == [stages, stages, 1]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_inference_runs_forward_only(name: str):
+    for stage in range(3):
+        actions = SCHEDULES[name].actions(stage, 3, 4, training=False)
+
+        assert actions == [Forward(0), Forward(1), Forward(2), Forward(3)]
+
+
+def test_inference_has_half_the_slots():
+    assert GROUPED.length(3, 4, training=False) == 6
+    assert INTERLEAVED.length(3, 4, training=False) == 6
+    assert SEQUENTIAL.length(3, 4, training=False) == 12
+    assert INTERLEAVED.ramp_share(3, 4, training=False) == 2 / 6
+    assert SEQUENTIAL.ramp_share(3, 4, training=False) == 2 / 3
+
+
+@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+def test_allowed_counts_pass(schedule: Schedule, stages: int):
+    for micro_batches in allowed_counts(schedule.name, stages):
+        schedule.check_count(stages, micro_batches)
+
+
+@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+def test_every_other_count_is_refused(schedule: Schedule, stages: int):
+    for count in set(range(25)) - set(allowed_counts(schedule.name, stages)):
+        message = refusal(schedule, stages, count)
+
+        assert f"got {count}; use " in message
+
+
+def test_a_count_too_small_is_refused_with_the_least():
+    assert refusal(GROUPED, 4, 6) == (
+        "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
+        "got 6; use 8"
+    )
+
+
+def test_a_count_between_is_refused_with_both_neighbors():
+    assert refusal(INTERLEAVED, 4, 6) == (
+        "Interleaved with 4 stages needs --gradient-accumulation to be a multiple of 4 and "
+        "at least 4, got 6; use 4 or 8"
+    )
+
+
+def test_interleaved_refuses_two_stages_on_one_device():
+    with pytest.raises(ConfigError) as refused:
+        INTERLEAVED.check_devices((0, 1, 1, 0))
+
+    assert str(refused.value) == (
+        "Interleaved trains one stage on a device, but --device-mapping gives device 0, 1 more "
+        "than one; name 4 different devices, or use --pipeline-schedule grouped or sequential"
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_devices_of_their_own_suit_every_schedule(name: str):
+    SCHEDULES[name].check_devices((0, 1, 3, 2))
+
+
+@pytest.mark.parametrize("schedule", [GROUPED, SEQUENTIAL])
+def test_other_schedules_share_devices(schedule: Schedule):
+    schedule.check_devices((0, 0, 1, 1))
+
+
+def test_a_schedule_that_is_none_is_refused_with_near_names():
+    with pytest.raises(ConfigError, match="unknown schedule 'group'; did you mean grouped"):
+        SCHEDULES["group"]

@@ -1,0 +1,157 @@
+"""The reference's timelines, cell by cell; then every cell by its formula; then the drawing."""
+
+import pytest
+
+from convoy.plan.schedules import SCHEDULES, Backward, Forward
+from convoy.plan.timetable import Timetable, draw, place
+
+LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
+
+
+def allowed_counts(name: str, stages: int) -> range:
+    """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
+    multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
+    multiple = multiple if stages > 1 else 1
+    return range(multiple, 25, multiple)
+
+
+def cells(timetable: Timetable) -> list[str]:
+    """Rows as the reference writes them, between bars."""
+    return [" | ".join(" ".join(map(str, cell)) or "–" for cell in row) for row in timetable.rows]
+
+
+def test_the_reference_timeline_of_grouped():
+    assert cells(place(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
+        "F0 | F1 | F2 | F3 B0 | B1 | B2 | B3",
+        "– | F0 | F1 B0 | F2 B1 | F3 B2 | B3 | –",
+    ]
+
+
+def test_the_reference_timeline_of_interleaved():
+    assert cells(place(SCHEDULES["interleaved"], stages=2, micro_batches=4)) == [
+        "F0 | – | F1 | B0 | F2 | B1 | F3 | B2 | – | B3",
+        "– | F0 | B0 | F1 | B1 | F2 | B2 | F3 | B3 | –",
+    ]
+
+
+def test_the_reference_timeline_of_sequential():
+    assert cells(place(SCHEDULES["sequential"], stages=2, micro_batches=2)) == [
+        "F0 | – | – | B0 | F1 | – | – | B1",
+        "– | F0 | B0 | – | – | F1 | B1 | –",
+    ]
+
+
+@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int):
+    for micro_batches in allowed_counts(name, stages):
+        timetable = place(SCHEDULES[name], stages, micro_batches)
+        for stage, row in enumerate(timetable.rows):
+            read = [action for cell in row for action in cell]
+
+            assert read == SCHEDULES[name].actions(stage, stages, micro_batches)
+
+
+@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+def test_every_action_stands_where_the_formula_says(name: str, stages: int):
+    for micro_batches in allowed_counts(name, stages):
+        timetable = place(SCHEDULES[name], stages, micro_batches)
+        between = {"grouped": 1, "interleaved": 2, "sequential": 2 * stages}[name]
+        between = between if stages > 1 else 2  # one stage: forward and backward in turn
+        for stage, row in enumerate(timetable.rows):
+            for micro in range(micro_batches):
+                assert Forward(micro) in row[between * micro + stage]
+                assert Backward(micro) in row[between * micro + 2 * stages - 1 - stage]
+
+
+@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+def test_counted_idle_places_are_the_ramp_share(name: str, stages: int):
+    for micro_batches in allowed_counts(name, stages):
+        timetable = place(SCHEDULES[name], stages, micro_batches)
+        places = 2 if name == "grouped" and stages > 1 else 1
+        for row in timetable.rows:
+            whole = places * timetable.columns
+            idle = whole - sum(len(cell) for cell in row)
+
+            assert max(len(cell) for cell in row) <= places
+            assert idle / whole == SCHEDULES[name].ramp_share(stages, micro_batches)
+
+
+@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stages: int):
+    for micro_batches in allowed_counts(name, stages):
+        timetable = place(SCHEDULES[name], stages, micro_batches)
+
+        assert timetable.columns == SCHEDULES[name].length(stages, micro_batches)
+        assert timetable.rows[0][-1] == (Backward(micro_batches - 1),)
+
+
+@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+def test_sets_from_earlier_columns_are_never_more_than_the_stash_and_equal_at_full_flow(
+    name: str, stages: int
+):
+    for micro_batches in allowed_counts(name, stages):
+        timetable = place(SCHEDULES[name], stages, micro_batches)
+        for stage, row in enumerate(timetable.rows):
+            kept: set[int] = set()
+            seen = []
+            for cell in row:
+                if any(isinstance(action, Backward) for action in cell):
+                    seen.append(len(kept))
+                kept |= {action.micro for action in cell if isinstance(action, Forward)}
+                kept -= {action.micro for action in cell if isinstance(action, Backward)}
+
+            assert max(seen) == min(SCHEDULES[name].stash(stage, stages), micro_batches)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_forwards_alone_follow_each_other(name: str):
+    timetable = place(SCHEDULES[name], stages=2, micro_batches=3, training=False)
+    drawn = {
+        "sequential": ["F0 | – | F1 | – | F2 | –", "– | F0 | – | F1 | – | F2"],
+    }.get(name, ["F0 | F1 | F2 | –", "– | F0 | F1 | F2"])
+
+    assert cells(timetable) == drawn
+
+
+def test_the_drawing_has_the_time_above_and_a_row_for_each_stage():
+    assert draw(place(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
+        "time step  0   1   2      3      4      5   6",
+        "stage 0    F0  F1  F2     F3 B0  B1     B2  B3",
+        "stage 1    –   F0  F1 B0  F2 B1  F3 B2  B3  –",
+    ]
+
+
+def test_a_wide_drawing_leaves_out_its_middle():
+    timetable = place(SCHEDULES["interleaved"], stages=2, micro_batches=64)
+
+    assert draw(timetable, width=60) == [
+        "half-step  0   1   2   3   … 123 columns …  127  128  129",
+        "stage 0    F0  –   F1  B0         …         B62  –    B63",
+        "stage 1    –   F0  B0  F1         …         F63  B63  –",
+    ]
+
+
+@pytest.mark.parametrize("width", range(40, 200))
+def test_a_drawing_keeps_to_its_width(width: int):
+    for name in SCHEDULES:
+        lines = draw(place(SCHEDULES[name], stages=3, micro_batches=24), width)
+
+        assert max(map(len, lines)) <= width
+
+
+def test_a_drawing_that_fits_is_whole():
+    timetable = place(SCHEDULES["interleaved"], stages=2, micro_batches=4)
+    whole = draw(timetable)
+
+    assert draw(timetable, width=max(map(len, whole))) == whole
+    assert draw(timetable, width=max(map(len, whole)) - 1) != whole
+
+
+def test_a_very_small_width_still_shows_both_ends():
+    lines = draw(place(SCHEDULES["interleaved"], stages=2, micro_batches=8), width=1)
+
+    assert lines == [
+        "half-step  0   … 16 columns …  17",
+        "stage 0    F0        …         B7",
+        "stage 1    –         …         –",
+    ]
