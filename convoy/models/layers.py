@@ -1,0 +1,85 @@
+"""The live layers that torch does not have as we need them."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BatchNorm(nn.Module):
+    """Batch normalization whose running statistics wait for the update.
+
+    Each training pass leaves its batch statistics in `waiting`; `absorb` applies them in the order
+    of the micro-batches. So a skipped update changes nothing, and the order of work on several
+    devices cannot change the result.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, eps: float, momentum: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.waiting: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, given: Tensor) -> Tensor:
+        if not self.training:
+            return F.batch_norm(
+                given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
+        mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
+        made = F.batch_norm(
+            given, mean, variance, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps
+        )
+        self.waiting.append((mean, variance))
+        return made
+
+
+def absorb(norms: list[BatchNorm]) -> None:
+    """Apply the waiting statistics, one micro-batch after the other, to all norms at once."""
+    if not norms:
+        return
+    running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
+    momentum = norms[0].momentum
+    for statistics in zip(*(norm.waiting for norm in norms), strict=True):
+        batch = [tensor for pair in statistics for tensor in pair]
+        torch._foreach_mul_(running, 1 - momentum)
+        torch._foreach_add_(running, batch, alpha=momentum)
+    forget(norms)
+
+
+def forget(norms: list[BatchNorm]) -> None:
+    """Drop the waiting statistics: the update was skipped, or nobody will ask."""
+    for norm in norms:
+        norm.waiting.clear()
+
+
+class Add(nn.Module):
+    """The main road and the side road meet."""
+
+    def forward(self, main: Tensor, side: Tensor) -> Tensor:
+        return main + side
+
+
+class GlobalPool(nn.Module):
+    """The mean over the image, as a vector."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given.mean((2, 3))
+
+
+class PadChannels(nn.Module):
+    """A shortcut without weights: every `stride`-th pixel, zeros for the new channels."""
+
+    def __init__(self, stride: int, added: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.added = added
+
+    def forward(self, given: Tensor) -> Tensor:
+        return F.pad(given[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
