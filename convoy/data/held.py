@@ -1,0 +1,46 @@
+"""A source that is kept in memory when it is small enough, so that it is made only once."""
+
+import numpy as np
+
+from convoy.data.source import Ids, Labels, Normalization, Pixels, Source
+
+LIMIT = 512 * 2**20  # bytes
+_CHUNK = 1024  # images made at a time
+
+
+class Held:
+    """The pixels and labels of a source, all in memory."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        every = np.arange(len(source), dtype=np.int64)
+        starts = range(0, len(source), _CHUNK)
+        self._pixels = np.concatenate([source.pixels(every[s : s + _CHUNK]) for s in starts])
+        self._labels = source.labels(every)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self._source.class_names
+
+    @property
+    def image_size(self) -> int:
+        return self._source.image_size
+
+    @property
+    def normalization(self) -> Normalization:
+        return self._source.normalization
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def pixels(self, ids: Ids) -> Pixels:
+        return self._pixels[ids]
+
+    def labels(self, ids: Ids) -> Labels:
+        return self._labels[ids]
+
+
+def hold(source: Source) -> Source:
+    """The same source, in memory if it fits under the limit."""
+    size = len(source) * source.image_size**2 * 3
+    return Held(source) if size <= LIMIT else source
