@@ -1,0 +1,175 @@
+"""A checkpoint folder → its contents, every byte verified before it is parsed.
+
+Files are opened inside the already opened folder, never through links, and must be regular.
+Each is read once: the bytes that were hashed are the bytes that are parsed.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from convoy.checkpoint import manifest as manifests
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.manifest import Entry, Manifest
+from convoy.checkpoint.strict_json import BYTES_LIMIT, JSON, parse
+from convoy.checkpoint.tensors import decode
+from convoy.errors import CheckpointError
+
+_WHAT_IT_IS = (
+    "a checkpoint is a folder update-<N> with MANIFEST.json, model.safetensors and state.json"
+)
+_PUBLISHED = re.compile(r"update-(0|[1-9][0-9]{0,14})")
+_UNFINISHED = re.compile(r"update-[0-9]+\.(tmp|old)-.*")
+
+
+def update_of(name: str) -> int | None:
+    """N of a folder called `update-<N>`, None for any other name."""
+    found = _PUBLISHED.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def load(path: Path) -> Contents:
+    """What the checkpoint holds; CheckpointError names the file that is wrong."""
+    with _opened(path) as folder:
+        manifest = _read_manifest(folder, path)
+        _check_memory(manifest)
+        files = {name: _read(folder, name, entry) for name, entry in manifest.files.items()}
+        return _parse(files, manifest)
+
+
+def verify(path: Path) -> Manifest:
+    """Hash every file without parsing it; CheckpointError names the file that is wrong."""
+    with _opened(path) as folder:
+        manifest = _read_manifest(folder, path)
+        for name, entry in manifest.files.items():
+            with _named(name), _open_plain(folder, name, entry.bytes) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                entry.check(file.tell(), digest)
+        return manifest
+
+
+def glance(path: Path) -> Manifest:
+    """Only the manifest and the sizes: enough for a checkpoint that was verified before."""
+    with _opened(path) as folder:
+        manifest = _read_manifest(folder, path)
+        for name, entry in manifest.files.items():
+            with _named(name):
+                _open_plain(folder, name, entry.bytes).close()
+        return manifest
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The folder as a descriptor; every problem inside leaves as one CheckpointError."""
+    try:
+        # O_DIRECTORY refuses files, devices and FIFOs without waiting for them.
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except NotADirectoryError as error:
+        raise CheckpointError(f"{path} is not a folder; {_WHAT_IT_IS}") from error
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no folder {path}; {_WHAT_IT_IS}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the folder {path} {_reason(error)}") from error
+    try:
+        yield folder
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from error
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Put the file's name before whatever goes wrong with it."""
+    try:
+        yield
+    except (OSError, ValueError, MemoryError) as error:
+        raise ValueError(f"{name} {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"is missing; {_WHAT_IT_IS}"
+    if isinstance(error, OSError):
+        return f"cannot be read: {errno.errorcode.get(error.errno or 0, 'EIO')}, {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _open_plain(folder: int, name: str, size: int | None = None) -> BufferedReader:
+    """Open a regular file of this folder, of this size; the kind is seen before opening."""
+    _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = open(os.open(name, flags, dir_fd=folder), "rb")  # noqa: PTH123, SIM115 - a descriptor
+    try:
+        status = os.fstat(file.fileno())
+        _check_regular(status)  # again: the name may stand for another file by now
+        if size is not None and status.st_size != size:
+            raise ValueError(f"has {status.st_size:,} bytes, the manifest says {size:,}")
+    except ValueError:
+        file.close()
+        raise
+    return file
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("is not a regular file (a link, device or pipe is never followed)")
+
+
+def _read_manifest(folder: int, path: Path) -> Manifest:
+    if _UNFINISHED.fullmatch(path.name):
+        raise ValueError("unfinished, its name says that it was being written or replaced")
+    with _named(manifests.NAME):
+        with _open_plain(folder, manifests.NAME) as file:
+            manifest = manifests.from_bytes(file.read(BYTES_LIMIT + 1))
+        update = update_of(path.name)
+        if update is not None and update != manifest.update:
+            raise ValueError(f"is of update {manifest.update}, the folder's name says {update}")
+    return manifest
+
+
+def _check_memory(manifest: Manifest) -> None:
+    """A sparse file of terabytes costs its maker nothing; say no before reading it."""
+    needed = 2 * sum(entry.bytes for entry in manifest.files.values())  # the bytes, and the tensors
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise ValueError(
+            f"{manifests.NAME} lists files that need {needed:,} bytes of memory to load, "
+            f"this machine has {memory:,}"
+        )
+
+
+def _read(folder: int, name: str, entry: Entry) -> bytes:
+    with _named(name), _open_plain(folder, name, entry.bytes) as file:
+        data = file.read(entry.bytes + 1)  # one more: a file that grew meanwhile is noticed
+        entry.check(len(data), hashlib.sha256(data).hexdigest())
+        return data
+
+
+def _parse(files: dict[str, bytes], manifest: Manifest) -> Contents:
+    """All files are verified by now; take them one by one so that memory falls as it goes."""
+    with _named(manifests.STATE):
+        state = _state(files.pop(manifests.STATE), manifest.update)
+    tensors = {}
+    for name in (manifests.MODEL, manifests.OPTIMIZER, manifests.AVERAGES):
+        with _named(name):
+            tensors[name] = decode(files.pop(name)) if name in files else {}
+    return Contents(
+        model=tensors[manifests.MODEL],
+        optimizer=tensors[manifests.OPTIMIZER],
+        averages=tensors[manifests.AVERAGES],
+        state=state,
+    )
+
+
+def _state(data: bytes, update: int) -> dict[str, JSON]:
+    state = parse(data)
+    if not isinstance(state, dict) or state.get("update") != update:
+        raise ValueError(f"is not the state of update {update}, which the manifest is of")
+    return state
