@@ -1,0 +1,126 @@
+"""What a run came to: `summary.json` for programs, a few closing lines for people."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shlex import quote
+
+from convoy.errors import ConfigError
+from convoy.report.lines import plain
+from convoy.report.run_folder import write_atomically
+from convoy.report.voice import one_line
+from convoy.report.wording import duration, percent, speed_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The result of one run; None where a run did not come so far."""
+
+    weights_sha256: str | None = None
+    top1: float | None = None
+    top5: float | None = None
+    updates: int
+    epochs: float
+    images: int
+    images_per_second: float | None = None
+    seconds: float
+    layout: str
+    exit_reason: str  # as in `Ended`
+    model: str | None = None
+    dataset: str | None = None
+
+    def write(self, path: Path) -> None:
+        content = json.dumps(plain(asdict(self)), indent=2, allow_nan=False)
+        write_atomically(path, [content.encode(), b"\n"])
+
+    @classmethod
+    def read(cls, path: Path) -> "Summary":
+        """Keys of later versions are passed over."""
+        try:
+            record = json.loads(path.read_bytes())
+            if not isinstance(record, dict):
+                raise ValueError("not an object")
+            return _from_record(record)
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{path} is no summary of a run: {error}; it is written when a run ends"
+            ) from error
+
+
+def _from_record(record: dict[str, object]) -> Summary:
+    return Summary(
+        weights_sha256=_text(record, "weights_sha256"),
+        top1=_number(record, "top1"),
+        top5=_number(record, "top5"),
+        updates=_count(record, "updates"),
+        epochs=_needed(record, "epochs"),
+        images=_count(record, "images"),
+        images_per_second=_number(record, "images_per_second"),
+        seconds=_needed(record, "seconds"),
+        layout=_text(record, "layout") or "",
+        exit_reason=_text(record, "exit_reason") or "",
+        model=_text(record, "model"),
+        dataset=_text(record, "dataset"),
+    )
+
+
+def _text(record: dict[str, object], name: str) -> str | None:
+    value = record.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"{name} is {value!r}, not a text")
+
+
+def _number(record: dict[str, object], name: str) -> float | None:
+    """A number, or one of the words that stand for what JSON cannot say."""
+    value = record.get(name)
+    if value is None or value in ("nan", "inf", "-inf"):
+        return None if value is None else float(str(value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{name} is {value!r}, not a number")
+
+
+def _count(record: dict[str, object], name: str) -> int:
+    value = _needed(record, name)
+    if not isinstance(value, int):
+        raise ValueError(f"{name} is {value!r}, not a whole number")
+    return value
+
+
+def _needed(record: dict[str, object], name: str) -> float:
+    value = _number(record, name)
+    if value is None:
+        raise ValueError(f"{name} is missing")
+    return value
+
+
+def closing_lines(summary: Summary, folder: Path) -> list[str]:
+    """What was trained, how far and how fast, how good, where it lies, and how to go on."""
+    lines = [_subject(summary), _course(summary)]
+    if summary.top1 is not None:
+        top5 = f", top-5 {percent(summary.top5)}" if summary.top5 is not None else ""
+        lines.append(f"validation: top-1 {percent(summary.top1)}{top5}")
+    if summary.weights_sha256 is not None:
+        lines.append(f"weights: sha256 {summary.weights_sha256[:12]}…")
+    lines.append(f"run folder: {one_line(str(folder))}")
+    verb = "validate" if summary.exit_reason == "done" else "resume"
+    lines.append(f"go on: convoy {verb} {one_line(quote(str(folder)))}")
+    return lines
+
+
+def _subject(summary: Summary) -> str:
+    """`trained resnet18 on shapes, 2 stages × 2 replicas`, and why it ended if not by itself."""
+    subject = summary.model or "a model"
+    if summary.dataset is not None:
+        subject += f" on {summary.dataset}"
+    early = "" if summary.exit_reason == "done" else f" ({summary.exit_reason}, not complete)"
+    return one_line(f"trained {subject}, {summary.layout}{early}")
+
+
+def _course(summary: Summary) -> str:
+    speed = summary.images_per_second
+    return (
+        f"{summary.updates} updates, {summary.epochs:.4g} epochs, {summary.images} images "
+        f"in {duration(summary.seconds)}{'' if speed is None else f', {speed_text(speed)}'}"
+    )
