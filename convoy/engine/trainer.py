@@ -1,0 +1,119 @@
+"""The loop: update after update, each result out by the outfeed."""
+
+import math
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+
+from convoy.data.feed import Hands, MicroBatch, SyntheticFeed, TrainingFeed
+from convoy.data.order import Place
+from convoy.engine.meter import Meter, Totals
+from convoy.engine.outfeed import Outfeed
+from convoy.engine.stopping import StopRequest
+from convoy.engine.update import Update
+from convoy.errors import NumericError
+from convoy.events import Began, Ended, Reported, Updated
+from convoy.plan.loop import LoopPlan
+
+
+@dataclass
+class Clock:
+    """Seconds of the loop, and of the updates since the last report (the first one dropped)."""
+
+    began: float
+    updates: int = 0
+    seconds: float = 0.0
+    warm: bool = False
+
+    def add(self, seconds: float) -> None:
+        """The very first update pays for warming up and is not counted."""
+        if self.warm:
+            self.updates += 1
+            self.seconds += seconds
+        self.warm = True
+
+    def rate(self, samples_per_update: int) -> float:
+        """Images per second since the last call."""
+        rate = self.updates * samples_per_update / self.seconds if self.seconds else 0.0
+        self.updates, self.seconds = 0, 0.0
+        return rate
+
+
+class Trainer:
+    """Runs the updates of a plan from any point on."""
+
+    def __init__(
+        self,
+        plan: LoopPlan,
+        feed: TrainingFeed | SyntheticFeed,
+        hands: Hands,
+        update: Update,
+        outfeed: Outfeed,
+    ) -> None:
+        self.plan = plan
+        self.feed = feed
+        self.hands = hands
+        self.update = update
+        self.outfeed = outfeed
+        self.meter = Meter()
+
+    def run(self, done: int, stop: StopRequest) -> str:
+        """Train until the end of the plan or a wish to stop; says which it was."""
+        plan = self.plan
+        self.outfeed.put(
+            Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update)
+        )
+        clock = Clock(began=monotonic())
+        with closing(self._micro_batches(done)) as feed:
+            while done < plan.updates and stop.reason is None:
+                began = monotonic()
+                self._update(done, feed)
+                done += 1
+                self._tell(done, monotonic() - began, clock)
+                if done == plan.stop_after:
+                    stop.ask("limit")
+        reason = stop.reason if done < plan.updates and stop.reason else "done"
+        self.outfeed.put(Ended(done, reason))
+        return reason
+
+    def _tell(self, done: int, seconds: float, clock: Clock) -> None:
+        """The report comes first: whoever saves at `Updated` saves an update that is complete."""
+        clock.add(seconds)
+        if self.plan.reports.due(done):
+            self._report(done, clock)
+        self.outfeed.put(Updated(done, seconds))
+
+    def _micro_batches(self, done: int) -> Generator[MicroBatch]:
+        """All micro-batches from here to the end of the plan."""
+        micros = range(self.plan.micro_batches)
+        places = (
+            Place(update, micro) for update in range(done, self.plan.updates) for micro in micros
+        )
+        return self.feed.micro_batches(places, self.hands)
+
+    def _update(self, done: int, feed: Iterator[MicroBatch]) -> None:
+        batch = ((one.images, one.labels) for one in islice(feed, self.plan.micro_batches))
+        self.meter.add(self.update(batch, self.plan.learning_rate.rate(done)))
+
+    def _report(self, done: int, clock: Clock) -> None:
+        totals = self.meter.totals()
+        self.meter.start_from(Totals())
+        loss = totals.loss / totals.micro_batches
+        self.outfeed.put(
+            Reported(
+                update=done,
+                epoch=done / self.plan.updates_per_epoch,
+                loss=loss,
+                accuracy=totals.right / totals.samples,
+                learning_rate=self.plan.learning_rate.rate(done - 1),
+                images_per_second=clock.rate(self.plan.samples_per_update),
+                seconds=monotonic() - clock.began,
+            )
+        )
+        if not math.isfinite(loss):
+            raise NumericError(
+                f"the loss is {loss} at update {done}; resume from an earlier checkpoint with a "
+                f"lower --lr (now {self.plan.learning_rate.config.lr:g})"
+            )
