@@ -1,0 +1,1 @@
+"""The one place that sees all rooms and puts their pieces together."""

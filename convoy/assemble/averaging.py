@@ -1,0 +1,85 @@
+"""One checkpoint out of many, with running statistics as the user wants them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from convoy.assemble.feeds import hands_of, training_feed
+from convoy.assemble.machine import choose_device, choose_threads, make_repeatable
+from convoy.assemble.network import Network, build_network
+from convoy.assemble.sources import open_source
+from convoy.checkpoint import reading
+from convoy.checkpoint.average import exponential, keep_none, mean
+from convoy.checkpoint.contents import Contents, Tensors, match
+from convoy.checkpoint.store import Store
+from convoy.config.schema import RunConfig
+from convoy.data.order import Place
+from convoy.plan.plan import plan_run
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What was written."""
+
+    path: Path
+    strategy: str
+    checkpoints: int
+
+
+def average_checkpoints(config: RunConfig, paths: list[Path]) -> Averaged:
+    """Average the newest of these checkpoints, which come in the order of their updates."""
+    wish = config.average
+    chosen = paths[-wish.weight_avg_n :] if wish.weight_avg_n > 0 else paths
+    keep = _is_statistic if wish.norm_statistics == "keep" else keep_none
+    loaded = map(reading.load, chosen)
+    model = (
+        mean(loaded, keep)
+        if wish.weight_avg_strategy == "mean"
+        else exponential(loaded, wish.weight_avg_exp_decay, keep)
+    )
+    if wish.norm_statistics == "recompute":
+        model = _with_fresh_statistics(config, model)
+    newest = reading.load(chosen[-1])
+    state = newest.state | {"averaged": [path.name for path in chosen]}
+    folder = chosen[-1].parent / "averaged"
+    path = Store(folder).save(Contents(model=model, state=state), newest.update)
+    return Averaged(path, wish.weight_avg_strategy, len(chosen))
+
+
+def _is_statistic(name: str) -> bool:
+    return name.endswith((".running_mean", ".running_var"))
+
+
+def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
+    """Running statistics as the mean over one epoch of training passes, weights unchanged."""
+    device = choose_device(config.device)
+    make_repeatable(choose_threads(config.device, 1))
+    first = plan_run(config)
+    source = open_source(config.data, first.network, "train")
+    plan = plan_run(config, len(source))
+    network = build_network(plan.network, config.data.seed, device)
+    match(model, network.slice.named_tensors())
+    network.load(model)
+    if not network.norms:
+        return model
+    feed = training_feed(plan, source, device)
+    places = (
+        Place(update, micro)
+        for update in range(plan.loop.updates_per_epoch)
+        for micro in range(plan.batch.micro_batches)
+    )
+    network.slice.train()
+    with torch.no_grad():
+        for count, batch in enumerate(feed.micro_batches(places, hands_of(config)), start=1):
+            network.slice(batch.images)
+            _take_mean(network, count)
+    return {name: one.detach().cpu() for name, one in network.slice.named_tensors().items()}
+
+
+def _take_mean(network: Network, count: int) -> None:
+    """The running mean over `count` passes, the newest of which waits in the norms."""
+    for norm in network.norms:
+        (mean_, variance) = norm.waiting.pop()
+        norm.running_mean += (mean_ - norm.running_mean) / count
+        norm.running_var += (variance - norm.running_var) / count

@@ -1,0 +1,40 @@
+"""Sources → the feeds of training and validation."""
+
+import torch
+
+from convoy.config.schema import RunConfig
+from convoy.data.augment import BY_DATA, NONE
+from convoy.data.feed import Arrival, Hands, SyntheticFeed, TrainingFeed, ValidationFeed
+from convoy.data.order import Order
+from convoy.data.source import Source
+from convoy.plan.network import COLORS
+from convoy.plan.plan import RunPlan
+
+
+def hands_of(config: RunConfig) -> Hands:
+    """Who prepares the images."""
+    return Hands(config.data.dataloader_worker, config.data.prefetch_depth)
+
+
+def training_feed(
+    plan: RunPlan, source: Source, device: torch.device
+) -> TrainingFeed | SyntheticFeed:
+    """The training micro-batches; synthetic ones never leave the device."""
+    data, network = plan.config.data, plan.network
+    if data.data == "synthetic":
+        size = network.image_size
+        shape = (plan.batch.micro_batch_size, COLORS, size, size)
+        return SyntheticFeed(shape, network.classes, device)
+    order = Order(len(source), plan.batch, data.seed)
+    augmentation = BY_DATA[data.data] if data.augment else NONE
+    return TrainingFeed(source, order, augmentation, _arrival(plan.config, source, device))
+
+
+def validation_feed(config: RunConfig, source: Source, device: torch.device) -> ValidationFeed:
+    """Every validation sample once."""
+    arrival = _arrival(config, source, device)
+    return ValidationFeed(source, config.validation.valid_batch_size, arrival)
+
+
+def _arrival(config: RunConfig, source: Source, device: torch.device) -> Arrival:
+    return Arrival(source.normalization, config.data.normalization_location, device)

@@ -1,0 +1,188 @@
+"""A training run: built from a plan, trained from the start or from a checkpoint, told and kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from convoy.assemble.feeds import hands_of, training_feed
+from convoy.assemble.machine import describe_machine, make_repeatable
+from convoy.assemble.network import build_network
+from convoy.assemble.state import TrainingState
+from convoy.assemble.validation import Validator
+from convoy.checkpoint.background import BackgroundSaver, stop_the_run
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.digest import weights_sha256
+from convoy.checkpoint.store import Store
+from convoy.checkpoint.strict_json import JSON
+from convoy.data.source import Source
+from convoy.engine.loss import CrossEntropy
+from convoy.engine.outfeed import Outfeed, Subscriber
+from convoy.engine.stopping import StopRequest
+from convoy.engine.trainer import Trainer
+from convoy.engine.update import Update
+from convoy.errors import ConvoyError, StorageError
+from convoy.events import Ended, Event, Noticed, Saved, Updated, Validated
+from convoy.faults import planned_faults
+from convoy.numerics.gradients import GradientTree
+from convoy.optim.optimizers import Sgd
+from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.replicas import Alone
+from convoy.plan.plan import RunPlan
+from convoy.report.run_folder import RunFolder
+from convoy.report.summary import Summary
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run computes and what its bits are promised for."""
+
+    device: torch.device
+    threads: int
+
+
+class TrainingRun:
+    """All pieces of one run; none of them knows another. `go` trains, keeps and tells."""
+
+    def __init__(self, plan: RunPlan, source: Source, folder: RunFolder, place: Place) -> None:
+        make_repeatable(place.threads)
+        self.plan = plan
+        self.folder = folder
+        self.place = place
+        self.outfeed = Outfeed()
+        self.network = build_network(plan.network, plan.config.data.seed, place.device)
+        self.optimizer = Sgd(self.network.slice.named_weights(), plan.config.optimizer)
+        self.trainer = self._trainer(source)
+        self.state = TrainingState(self.network, self.optimizer, self.trainer)
+        self.validate = Validator(plan.config, plan.network, place.device)
+        self.store = Store(folder.checkpoints)
+        self.saver = self._saver()
+        self.validated: Validated | None = None
+        self._update = 0
+        self._saved_update = -1
+        self._seconds_before = 0.0
+        self._began = monotonic()
+
+    def _trainer(self, source: Source) -> Trainer:
+        gradients = GradientTree(list(self.optimizer.weights.values()))
+        loss = CrossEntropy(self.plan.config.loss)
+        pipeline = Pipeline(self.network.slice, loss, after_backward=gradients.collect)
+        update = Update(
+            pipeline, gradients, Alone(), self.optimizer, self.network.absorb_statistics
+        )
+        feed = training_feed(self.plan, source, self.place.device)
+        return Trainer(self.plan.loop, feed, hands_of(self.plan.config), update, self.outfeed)
+
+    def _saver(self) -> BackgroundSaver:
+        checkpoint = self.plan.config.checkpoint
+        on_failed = stop_the_run if checkpoint.on_save_error == "stop" else self._tell_failed
+        return BackgroundSaver(
+            self.store, checkpoint.keep_last or None, self._tell_saved, on_failed
+        )
+
+    def go_on_from(self, contents: Contents) -> None:
+        """Put the run into the state of a checkpoint."""
+        self.state.restore(contents)
+        self._saved_update = contents.update
+        seconds = contents.state.get("seconds")
+        self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
+
+    def go(self, done: int, stop: StopRequest, listeners: list[Subscriber]) -> Summary:
+        """Train from `done` updates on until the end or a wish to stop; keep and tell."""
+        for listener in (*listeners, self._remember, self._keep_and_measure, planned_faults()):
+            self.outfeed.subscribe(listener)
+        self._began = monotonic()
+        self._update = done
+        try:
+            reason = self.trainer.run(done, stop)
+            self._close(reason)
+        except ConvoyError as error:
+            self.outfeed.put(Noticed(type(error).__name__, str(error), self._update))
+            self.outfeed.put(Ended(self._update, type(error).__name__))
+            self._finish_quietly()
+            raise
+        return self._summary(reason)
+
+    def _remember(self, event: Event) -> None:
+        match event:
+            case Updated():
+                self._update = event.update
+            case Validated():
+                self.validated = event
+            case _:
+                pass
+
+    def _keep_and_measure(self, event: Event) -> None:
+        """At the end of an update: validate first, so that a checkpoint's update is complete."""
+        if not isinstance(event, Updated):
+            return
+        self.saver.check()
+        if self.plan.loop.validations.due(event.update):
+            self._measure()
+        if self.plan.loop.checkpoints.due(event.update):
+            self._save()
+
+    def _measure(self) -> None:
+        epoch = self._update / self.plan.loop.updates_per_epoch
+        self.outfeed.put(self.validate(self.network, self._update, epoch))
+
+    def _save(self) -> None:
+        self.saver.save(self.state.capture(self._update, self._facts()), self._update)
+        self._saved_update = self._update
+
+    def _close(self, reason: str) -> None:
+        """A run that stops early must be able to go on; a finished one is measured."""
+        stopped_early = reason != "done"
+        if stopped_early and self._saved_update != self._update:
+            self._save()
+        self.saver.finish()
+        mode = self.plan.config.validation.validation_mode
+        if not stopped_early and mode == "after":
+            self._measure()
+
+    def _finish_quietly(self) -> None:
+        """The error that ends the run is the one to tell."""
+        try:
+            self.saver.finish()
+        except StorageError as error:
+            self.outfeed.put(Noticed("StorageError", str(error), self._update))
+
+    def _tell_saved(self, update: int, path: Path, seconds: float) -> None:
+        self.outfeed.put(Saved(update, str(path.relative_to(self.folder.path)), seconds))
+
+    def _tell_failed(self, update: int, error: StorageError) -> None:
+        self.outfeed.put(Noticed("save_failed", f"training goes on: {error}", update))
+
+    def _facts(self) -> dict[str, JSON]:
+        return {
+            "seed": self.plan.config.data.seed,
+            "seconds": self._seconds(),
+            "layout": self.plan.layout,
+            "machine": {**describe_machine(self.place.device, self.place.threads)},
+        }
+
+    def _seconds(self) -> float:
+        return self._seconds_before + monotonic() - self._began
+
+    def _summary(self, reason: str) -> Summary:
+        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
+        loop = self.plan.loop
+        seconds = self._seconds()
+        measured = self.validated
+        if measured and measured.update != self._update:
+            measured = None
+        return Summary(
+            weights_sha256=weights_sha256(tensors),
+            top1=measured.top1 if measured else None,
+            top5=measured.top5 if measured else None,
+            updates=self._update,
+            epochs=self._update / loop.updates_per_epoch,
+            images=self._update * loop.samples_per_update,
+            images_per_second=self._update * loop.samples_per_update / seconds,
+            seconds=seconds,
+            layout=self.plan.layout,
+            exit_reason=reason,
+            model=self.plan.config.network.model,
+            dataset=self.plan.config.data.data,
+        )

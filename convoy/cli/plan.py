@@ -1,0 +1,34 @@
+"""convoy plan"""
+
+import json
+import shutil
+
+from convoy.cli.arguments import read_line
+from convoy.config.command_line import Parser
+from convoy.config.resolve import resolve
+from convoy.errors import ExitCode
+from convoy.plan.as_json import plan_as_json
+from convoy.plan.plan import plan_run
+from convoy.plan.printed import plan_as_text, sources_as_text
+
+SAYS = "What a run would be, without running it: batches, stages, schedule, memory, rates."
+
+
+def main(words: list[str]) -> int:
+    """Answers at once: nothing of it needs torch."""
+    line = read_line("plan", words, SAYS, _add_own)
+    resolved = resolve(line.asked())
+    plan = plan_run(resolved.config)
+    if line.own.json:
+        print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
+        return ExitCode.DONE
+    width = shutil.get_terminal_size((100, 24)).columns
+    print("\n".join(plan_as_text(plan, width)))
+    if line.own.explain:
+        print("\n".join(["", *sources_as_text(resolved.settings)]))
+    return ExitCode.DONE
+
+
+def _add_own(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--explain", action="store_true", help="say who set each value")

@@ -1,0 +1,42 @@
+"""convoy resume"""
+
+from pathlib import Path
+
+from convoy.cli.arguments import read_line
+from convoy.cli.train import EXIT_CODES
+from convoy.config.command_line import Parser
+from convoy.config.resume import resolve_resumed, settings_of_run
+from convoy.plan.plan import plan_run
+
+SAYS = """Go on with a run from its newest sound checkpoint, exactly as if it had never stopped.
+Options that the weights depend on are those of the run, unless --override is given."""
+
+
+def main(words: list[str]) -> int:
+    """A run that is complete stays as it is."""
+    line = read_line("resume RUN", words, SAYS, _add_own)
+    run = Path(line.own.run)
+    before = settings_of_run(run / "config.yaml")
+    resolved = resolve_resumed(before, line.given, line.problems, line.own.override)
+    plan_run(resolved.config)
+    from convoy.assemble.runs import resume_run
+    from convoy.cli.signals import stop_on_signals
+    from convoy.engine.stopping import StopRequest
+    from convoy.report.summary import closing_lines
+
+    stop = StopRequest()
+    checkpoint = Path(line.own.checkpoint) if line.own.checkpoint else None
+    with stop_on_signals(stop):
+        finished = resume_run(run, resolved, checkpoint, stop)
+    if finished.was_complete:
+        print("already complete: nothing was changed")
+    print("\n".join(closing_lines(finished.summary, finished.folder)))
+    return EXIT_CODES[finished.summary.exit_reason]
+
+
+def _add_own(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run folder")
+    parser.add_argument("--checkpoint", metavar="DIR", help="go on from this checkpoint")
+    parser.add_argument(
+        "--override", action="store_true", help="allow options that change the training"
+    )

@@ -1,0 +1,39 @@
+"""What a path on the command line means: a run, or one checkpoint of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from convoy.config.layers import Setting
+from convoy.config.resume import settings_of_run
+from convoy.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True)
+class Target:
+    """Checkpoints, and the settings of the run they belong to."""
+
+    paths: list[Path]
+    settings: dict[str, Setting]
+
+
+def training_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints that training wrote, in the order of their updates."""
+    return _in_order(run / "checkpoints")
+
+
+def find_target(path: Path) -> Target:
+    """A run means all of its checkpoints, averages last; a checkpoint only itself."""
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist")
+    if (path / "config.yaml").is_file():
+        paths = [*training_checkpoints(path), *_in_order(path / "checkpoints" / "averaged")]
+        if not paths:
+            raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
+        return Target(paths, settings_of_run(path / "config.yaml"))
+    home = next((one for one in path.resolve().parents if (one / "config.yaml").is_file()), None)
+    return Target([path], settings_of_run(home / "config.yaml") if home else {})
+
+
+def _in_order(folder: Path) -> list[Path]:
+    found = [one for one in folder.glob("update-*") if one.name.removeprefix("update-").isdigit()]
+    return sorted(found, key=lambda one: int(one.name.removeprefix("update-")))

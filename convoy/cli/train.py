@@ -1,0 +1,31 @@
+"""convoy train"""
+
+from convoy.cli.arguments import read_line
+from convoy.config.resolve import resolve
+from convoy.errors import ExitCode
+from convoy.plan.plan import plan_run
+
+SAYS = "Train a network. With no option at all: ResNet-14 on the built-in shapes."
+
+EXIT_CODES = {
+    "done": ExitCode.DONE,
+    "preempted": ExitCode.PREEMPTED,
+    "limit": ExitCode.PREEMPTED,
+    "interrupted": ExitCode.INTERRUPTED,
+}
+
+
+def main(words: list[str]) -> int:
+    """Everything that can be refused is refused before torch is imported."""
+    resolved = resolve(read_line("train", words, SAYS).asked())
+    plan_run(resolved.config)
+    from convoy.assemble.runs import start_run
+    from convoy.cli.signals import stop_on_signals
+    from convoy.engine.stopping import StopRequest
+    from convoy.report.summary import closing_lines
+
+    stop = StopRequest()
+    with stop_on_signals(stop):
+        finished = start_run(resolved, stop)
+    print("\n".join(closing_lines(finished.summary, finished.folder)))
+    return EXIT_CODES[finished.summary.exit_reason]

@@ -1,0 +1,119 @@
+"""A run that was stopped anywhere goes on to the same bits."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import TINY, Said, convoy, convoy_process
+
+UPDATES = 12
+
+
+def summary(run: Path) -> dict[str, object]:
+    return json.loads((run / "summary.json").read_text())
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    timeless = {"update", "epoch", "loss", "accuracy", "learning_rate"}
+    return [{k: v for k, v in json.loads(line).items() if k in timeless} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    said = convoy("train", *TINY, "--output", run)
+    assert said.code == 0, said.err
+    return run
+
+
+def assert_same(run: Path, undisturbed: Path, said: Said) -> None:
+    assert said.code == 0, said.err
+    assert summary(run)["weights_sha256"] == summary(undisturbed)["weights_sha256"]
+    assert metrics(run) == metrics(undisturbed)
+
+
+@pytest.mark.parametrize("update", range(1, UPDATES))
+def test_a_run_stopped_by_a_limit_goes_on_to_the_same_bits(
+    tmp_path: Path, undisturbed: Path, update: int
+) -> None:
+    run = tmp_path / "run"
+    stopped = convoy("train", *TINY, "--output", run, "--stop-after", str(update))
+    assert stopped.code == 75
+    assert summary(run)["updates"] == update
+
+    assert_same(run, undisturbed, convoy("resume", run))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("update", range(1, UPDATES + 1))
+def test_a_run_stopped_by_sigterm_goes_on_to_the_same_bits(
+    tmp_path: Path, undisturbed: Path, update: int
+) -> None:
+    run = tmp_path / "run"
+    faults = {"CONVOY_TEST_FAULTS": f"term@{update}"}
+    stopped = convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
+    assert stopped.code == (75 if update < UPDATES else 0), stopped.err
+    assert summary(run)["updates"] == update  # the update was finished, nothing is lost
+
+    assert_same(run, undisturbed, convoy("resume", run))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("update", range(1, UPDATES + 1))
+def test_a_killed_run_goes_on_to_the_same_bits(
+    tmp_path: Path, undisturbed: Path, update: int
+) -> None:
+    run = tmp_path / "run"
+    faults = {"CONVOY_TEST_FAULTS": f"kill@{update}"}
+    words = ("train", *TINY, "--output", run, "--ckpts-per-epoch", "6")
+    killed = convoy_process(*words, scratch=tmp_path, env=faults)
+    assert killed.code == -9
+
+    resumed = convoy("resume", run)
+    if resumed.code == 4:  # killed before the first checkpoint was complete: start again
+        resumed = convoy("train", *TINY, "--output", tmp_path / "again")
+        run = tmp_path / "again"
+    assert_same(run, undisturbed, resumed)
+
+
+def test_resuming_three_times_within_one_epoch_changes_nothing(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    run = tmp_path / "run"
+    assert convoy("train", *TINY, "--output", run, "--stop-after", "1").code == 75
+    for update in (2, 4, 5):
+        assert convoy("resume", run, "--stop-after", str(update)).code == 75
+
+    assert_same(run, undisturbed, convoy("resume", run))
+
+
+def test_the_workers_may_change_between_two_parts(tmp_path: Path, undisturbed: Path) -> None:
+    run = tmp_path / "run"
+    assert convoy("train", *TINY, "--output", run, "--stop-after", "3").code == 75
+    words = ("resume", run, "--dataloader-worker", "2", "--stop-after", "8")
+    assert convoy(*words).code == 75
+
+    assert_same(run, undisturbed, convoy("resume", run, "--dataloader-worker", "4"))
+
+
+def test_a_complete_run_is_left_as_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    convoy("train", *TINY, "--output", run)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+    said = convoy("resume", run)
+
+    assert said.code == 0
+    assert "already complete" in said.out
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_another_learning_rate_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    convoy("train", *TINY, "--output", run, "--stop-after", "3")
+    refused = convoy("resume", run, "--lr", "0.01")
+    meant = convoy("resume", run, "--lr", "0.01", "--override")
+
+    assert refused.code == 2
+    assert "--lr was 0.02, now 0.01" in refused.err
+    assert meant.code == 0
