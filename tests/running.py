@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,9 @@ class Process:
         return self._process.is_alive()
 
     def send(self, number: int) -> None:
-        os.kill(self.pid, number)
+        """Nobody may be there any more."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float = 120) -> Said:
         """The exit code is negative when a signal ended it, as in subprocess."""
@@ -79,9 +81,7 @@ class Process:
         return Said(code, self._out.read_text(), self._err.read_text())
 
 
-def convoy_process(
-    *words: str | Path, scratch: Path, env: Mapping[str, str] | None = None
-) -> Said:
+def convoy_process(*words: str | Path, scratch: Path, env: Mapping[str, str] | None = None) -> Said:
     """Run a command in a process of its own, to its end."""
     return Process(list(words), scratch, env).wait()
 

@@ -120,11 +120,19 @@ def _write_wishes(folder: RunFolder, prepared: _Prepared) -> None:
     write_atomically(folder.plan, [json.dumps(plan, indent=1).encode(), b"\n"])
 
 
+_UNLOCKED = Noticed(
+    "no_lock", "this file system knows no locks: start no second run in this folder", update=0
+)
+
+
 @contextmanager
 def _listeners(folder: RunFolder, config: RunConfig) -> Iterator[list[Subscriber]]:
     log = Log(folder)
     progress = make_progress(config.report.progress, sys.stdout)
     try:
+        if not folder.locked:
+            log.write(_UNLOCKED)
+            progress.write(_UNLOCKED)
         yield [log.write, progress.write]
     finally:
         progress.close()

@@ -32,6 +32,7 @@ from convoy.parallel.replicas import Alone
 from convoy.plan.plan import RunPlan
 from convoy.report.run_folder import RunFolder
 from convoy.report.summary import Summary
+from convoy.report.throughput import Throughput
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class TrainingRun:
         self.store = Store(folder.checkpoints)
         self.saver = self._saver()
         self.validated: Validated | None = None
+        self.speed = Throughput(plan.loop.samples_per_update)
         self._update = 0
         self._saved_update = -1
         self._seconds_before = 0.0
@@ -108,6 +110,7 @@ class TrainingRun:
         match event:
             case Updated():
                 self._update = event.update
+                self.speed.take(event.seconds)
             case Validated():
                 self.validated = event
             case _:
@@ -168,7 +171,6 @@ class TrainingRun:
     def _summary(self, reason: str) -> Summary:
         tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
         loop = self.plan.loop
-        seconds = self._seconds()
         measured = self.validated
         if measured and measured.update != self._update:
             measured = None
@@ -179,8 +181,8 @@ class TrainingRun:
             updates=self._update,
             epochs=self._update / loop.updates_per_epoch,
             images=self._update * loop.samples_per_update,
-            images_per_second=self._update * loop.samples_per_update / seconds,
-            seconds=seconds,
+            images_per_second=self.speed.overall,
+            seconds=self._seconds(),
             layout=self.plan.layout,
             exit_reason=reason,
             model=self.plan.config.network.model,

@@ -7,7 +7,7 @@ from convoy.cli.arguments import read_plain
 from convoy.config.command_line import Parser
 from convoy.config.fields import Option
 from convoy.config.schema import option_table
-from convoy.config.values import as_words
+from convoy.config.values import spelled
 from convoy.errors import ExitCode
 
 SAYS = "Every option with its meaning, type, limits and default."
@@ -34,7 +34,7 @@ def option_row(row: Option) -> dict[str, Any]:
         "type": str(row.kind),
         "limits": str(row.declared.limit),
         "default": row.default,
-        "shown": "–" if row.default in (None, ()) else " ".join(as_words(row.default)),
+        "shown": spelled(row.default),
         "also": list(row.declared.also),
         "environment": row.declared.env,
         "help": row.declared.help,

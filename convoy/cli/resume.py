@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from convoy.cli.arguments import read_line
+from convoy.cli.saying import say
 from convoy.cli.train import EXIT_CODES
 from convoy.config.command_line import Parser
 from convoy.config.resume import resolve_resumed, settings_of_run
@@ -29,8 +30,8 @@ def main(words: list[str]) -> int:
     with stop_on_signals(stop):
         finished = resume_run(run, resolved, checkpoint, stop)
     if finished.was_complete:
-        print("already complete: nothing was changed")
-    print("\n".join(closing_lines(finished.summary, finished.folder)))
+        say(["already complete: nothing was changed"])
+    say(closing_lines(finished.summary, finished.folder))
     return EXIT_CODES[finished.summary.exit_reason]
 
 

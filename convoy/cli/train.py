@@ -1,6 +1,7 @@
 """convoy train"""
 
 from convoy.cli.arguments import read_line
+from convoy.cli.saying import say
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
 from convoy.plan.plan import plan_run
@@ -27,5 +28,5 @@ def main(words: list[str]) -> int:
     stop = StopRequest()
     with stop_on_signals(stop):
         finished = start_run(resolved, stop)
-    print("\n".join(closing_lines(finished.summary, finished.folder)))
+    say(closing_lines(finished.summary, finished.folder))
     return EXIT_CODES[finished.summary.exit_reason]

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
-from convoy.config.values import Kind
+from convoy.config.values import Kind, spelled
+from convoy.config.yaml_limits import shown
 from convoy.registry import suggest
 
 
@@ -21,13 +22,13 @@ class Limit:
         if self.choices:
             if value in self.choices:
                 return None
-            return f"cannot be {value!r}; {suggest(str(value), self.choices)}"
+            return f"cannot be {shown(value)}; {suggest(value, self.choices)}"
         if self.at_least is not None and value < self.at_least:
-            return f"must be at least {self.at_least:g}, got {value:g}"
+            return f"must be at least {self.at_least:g}, got {spelled(value)}"
         if self.above is not None and value <= self.above:
-            return f"must be above {self.above:g}, got {value:g}"
+            return f"must be above {self.above:g}, got {spelled(value)}"
         if self.at_most is not None and value > self.at_most:
-            return f"must be at most {self.at_most:g}, got {value:g}"
+            return f"must be at most {self.at_most:g}, got {spelled(value)}"
         return None
 
     def __str__(self) -> str:
@@ -103,8 +104,9 @@ class Option:
 
 def options_of(section: str, declared: type) -> list[Option]:
     """The rows that a section of the configuration declares."""
-    types = get_type_hints(declared)
+    kinds = {name: Kind.of(annotation) for name, annotation in get_type_hints(declared).items()}
     return [
-        Option(one.name, section, Kind.of(types[one.name]), one.default, one.metadata["option"])
-        for one in fields(declared)
+        # A default goes through the same door as a value of a file: 5 epochs become 5.0.
+        Option(one.name, section, kind, kind.check(one.default), one.metadata["option"])
+        for one, kind in ((one, kinds[one.name]) for one in fields(declared))
     ]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
+from convoy.config.yaml_limits import MOST_DIGITS, control_character, shown
+
 
 class WrongType(ValueError):
     """The text or value is not of the option's type; says what was expected and what came."""
@@ -48,44 +50,78 @@ class Kind:
         return f"list of {word}" if self.many else word
 
 
+def as_words(value: Any) -> list[str]:
+    """A value as a command line would spell it, exactly."""
+    if isinstance(value, tuple):
+        return [word for one in value for word in as_words(one)]
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return [short if float(short) == value else repr(value)]
+    return [str(value)]
+
+
+def spelled(value: Any) -> str:
+    """A value on one line; a dash where nothing is set."""
+    return "–" if value in (None, ()) else " ".join(as_words(value))
+
+
 def _parts(word: str) -> list[str]:
     """`a,b` and `a b` are the same list."""
     return [part for part in word.split(",") if part]
 
 
 def _read_word(base: type, word: str) -> Any:
+    if not word:
+        raise WrongType("needs a value")
     if base is str:
-        return word
+        return _storable(word)
     if base is bool:
         if word.lower() not in ("true", "false"):
-            raise WrongType(f"expects true or false, got {word!r}")
+            raise _wrong(base, shown(word))
         return word.lower() == "true"
     try:
         number = base(word)
     except ValueError:
-        raise WrongType(f"expects a {Kind(base)}, got {word!r}") from None
-    return _finite(number)
+        raise _wrong(base, shown(word)) from None
+    return _storable(number)
 
 
 def _check_value(base: type, value: Any) -> Any:
-    fits = isinstance(value, base) and not (isinstance(value, bool) and base is not bool)
-    if base is float and isinstance(value, int) and not isinstance(value, bool):
+    if base is float and type(value) is int:
         return float(value)
-    if not fits:
-        raise WrongType(f"expects a {Kind(base)}, got {value!r}")
-    return _finite(value)
+    if type(value) is not base:  # isinstance would take true for a whole number
+        raise _wrong(base, _named(value))
+    return _storable(value)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise WrongType(f"expects a finite number, got {value}")
+def _storable(value: Any) -> Any:
+    """Only what a run's `config.yaml` can hold and give back."""
+    match value:
+        case float() if not math.isfinite(value):
+            raise WrongType(f"expects a finite number, got {value}")
+        case int() if abs(value) >= 10**MOST_DIGITS:
+            raise WrongType(f"expects a whole number of at most {MOST_DIGITS} digits")
+        case "":
+            raise WrongType("needs a value")
+        case str() if found := control_character(value):
+            raise WrongType(f"holds the control character U+{ord(found[0]):04X}")
     return value
 
 
-def as_words(value: Any) -> list[str]:
-    """A value as a command line would spell it."""
-    if isinstance(value, tuple):
-        return [word for one in value for word in as_words(one)]
-    if isinstance(value, bool):
-        return [str(value).lower()]
-    return [f"{value:g}" if isinstance(value, float) else str(value)]
+def _wrong(base: type, came: str) -> WrongType:
+    article = "a " if base in (int, float) else ""
+    return WrongType(f"expects {article}{Kind(base)}, got {came}")
+
+
+def _named(value: Any) -> str:
+    """A value of YAML as a message calls it."""
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return shown(value)
+        case list() | dict():
+            return "several values"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 
 from convoy.config.layers import Setting
 from convoy.config.schema import option_table
+from convoy.config.values import spelled
+from convoy.config.yaml_limits import printable
 
 
 def settings_as_yaml(settings: Mapping[str, Setting]) -> str:
     """One line an option. JSON values are YAML values, and quote themselves."""
     lines = ["# What this run was asked for. `convoy resume` reads it back."]
     for name, setting in settings.items():
-        source = " ".join(setting.source.split())
-        lines.append(f"{name}: {json.dumps(setting.value, ensure_ascii=False)}  # {source}")
+        value = json.dumps(setting.value, ensure_ascii=False)
+        lines.append(f"{name}: {value}  # {printable(setting.source)}")
     return "\n".join(lines) + "\n"
 
 
@@ -26,7 +28,8 @@ def digest(settings: Mapping[str, Setting]) -> str:
 def changed(before: Mapping[str, Setting], now: Mapping[str, Setting]) -> list[str]:
     """`--lr was 0.1, now 0.2` for each option that the weights depend on and that differs."""
     return [
-        f"{option_table()[name].flag} was {before[name].value}, now {now[name].value}"
+        f"{option_table()[name].flag} was {spelled(before[name].value)}, "
+        f"now {spelled(now[name].value)}"
         for name in now
         if _binds(name) and name in before and before[name].value != now[name].value
     ]

@@ -14,8 +14,10 @@ class Held:
     def __init__(self, source: Source) -> None:
         self._source = source
         every = np.arange(len(source), dtype=np.int64)
-        starts = range(0, len(source), _CHUNK)
-        self._pixels = np.concatenate([source.pixels(every[s : s + _CHUNK]) for s in starts])
+        self._pixels = np.empty((len(source), source.image_size, source.image_size, 3), np.uint8)
+        for start in range(0, len(source), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            self._pixels[chunk] = source.pixels(every[chunk])
         self._labels = source.labels(every)
 
     @property
@@ -34,10 +36,10 @@ class Held:
         return len(self._source)
 
     def pixels(self, ids: Ids) -> Pixels:
-        return self._pixels[ids]
+        return self._pixels.take(ids, axis=0)
 
     def labels(self, ids: Ids) -> Labels:
-        return self._labels[ids]
+        return self._labels.take(ids)
 
 
 def hold(source: Source) -> Source:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from convoy.chance import key, permutation
 from convoy.data.source import Ids
 from convoy.plan.batch import BatchPlan
@@ -35,6 +33,7 @@ class Order:
 
     def ids(self, place: Place) -> Ids:
         """The sample ids of one micro-batch."""
+        assert 0 <= place.micro < self.batch.micro_batches
         size = self.batch.micro_batch_size
         within = place.update % self.updates_per_epoch
         start = within * self.batch.samples_per_update + place.micro * size
@@ -45,4 +44,4 @@ class Order:
 def _shuffled(seed: int, epoch: int, samples: int) -> Ids:
     order = permutation(key(seed, "order", epoch), samples)
     order.setflags(write=False)
-    return order.astype(np.int64, copy=False)
+    return order

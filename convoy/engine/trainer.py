@@ -20,7 +20,7 @@ from convoy.plan.loop import LoopPlan
 
 @dataclass
 class Clock:
-    """Seconds of the loop, and of the updates since the last report (the first one dropped)."""
+    """Seconds of the loop, and of the updates since the last report."""
 
     began: float
     updates: int = 0
@@ -28,16 +28,16 @@ class Clock:
     warm: bool = False
 
     def add(self, seconds: float) -> None:
-        """The very first update pays for warming up and is not counted."""
-        if self.warm:
-            self.updates += 1
-            self.seconds += seconds
-        self.warm = True
+        """The very first update pays for warming up: it counts only until there is a second."""
+        if self.updates == 1 and not self.warm:
+            self.updates, self.seconds, self.warm = 0, 0.0, True
+        self.updates += 1
+        self.seconds += seconds
 
     def rate(self, samples_per_update: int) -> float:
         """Images per second since the last call."""
         rate = self.updates * samples_per_update / self.seconds if self.seconds else 0.0
-        self.updates, self.seconds = 0, 0.0
+        self.updates, self.seconds, self.warm = 0, 0.0, True
         return rate
 
 

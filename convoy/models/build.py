@@ -14,8 +14,9 @@ from convoy.plan import layers as plan
 
 def build_layers(layers: Iterable[plan.LayerPlan], seed: int) -> dict[str, nn.Module]:
     """The live layers by name, in order, with their first weights."""
-    built = {layer.name: _build(layer.operation) for layer in layers}
+    built: dict[str, nn.Module] = {}
     for layer in layers:
+        built[layer.name] = _build(layer.operation)
         _initialize(layer, built[layer.name], seed)
     return built
 

@@ -14,7 +14,11 @@ class Slice(nn.Module):
 
     def __init__(self, layers: Sequence[LayerPlan], modules: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
+        chosen = {layer.name: modules[layer.name] for layer in layers}
+        first = layers[0].name
+        if isinstance(chosen[first], nn.ReLU):
+            chosen[first] = nn.ReLU()  # never in place: what comes in belongs to the sender
+        self.layers = nn.ModuleDict(chosen)
         self.routes = [layer.route for layer in layers]
 
     def forward(self, *bundle: Tensor) -> Bundle:

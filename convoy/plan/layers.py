@@ -7,9 +7,14 @@ block, where a side road goes around the convolutions. So a stage can begin anyw
     SIDE  (x, s, …) → (x, f(s), …)        JOIN  (x, s, …) → (f(x, s), …)   the side road ends
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+INDEX = 2  # a position is a 64-bit number: the room of two elements
 
 
 class Route(Enum):
@@ -77,8 +82,8 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Relu:
-    """Works in place, so its result needs no memory of its own."""
+class Weightless:
+    """What operations without weights share."""
 
     parameters = 0
 
@@ -91,12 +96,17 @@ class Relu:
 
 
 @dataclass(frozen=True)
-class Add(Relu):
+class Relu(Weightless):
+    """Works in place, so its result needs no memory of its own."""
+
+
+@dataclass(frozen=True)
+class Add(Weightless):
     """The main road and the side road meet."""
 
 
 @dataclass(frozen=True)
-class MaxPool(Relu):
+class MaxPool(Weightless):
     """3 × 3 windows, stride 2, padding 1."""
 
     def shape(self, given: Shape) -> Shape:
@@ -104,7 +114,7 @@ class MaxPool(Relu):
 
 
 @dataclass(frozen=True)
-class GlobalPool(Relu):
+class GlobalPool(Weightless):
     """The mean over the image; what is left is a vector."""
 
     def shape(self, given: Shape) -> Shape:
@@ -112,7 +122,7 @@ class GlobalPool(Relu):
 
 
 @dataclass(frozen=True)
-class PadChannels(Relu):
+class PadChannels(Weightless):
     """Every `stride`-th pixel, and channels of zeros behind the given ones."""
 
     stride: int
@@ -163,18 +173,20 @@ class LayerCost:
     bundle_out: tuple[Shape, ...]
     parameters: int
     macs: int
-    kept: int  # elements kept for the backward pass
+    kept: int  # elements of its result that are kept for the backward pass
+    in_place: bool  # writes its result over what it was given
 
 
-def layer_costs(layers: Iterable[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
+def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
     """Follow one image through the layers."""
     costs: list[LayerCost] = []
     bundle: tuple[Shape, ...] = (image,)
-    for layer in layers:
-        given = bundle[1] if layer.route is Route.SIDE else bundle[0]
+    kept = _kept_results(layers)
+    for index, layer in enumerate(layers):
+        given = taken(layer.route, bundle)
         made = layer.operation.shape(given)
         after = _after(layer.route, bundle, made)
-        kept = 0 if type(layer.operation) is Relu else made.elements
+        positions = INDEX * made.elements if isinstance(layer.operation, MaxPool) else 0
         costs.append(
             LayerCost(
                 layer.name,
@@ -182,14 +194,37 @@ def layer_costs(layers: Iterable[LayerPlan], image: Shape) -> tuple[LayerCost, .
                 after,
                 layer.operation.parameters,
                 layer.operation.macs(given),
-                kept,
+                positions + (made.elements if index in kept else 0),
+                isinstance(layer.operation, Relu),
             )
         )
         bundle = after
     return tuple(costs)
 
 
-def _after(route: Route, bundle: tuple[Shape, ...], made: Shape) -> tuple[Shape, ...]:
+def _kept_results(layers: Iterable[LayerPlan]) -> set[int]:
+    """The layers whose results stay until the backward pass; the loss keeps the last one.
+
+    A convolution, norm, pooling by maximum or linear layer needs what it was given, a rectifier
+    what it made, which lies in the same place. Sums, means and padding need nothing.
+    """
+    kept: set[int] = set()
+    makers: tuple[int, ...] = (-1,)  # of each tensor of the bundle
+    for index, layer in enumerate(layers):
+        maker = taken(layer.route, makers)
+        if not isinstance(layer.operation, Add | GlobalPool | PadChannels):
+            kept.add(maker)
+        made_by = maker if isinstance(layer.operation, Relu) else index
+        makers = _after(layer.route, makers, made_by)
+    return kept | {makers[0]}
+
+
+def taken(route: Route, bundle: tuple[T, ...]) -> T:
+    """The tensor that a layer works on; the side road's half of a sum is not meant."""
+    return bundle[1] if route is Route.SIDE else bundle[0]
+
+
+def _after(route: Route, bundle: tuple[T, ...], made: T) -> tuple[T, ...]:
     match route:
         case Route.MAIN:
             return (made, *bundle[1:])

@@ -43,10 +43,12 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         updates=updates,
         stop_after=length.stop_after,
         learning_rate=LearningRatePlan(config.learning_rate, per_epoch, updates),
-        # Without reports on the way there is still one at the end.
-        reports=Rhythm(config.report.logs_per_epoch or 1, per_epoch, updates)
-        if config.report.logs_per_epoch
-        else Rhythm(1, updates, updates),
+        reports=_reports(config.report.logs_per_epoch, per_epoch, updates),
         checkpoints=Rhythm(config.checkpoint.ckpts_per_epoch, per_epoch, updates),
         validations=Rhythm(int(validation.validation_mode == "during"), validations, updates),
     )
+
+
+def _reports(times: int, per_epoch: int, updates: int) -> Rhythm:
+    """Without reports on the way there is still one at the end."""
+    return Rhythm(times, per_epoch, updates) if times else Rhythm(1, updates, updates)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.schema import RunConfig
 from convoy.config.sections.network import NetworkConfig
-from convoy.plan.layers import LayerCost, LayerPlan, Shape, layer_costs
+from convoy.errors import ConfigError
+from convoy.plan.layers import LayerCost, LayerPlan, Norm, Shape, layer_costs, taken
 from convoy.plan.resnet import resnet_layers
 
 COLORS = 3
@@ -32,6 +33,19 @@ class NetworkPlan:
     @property
     def macs(self) -> int:
         return sum(cost.macs for cost in self.costs)
+
+    def check_micro_batch(self, micro_batch_size: int) -> None:
+        """Refuse to train a batch norm on one value per channel: that has no variance."""
+        for layer, cost in zip(self.layers, self.costs, strict=True):
+            norm = layer.operation
+            if not (isinstance(norm, Norm) and norm.kind == "batch"):
+                continue
+            if micro_batch_size * taken(layer.route, cost.bundle_in).size ** 2 == 1:
+                raise ConfigError(
+                    f"batch norm needs more than one value per channel, but {layer.name} gets 1 "
+                    f"pixel of 1 image (--micro-batch-size 1, {self.image_size} × "
+                    f"{self.image_size} images); use --micro-batch-size 2 or --norm-type group"
+                )
 
 
 def plan_network(config: RunConfig) -> NetworkPlan:

@@ -47,6 +47,7 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         config.batch.micro_batch_size, config.batch.gradient_accumulation, config.batch.replicas
     )
     network = plan_network(config)
+    network.check_micro_batch(batch.micro_batch_size)
     stages = plan_stages(config, network)
     topology = TopologyPlan(
         config.device.hosts, config.device.instances, config.batch.replicas, len(stages)
@@ -64,7 +65,7 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         devices=devices,
         schedule=schedule,
         memory=_memory(config, network, stages, batch, schedule),
-        loop=plan_loop(config, batch, samples or _samples(config)),
+        loop=plan_loop(config, batch, _samples(config) if samples is None else samples),
     )
 
 

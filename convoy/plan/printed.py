@@ -35,6 +35,12 @@ def short(number: float) -> str:
     return f"{number:.0f} "
 
 
+def counted(count: int, word: str) -> str:
+    """`1 stage`, `2 stages`, `2 micro-batches`."""
+    ending = "es" if word.endswith(("s", "ch")) else "s"
+    return f"{count} {word}{ending * (count != 1)}"
+
+
 def _figures(plan: RunPlan) -> Iterator[str]:
     network, batch, loop = plan.network, plan.batch, plan.loop
     config, topology = plan.config, plan.topology
@@ -46,20 +52,20 @@ def _figures(plan: RunPlan) -> Iterator[str]:
     yield f"data      {config.data.data}, {loop.samples:,} samples of {network.classes} classes"
     yield (
         f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
-        f"{batch.replicas} replicas = {batch.samples_per_update} samples per update"
+        f"{counted(batch.replicas, 'replica')} = "
+        f"{counted(batch.samples_per_update, 'sample')} per update"
     )
     yield (
         f"length    {loop.epochs:g} epochs × {loop.updates_per_epoch} updates = "
         f"{loop.updates} updates, {loop.updates * loop.samples_per_update:,} images"
     )
-    highest = max(rates.rate(update) for update in range(loop.updates))
     yield (
         f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "
-        f"{highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
+        f"{rates.highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
     )
     yield (
-        f"layout    {topology.hosts} hosts, {topology.instances} instances, {plan.layout} = "
-        f"{topology.processes} processes"
+        f"layout    {counted(topology.hosts, 'host')}, {counted(topology.instances, 'instance')}, "
+        f"{plan.layout} = {counted(topology.processes, 'process')}"
     )
 
 
@@ -72,7 +78,7 @@ def _stage_table(plan: RunPlan) -> Iterator[str]:
         yield (
             f"{stage.stage:>5}  {plan.devices[stage.stage]:>6}  {stage.names[0]:<20} "
             f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} % "
-            f"{short(memory.total):>8}B {short(memory.stash):>8}B in {memory.stash_sets} sets"
+            f"{short(memory.total):>8}B {short(memory.stash):>8}B in {counted(memory.stash_sets, 'set')}"
         )
 
 
@@ -80,8 +86,9 @@ def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
     stages, micro_batches = plan.topology.stages, plan.batch.gradient_accumulation
     idle = plan.schedule.ramp_share(stages, micro_batches)
     yield (
-        f"{plan.schedule.name}, {micro_batches} micro-batches through {stages} stages: "
-        f"{plan.schedule.length(stages, micro_batches)} {plan.schedule.unit}s, "
+        f"{plan.schedule.name}, {counted(micro_batches, 'micro-batch')} through "
+        f"{counted(stages, 'stage')}: "
+        f"{counted(plan.schedule.length(stages, micro_batches), plan.schedule.unit)}, "
         f"{100 * idle:.1f} % of the time idle if all stages take equally long"
     )
     yield from draw(place(plan.schedule, stages, micro_batches), width)

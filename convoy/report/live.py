@@ -1,9 +1,4 @@
-"""The live display of a run on a terminal. The only file that knows rich.
-
-epoch 2/5  ━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━  320/1250  26 %  left 1:12
-loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s
-validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501
-"""
+"""The live display of a run on a terminal. The only file that knows rich."""
 
 import atexit
 import sys
@@ -27,7 +22,12 @@ _SECONDS_BETWEEN_FRAMES = 0.1
 
 
 def frame(standing: Standing, width: int) -> Group:
-    """Three lines that never wrap."""
+    """Three lines that never wrap.
+
+    epoch 2/5  ━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━  320/1250  25 %  left 1:12
+    loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s
+    validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501
+    """
     rows: list[RenderableType] = [
         _course(standing, min(width, _WIDEST)),
         _line("  ".join(quality_words(standing))),

@@ -1,0 +1,217 @@
+"""Texts that are no YAML, random texts and hostile ones: a dict or one plain line, never more."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from convoy.config import yaml_file
+from convoy.config.yaml_file import parse_yaml, read_yaml
+from convoy.config.yaml_limits import control_character
+from convoy.errors import ConfigError
+
+LOADERS = [yaml.SafeLoader] + ([yaml.CSafeLoader] if yaml.__with_libyaml__ else [])
+# The parser that the fixture sets stays the same for all examples of one test.
+every_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+PIECES = (
+    *("a", "b", "<<", ": ", ":", "- ", "? ", "\n", "\n  ", "\n    ", "\r\n", "\t", " ", "#"),
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "&a ",
+        "*a",
+        "&b ",
+        "*b ",
+        "!!str ",
+        "!!int ",
+        "!!map ",
+        "!x ",
+        "! ",
+    ),
+    *(
+        '"',
+        "'",
+        "|",
+        ">",
+        "|2-",
+        ">+",
+        "---\n",
+        "...\n",
+        "%YAML 1.1\n",
+        "%TAG ! x\n",
+        "%",
+        "@",
+        "`",
+    ),
+    *(
+        "010",
+        "1e3",
+        ".nan",
+        "~",
+        "true",
+        "1" * 20,
+        "\\x",
+        '"\\UFFFFFFFF"',
+        '"\\ud800"',
+        "%ff",
+        "!<",
+    ),
+    *("é", "\u2028", "\x85", "\ufeff", "\0", "\r", "\ud800", "🚚"),
+)
+
+# PyYAML dumps for YAML 1.1, where `1e3` and `08` are text and stand bare; here they are numbers.
+BARE_NUMBER = re.compile("[-+.0-9eE]+")
+
+texts = st.text().filter(lambda text: not control_character(text) and not BARE_NUMBER.match(text))
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18) + 1, 10**18 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+    | st.sampled_from(["no", "010", "<<", "~", "", "0x1F", "1_0", "1:30", "2001-01-01", ".nan"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.fixture(autouse=True, params=LOADERS, ids=lambda loader: loader.__name__)
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_file, "_LOADER", request.param)
+
+
+def answer(source: str | bytes) -> str:
+    """An empty text for a dict, or the message, which must be one printable line."""
+    try:
+        assert isinstance(parse_yaml(source, "run.yaml"), dict)
+    except ConfigError as error:
+        assert str(error).isprintable()
+        assert len(str(error)) < 500
+        return str(error)
+    return ""
+
+
+@every_example
+@given(st.dictionaries(texts, values, max_size=5), st.sampled_from([None, True, False]))
+def test_what_yaml_dumps_is_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
+    dumped = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=flow, sort_keys=False)
+    found = {key: entry.plain() for key, entry in parse_yaml(dumped, "x").items()}
+
+    assert repr(found) == repr(config)  # unlike ==, repr tells 1 from 1.0 and from True
+
+
+@every_example
+@given(st.text() | st.binary())
+def test_random_text_and_bytes_give_a_dict_or_one_plain_line(source: str | bytes) -> None:
+    answer(source)
+
+
+@settings(every_example, max_examples=200)
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_random_pieces_of_yaml_give_a_dict_or_one_plain_line(text: str) -> None:
+    answer(text)
+    answer("a: " + text)
+    answer(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: c: d", 2),
+        ("a: 1\nb: 'open", 2),
+        ('a: 1\nb: "\\q"', 2),
+        ("a: 1\n b: 2", 2),
+        ("- a\nb: 1", 2),
+        ("a: 1\nb: !e!x 1", 2),
+        ("a: 1\nb: @x", 2),
+        ("%YAML 3.0\n---\na: 1", 1),
+    ],
+)
+def test_a_text_that_is_no_yaml_is_refused_with_its_line(text: str, line: int) -> None:
+    assert answer(text).startswith(f"run.yaml, line {line}: not YAML: ")
+
+
+def test_an_open_bracket_is_answered_with_where_it_stands() -> None:
+    assert answer("a: 1\nb: [1,\n\n\nc: 2\n").endswith(
+        "while parsing a flow sequence that begins on line 2"
+    )
+
+
+@pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML 1.{'9' * 5000}\n---\na: 1"])
+def test_what_crashes_a_parser_is_refused_too(text: str) -> None:
+    assert "not YAML" in answer(text)
+
+
+@pytest.mark.parametrize("text", ["a: 1\n---\nb: 2", "a: 1\n---\n", "---\n---\n", "a: 1\n--- x"])
+def test_a_second_document_is_refused_with_its_line(text: str) -> None:
+    assert re.fullmatch(
+        r"run.yaml, line [23]: a second document begins here; a configuration is one", answer(text)
+    )
+
+
+def test_a_big_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    path.write_bytes(b"a: 1\n" + b"#" * 2**18)
+
+    with pytest.raises(ConfigError, match="is too big for a configuration"):
+        read_yaml(path)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import yaml
+from convoy.config import yaml_file
+from convoy.errors import ConfigError
+
+yaml_file._LOADER = vars(yaml)[sys.argv[1]]
+resource.setrlimit(resource.RLIMIT_AS, (256 * 2**20, 256 * 2**20))
+for path in sorted(Path(sys.argv[2]).iterdir()):
+    try:
+        print(path.stem, len(yaml_file.read_yaml(path)))
+    except ConfigError as error:
+        print(path.stem, "refused")
+"""
+
+
+@pytest.mark.processes
+def test_hostile_files_are_answered_within_256_megabytes(tmp_path: Path) -> None:
+    size = 2**18
+    files = {
+        "aliases": "a: &a 1\nb: [" + "*a," * 19_000 + "]",
+        "bomb": "a0: &a0 [x]\n"
+        + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n in range(1, 11)),
+        "braces": "{a: " * (size // 4),
+        "brackets": "[" * size,
+        "dashes": "- " * (size // 2),
+        "digits": "a: " + "9" * (size - 3),
+        "folded": "a: >\n" + " x\n" * (size // 3 - 3),
+        "keys": "a:\n" * (size // 3),
+        "merges": "a: &a {x: 1}\nb:\n" + "  <<: *a\n" * 4000,
+        "questions": "? " * (size // 2),
+        "spaces": " " * size,
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    command = [sys.executable, "-c", LIMITED, yaml_file._LOADER.__name__, str(tmp_path)]
+    root = Path(yaml_file.__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+
+    assert (done.stderr, dict(line.split() for line in done.stdout.splitlines())) == (
+        "",
+        dict.fromkeys(files, "refused")
+        | {"aliases": "2", "folded": "1", "merges": "2"}
+        | {"spaces": "0"},
+    )

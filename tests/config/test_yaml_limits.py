@@ -1,0 +1,155 @@
+"""What never reaches a parser: odd files, big files, odd bytes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from convoy.config.yaml_limits import MOST_BYTES, clean_text, read_limited, refusal, shown
+from convoy.errors import ConfigError
+
+
+def refused(source: str | bytes) -> str:
+    with pytest.raises(ConfigError) as error:
+        clean_text(source, "run.yaml")
+    return str(error.value)
+
+
+def test_a_small_file_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"a: 1\r\n")
+
+    assert read_limited(path) == b"a: 1\r\n"
+
+
+def test_a_missing_file_is_refused_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    with pytest.raises(ConfigError) as error:
+        read_limited(path)
+
+    assert str(error.value) == f"there is no configuration file {path}"
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a directory, not a configuration file"):
+        read_limited(tmp_path)
+
+
+def test_a_named_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    with pytest.raises(ConfigError, match="is a named pipe"):
+        read_limited(tmp_path / "pipe.yaml")
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is a device"):
+        read_limited(Path("/dev/zero"))
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "loop.yaml"
+    path.symlink_to(path)
+
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_limited(path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "file/inside"])
+def test_a_path_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be read") as error:
+        read_limited(tmp_path / name)
+
+    assert str(error.value).isprintable()
+
+
+def test_a_big_file_is_refused_by_its_size_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**20)  # sparse: takes no room
+    monkeypatch.delattr(Path, "open")
+
+    with pytest.raises(ConfigError, match=r"104,857,600 bytes or more, and at most 262,144"):
+        read_limited(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
+def test_a_file_that_hides_its_size_is_read_to_the_limit_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("convoy.config.yaml_limits.MOST_BYTES", 100)
+
+    with pytest.raises(ConfigError, match="101 bytes or more"):
+        read_limited(Path("/proc/self/smaps"))
+
+
+def test_the_limit_counts_bytes_for_text_too() -> None:
+    fits = "#" * MOST_BYTES
+
+    assert clean_text(fits, "x") == fits
+    assert "too big" in refused(fits + "#")
+    assert "too big" in refused("é" * (MOST_BYTES // 2 + 1))
+
+
+def test_one_byte_order_mark_is_dropped() -> None:
+    assert clean_text(b"\xef\xbb\xbfa: 1", "x") == "a: 1"
+    assert clean_text("\ufeffa: 1", "x") == "a: 1"
+    assert "U+FEFF" in refused("\ufeff\ufeffa: 1")
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "byte"),
+    [
+        (b"a: 1\nb: \xff\n", 2, "0xff"),
+        (b"\xff\xfea\x00", 1, "0xff"),
+        (b"\xef\xbb\xbf\n\n\xc3", 3, "0xc3"),
+        (b"a: \xed\xa0\x80", 1, "0xed"),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(
+    data: bytes, line: int, byte: str
+) -> None:
+    assert refused(data) == (
+        f"run.yaml, line {line}: the byte {byte} is not UTF-8; save the file as UTF-8"
+    )
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\0", "\x07", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\uffff"],
+)
+def test_a_control_character_is_refused_with_its_line(character: str) -> None:
+    assert refused(f"a: 1\n# {character}\n") == (
+        f"run.yaml, line 2: the control character U+{ord(character):04X} "
+        "has no place in a configuration"
+    )
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    assert "U+D800" in refused("a: \ud800")
+
+
+def test_a_lone_carriage_return_is_refused_but_line_ends_of_windows_are_not() -> None:
+    assert clean_text("a: 1\r\nb: 2\r\n", "x") == "a: 1\r\nb: 2\r\n"
+    assert "line 1: the control character U+000D" in refused("a: 1\rb: 2")
+
+
+@pytest.mark.parametrize("text", ["a:\n\tb: 1", "a:\n  \tb: 1", "a: 1\n\t", "a: 1\n \t# note"])
+def test_a_tab_in_the_indentation_is_refused_with_its_line(text: str) -> None:
+    assert refused(text) == "run.yaml, line 2: the line is indented with a tab; use spaces"
+
+
+def test_a_tab_after_the_content_is_fine() -> None:
+    assert clean_text("a: 1\t# note", "x") == "a: 1\t# note"
+
+
+def test_a_file_name_cannot_break_the_message_into_lines() -> None:
+    assert str(refusal("a\nb\x1b", 3, "bad")) == r"'a\nb\x1b', line 3: bad"
+
+
+def test_a_long_text_is_cut_in_messages() -> None:
+    assert shown("x" * 60) == "'" + "x" * 60 + "'"
+    assert shown("x" * 61) == "'" + "x" * 60 + "'…"

@@ -1,0 +1,151 @@
+"""Which spellings are numbers, which are text, and which are refused."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.config.yaml_scalars import convert, resolve
+
+
+@pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
+def test_nothing_is_none(text: str) -> None:
+    assert resolve(text) is None
+
+
+@pytest.mark.parametrize("text", ["true", "True", "TRUE", "false", "False", "FALSE"])
+def test_only_true_and_false_are_booleans(text: str) -> None:
+    assert resolve(text) is (text.lower() == "true")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("-0", 0), ("7", 7), ("+7", 7), ("-12", -12), ("9" * 18, 10**18 - 1)],
+)
+def test_whole_numbers_are_decimal(text: str, value: int) -> None:
+    found = resolve(text)
+
+    assert (type(found), found) == (int, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1.e3", 1000.0),
+        (".5", 0.5),
+        ("-.5", -0.5),
+        ("-1E5", -1e5),
+        ("1e3", 1000.0),
+        ("+2.5e+05", 2.5e5),
+        ("0.0", 0.0),
+        ("2.5e-6", 2.5e-6),
+        ("0e0", 0.0),
+        ("1.", 1.0),
+    ],
+)
+def test_numbers_with_a_point_or_an_exponent_are_floats(text: str, value: float) -> None:
+    found = resolve(text)
+
+    assert (type(found), found) == (float, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("no", "yes", "on", "off", "No", "YES", "y", "n", "tRUE", "nULL"),
+        *("0x1F", "0o7", "0b1", "1_000", "1:30", "01:30", "190:20:30", "2024-02-29", "1/4"),
+        *(".", "-", "+", "e5", "1e", "1e+", "--1", "1.2.3", "16.32.1", ".e3", "=", "<<", "-.", "."),
+        *("nan", "inf", "Infinity", "+.nan", ".NAn", ".iNf", "1 2", " 1", "1\n", "٣", "½"),
+    ],
+)
+def test_everything_else_is_text(text: str) -> None:
+    assert resolve(text) == text
+
+
+@pytest.mark.parametrize("text", ["010", "-010", "+08", "00", "007", "00.5", "01e3", "0" * 5000])
+def test_a_leading_zero_is_refused_as_ambiguous(text: str) -> None:
+    with pytest.raises(ValueError, match="begins with a zero") as refused:
+        resolve(text)
+
+    assert len(str(refused.value)) < 250
+
+
+def test_a_leading_zero_is_answered_with_what_to_write() -> None:
+    with pytest.raises(ValueError) as refused:
+        resolve("-0010")
+
+    assert str(refused.value) == (
+        "'-0010' begins with a zero, which some read as octal; "
+        "write -10 for a number, or put text in quotes"
+    )
+
+
+@pytest.mark.parametrize("text", [".nan", ".NaN", ".NAN", ".inf", "-.inf", "+.Inf", ".INF"])
+def test_spelled_non_finite_numbers_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a finite number"):
+        resolve(text)
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e999", "1" + "0" * 400 + ".0"])
+def test_a_number_beyond_all_floats_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a finite number"):
+        resolve(text)
+
+
+@pytest.mark.parametrize("text", ["1" * 19, "-" + "1" * 19, "9" * 5000])
+def test_a_whole_number_of_absurd_length_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"of (19|5000) digits; at most 18"):
+        resolve(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "value"),
+    [
+        ("1", "str", "1"),
+        ("", "str", ""),
+        ("010", "str", "010"),
+        ("7", "int", 7),
+        ("7", "float", 7.0),
+        ("1e3", "float", 1000.0),
+        ("True", "bool", True),
+        ("", "null", None),
+    ],
+)
+def test_a_core_tag_is_honored(text: str, tag: str, value: object) -> None:
+    found = convert(text, tag)
+
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        *(("x", "int"), ("1.5", "int"), ("true", "int"), ("", "int"), ("0x1F", "int")),
+        *(("x", "float"), ("true", "float"), ("1", "bool"), ("yes", "bool"), ("x", "null")),
+        *((".nan", "float"), ("010", "int"), ("1" * 30, "int"), ("1" * 30, "float")),
+    ],
+)
+def test_a_text_that_does_not_fit_its_tag_is_refused(text: str, tag: str) -> None:
+    with pytest.raises(ValueError):
+        convert(text, tag)
+
+
+@pytest.mark.parametrize("text", ["\x00", "a\x1b[2Jb", "\x7f", "\x85", "\u2028", "\r", "\ud800"])
+def test_text_with_a_control_character_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"control character U\+[0-9A-F]{4}") as refused:
+        convert(text, "str")
+
+    assert str(refused.value).isprintable()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_finite_float_that_python_prints_is_read_back(value: float) -> None:
+    assert math.copysign(1.0, float(str(resolve(repr(value))))) == math.copysign(1.0, value)
+    assert resolve(repr(value)) == value
+
+
+@given(st.integers(-(10**18) + 1, 10**18 - 1))
+def test_every_whole_number_of_18_digits_is_read_back(value: int) -> None:
+    assert resolve(str(value)) == value

@@ -1,0 +1,195 @@
+"""The display on a real pseudo-terminal: its values, its width, its cursor and its end."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+RUN = """
+import sys
+from convoy.events import Began, Ended, Noticed, Reported, Saved, Updated, Validated
+from convoy.report.live import LiveProgress
+now = 0.0
+progress = LiveProgress(sys.stdout, lambda: now)
+progress.write(Began(0, 1250, 250, 64))
+for update in range(1, 321):
+    now += 0.02
+    progress.write(Updated(update, 0.0775))
+    progress.write(Reported(update, update / 250, 0.412, 0.861, 0.0905, 412.0, 1.0))
+    if update == 250:
+        progress.write(Validated(update, 1.0, 0.842, 0.99, 0.501, 100, 1.0, 100.0))
+        progress.write(Saved(update, "runs/x/update-250", 0.1))
+        progress.write(Noticed("skip", "a [bold]bad[/bold] \\x1b[31mrecord", update))
+        {extra}
+{end}
+"""
+END = """
+progress.write(Ended(320, "preempted"))
+progress.close()
+"""
+PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a process sent to its terminal, and how that looks."""
+
+    sent: str
+    code: int
+
+    @property
+    def texts(self) -> list[str]:
+        """Everything drawn so far, row by row of every frame."""
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", self.sent)
+        return [text.rstrip() for text in re.split(r"\x1b\[[0-9;?]*[A-Z]|\r|\n", plain)]
+
+    @property
+    def rows(self) -> list[str]:
+        """A terminal as small as this display needs: line breaks, cursor up, erase line."""
+        rows, row, column = [""], 0, 0
+        for piece in PIECE.finditer(self.sent):
+            if piece[0] == "\r":
+                column = 0
+            elif piece[0] == "\n":
+                row += 1
+                rows += [""] * (row == len(rows))
+            elif piece[2] == "A":
+                row -= int(piece[1])
+            elif piece[2] == "K":
+                rows[row] = ""
+            elif piece[2] is None:
+                rows[row] = rows[row][:column].ljust(column) + piece[0]
+                column += len(piece[0])
+        return [text.rstrip() for text in rows]
+
+
+def resize(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def watch(extra: str = "pass", end: str = END, columns: int = 100, **environment: str) -> Screen:
+    """Run the script with all three streams on a new terminal."""
+    ours, theirs = pty.openpty()
+    resize(ours, columns)
+    script = RUN.replace("{extra}", extra).replace("{end}", end)
+    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**plain, "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    sent = b""
+    while chunk := read_or_end(ours):
+        sent += chunk
+    os.close(ours)
+    return Screen(sent.decode(), process.wait())
+
+
+def read_or_end(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says EIO when the last writer is gone
+        return b""
+
+
+pytestmark = pytest.mark.processes
+
+
+def test_the_screen_at_the_end_is_one_frame_with_every_value():
+    screen = watch("print('a print'); sys.stderr.write('a warning\\n')")
+
+    assert screen.code == 0
+    assert re.fullmatch(r"epoch 2/5  [━╸╺]+  320/1250  25 %  left 1:12", screen.rows[4])
+    assert [*screen.rows[:4], *screen.rows[5:]] == [
+        "begins 1250 updates of 64 images, 250 updates an epoch",
+        "notice  a [bold]bad[/bold] \\x1b[31mrecord (skip, update 250)",
+        "a print",
+        "a warning",
+        "loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
+        "validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501",
+        "ended after update 320: preempted",
+        "",
+    ]
+
+
+def test_the_cursor_is_hidden_once_and_comes_back():
+    sent = watch().sent
+
+    assert sent.count("\x1b[?25l") == 1
+    assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
+
+
+def test_the_cursor_comes_back_after_a_crash():
+    screen = watch(end="raise SystemExit(3)")
+
+    assert screen.code == 3
+    assert screen.sent.rindex("\x1b[?25h") > screen.sent.rindex("\x1b[?25l")
+
+
+def test_frames_are_few_however_many_updates_there_are():
+    frames = watch().sent.count("epoch ")
+
+    assert 40 < frames < 72  # 6.4 s on the clock of the run, ten a second, and the events
+
+
+def test_what_comes_from_outside_cannot_color_the_terminal():
+    assert "\x1b[31m" not in watch().sent
+
+
+@pytest.mark.parametrize("columns", [20, 40, 78, 300])
+def test_no_line_of_the_frame_is_wider_than_the_terminal_or_than_most_terminals(columns: int):
+    texts = watch(columns=columns).texts
+    frames = [text for text in texts if text.startswith(("epoch", "loss", "validation"))]
+
+    assert frames
+    assert max(map(len, frames)) <= min(columns, 78)
+
+
+def test_a_smaller_window_gets_a_smaller_frame():
+    shrink = (
+        "import fcntl, struct, termios;"
+        "fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 50, 0, 0))"
+    )
+    screen = watch(shrink)
+    frames = [text for text in screen.texts if text.startswith("epoch")]
+
+    assert screen.code == 0
+    assert len(frames[0]) > 50
+    assert len(frames[-1]) <= 50
+
+
+def test_no_color_is_honored():
+    colored, plain = watch().sent, watch(NO_COLOR="1").sent
+
+    assert "\x1b[38;5;" in colored
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
+
+
+def test_a_terminal_that_goes_away_does_not_end_the_run(tmp_path: Path):
+    ours, theirs = pty.openpty()
+    script = RUN.replace("{extra}", "input()").replace("{end}", END)
+    script += f"\nopen({str(tmp_path / 'end')!r}, 'w').write('reached')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)
+    process.communicate(b"\n")
+
+    assert process.returncode == 0
+    assert (tmp_path / "end").read_text() == "reached"

@@ -1,0 +1,138 @@
+"""Every event lands in its file; a run that goes on has each update once."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.report.lines import read
+from convoy.report.log import Log
+from convoy.report.run_folder import RunFolder
+
+NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
+
+
+def reported(update: int) -> Reported:
+    return Reported(update, update / 4, 2.5, 0.1, 0.05, 412.0, float(update))
+
+
+def validated(update: int) -> Validated:
+    return Validated(update, update / 4, 0.5, 0.9, 1.5, 100, 2.0, 50.0)
+
+
+def tell(folder: RunFolder, *events: Event) -> None:
+    log = Log(folder, lambda: NOON, lambda _: None)
+    for event in events:
+        log.write(event)
+    log.close()
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
+    tell(folder, reported(4))
+
+    assert list(read(folder.metrics)) == [
+        {
+            "update": 4,
+            "epoch": 1.0,
+            "loss": 2.5,
+            "accuracy": 0.1,
+            "learning_rate": 0.05,
+            "images_per_second": 412.0,
+            "seconds": 4.0,
+        }
+    ]
+
+
+def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
+    tell(folder, validated(4))
+    (record,) = read(folder.validation)
+
+    assert (record["update"], record["top1"], record["samples"]) == (4, 0.5, 100)
+    assert not folder.metrics.exists()
+
+
+def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
+    tell(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5), Ended(8, "done"))
+    records = list(read(folder.events))
+
+    assert [record["event"] for record in records] == ["began", "saved", "noticed", "ended"]
+    assert records[1] == {
+        "event": "saved",
+        "time": "2026-01-02T12:00:00.005+00:00",
+        "update": 4,
+        "path": "c/4",
+        "seconds": 0.1,
+    }
+
+
+def test_the_log_has_one_stamped_line_for_each_event_but_not_for_each_update(folder: RunFolder):
+    tell(folder, Began(0, 8, 4, 64), Updated(1, 0.1), reported(1), Noticed("k", "a\nb", 1))
+    lines = folder.log.read_text().splitlines()
+
+    assert len(lines) == 3
+    assert all(line.startswith("2026-01-02T12:00:00.005+00:00  ") for line in lines)
+    assert lines[2].endswith("notice  a\\nb (k, update 1)")
+
+
+@pytest.mark.parametrize("stop", range(1, 13))
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_run_stopped_anywhere_and_resumed_has_each_update_once(
+    folder: RunFolder, stop: int, every: int
+):
+    checkpoint = stop // every * every
+    first = [event for n in range(1, stop + 1) for event in (reported(n), validated(n))]
+    second = [event for n in range(checkpoint + 1, 13) for event in (reported(n), validated(n))]
+    tell(folder, Began(0, 12, 6, 64), *first)
+    with folder.metrics.open("a") as file:
+        file.write('{"update": 9')  # the crash cut a line short
+    tell(folder, Began(checkpoint, 12, 6, 64), *second)
+
+    assert [record["update"] for record in read(folder.metrics)] == list(range(1, 13))
+    assert [record["update"] for record in read(folder.validation)] == list(range(1, 13))
+
+
+def test_the_history_of_events_is_kept_on_resume(folder: RunFolder):
+    tell(folder, Began(0, 12, 6, 64), Noticed("lost", "worker 2 died", 9))
+    tell(folder, Began(5, 12, 6, 64))
+
+    assert [record["update"] for record in read(folder.events)] == [0, 9, 5]
+
+
+def test_lost_metrics_are_confessed_at_the_end(folder: RunFolder):
+    folder.metrics.symlink_to("/dev/full")
+    tell(folder, reported(1), reported(2), Ended(2, "done"))
+    records = list(read(folder.events))
+
+    assert [record["event"] for record in records] == ["noticed", "ended"]
+    assert records[0]["text"] == "metrics.jsonl lacks 2 lines (updates 1 to 2)"
+    assert re.search("lacks 2 lines", folder.log.read_text())
+
+
+def test_a_disk_that_takes_nothing_stops_no_run(folder: RunFolder):
+    for path in (folder.log, folder.metrics, folder.validation, folder.events):
+        path.symlink_to("/dev/full")
+    told: list[str] = []
+    log = Log(folder, lambda: NOON, told.append)
+    for event in (reported(1), validated(1), Saved(1, "c", 0.1), reported(2), Ended(2, "done")):
+        log.write(event)
+    log.close()
+
+    assert len(told) == 4  # each file once
+
+
+def test_a_closed_log_holds_no_file(folder: RunFolder):
+    before = open_files()
+    tell(folder, Began(0, 8, 4, 64), reported(1), validated(1), Ended(1, "done"))
+
+    assert open_files() == before

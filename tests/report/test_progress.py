@@ -1,0 +1,149 @@
+"""Plain lines where a log is read, the live display on a terminal, silence where nobody listens."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from convoy.errors import ConfigError
+from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.report.progress import KINDS, NoProgress, PlainProgress, make_progress
+
+RUN = """
+import sys
+from convoy.events import Began, Ended, Reported, Updated
+from convoy.report.progress import make_progress
+progress = make_progress(sys.argv[1], sys.stdout, interval=0)
+progress.write(Began(0, 500, 100, 64))
+for update in range(1, 501):
+    progress.write(Updated(update, 0.1))
+    progress.write(Reported(update, update / 100, 0.412, 0.861, 0.0905, 412.0, 1.0))
+progress.write(Ended(500, "done"))
+progress.close()
+sys.stderr.write("rich" if "rich" in sys.modules else "no rich")
+"""
+
+
+class Watch:
+    """A clock that a test turns by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reported(update: int) -> Reported:
+    return Reported(update, update / 250, 0.412, 0.861, 0.0905, 412.0, 1.0)
+
+
+def lines_of(timed: Iterable[tuple[float, Event]], interval: float = 5.0) -> list[str]:
+    stream, watch = io.StringIO(), Watch()
+    progress = PlainProgress(stream, interval, watch)
+    for now, event in timed:
+        watch.now = 100 + now
+        progress.write(event)
+    progress.close()
+    return stream.getvalue().splitlines()
+
+
+def run(kind: str, out: str = "") -> subprocess.CompletedProcess[str]:
+    command = f'set -o pipefail; "$0" -c "$1" {kind} {out}'
+    return subprocess.run(
+        ["bash", "-c", command, sys.executable, RUN], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_run_reads_as_a_short_log():
+    assert lines_of(
+        [
+            (0, Began(0, 1250, 250, 64)),
+            (1, reported(10)),
+            (2, Validated(10, 0.04, 0.5, 0.9, 1.5, 100, 2.0, 50.0)),
+            (3, Saved(10, "runs/x/update-10", 0.2)),
+            (3, Noticed("skip", "a bad record", 10)),
+            (4, Ended(10, "preempted")),
+        ]
+    ) == [
+        "begins 1250 updates of 64 images, 250 updates an epoch",
+        "epoch 1/5  update 10/1250  loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
+        "validation  update 10  top-1 50.0 %  top-5 90.0 %  loss 1.500  100 images in 2.0 s",
+        "checkpoint  runs/x/update-10  in 0.2 s",
+        "notice  a bad record (skip, update 10)",
+        "ended after update 10: preempted",
+    ]
+
+
+def test_reports_are_told_at_most_once_an_interval():
+    timed = [(n / 10, reported(n)) for n in range(201)]
+    told = [line.split("update ")[1].split("/")[0] for line in lines_of(timed)]
+
+    assert told == ["0", "50", "100", "150", "200"]
+
+
+def test_the_last_state_is_told_even_inside_the_interval():
+    lines = lines_of([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
+
+    assert [line.split("  ")[1] for line in lines[:2]] == ["update 1/0", "update 2/0"]
+    assert lines[2:] == ["ended after update 2: done"]
+
+
+def test_a_run_that_seldom_reports_shows_that_it_lives():
+    timed: list[tuple[float, Event]] = [(0, Began(0, 100, 50, 64))]
+    timed += [(n * 8.0, Updated(n, 8.0)) for n in range(1, 7)]
+    lines = lines_of(timed)
+
+    assert lines[1:] == [
+        "epoch 1/2  update 2/100  8.00 images/s  left 13:04",
+        "epoch 1/2  update 5/100  8.00 images/s  left 12:40",
+    ]
+
+
+def test_an_update_alone_is_no_line():
+    assert lines_of([(n / 1000, Updated(n, 0.001)) for n in range(1000)]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_stream_every_kind_is_silent(kind: str):
+    assert isinstance(make_progress(kind, None), NoProgress)
+
+
+def test_a_stream_that_is_no_terminal_gets_plain_lines():
+    assert isinstance(make_progress("auto", io.StringIO()), PlainProgress)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="auto, rich, plain, none"):
+        make_progress("fancy", io.StringIO())
+
+
+@pytest.mark.processes
+def test_on_a_pipe_there_are_lines_without_controls_and_rich_is_not_even_loaded():
+    done = run("auto", "| cat")
+    lines = done.stdout.splitlines()
+
+    assert done.stderr == "no rich"
+    assert "\x1b" not in done.stdout
+    assert lines[0] == "begins 500 updates of 64 images, 100 updates an epoch"
+    assert lines[-2] == (
+        "epoch 5/5  update 500/500  loss 0.412  accuracy 86.1 %  rate 0.0905  "
+        "412 images/s  left 0:00"
+    )
+
+
+@pytest.mark.processes
+def test_none_prints_nothing():
+    assert run("none").stdout == ""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["plain", "rich"])
+@pytest.mark.parametrize("out", ["| head -n 1", "| true", ">&-", ">/dev/full"])
+def test_a_reader_that_leaves_does_not_end_the_run(kind: str, out: str):
+    done = run(kind, out)
+
+    assert done.returncode == 0
+    assert done.stderr in ("rich", "no rich")

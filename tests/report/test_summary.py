@@ -1,0 +1,114 @@
+"""A summary comes back as it was written, and closes with the way to go on."""
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from convoy.errors import ConfigError
+from convoy.report.summary import Summary, closing_lines
+
+DONE = Summary(
+    weights_sha256="0123456789abcdef" * 4,
+    top1=0.842,
+    top5=0.99,
+    updates=1250,
+    epochs=5.0,
+    images=80_000,
+    images_per_second=412.3,
+    seconds=195.0,
+    layout="2 stages × 2 replicas",
+    exit_reason="done",
+    model="resnet18",
+    dataset="shapes",
+)
+BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted")
+
+
+@pytest.mark.parametrize("summary", [DONE, BARE])
+def test_what_is_written_is_read(tmp_path: Path, summary: Summary):
+    summary.write(tmp_path / "summary.json")
+
+    assert Summary.read(tmp_path / "summary.json") == summary
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_every_key_of_the_contract_is_there(tmp_path: Path):
+    BARE.write(tmp_path / "summary.json")
+    keys = json.loads((tmp_path / "summary.json").read_text()).keys()
+
+    assert keys >= {
+        "weights_sha256",
+        "top1",
+        "top5",
+        "updates",
+        "epochs",
+        "images",
+        "images_per_second",
+        "seconds",
+        "layout",
+        "exit_reason",
+    }
+
+
+def test_a_number_that_is_not_finite_survives(tmp_path: Path):
+    replace(DONE, top1=math.nan, images_per_second=math.inf).write(tmp_path / "s.json")
+    summary = Summary.read(tmp_path / "s.json")
+
+    assert summary.top1 is not None
+    assert math.isnan(summary.top1)
+    assert summary.images_per_second == math.inf
+
+
+def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
+    (tmp_path / "s.json").write_text(json.dumps({**asdict(DONE), "energy": 3}))
+
+    assert Summary.read(tmp_path / "s.json") == DONE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"updates": 1',
+        "[" * 100_000,
+        json.dumps({**asdict(DONE), "updates": "many"}),
+        json.dumps({**asdict(DONE), "top1": True}),
+        json.dumps({**asdict(DONE), "updates": "inf"}),
+        json.dumps({**asdict(DONE), "layout": 7}),
+    ],
+)
+def test_what_is_no_summary_is_refused_with_its_path(tmp_path: Path, content: str):
+    (tmp_path / "s.json").write_text(content)
+
+    with pytest.raises(ConfigError, match=r"s\.json is no summary"):
+        Summary.read(tmp_path / "s.json")
+
+
+def test_a_missing_summary_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="No such file"):
+        Summary.read(tmp_path / "s.json")
+
+
+def test_a_complete_run_closes_with_its_result_and_validate():
+    assert closing_lines(DONE, Path("runs/my run")) == [
+        "trained resnet18 on shapes, 2 stages × 2 replicas",
+        "1250 updates, 5 epochs, 80000 images in 3:15, 412 images/s",
+        "validation: top-1 84.2 %, top-5 99.0 %",
+        "weights: sha256 0123456789ab…",
+        "run folder: runs/my run",
+        "go on: convoy validate 'runs/my run'",
+    ]
+
+
+def test_a_preempted_run_closes_with_resume():
+    assert closing_lines(BARE, Path("runs/net-3")) == [
+        "trained a model, 1 (preempted, not complete)",
+        "0 updates, 0 epochs, 0 images in 0:00",
+        "run folder: runs/net-3",
+        "go on: convoy resume runs/net-3",
+    ]

@@ -1,0 +1,61 @@
+"""CIFAR files: right ones train, wrong ones are named."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cifar_files import write_cifar10, write_cifar100
+from running import TINY, convoy
+
+WORDS = [word for word in TINY if not word.startswith(("--data=", "--image-size", "--samples"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("cifar10", write_cifar10), ("cifar100", write_cifar100)]
+)
+def test_cifar_trains_and_validates(
+    tmp_path: Path, name: str, write: Callable[[Path, int], Path]
+) -> None:
+    write(tmp_path / "data", 100)
+    words = ("--data", name, "--data-dir", tmp_path / "data", "--validation-mode=after")
+    said = convoy("train", *WORDS, *words, "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+    assert "validation: top-1" in said.out
+
+
+def test_the_folder_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cifar10(tmp_path / "data", 20)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    said = convoy("train", *WORDS, "--data=cifar10", "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+    assert "environment DATA_DIR" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_a_file_of_the_wrong_size_is_named_with_code_3(tmp_path: Path) -> None:
+    home = write_cifar10(tmp_path / "data", 20)
+    with (home / "data_batch_3.bin").open("ab") as file:
+        file.write(b"x")
+    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
+
+    assert said.code == 3
+    assert "data_batch_3.bin" in said.err and "3073" in said.err
+    assert len(said.err.splitlines()) <= 2
+
+
+def test_a_missing_folder_is_refused_with_code_2(tmp_path: Path) -> None:
+    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "nowhere")
+
+    assert said.code == 2
+    assert "nowhere" in said.err
+
+
+def test_a_batch_larger_than_the_data_set_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data", 1)
+    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
+
+    assert said.code == 2
+    assert "16 samples" in said.err and "has 5" in said.err

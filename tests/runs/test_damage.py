@@ -1,0 +1,151 @@
+"""Damaged checkpoints, full disks and foreign files: refused in plain words, nothing lost."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import TINY, convoy
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("finished") / "run"
+    words = ("--ckpts-per-epoch", "2", "--stop-after", "9")
+    assert convoy("train", *TINY, *words, "--output", run).code == 75
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path, finished: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
+    run: Path, finished: Path
+) -> None:
+    damage(run / "checkpoints" / "update-9" / "model.safetensors")
+    said = convoy("resume", run)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    whole = shutil.copytree(finished, run.parent / "whole")
+    convoy("resume", whole)
+
+    assert said.code == 0
+    assert "update-9" in said.out and "model.safetensors" in said.out
+    assert any(event.get("kind") == "damaged_checkpoint" for event in events)
+    assert _digest(run) == _digest(whole)
+
+
+def _digest(run: Path) -> str:
+    return json.loads((run / "summary.json").read_text())["weights_sha256"]
+
+
+def test_a_damaged_checkpoint_that_was_asked_for_is_refused(run: Path) -> None:
+    damage(run / "checkpoints" / "update-9" / "optimizer.safetensors")
+    said = convoy("resume", run, "--checkpoint", run / "checkpoints" / "update-9")
+
+    assert said.code == 4
+    assert "optimizer.safetensors" in said.err
+
+
+def test_a_run_without_a_sound_checkpoint_never_starts_from_scratch(run: Path) -> None:
+    for checkpoint in (run / "checkpoints").iterdir():
+        damage(checkpoint / "model.safetensors")
+    said = convoy("resume", run)
+
+    assert said.code == 4
+    assert said.err.count("model.safetensors") == 3
+
+
+def test_a_checkpoint_elsewhere_is_as_good(run: Path, finished: Path) -> None:
+    moved = shutil.copytree(run / "checkpoints" / "update-9", run.parent / "ein Ort für später")
+    link = run.parent / "link"
+    link.symlink_to(moved)
+    whole = shutil.copytree(finished, run.parent / "whole")
+    convoy("resume", whole)
+
+    assert convoy("resume", run, "--checkpoint", link).code == 0
+    assert _digest(run) == _digest(whole)
+
+
+class _Payload:
+    """A pickle that would leave a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch '{self.mark}'",)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json", "MANIFEST.json"])
+def test_a_pickle_in_disguise_is_refused_and_never_run(run: Path, name: str) -> None:
+    mark = run.parent / "mark"
+    target = run / "checkpoints" / "update-9"
+    (target / name).write_bytes(pickle.dumps(_Payload(mark)))
+    said = convoy("resume", run, "--checkpoint", target)
+
+    assert said.code == 4
+    assert name in said.err
+    assert not mark.exists()
+
+
+def test_a_pickle_instead_of_a_folder_is_refused_and_never_run(run: Path) -> None:
+    mark = run.parent / "mark"
+    file = run.parent / "checkpoint.pt"
+    file.write_bytes(pickle.dumps(_Payload(mark)))
+    for verb in (("resume", run, "--checkpoint", file), ("validate", file)):
+        assert convoy(*verb).code == 4
+
+    assert not mark.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1600k", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("this machine lets no tmpfs be mounted")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path) -> None:
+    run = small_disk / "run"  # room for one or two checkpoints of 0.6 MB
+    said = convoy("train", *TINY, "--ckpts-per-epoch", "6", "--output", run)
+    assert said.code == 6
+    assert "ENOSPC" in said.err or "No space" in said.err or "free" in said.err
+
+    (checkpoint, *_) = sorted((run / "checkpoints").glob("update-?"))
+    assert convoy("validate", checkpoint).code == 0
+    assert not list((run / "checkpoints").glob("*.tmp-*"))
+
+
+def test_a_full_disk_is_only_told_when_training_shall_go_on(small_disk: Path) -> None:
+    run = small_disk / "run"
+    words = ("--ckpts-per-epoch", "6", "--on-save-error", "continue")
+    said = convoy("train", *TINY, *words, "--output", run)
+
+    assert said.code == 0
+    assert "training goes on" in said.out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    said = convoy("train", *TINY, "--output", tmp_path / "file" / "run")
+
+    assert said.code == 6
+    assert said.out == ""

@@ -1,0 +1,149 @@
+"""The same command gives the same bits; another seed does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import TINY, convoy
+
+FILES = {
+    "config.yaml",
+    "plan.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "log.txt",
+    "checkpoints",
+    "summary.json",
+}
+
+
+def digest(run: Path, *words: str) -> str:
+    said = convoy("train", *TINY, "--output", run, *words)
+    assert said.code == 0, said.err
+    return json.loads((run / "summary.json").read_text())["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return digest(tmp_path_factory.mktemp("reference") / "run")
+
+
+def test_the_same_command_gives_the_same_bits(tmp_path: Path, reference: str) -> None:
+    assert digest(tmp_path / "run") == reference
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "4"])
+def test_the_number_of_workers_changes_no_bit(tmp_path: Path, reference: str, workers: str) -> None:
+    words = ("--dataloader-worker", workers, "--prefetch-depth", workers)
+
+    assert digest(tmp_path / "run", *words) == reference
+
+
+def test_reports_checkpoints_and_validation_change_no_bit(tmp_path: Path, reference: str) -> None:
+    often = ("--logs-per-epoch=6", "--ckpts-per-epoch=3", "--validation-mode=during")
+
+    assert digest(tmp_path / "run", *often) == reference
+
+
+def test_another_seed_gives_other_bits(tmp_path: Path, reference: str) -> None:
+    assert digest(tmp_path / "run", "--seed", "1") != reference
+
+
+def test_accumulation_of_micro_batches_is_part_of_the_training(
+    tmp_path: Path, reference: str
+) -> None:
+    # Batch norm sees micro-batches, so another split of the 16 samples is another training.
+    words = ("--micro-batch-size", "16", "--gradient-accumulation", "1")
+
+    assert digest(tmp_path / "run", *words) != reference
+
+
+def test_the_run_folder_holds_what_the_contract_says(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    digest(run, "--validation-mode", "after", "--logs-per-epoch", "3")
+    summary = json.loads((run / "summary.json").read_text())
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    assert {path.name for path in run.iterdir()} - {".lock"} == FILES | {"validation.jsonl"}
+    assert [line["update"] for line in metrics] == [2, 4, 6, 8, 10, 12]
+    assert summary["updates"] == 12 and summary["epochs"] == 2 and summary["images"] == 192
+    assert summary["exit_reason"] == "done" and 0 <= summary["top1"] <= summary["top5"] <= 1
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "update-12",
+        "update-6",
+    ]
+
+
+def test_no_checkpoint_is_written_when_none_is_wanted(tmp_path: Path) -> None:
+    digest(tmp_path / "run", "--ckpts-per-epoch", "0")
+
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    digest(tmp_path / "run", "--ckpts-per-epoch", "6", "--keep-last", "2")
+    kept = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+
+    assert kept == {"update-11", "update-12"}
+
+
+def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path: Path) -> None:
+    digest(tmp_path / "run")
+    said = convoy("train", *TINY, "--output", tmp_path / "run")
+
+    assert said.code == 2
+    assert "convoy resume" in said.err
+
+
+@pytest.mark.parametrize("data", ["generated", "synthetic"])
+def test_random_data_trains_too(tmp_path: Path, data: str) -> None:
+    words = ("--data", data, "--num-classes", "7", "--validation-mode", "after")
+    said = convoy("train", *TINY, *words, "--epoch", "0.5", "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_normalization_works_in_every_place(tmp_path: Path, where: str) -> None:
+    words = ("--normalization-location", where, "--epoch", "0.4")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("norm", ["group", "none"])
+def test_every_norm_trains(tmp_path: Path, norm: str) -> None:
+    words = ("--norm-type", norm, "--epoch", "0.4", "--lr", "0.001")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
+def test_every_schedule_trains(tmp_path: Path, schedule: str) -> None:
+    words = ("--lr-schedule", schedule, "--lr-epoch-decay", "1", "--warmup-epoch", "0.5")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+
+
+def test_a_loss_that_is_no_number_stops_the_run_with_code_5(tmp_path: Path) -> None:
+    said = convoy("train", *TINY, "--lr", "1e30", "--output", tmp_path / "run")
+    saved = list((tmp_path / "run" / "checkpoints").iterdir())
+
+    assert said.code == 5
+    assert "lower --lr" in said.err
+    assert saved == []
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(("--replicas", "2"), "--replicas"), (("--shards", "2"), "--shards")]
+)
+def test_a_layout_that_is_not_there_yet_is_refused(
+    tmp_path: Path, words: tuple[str, str], option: str
+) -> None:
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert said.code == 2
+    assert option in said.err and "not available in this version" in said.err
+    assert not (tmp_path / "run").exists()
