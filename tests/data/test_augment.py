@@ -1,0 +1,170 @@
+"""Crops and mirrors, against a loop over single images written out here."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.chance import integers, key
+from convoy.config.catalog import DATA
+from convoy.data.augment import BY_DATA, NONE, PAD_CROP_FLIP, Augmentation, crop_and_mirror
+from convoy.data.source import Ids, Pixels
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Where in the padded image a crop begins, and whether it is mirrored."""
+
+    top: int
+    left: int
+    mirrored: bool
+
+
+def slow(image: Pixels, padding: int, corner: Corner) -> Pixels:
+    """One image, pixel by pixel."""
+    height, width, _ = image.shape
+    made = np.zeros_like(image)
+    for row in range(height):
+        for column in range(width):
+            from_row = row + corner.top - padding
+            across = width - 1 - column if corner.mirrored else column
+            from_column = across + corner.left - padding
+            if 0 <= from_row < height and 0 <= from_column < width:
+                made[row, column] = image[from_row, from_column]
+    return made
+
+
+def corner_of(augmentation: Augmentation, sample: int, seed: int, epoch: int) -> Corner:
+    """The draws of one sample, each on its own."""
+    stream, span = key(seed, "augment", epoch), 2 * augmentation.padding + 1
+    top, left = int(integers(stream, span, sample, 0)), int(integers(stream, span, sample, 1))
+    return Corner(top, left, augmentation.flip and int(integers(stream, 2, sample, 2)) == 1)
+
+
+def some_pixels(count: int, height: int = 6, width: int = 6) -> Pixels:
+    return np.random.default_rng(count).integers(1, 256, (count, height, width, 3), np.uint8)
+
+
+augmentations = st.builds(Augmentation, padding=st.integers(0, 5), flip=st.booleans())
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(augmentations, st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 9))
+def test_a_batch_is_what_single_images_would_be(
+    augmentation: Augmentation, samples: list[int], epoch: int
+) -> None:
+    pixels = some_pixels(len(samples))
+    made = augmentation(pixels, np.array(samples), seed=4, epoch=epoch)
+    expected = [
+        slow(image, augmentation.padding, corner_of(augmentation, sample, 4, epoch))
+        for image, sample in zip(pixels, samples, strict=True)
+    ]
+
+    assert np.array_equal(made, expected)
+    assert made.dtype == np.uint8
+
+
+def test_images_need_not_be_square() -> None:
+    pixels = some_pixels(2, height=4, width=7)
+    tops, lefts, mirrored = np.array([0, 3]), np.array([4, 1]), np.array([True, False])
+    made = crop_and_mirror(pixels, 2, tops, lefts, mirrored)
+
+    assert np.array_equal(made[0], slow(pixels[0], 2, Corner(0, 4, True)))
+    assert np.array_equal(made[1], slow(pixels[1], 2, Corner(3, 1, False)))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.permutations(list(range(12))), st.integers(1, 12))
+def test_order_and_chunks_of_the_ids_change_nothing(order: list[int], chunk: int) -> None:
+    pixels, ids = some_pixels(12), np.arange(100, 112)
+    whole = PAD_CROP_FLIP(pixels, ids, seed=1, epoch=2)
+    made = np.empty_like(whole)
+    for start in range(0, 12, chunk):
+        part = np.array(order[start : start + chunk])
+        made[part] = PAD_CROP_FLIP(pixels[part], ids[part], seed=1, epoch=2)
+
+    assert np.array_equal(made, whole)
+
+
+def test_epochs_seeds_and_samples_are_changed_differently() -> None:
+    pixels = np.repeat(some_pixels(1, 16, 16), 64, axis=0)
+    ids = np.arange(64)
+    made = PAD_CROP_FLIP(pixels, ids, seed=0, epoch=0)
+
+    # Of 162 ways to crop and flip, two draws agree once in 162 times: of 64, hardly ever 5.
+    for other in (
+        PAD_CROP_FLIP(pixels, ids, seed=0, epoch=1),
+        PAD_CROP_FLIP(pixels, ids, seed=1, epoch=0),
+        PAD_CROP_FLIP(pixels, ids + 64, seed=0, epoch=0),
+    ):
+        assert sum(np.array_equal(a, b) for a, b in zip(made, other, strict=True)) < 5
+
+
+def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
+    """The corner and the mirror of each image, read from images that carry their coordinates."""
+    size = 4 * padding  # so that the middle pixel is never cropped away
+    image = np.zeros((size, size, 3), np.uint8)
+    image[..., 0], image[..., 1] = np.indices((size, size)) + 1
+    pixels = np.broadcast_to(image, (len(ids), size, size, 3))
+    made = Augmentation(padding, flip=True)(pixels, ids, seed=0, epoch=0).astype(np.int64)
+    middle = made[:, size // 2, size // 2 : size // 2 + 2]
+    mirrored = middle[:, 0, 1] > middle[:, 1, 1]
+    across = np.where(mirrored, size - 1 - size // 2, size // 2)
+    return (
+        middle[:, 0, 0] - 1 - size // 2 + padding,
+        middle[:, 0, 1] - 1 - across + padding,
+        mirrored,
+    )
+
+
+def test_every_corner_comes_equally_often_and_half_are_mirrored() -> None:
+    count, padding = 20_000, 2
+    top, left, mirrored = corners(np.arange(count), padding)
+    cells = np.bincount((top * 5 + left) * 2 + mirrored, minlength=50)
+    expected = count / 50
+    noise = np.sqrt(expected)
+
+    assert (top.min(), top.max(), left.min(), left.max()) == (0, 4, 0, 4)
+    assert np.all(np.abs(cells - expected) < 5 * noise)
+    assert abs(mirrored.mean() - 0.5) < 5 * 0.5 / np.sqrt(count)
+
+
+def test_the_border_is_black_and_as_wide_as_the_shift() -> None:
+    white = np.full((1, 8, 8, 3), 255, np.uint8)
+    made = crop_and_mirror(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
+    inside = np.zeros((8, 8), bool)
+    inside[3:, :6] = True  # moved down by 3, and 2 beyond the right edge
+
+    assert np.all(made[inside] == 255)
+    assert np.all(made[~inside] == 0)
+
+
+def test_without_padding_only_mirrors_happen() -> None:
+    pixels, ids = some_pixels(40), np.arange(40)
+    made = Augmentation(flip=True)(pixels, ids, seed=0, epoch=0)
+    same = [np.array_equal(a, b) for a, b in zip(made, pixels, strict=True)]
+    mirrored = [np.array_equal(a, b[:, ::-1]) for a, b in zip(made, pixels, strict=True)]
+
+    assert all(a != b for a, b in zip(same, mirrored, strict=True))
+    assert 5 < sum(mirrored) < 35
+
+
+def test_no_augmentation_leaves_every_pixel() -> None:
+    pixels = some_pixels(5)
+
+    assert np.array_equal(NONE(pixels, np.arange(5), seed=0, epoch=3), pixels)
+
+
+def test_the_given_pixels_are_left_as_they_were() -> None:
+    pixels = some_pixels(5)
+    before = pixels.copy()
+    PAD_CROP_FLIP(pixels, np.arange(5), seed=0, epoch=0)[:] = 0
+
+    assert np.array_equal(pixels, before)
+
+
+@pytest.mark.parametrize("data", sorted(DATA))
+def test_every_data_set_says_how_it_is_augmented(data: str) -> None:
+    assert isinstance(BY_DATA[data], Augmentation)

@@ -1,0 +1,248 @@
+"""From a source to micro-batches: the right samples, the right numbers, the right memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from convoy.data.augment import NONE, PAD_CROP_FLIP, Augmentation
+from convoy.data.feed import (
+    Arrival,
+    Hands,
+    MicroBatch,
+    SyntheticFeed,
+    TrainingFeed,
+    ValidationFeed,
+)
+from convoy.data.order import Order, Place
+from convoy.data.source import Ids, Labels, Normalization, Pixels
+from convoy.errors import DataError
+from convoy.plan.batch import BatchPlan
+
+CPU = torch.device("cpu")
+NORMALIZATION = Normalization((0.49, 0.48, 0.45), (0.2, 0.21, 0.22))
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Images whose first pixel tells their id; `broken` cannot be read."""
+
+    samples: int
+    broken: int = -1
+    class_names = ("even", "odd")
+    image_size = 8
+    normalization = NORMALIZATION
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def pixels(self, ids: Ids) -> Pixels:
+        if self.broken in ids:
+            raise DataError(f"image {self.broken} is damaged")
+        every = np.random.default_rng(0).integers(0, 256, (self.samples, 8, 8, 3), np.uint8)
+        every[:, 0, 0, 0] = np.arange(self.samples)
+        return every[ids]
+
+    def labels(self, ids: Ids) -> Labels:
+        return ids % 2
+
+
+def training_feed(
+    source: Numbered, augmentation: Augmentation = NONE, where: str = "none"
+) -> TrainingFeed:
+    order = Order(len(source), BatchPlan(4, 3, 1), seed=5)
+    return TrainingFeed(source, order, augmentation, Arrival(NORMALIZATION, where, CPU))
+
+
+def all_places(feed: TrainingFeed, epochs: int = 1) -> list[Place]:
+    updates = range(epochs * feed.order.updates_per_epoch)
+    return [Place(update, micro) for update in updates for micro in range(3)]
+
+
+def ids_of(batch: MicroBatch) -> list[int]:
+    return [int(one) for one in batch.images[:, 0, 0, 0]]
+
+
+def by_formula(pixels: Pixels) -> torch.Tensor:
+    """(x / 255 − mean) / deviation, in double precision, as planes."""
+    mean, deviation = np.array(NORMALIZATION.mean), np.array(NORMALIZATION.deviation)
+    return torch.from_numpy((pixels / 255.0 - mean) / deviation).permute(0, 3, 1, 2)
+
+
+def arrived(pixels: Pixels, where: str) -> MicroBatch:
+    arrival = Arrival(NORMALIZATION, where, CPU)
+    return arrival.on_device(arrival.on_host(pixels), torch.zeros(len(pixels), dtype=torch.int64))
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_pixels_are_normalized_by_the_formula(where: str) -> None:
+    every_value = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
+    made = arrived(every_value, where).images
+
+    assert made.dtype == torch.float32
+    # The largest result is 2.8, so an error of one rounding is at most 2.4e-7; three are made.
+    torch.testing.assert_close(made.double(), by_formula(every_value), rtol=0, atol=8e-7)
+
+
+def test_host_and_device_normalize_alike() -> None:
+    pixels = Numbered(9).pixels(np.arange(9))
+
+    torch.testing.assert_close(
+        arrived(pixels, "host").images, arrived(pixels, "device").images, rtol=1e-6, atol=1e-6
+    )
+
+
+def test_without_normalization_the_network_sees_raw_values() -> None:
+    pixels = Numbered(3).pixels(np.arange(3))
+    made = arrived(pixels, "none").images
+
+    assert made.dtype == torch.float32
+    assert np.array_equal(made.permute(0, 2, 3, 1).numpy(), pixels)
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
+    images = arrived(Numbered(5).pixels(np.arange(count)), where).images
+
+    assert images.shape == (count, 3, 8, 8)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("where", ["host", "none"])
+def test_pixels_become_planes_without_a_copy(where: str) -> None:
+    arrival = Arrival(NORMALIZATION, where, CPU)
+    on_host = arrival.on_host(Numbered(5).pixels(np.arange(5)))
+    batch = arrival.on_device(on_host, torch.zeros(5))
+
+    assert batch.images.data_ptr() == on_host.data_ptr()
+
+
+def test_bytes_travel_to_a_device_that_normalizes() -> None:
+    pixels = Numbered(5).pixels(np.arange(5))
+    on_host = Arrival(NORMALIZATION, "device", CPU).on_host(pixels)
+
+    assert on_host.dtype == torch.uint8
+    assert on_host.data_ptr() == pixels.ctypes.data
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_pixels_in_any_memory_order_give_the_same_images(where: str) -> None:
+    pixels = Numbered(5).pixels(np.arange(5))
+    planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+
+    assert torch.equal(arrived(planes, where).images, arrived(pixels, where).images)
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_the_pixels_of_the_source_are_left_as_they_were(where: str) -> None:
+    pixels = Numbered(5).pixels(np.arange(5))
+    before = pixels.copy()
+    arrived(pixels, where)
+
+    assert np.array_equal(pixels, before)
+
+
+def test_training_takes_the_samples_of_the_order_with_their_labels() -> None:
+    feed = training_feed(Numbered(50))
+    places = all_places(feed, epochs=2)
+    batches = list(feed.micro_batches(places, Hands(workers=2, depth=3)))
+
+    assert [ids_of(batch) for batch in batches] == [feed.order.ids(one).tolist() for one in places]
+    assert all(batch.labels.tolist() == [one % 2 for one in ids_of(batch)] for batch in batches)
+
+
+def test_training_augments_each_sample_by_its_own_epoch() -> None:
+    feed = training_feed(Numbered(48), PAD_CROP_FLIP)
+    places = all_places(feed, epochs=3)
+    batches = list(feed.micro_batches(places, Hands(0, 1)))
+    for place, batch in zip(places, batches, strict=True):
+        ids = feed.order.ids(place)
+        pixels = PAD_CROP_FLIP(feed.source.pixels(ids), ids, seed=5, epoch=feed.order.epoch(place))
+
+        assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), pixels)
+
+
+@pytest.mark.parametrize("hands", [Hands(1, 1), Hands(2, 3), Hands(4, 1), Hands(8, 20)])
+def test_workers_and_depth_never_change_a_bit(hands: Hands) -> None:
+    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+    places = all_places(feed, epochs=2)
+    alone = feed.micro_batches(places, Hands(0, 1))
+    together = feed.micro_batches(places, hands)
+
+    assert all(
+        torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+        for one, other in zip(alone, together, strict=True)
+    )
+
+
+def test_training_can_begin_at_any_update() -> None:
+    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+    places = all_places(feed, epochs=2)
+    whole = list(feed.micro_batches(places, Hands(1, 3)))
+    rest = list(feed.micro_batches(places[12:], Hands(1, 3)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[12:], rest, strict=True))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_a_damaged_image_stops_training_at_its_place(workers: int) -> None:
+    feed = training_feed(Numbered(24, broken=7))
+    places = all_places(feed)
+    at = next(i for i, place in enumerate(places) if 7 in feed.order.ids(place))
+    seen = 0
+    with pytest.raises(DataError, match="image 7 is damaged"):
+        for _ in feed.micro_batches(places, Hands(workers, 3)):
+            seen += 1
+
+    assert seen == at
+
+
+@pytest.mark.parametrize("batch_size", range(1, 15))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: int) -> None:
+    feed = ValidationFeed(Numbered(13), batch_size, Arrival(NORMALIZATION, "none", CPU))
+    batches = list(feed.batches(Hands(workers, 2)))
+    sizes = [len(batch.labels) for batch in batches]
+
+    assert [one for batch in batches for one in ids_of(batch)] == list(range(13))
+    assert torch.cat([batch.labels for batch in batches]).tolist() == [i % 2 for i in range(13)]
+    assert all(size == batch_size for size in sizes[:-1])
+
+
+def test_validation_can_be_repeated() -> None:
+    feed = ValidationFeed(Numbered(5), 2, Arrival(NORMALIZATION, "host", CPU))
+    first, second = list(feed.batches(Hands(1, 1))), list(feed.batches(Hands(2, 3)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(first, second, strict=True))
+
+
+def test_synthetic_batches_are_one_batch_again_and_again() -> None:
+    feed = SyntheticFeed((4, 3, 8, 8), classes=3, device=CPU)
+    batches = list(
+        feed.micro_batches([Place(u, m) for u in range(3) for m in range(2)], Hands(1, 1))
+    )
+
+    assert len(batches) == 6
+    assert len({id(batch.images) for batch in batches}) == 1
+    assert batches[0].images.shape == (4, 3, 8, 8)
+    assert batches[0].images.is_contiguous(memory_format=torch.channels_last)
+    assert set(batches[0].labels.tolist()) <= {0, 1, 2}
+
+
+def test_synthetic_batches_are_the_same_in_every_run() -> None:
+    one, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).resident for _ in range(2))
+
+    assert torch.equal(one.images, other.images)
+    assert torch.equal(one.labels, other.labels)
+
+
+def test_synthetic_batches_come_one_for_each_place_and_can_be_closed() -> None:
+    feed = SyntheticFeed((4, 3, 8, 8), 3, CPU)
+    endless = feed.micro_batches((Place(0, 0) for _ in iter(int, 1)), Hands(1, 1))
+    next(endless)
+    endless.close()
+
+    assert list(endless) == []
+    assert list(feed.micro_batches([], Hands(1, 1))) == []

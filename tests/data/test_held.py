@@ -1,0 +1,75 @@
+"""A small source is made once and kept; a large one stays as it is."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from convoy.data import held
+from convoy.data.generated import Generated
+from convoy.data.held import Held, hold
+from convoy.data.source import Ids, Labels, Pixels, Source
+
+
+class Counting(Generated):
+    """Remembers how often each image was made, and the most made at a time."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__(samples, image_size=8, classes=5, seed=1)
+        self.made: Counter[int] = Counter()
+        self.most = 0
+
+    def pixels(self, ids: Ids) -> Pixels:
+        self.made.update(ids.tolist())
+        self.most = max(self.most, len(ids))
+        return super().pixels(ids)
+
+    def labels(self, ids: Ids) -> Labels:
+        return (ids * 3) % 5
+
+
+@pytest.mark.parametrize("samples", [1, 1023, 1024, 1025, 2500])
+def test_a_held_source_gives_the_same_samples(samples: int) -> None:
+    source: Source = Held(Counting(samples))
+    plain = Counting(samples)
+    ids = np.random.default_rng(0).integers(0, samples, 700)
+
+    assert np.array_equal(source.pixels(ids), plain.pixels(ids))
+    assert np.array_equal(source.labels(ids), plain.labels(ids))
+    assert len(source) == samples
+    assert source.class_names == plain.class_names
+    assert source.image_size == plain.image_size
+    assert source.normalization == plain.normalization
+
+
+def test_each_image_is_made_once_and_a_few_at_a_time() -> None:
+    counting = Counting(2500)
+    source = Held(counting)
+    for _ in range(3):
+        source.pixels(np.arange(2500))
+
+    assert counting.made == Counter(range(2500))
+    assert counting.most <= 1024
+
+
+def test_a_changed_batch_leaves_the_held_samples_as_they_were() -> None:
+    source = Held(Counting(10))
+    before = source.pixels(np.arange(10)), source.labels(np.arange(10))
+    source.pixels(np.arange(10))[:] = 0
+    source.labels(np.arange(10))[:] = 0
+
+    assert np.array_equal(source.pixels(np.arange(10)), before[0])
+    assert np.array_equal(source.labels(np.arange(10)), before[1])
+
+
+@pytest.mark.parametrize(("samples", "kept"), [(10, True), (11, False)])
+def test_what_is_too_large_is_not_held(
+    samples: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "LIMIT", 10 * 8 * 8 * 3)
+    source = Counting(samples)
+    result = hold(source)
+
+    assert isinstance(result, Held) == kept
+    assert (result is source) == (not kept)
+    assert bool(source.made) == kept

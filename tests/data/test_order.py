@@ -1,0 +1,164 @@
+"""The order of samples: each once an epoch, another one every epoch, the same for every layout."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.data.order import Order, Place
+from convoy.data.source import Ids
+from convoy.errors import ConfigError
+from convoy.plan.batch import BatchPlan
+
+
+def epoch_of(order: Order, epoch: int) -> list[int]:
+    """All ids of an epoch, in the order of its micro-batches."""
+    first = epoch * order.updates_per_epoch
+    places = places_of(order, range(first, first + order.updates_per_epoch))
+    return [int(one) for place in places for one in order.ids(place)]
+
+
+def places_of(order: Order, updates: range) -> list[Place]:
+    return [
+        Place(update, micro) for update in updates for micro in range(order.batch.micro_batches)
+    ]
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> Order:
+    """Any small batch, and any number of samples that fills at least one update."""
+    batch = BatchPlan(draw(st.integers(1, 9)), draw(st.integers(1, 5)), draw(st.integers(1, 4)))
+    samples = batch.samples_per_update + draw(st.integers(0, 300))
+    return Order(samples, batch, draw(st.integers(0, 2**40)))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 5))
+def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
+    order: Order, epoch: int
+) -> None:
+    ids = epoch_of(order, epoch)
+
+    assert len(ids) == order.samples - order.samples % order.batch.samples_per_update
+    assert len(set(ids)) == len(ids)
+    assert all(0 <= one < order.samples for one in ids)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 50))
+def test_every_micro_batch_is_full(order: Order, update: int) -> None:
+    sizes = {len(order.ids(place)) for place in places_of(order, range(update, update + 1))}
+
+    assert sizes == {order.batch.micro_batch_size}
+
+
+def test_an_epoch_without_remainder_is_a_permutation() -> None:
+    order = Order(60, BatchPlan(5, 2, 2), seed=3)
+
+    assert sorted(epoch_of(order, 0)) == list(range(60))
+    assert epoch_of(order, 0) != list(range(60))
+
+
+def test_different_samples_are_left_out_in_different_epochs() -> None:
+    order = Order(1005, BatchPlan(10, 10, 1), seed=0)
+    left_out = [set(range(1005)) - set(epoch_of(order, epoch)) for epoch in range(4)]
+
+    assert all(len(five) == 5 for five in left_out)
+    assert len({frozenset(five) for five in left_out}) == 4
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    batch = BatchPlan(10, 1, 1)
+    seen = [
+        tuple(epoch_of(Order(100, batch, seed), epoch)) for seed in range(5) for epoch in range(5)
+    ]
+
+    assert len(set(seen)) == 25
+
+
+def test_neighbors_of_one_epoch_are_no_neighbors_in_the_next() -> None:
+    order = Order(10_000, BatchPlan(100, 1, 1), seed=1)
+    one, next_one = np.argsort(epoch_of(order, 0)), np.argsort(epoch_of(order, 1))
+    noise = 1 / np.sqrt(10_000)
+
+    assert abs(np.corrcoef(one, next_one)[0, 1]) < 5 * noise
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 20))
+def test_replicas_and_accumulation_can_be_exchanged(order: Order, update: int) -> None:
+    size, count = order.batch.micro_batch_size, order.batch.micro_batches
+    layouts = [BatchPlan(size, count // n, n) for n in range(1, count + 1) if count % n == 0]
+    seen = [
+        [order_in(order, layout).ids(Place(update, micro)).tolist() for micro in range(count)]
+        for layout in layouts
+    ]
+
+    assert all(one == seen[0] for one in seen)
+
+
+def order_in(order: Order, batch: BatchPlan) -> Order:
+    return Order(order.samples, batch, order.seed)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 20))
+def test_the_blocks_of_all_replicas_make_one_update(order: Order, update: int) -> None:
+    batch = order.batch
+    places = [
+        Place(update, micro)
+        for replica in range(batch.replicas)
+        for micro in batch.micro_batches_of(replica)
+    ]
+    ids = np.concatenate([order.ids(place) for place in places])
+
+    assert len(set(ids.tolist())) == batch.samples_per_update
+
+
+def test_an_update_is_found_without_those_before_it() -> None:
+    order = Order(1000, BatchPlan(16, 3, 1), seed=7)
+    places = places_of(order, range(50))
+    forward = [order.ids(place).tolist() for place in places]
+    fresh = Order(1000, BatchPlan(16, 3, 1), seed=7)
+    backward = [fresh.ids(place).tolist() for place in reversed(places)]
+
+    assert backward[::-1] == forward
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_workers_that_ask_at_once_are_told_the_same(workers: int) -> None:
+    order = Order(500, BatchPlan(7, 2, 1), seed=2)
+    places = places_of(order, range(200))  # 5 epochs, more than are remembered
+    alone = [order.ids(place).tolist() for place in places]
+    with ThreadPoolExecutor(workers) as pool:
+        together = [ids.tolist() for ids in pool.map(order.ids, places)]
+
+    assert together == alone
+
+
+def test_the_epoch_of_a_place_follows_its_update() -> None:
+    order = Order(100, BatchPlan(10, 3, 1), seed=0)
+
+    assert [order.epoch(Place(update, 0)) for update in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+
+
+def test_nobody_can_change_the_order_for_others() -> None:
+    ids: Ids = Order(10, BatchPlan(5, 1, 1), seed=0).ids(Place(0, 0))
+
+    assert not ids.flags.writeable
+
+
+def test_a_place_beyond_the_update_is_a_mistake_of_ours() -> None:
+    order = Order(100, BatchPlan(10, 2, 1), seed=0)
+
+    with pytest.raises(AssertionError):
+        order.ids(Place(0, 2))
+
+
+def test_fewer_samples_than_one_update_are_refused() -> None:
+    order = Order(19, BatchPlan(10, 2, 1), seed=0)
+
+    with pytest.raises(ConfigError, match=r"needs 20 samples .* has 19"):
+        order.ids(Place(0, 0))
