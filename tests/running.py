@@ -16,11 +16,20 @@ from pathlib import Path
 from convoy.cli.main import main
 
 # The smallest training worth the name: 12 updates of 2 × 8 images in two epochs, under a second.
-TINY = (
-    "--model=resnet8 --data=shapes --image-size=12 --samples=96 --micro-batch-size=8 "
-    "--gradient-accumulation=2 --epoch=2 --threads=1 --progress=plain --lr=0.02 "
-    "--dataloader-worker=0 --validation-mode=none"
-).split()
+TINY = [
+    "--model=resnet8",
+    "--data=shapes",
+    "--image-size=12",
+    "--samples=96",
+    "--micro-batch-size=8",
+    "--gradient-accumulation=2",
+    "--epoch=2",
+    "--lr=0.02",
+    "--threads=1",
+    "--progress=plain",
+    "--dataloader-worker=0",
+    "--validation-mode=none",
+]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["convoy.assemble.runs", "convoy.assemble.averaging"])

@@ -90,7 +90,7 @@ def test_a_fraction_is_no_word() -> None:
         key(1.0)
 
 
-def test_counters_broadcast() -> None:
+def test_counters_broadcast_against_each_other() -> None:
     rows, columns = np.arange(3)[:, None], np.arange(4)
     table = bits(STREAM, rows, columns)
 

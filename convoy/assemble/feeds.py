@@ -24,7 +24,7 @@ def training_feed(
     if data.data == "synthetic":
         size = network.image_size
         shape = (plan.batch.micro_batch_size, COLORS, size, size)
-        return SyntheticFeed(shape, network.classes, device)
+        return SyntheticFeed(shape, network.classes, device, data.seed)
     order = Order(len(source), plan.batch, data.seed)
     augmentation = BY_DATA[data.data] if data.augment else NONE
     return TrainingFeed(source, order, augmentation, _arrival(plan.config, source, device))

@@ -20,9 +20,10 @@ from convoy.config.written import digest, settings_as_yaml
 from convoy.data.source import Source
 from convoy.engine.outfeed import Subscriber
 from convoy.engine.stopping import StopRequest
-from convoy.events import Event, Noticed
+from convoy.events import Event, Noticed, Validated
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import RunPlan, plan_run
+from convoy.report.lines import read
 from convoy.report.log import Log
 from convoy.report.progress import make_progress
 from convoy.report.run_folder import (
@@ -71,6 +72,7 @@ def resume_run(
         run = TrainingRun(prepared.plan, prepared.source, folder, prepared.place)
         run.store.check_writable()
         run.go_on_from(contents)
+        run.validated = _last_validation(folder)
         with _listeners(folder, resolved.config) as listeners:
             for notice in notices:
                 for listener in listeners:
@@ -146,6 +148,15 @@ def _starting_point(store: Store, checkpoint: Path | None) -> tuple[Contents, li
     found = store.newest()
     update = found.contents.update
     return found.contents, [Noticed("damaged_checkpoint", text, update) for text in found.skipped]
+
+
+def _last_validation(folder: RunFolder) -> Validated | None:
+    """What the part before may have measured just before it was lost."""
+    lines = list(read(folder.validation)) if folder.validation.exists() else []
+    try:
+        return Validated(**lines[-1]) if lines else None  # type: ignore[arg-type]  # from JSON
+    except TypeError:  # written by another version
+        return None
 
 
 def _is_summed_up(folder: RunFolder) -> bool:

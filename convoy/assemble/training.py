@@ -99,6 +99,7 @@ class TrainingRun:
         try:
             reason = self.trainer.run(done, stop)
             self._close(reason)
+            self.outfeed.put(Ended(self._update, reason))
         except ConvoyError as error:
             self.outfeed.put(Noticed(type(error).__name__, str(error), self._update))
             self.outfeed.put(Ended(self._update, type(error).__name__))
@@ -130,6 +131,11 @@ class TrainingRun:
         epoch = self._update / self.plan.loop.updates_per_epoch
         self.outfeed.put(self.validate(self.network, self._update, epoch))
 
+    def _measured(self) -> Validated | None:
+        """The validation of the weights as they are now, if there was one."""
+        latest = self.validated
+        return latest if latest and latest.update == self._update else None
+
     def _save(self) -> None:
         self.saver.save(self.state.capture(self._update, self._facts()), self._update)
         self._saved_update = self._update
@@ -140,8 +146,8 @@ class TrainingRun:
         if stopped_early and self._saved_update != self._update:
             self._save()
         self.saver.finish()
-        mode = self.plan.config.validation.validation_mode
-        if not stopped_early and mode == "after":
+        wanted = self.plan.config.validation.validation_mode != "none"
+        if wanted and not stopped_early and not self._measured():
             self._measure()
 
     def _finish_quietly(self) -> None:
@@ -171,9 +177,7 @@ class TrainingRun:
     def _summary(self, reason: str) -> Summary:
         tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
         loop = self.plan.loop
-        measured = self.validated
-        if measured and measured.update != self._update:
-            measured = None
+        measured = self._measured()
         return Summary(
             weights_sha256=weights_sha256(tensors),
             top1=measured.top1 if measured else None,

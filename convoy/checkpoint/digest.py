@@ -10,8 +10,7 @@ from torch import Tensor
 
 def raw_bytes(tensor: Tensor) -> memoryview:
     """The elements in row order, whatever the strides and the device; a view where possible."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
 def weights_sha256(tensors: Mapping[str, Tensor]) -> str:

@@ -3,19 +3,16 @@
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import wrap
 
-from convoy.config.command_line import (
-    Parser,
-    add_flags,
-    read_flags,
-    split_switches,
-    unknown_words,
-)
+from convoy.config.command_line import Parser, add_flags, read_flags
 from convoy.config.dialects.canonical import canonical
 from convoy.config.dialects.dialect import Given
 from convoy.config.named import read_named
 from convoy.config.problems import Problem, refuse
 from convoy.config.resolve import Asked
+from convoy.config.spelling import spell_out, unknown_words
+from convoy.errors import ConfigError
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -23,6 +20,9 @@ class _Formatter(RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=100)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False)  # `--no-augment` stays whole
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,22 @@ class Line:
 
     def asked(self) -> Asked:
         """What it asks for, with its named configuration."""
-        named, problems = read_named(self.own.config, self.own.config_path)
+        try:
+            named, problems = read_named(self.own.config, self.own.config_path)
+        except ConfigError as error:  # the rules would speak of values it has not set
+            refuse([*self.problems, Problem("", str(error))])
+            raise
         return Asked(self.given, named, [*self.problems, *problems])
 
 
-def read_line(
-    verb: str, words: list[str], says: str, add_own: Callable[[Parser], None] | None = None
-) -> Line:
+def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]) -> Line:
     """Split the words of a verb that takes the options of a run."""
-    usage = f"convoy {verb} [options]"
-    parser = Parser(
-        prog=f"convoy {verb}", usage=usage, description=says, formatter_class=_Formatter
-    )
-    if add_own is not None:
-        add_own(parser)
-    parser.add_argument("--config", metavar="NAME", help="a named configuration")
-    parser.add_argument("--config-path", metavar="FILE", help="a configuration file of your own")
+    parser = _parser(verb, says)
+    parser.usage = f"convoy {verb} [options]"
+    add_own(parser)
     dialect = canonical()
     add_flags(parser, dialect)
-    own, extra = parser.parse_known_args(split_switches(words, dialect))
+    own, extra = parser.parse_known_args(spell_out(words, parser))
     given, problems = read_flags(own.typed, dialect)
     return Line(own, given, [*unknown_words(extra, parser), *problems])
 
@@ -62,8 +59,21 @@ def read_plain(
     verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]
 ) -> Namespace:
     """Split the words of a verb with a few options of its own."""
-    parser = Parser(prog=f"convoy {verb}", description=says, formatter_class=_Formatter)
+    parser = _parser(verb, says)
     add_own(parser)
-    own, extra = parser.parse_known_args(words)
+    own, extra = parser.parse_known_args(spell_out(words, parser))
     refuse(unknown_words(extra, parser))
     return own
+
+
+def add_config(parser: Parser) -> None:
+    """The way to a named configuration, for verbs that begin something new."""
+    parser.add_argument("--config", metavar="NAME", help="a named configuration")
+    parser.add_argument("--config-path", metavar="FILE", help="a configuration file of your own")
+
+
+def _parser(verb: str, says: str) -> Parser:
+    """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
+    return Parser(
+        prog=f"convoy {verb}", description=says, formatter_class=_Formatter, allow_abbrev=False
+    )

@@ -1,6 +1,7 @@
 """convoy configs"""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from convoy.cli.arguments import read_plain
@@ -18,7 +19,7 @@ def main(words: list[str]) -> int:
     """A table, or one configuration whole."""
     own = read_plain("configs", words, SAYS, _add_own)
     if own.name is not None:
-        print(settings_as_yaml(_resolved(own.name).settings), end="")
+        _print_one(_resolved(own.name), own.json)
         return ExitCode.DONE
     rows = [_row(name) for name in shipped_names()]
     if own.json:
@@ -39,6 +40,14 @@ def _resolved(name: str) -> Resolved:
     return resolve(Asked(named=named, problems=problems, environment={"DATA_DIR": "DATA_DIR"}))
 
 
+def _print_one(resolved: Resolved, as_json: bool) -> None:
+    if as_json:
+        options = {name: asdict(setting) for name, setting in resolved.settings.items()}
+        print(json.dumps(options, indent=1))
+        return
+    print(settings_as_yaml(resolved.settings), end="")
+
+
 def _row(name: str) -> dict[str, Any]:
     plan = plan_run(_resolved(name).config)
     return {
@@ -55,4 +64,4 @@ def _row(name: str) -> dict[str, Any]:
 
 def _add_own(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show this one")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    parser.add_argument("--json", action="store_true", help="print as JSON")

@@ -1,8 +1,10 @@
 """The door: argv in, exit code out. Verbs import what they need only when they are called."""
 
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from io import TextIOWrapper
 
 from convoy import __version__
 from convoy.errors import ConfigError, ConvoyError, ExitCode
@@ -32,6 +34,9 @@ VERBS = (
 
 def run() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × or – still gets its line
     sys.exit(main(sys.argv[1:]))
 
 
@@ -40,16 +45,20 @@ def main(words: list[str]) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
     except ConvoyError as error:
         if debug:
-            raise
+            import traceback
+
+            traceback.print_exc()
         for line in str(error).splitlines():
             print(f"convoy: {line}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; nothing is left to tell.
-        sys.stderr.close()
+        # The reader of our output has gone, as `head` does; what is left has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -65,7 +74,11 @@ def _dispatch(words: list[str]) -> int:
     names = [verb.name for verb in VERBS]
     if words[0] not in names:
         raise ConfigError(f"unknown verb {words[0]!r}; {suggest(words[0], names)}")
-    code: int = import_module(f"convoy.cli.{words[0]}").main(words[1:])
+    verb = import_module(f"convoy.cli.{words[0]}")
+    try:
+        code: int = verb.main(words[1:])
+    except SystemExit:  # argparse leaves so after it has printed the help, and only then
+        return ExitCode.DONE
     return code
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from convoy.cli.arguments import read_line
+from convoy.cli.arguments import add_config, read_line
 from convoy.config.command_line import Parser
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
@@ -32,3 +32,4 @@ def main(words: list[str]) -> int:
 def _add_own(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--explain", action="store_true", help="say who set each value")
+    add_config(parser)

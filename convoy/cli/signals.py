@@ -21,9 +21,13 @@ def stop_on_signals(stop: StopRequest) -> Iterator[None]:
         del number, frame
         stop.ask("preempted")
 
+    interrupts = 0
+
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
         del number, frame
-        if stop.reason == "interrupted":
+        interrupts += 1
+        if interrupts > 1:
             _leave_now()
         stop.ask("interrupted")
 

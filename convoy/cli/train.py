@@ -1,6 +1,6 @@
 """convoy train"""
 
-from convoy.cli.arguments import read_line
+from convoy.cli.arguments import add_config, read_line
 from convoy.cli.saying import say
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
@@ -18,7 +18,7 @@ EXIT_CODES = {
 
 def main(words: list[str]) -> int:
     """Everything that can be refused is refused before torch is imported."""
-    resolved = resolve(read_line("train", words, SAYS).asked())
+    resolved = resolve(read_line("train", words, SAYS, add_config).asked())
     plan_run(resolved.config)
     from convoy.assemble.runs import start_run
     from convoy.cli.signals import stop_on_signals

@@ -1,7 +1,6 @@
 """Words of a command line → settings, by the table of a dialect. argparse does the splitting."""
 
 import argparse
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,9 +9,7 @@ from convoy.config.layers import Setting
 from convoy.config.problems import Problem
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.values import WrongType, spelled
-from convoy.config.yaml_limits import shown
 from convoy.errors import ConfigError
-from convoy.registry import suggest
 
 SOURCE = "command line"
 
@@ -43,17 +40,23 @@ class _Keep(argparse.Action):
         namespace.typed = [*namespace.typed, _Typed(self.const, words)]
 
 
+def flag_of(action: argparse.Action | None) -> Flag | None:
+    """The row of the dialect behind an argument; None for one of the verb's own."""
+    return action.const if isinstance(action, _Keep) else None
+
+
 def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
     """Give a parser every spelling of the dialect, grouped by section."""
     parser.set_defaults(typed=[])
     groups = {
         name: parser.add_argument_group(_title(section)) for name, section in SECTIONS.items()
     }
-    shown_in_help: set[str] = set()
+    parts = parser.add_argument_group("parts of a value")
+    shown: set[tuple[str, Any]] = set()
     for flag in dialect.flags:
-        first = flag.to not in shown_in_help
-        shown_in_help.add(flag.to)
-        group = groups[flag.option.section] if flag.option else parser
+        # `--no-x` is told beside `--x`, and an older spelling not at all.
+        effect = (flag.to, "switch" if isinstance(flag.means, bool) else flag.means)
+        group = groups[flag.option.section] if flag.option else parts
         group.add_argument(
             flag.spelling,
             dest=f"_{flag.spelling}",
@@ -61,69 +64,16 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
             const=flag,
             nargs="*" if flag.many else None,
             metavar=_metavar(flag),
-            help=_help(flag, dialect) if first else argparse.SUPPRESS,
+            help=argparse.SUPPRESS if effect in shown else _help(flag, dialect),
         )
-
-
-def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Whole spellings with their values attached, so that argparse has nothing to guess.
-
-    `--grad 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` with no value
-    behind it → `--lr=`. An ambiguous prefix stays as it is and is found unknown.
-    """
-    attached: list[str] = []
-    rest = deque(words)
-    while rest and rest[0] != "--":
-        name, equals, value = rest.popleft().partition("=")
-        action = _action(name, parser)
-        flag = action.const if isinstance(action, _Keep) else None
-        if action is not None:
-            name = next(one for one in action.option_strings if one.startswith(name))
-        if flag is not None and not equals and not flag.many:
-            equals, value = "=", _value_behind(flag, rest)
-        attached.append(name + equals + value)
-    return [*attached, *rest]
-
-
-def _action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | None:
-    """What a spelling, or a prefix that only one meaning has, stands for."""
-    known = parser._option_string_actions
-    if not name.startswith("--") or name in known:
-        return known.get(name)
-    fits = [action for spelling, action in known.items() if spelling.startswith(name)]
-    return fits[0] if len({_meaning(action) for action in fits}) == 1 else None
-
-
-def _meaning(action: argparse.Action) -> object:
-    """Two spellings of one option are no ambiguity."""
-    flag = action.const if isinstance(action, _Keep) else None
-    return (flag.to, flag.read, flag.means) if flag else action.dest
-
-
-def _value_behind(flag: Flag, rest: deque[str]) -> str:
-    if flag.means is not None:
-        return "true"
-    return rest.popleft() if rest and not _is_flag(rest[0]) else ""
-
-
-def _is_flag(word: str) -> bool:
-    """A dash begins a flag, unless it begins a negative number."""
-    if not word.startswith("-") or word == "-":
-        return False
-    try:
-        float(word)
-    except ValueError:
-        return True
-    return False
+        shown.add(effect)
 
 
 def read_flags(typed: list[_Typed], dialect: Dialect) -> tuple[Given, list[Problem]]:
     """The settings that were typed, and everything wrong with them."""
     given: Given = {}
-    spelling: dict[str, str] = {}
     problems: list[Problem] = []
     for one in typed:
-        spelling[one.flag.to] = one.flag.spelling
         try:
             given[one.flag.to] = Setting(one.flag.value(one.words), SOURCE)
         except WrongType as wrong:
@@ -133,33 +83,19 @@ def read_flags(typed: list[_Typed], dialect: Dialect) -> tuple[Given, list[Probl
             given = join(given)
         except WrongType as wrong:
             problems.append(Problem("", str(wrong)))
-    given = {name: one for name, one in given.items() if name in option_table()}
-    for name, setting in given.items():
-        row = option_table()[name]
-        if (text := row.problem(setting.value)) is not None:
-            problems.append(Problem(spelling.get(name, row.flag), text))
-    return given, problems
+    settings = {name: one for name, one in given.items() if name in option_table()}
+    assert problems or settings == given, "a part that no join has put together"
+    return settings, [*problems, *_beyond_limits(settings, typed)]
 
 
-def unknown_words(extra: list[str], parser: argparse.ArgumentParser) -> list[Problem]:
-    """A problem for each flag or word that no table knows."""
-    problems: list[Problem] = []
-    is_value = False  # of the unknown flag before it
-    for word in extra:
-        if _is_flag(word):
-            problems.append(_unknown_flag(word.partition("=")[0], parser))
-            is_value = "=" not in word
-        elif not is_value:
-            problems.append(Problem("", f"unexpected word {shown(word)}"))
-    return problems
-
-
-def _unknown_flag(flag: str, parser: argparse.ArgumentParser) -> Problem:
-    known = parser._option_string_actions
-    fits = [spelling for spelling in known if spelling.startswith(flag)]
-    if fits and flag.startswith("--"):
-        return Problem("", f"option {flag} is ambiguous: it could be {', '.join(fits)}")
-    return Problem("", f"unknown option {shown(flag)[1:-1]}; {suggest(flag, known)}")
+def _beyond_limits(settings: Given, typed: list[_Typed]) -> list[Problem]:
+    """Such a value stays in place, so that no rule speaks of a default instead of it."""
+    spelling = {one.flag.to: one.flag.spelling for one in typed}
+    return [
+        Problem(spelling.get(name, row.flag), text)
+        for name, one in settings.items()
+        if (text := (row := option_table()[name]).problem(one.value)) is not None
+    ]
 
 
 def _title(section: type) -> str:
@@ -167,16 +103,24 @@ def _title(section: type) -> str:
 
 
 def _metavar(flag: Flag) -> str:
-    if flag.means is not None or flag.option is None:
-        return "" if flag.means is not None else "TEXT"
+    if flag.means is not None:
+        return ""
+    if flag.option is None:
+        return "TEXT"
     if choices := flag.option.declared.limit.choices:
         return "|".join(choices)
-    return {int: "N", float: "X", str: "TEXT", bool: "B"}[flag.option.kind.base]
+    return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.kind.base]
 
 
 def _help(flag: Flag, dialect: Dialect) -> str:
     if flag.option is None:
-        return ""
+        return f"see {flag.to.replace('_', ' ')}"
     default = dialect.defaults.get(flag.to, flag.option.default)
-    shown_default = "" if default in (None, ()) else f" [{spelled(default)}]"
-    return (flag.option.declared.help + shown_default).replace("%", "%%")
+    off = [other.spelling for other in dialect.flags if _is_off(other, flag)]
+    notes = [] if default in (None, ()) else [spelled(default)]
+    shown = f" [{'; '.join([*notes, *off[:1]])}]" if notes or off else ""
+    return (flag.option.declared.help + shown).replace("%", "%%")
+
+
+def _is_off(other: Flag, flag: Flag) -> bool:
+    return flag.means is True and other.to == flag.to and other.means is False

@@ -13,6 +13,8 @@ from convoy.config.values import WrongType
 
 Settings = dict[str, Setting]
 
+_LENGTHS = ("epoch", "updates")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -22,6 +24,7 @@ class Asked:
     named: Settings = field(default_factory=dict)  # a named configuration, or a run to resume
     problems: list[Problem] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    dialect: Settings = field(default_factory=dict)  # what its users rely on unsaid
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,12 @@ class Resolved:
 
 
 def resolve(asked: Asked) -> Resolved:
-    """Defaults < model and data < environment < named configuration < command line."""
+    """Defaults < dialect < model and data < environment < named configuration < command line."""
     environment, problems = _from_environment(asked.environment)
-    said = layer(environment, asked.named, asked.command_line)
-    settings = layer(_defaults(), _brought(said), said)
-    settings = _one_length(settings)
+    below = [_defaults(), asked.dialect]
+    above = [environment, asked.named, asked.command_line]
+    layers = [*below, _brought(layer(*below, *above)), *above]
+    settings = _one_length(layers)
     config = build_config({name: setting.value for name, setting in settings.items()})
     refuse([*asked.problems, *problems, *broken_rules(config)])
     return Resolved(config, settings)
@@ -48,11 +52,9 @@ def _defaults() -> Settings:
     return from_source("default", values)
 
 
-def _brought(said: Settings) -> Settings:
+def _brought(chosen: Settings) -> Settings:
     """What the chosen model and data set bring; an unknown name brings nothing."""
-    rows = option_table()
-    model = said["model"].value if "model" in said else rows["model"].default
-    data = said["data"].value if "data" in said else rows["data"].default
+    model, data = chosen["model"].value, chosen["data"].value
     return layer(
         from_source(f"model {model}", MODELS[model].defaults if model in MODELS else {}),
         from_source(f"data {data}", DATA[data].defaults if data in DATA else {}),
@@ -67,23 +69,23 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Pr
         if not word:
             continue
         try:
-            settings[row.name] = Setting(row.kind.read([word]), f"environment {row.declared.env}")
+            setting = Setting(row.kind.read([word]), f"environment {row.declared.env}")
         except WrongType as wrong:
             problems.append(Problem(f"environment {row.declared.env}", str(wrong)))
+            continue
+        settings[row.name] = setting
+        if (text := row.problem(setting.value)) is not None:
+            problems.append(Problem(setting.source, text))
     return settings, problems
 
 
-def _one_length(settings: Settings) -> Settings:
-    """`--updates` given over a default `epoch` replaces it, and the reverse."""
-    epoch, updates = settings["epoch"], settings["updates"]
-    if epoch.value is None or updates.value is None or _rank(epoch) == _rank(updates):
-        return settings
-    weaker = "epoch" if _rank(epoch) < _rank(updates) else "updates"
-    stronger = epoch if weaker == "updates" else updates
-    return settings | {weaker: Setting(None, stronger.source)}
-
-
-def _rank(setting: Setting) -> int:
-    if setting.source == "command line":
-        return 2
-    return 0 if setting.source.startswith(("default", "model ", "data ")) else 1
+def _one_length(layers: list[Settings]) -> Settings:
+    """All layers as one; a length of a higher layer unsets the other length of a lower one."""
+    settings = layer(*layers)
+    for one in reversed(layers):
+        given = [name for name in _LENGTHS if name in one and one[name].value is not None]
+        if given:
+            by = one[given[0]].source
+            rest = [name for name in _LENGTHS if name not in given and settings[name].value]
+            return settings | {name: Setting(None, by) for name in rest}
+    return settings

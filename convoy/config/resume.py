@@ -4,7 +4,7 @@ from pathlib import Path
 
 from convoy.config.layers import Setting
 from convoy.config.named import read_settings
-from convoy.config.problems import Problem
+from convoy.config.problems import Problem, refuse
 from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.written import changed
 from convoy.errors import ConfigError
@@ -18,8 +18,7 @@ def settings_of_run(config: Path) -> dict[str, Setting]:
     if not config.is_file():
         raise ConfigError(f"{config.parent} holds no run: there is no {config.name}")
     settings, problems = read_settings(config)
-    if problems:
-        raise ConfigError("\n".join(map(str, problems)))
+    refuse(problems)
     return {name: one for name, one in settings.items() if name not in MOMENTARY}
 
 

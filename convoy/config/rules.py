@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from convoy.config.catalog import DATA, MODELS
+from convoy.config.catalog import DATA, MODELS, DataEntry
 from convoy.config.problems import Problem
 from convoy.config.schema import RunConfig
 from convoy.registry import suggest
@@ -17,12 +17,15 @@ def the_model_is_known(run: RunConfig) -> Iterator[Problem]:
 
 
 def one_length_is_given(run: RunConfig) -> Iterator[Problem]:
-    if run.length.epoch is not None and run.length.updates is not None:
+    given = [one for one in (run.length.epoch, run.length.updates) if one is not None]
+    if len(given) > 1:
         yield Problem("--epoch", "and --updates both set the length; give one of them")
+    if not given:
+        yield Problem("--epoch", "or --updates must set the length")
 
 
 def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
-    if DATA[run.data.data].on_disk and run.data.data_dir is None:
+    if _data(run).on_disk and run.data.data_dir is None:
         yield Problem(
             "--data-dir",
             f"(or DATA_DIR) must name the folder of {run.data.data}; "
@@ -31,7 +34,7 @@ def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
 
 
 def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
-    entry = DATA[run.data.data]
+    entry = _data(run)
     if entry.fixed_size and run.data.image_size not in (None, entry.image_size):
         yield Problem(
             "--image-size",
@@ -40,7 +43,7 @@ def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
 
 
 def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
-    made = DATA[run.data.data]
+    made = _data(run)
     if run.data.num_classes is not None and made.classes is not None:
         yield Problem("--num-classes", f"is {made.classes} for {run.data.data} and cannot be set")
     if run.data.samples is not None and made.on_disk:
@@ -53,6 +56,11 @@ def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
         yield Problem(
             "--pipeline-splits", f"gives {given + 1} stages but --shards asks for {shards}"
         )
+
+
+def _data(run: RunConfig) -> DataEntry:
+    """What is known of the data set: nothing if its name is wrong, which is told elsewhere."""
+    return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
 
 
 RULES: tuple[Rule, ...] = (

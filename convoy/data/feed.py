@@ -116,9 +116,9 @@ class SyntheticFeed:
     """One random micro-batch that lies on the device and is used again and again."""
 
     def __init__(
-        self, shape: tuple[int, int, int, int], classes: int, device: torch.device
+        self, shape: tuple[int, int, int, int], classes: int, device: torch.device, seed: int = 0
     ) -> None:
-        chance = torch.Generator().manual_seed(0)
+        chance = torch.Generator().manual_seed(seed)
         images = torch.randn(shape, generator=chance).to(memory_format=torch.channels_last)
         labels = torch.randint(classes, shape[:1], generator=chance)
         self.resident = MicroBatch(images.to(device), labels.to(device))

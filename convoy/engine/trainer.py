@@ -14,7 +14,7 @@ from convoy.engine.outfeed import Outfeed
 from convoy.engine.stopping import StopRequest
 from convoy.engine.update import Update
 from convoy.errors import NumericError
-from convoy.events import Began, Ended, Reported, Updated
+from convoy.events import Began, Reported, Updated
 from convoy.plan.loop import LoopPlan
 
 
@@ -62,9 +62,7 @@ class Trainer:
     def run(self, done: int, stop: StopRequest) -> str:
         """Train until the end of the plan or a wish to stop; says which it was."""
         plan = self.plan
-        self.outfeed.put(
-            Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update)
-        )
+        self.outfeed.put(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
         clock = Clock(began=monotonic())
         with closing(self._micro_batches(done)) as feed:
             while done < plan.updates and stop.reason is None:
@@ -74,9 +72,7 @@ class Trainer:
                 self._tell(done, monotonic() - began, clock)
                 if done == plan.stop_after:
                     stop.ask("limit")
-        reason = stop.reason if done < plan.updates and stop.reason else "done"
-        self.outfeed.put(Ended(done, reason))
-        return reason
+        return stop.reason if done < plan.updates and stop.reason else "done"
 
     def _tell(self, done: int, seconds: float, clock: Clock) -> None:
         """The report comes first: whoever saves at `Updated` saves an update that is complete."""

@@ -44,6 +44,7 @@ class GradientTree:
 
     def mean(self) -> list[Tensor]:
         """The mean over all collected micro-batches; the tree is empty afterwards."""
+        assert self._partials, "an update needs at least one micro-batch"
         whole = self._partials.pop()
         while self._partials:
             whole = _joined(self._partials.pop(), whole)

@@ -5,7 +5,7 @@ f = changes per epoch (every update when --lr-scheduler-freq is 0), K = epochs o
 
 step         lr · decay ^ (drops with epoch · f ≤ k)     exponential  lr · decay ^ k
 cosine       lr · ½ (1 + cos(π k / K))
-polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end;  lr while k ≤ w = warm-up epochs · f
+polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
 warm-up      the value · e / warm-up epochs, at every update, while e < warm-up epochs
 """
 

@@ -30,7 +30,7 @@ def _source(name: str, setting: Setting) -> str:
 def short(number: float) -> str:
     """`172.5 k`, `4.1 G`: three or four digits and a unit."""
     for size, unit in UNITS:
-        if number >= size:
+        if number >= 0.99995 * size:  # 999,999 is 1.0 M, not 1000.0 k
             return f"{number / size:.1f} {unit}"
     return f"{number:.0f} "
 
@@ -78,7 +78,8 @@ def _stage_table(plan: RunPlan) -> Iterator[str]:
         yield (
             f"{stage.stage:>5}  {plan.devices[stage.stage]:>6}  {stage.names[0]:<20} "
             f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} % "
-            f"{short(memory.total):>8}B {short(memory.stash):>8}B in {counted(memory.stash_sets, 'set')}"
+            f"{short(memory.total):>8}B {short(memory.stash):>8}B "
+            f"in {counted(memory.stash_sets, 'set')}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from convoy.config.fields import Option
 from convoy.config.layers import Setting, from_source
 from convoy.config.schema import option_table
-from convoy.config.values import WrongType
+from convoy.config.values import Kind, WrongType
 from convoy.config.yaml_limits import shown
 
 Given = dict[str, Setting]
@@ -40,9 +40,11 @@ class Flag:
         """What the words behind this spelling say; a bare switch stands for `true`."""
         if self.means is not None:
             return self._switched(words[0])
-        if self.read is not None:
-            return self.read(words)
-        return self.option.kind.read(words) if self.option else words[0]
+        if self.read is None:
+            return (self.option.kind if self.option else Kind(str)).read(words)
+        if words == [""]:
+            raise WrongType("needs a value")
+        return self.read(words)
 
     def _switched(self, word: str) -> Any:
         if word.lower() == "true":

@@ -1,0 +1,176 @@
+"""Saving beside training."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from checkpoint_samples import fingerprint, ignore, small
+
+from convoy.checkpoint.background import BackgroundSaver
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.errors import CheckpointError, StorageError
+
+
+class SlowStore(Store):
+    """Writes nothing before it is let go."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.go = threading.Event()
+        self.under_way = 0
+        self.most_under_way = 0
+
+    def save(self, contents: Contents, update: int) -> Path:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        assert self.go.wait(60)
+        self.under_way -= 1
+        return super().save(contents, update)
+
+
+class FullStore(Store):
+    """A disk that takes nothing from update 2 on."""
+
+    def save(self, contents: Contents, update: int) -> Path:
+        if update >= 2:
+            raise StorageError("ENOSPC: 10 bytes needed, 0 free")
+        return super().save(contents, update)
+
+
+def test_the_bits_saved_are_those_of_the_call(tmp_path: Path):
+    store = SlowStore(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore)
+    contents = small()
+    saver.save(contents, 3)
+    contents.model["fc.weight"].zero_()
+    contents.optimizer["fc.weight/velocity"].zero_()
+    contents.state["loss_scale"] = 1.0
+    store.go.set()
+    saver.finish()
+
+    assert fingerprint(store.load(3)) == fingerprint(small())
+
+
+def test_a_finished_save_is_told_on_the_callers_thread(tmp_path: Path):
+    told = []
+    saver = BackgroundSaver(
+        Store(tmp_path),
+        2,
+        lambda *words: told.append((*words[:2], threading.current_thread())),
+    )
+    saver.save(small(), 3)
+    saver.finish()
+    saver.check()
+
+    assert told == [(3, tmp_path / "update-3", threading.main_thread())]
+
+
+def test_a_save_still_under_way_is_not_told_yet(tmp_path: Path):
+    told, store = [], SlowStore(tmp_path)
+    saver = BackgroundSaver(store, 2, lambda *words: told.append(words))
+    saver.save(small(), 3)
+    saver.check()
+    before = list(told)
+    store.go.set()
+    saver.finish()
+
+    assert (before, len(told)) == ([], 1)
+
+
+def test_a_second_save_waits_for_the_first_and_the_wait_is_counted(tmp_path: Path):
+    store = SlowStore(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore)
+    saver.save(small(1), 1)
+    threading.Timer(0.05, store.go.set).start()
+    saver.save(small(2), 2)
+    saver.finish()
+
+    assert (saver.waits, store.most_under_way, store.updates()) == (1, 1, [1, 2])
+    assert saver.waited_seconds > 0
+    assert [fingerprint(store.load(n)) for n in (1, 2)] == [fingerprint(small(n)) for n in (1, 2)]
+
+
+def test_a_failure_is_raised_at_the_next_boundary_and_once(tmp_path: Path):
+    saver = BackgroundSaver(FullStore(tmp_path), 2, ignore)
+    saver.save(small(2), 2)
+    with pytest.raises(StorageError, match="checkpoint of update 2 was not saved: ENOSPC"):
+        for _ in range(2000):  # updates of a training that goes on
+            saver.check()
+            time.sleep(0.01)
+    saver.check()
+    saver.finish()
+
+
+@pytest.mark.parametrize("call", ["save", "finish"])
+def test_a_failure_nobody_asked_about_is_raised_by_the_next_call(tmp_path: Path, call: str):
+    saver = BackgroundSaver(FullStore(tmp_path), 2, ignore)
+    saver.save(small(2), 2)
+
+    with pytest.raises(StorageError, match="update 2"):
+        saver.finish() if call == "finish" else saver.save(small(3), 3)
+
+
+def test_a_run_that_continues_hears_of_each_failure(tmp_path: Path):
+    saved, failed = [], []
+    saver = BackgroundSaver(
+        FullStore(tmp_path),
+        2,
+        lambda *words: saved.append(words[0]),
+        on_failed=lambda update, error: failed.append((update, str(error)[:6])),
+    )
+    for update in (1, 2, 3):
+        saver.save(small(update), update)
+    saver.finish()
+
+    assert (saved, failed) == ([1], [(2, "ENOSPC"), (3, "ENOSPC")])
+    assert Store(tmp_path).newest().contents.update == 1
+
+
+def test_a_bug_is_raised_even_in_a_run_that_continues(tmp_path: Path):
+    saver = BackgroundSaver(Store(tmp_path), 2, ignore, on_failed=ignore)
+    saver.save(small(3), 4)
+
+    with pytest.raises(CheckpointError, match="contents of update 3 saved as update 4"):
+        saver.finish()
+
+
+@pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (None, [1, 2, 3, 4, 5])])
+def test_old_ones_go_as_new_ones_come(tmp_path: Path, keep: int | None, left: list[int]):
+    store = Store(tmp_path)
+    saver = BackgroundSaver(store, keep, ignore)
+    for update in range(1, 6):
+        saver.save(small(update), update)
+    saver.finish()
+
+    assert store.updates() == left
+
+
+def test_the_one_just_saved_stays_even_when_later_ones_exist(tmp_path: Path):
+    store = Store(tmp_path)
+    for update in (1, 8, 9):
+        store.save(small(update), update)
+    saver = BackgroundSaver(store, 2, ignore)
+    saver.save(small(3), 3)
+    saver.finish()
+
+    assert store.updates() == [3, 8, 9]
+
+
+def test_no_old_one_goes_when_the_new_one_does_not_read_back(tmp_path: Path):
+    class BadDisk(Store):
+        def save(self, contents: Contents, update: int) -> Path:
+            path = super().save(contents, update)
+            if update == 3:
+                (path / "model.safetensors").write_bytes(b"")
+            return path
+
+    store = BadDisk(tmp_path)
+    saver = BackgroundSaver(store, 1, ignore)
+    saver.save(small(2), 2)
+    saver.save(small(3), 3)
+    with pytest.raises(StorageError, match="does not read back"):
+        saver.finish()
+
+    assert store.newest().contents.update == 2

@@ -1,0 +1,79 @@
+"""What a checkpoint holds, and whether it fits."""
+
+import pytest
+import torch
+from checkpoint_samples import fingerprint, small
+
+from convoy.checkpoint.contents import Contents, match
+from convoy.errors import CheckpointError
+
+
+def test_a_copy_does_not_follow_later_training():
+    contents = small()
+    before = fingerprint(small())
+    copy = contents.copy()
+    for tensors in (contents.model, contents.optimizer, contents.averages):
+        for tensor in tensors.values():
+            tensor.add_(1)
+    contents.state["meters"]["loss"] = 9.0
+
+    assert fingerprint(copy) == before
+
+
+def test_a_copy_of_live_parameters_carries_no_gradient_and_no_strides():
+    weight = torch.nn.Parameter(torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last))
+    copy = Contents(model={"w": weight}, state={"update": 0}).copy().model["w"]
+
+    assert (copy.requires_grad, copy.is_contiguous(), copy.equal(weight)) == (False, True, True)
+
+
+def test_tied_weights_are_copied_under_both_names():
+    weight = torch.ones(3)
+    copy = Contents(model={"a": weight, "b": weight}).copy().model
+
+    assert copy["a"].data_ptr() != copy["b"].data_ptr()
+
+
+def test_a_second_copy_uses_the_memory_of_the_first():
+    first = small(1).copy()
+    places = {name: tensor.data_ptr() for name, tensor in first.model.items()}
+    second = small(2).copy(reuse=first)
+
+    assert {name: tensor.data_ptr() for name, tensor in second.model.items()} == places
+    assert fingerprint(second) == fingerprint(small(2))
+
+
+@pytest.mark.parametrize("other", [torch.ones(4), torch.ones(3, dtype=torch.float64)])
+def test_memory_of_another_shape_or_type_is_not_reused(other: torch.Tensor):
+    copy = Contents(model={"a": other}).copy(reuse=Contents(model={"a": torch.zeros(3)}))
+
+    assert copy.model["a"].equal(other) and copy.model["a"].dtype == other.dtype
+
+
+@pytest.mark.parametrize("update", [None, True, -1, "3", 2.0])
+def test_a_state_without_its_update_is_refused(update: object):
+    with pytest.raises(CheckpointError, match="needs its update"):
+        _ = Contents(model={}, state={"update": update}).update
+
+
+def test_equal_names_and_shapes_match():
+    match(small(1).model, small(2).model)
+
+
+def test_a_mismatch_lists_missing_unexpected_and_wrong_shaped_names_with_counts():
+    expected = {"fc.weight": torch.zeros(10, 64), "bias": torch.zeros(3)}
+    found = {"fc.weight": torch.zeros(100, 64)} | {f"x{n}": torch.zeros(1) for n in range(9)}
+    with pytest.raises(CheckpointError) as caught:
+        match(found, expected)
+
+    assert str(caught.value).startswith(
+        "the checkpoint does not fit this model: 1 missing (bias); "
+        "9 unexpected (x0, x1, x2, x3 and 5 more); 1 of another shape or type "
+        "(fc.weight 100×64 float32 for 10×64 float32)"
+    )
+    assert caught.value.code == 4
+
+
+def test_another_precision_does_not_match():
+    with pytest.raises(CheckpointError, match="a scalar float16 for scalar float32"):
+        match({"a": torch.tensor(1.0).half()}, {"a": torch.tensor(1.0)}, of="optimizer")

@@ -1,0 +1,161 @@
+"""Checkpoints made to do harm: pickles in disguise, links out, devices, bombs."""
+
+import io
+import os
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_samples import entry_of, forge, ignore, refusal, small, vouch
+
+from convoy.checkpoint import reading
+from convoy.checkpoint.manifest import Entry
+from convoy.checkpoint.reading import load
+from convoy.checkpoint.store import Store
+from convoy.errors import CheckpointError, ExitCode
+
+FILES = ["MANIFEST.json", "model.safetensors", "optimizer.safetensors", "state.json"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return Store(tmp_path / "checkpoints").save(small(), 3)
+
+
+class Payload:
+    """Unpickling this writes a marker file."""
+
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.write_text, (self.marker, "executed")
+
+
+def disguises(payload: Payload) -> dict[str, bytes]:
+    """The same pickle in the containers that programs fall for."""
+    raw = pickle.dumps({"model": payload})
+    found = {"raw": raw, "old": pickle.dumps({"model": payload}, protocol=0)}
+    for name, zipped in (("torch", True), ("legacy", False)):
+        buffer = io.BytesIO()
+        torch.save({"model": payload}, buffer, _use_new_zipfile_serialization=zipped)
+        found[name] = buffer.getvalue()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", raw)
+    found["zip"] = buffer.getvalue()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(member := tarfile.TarInfo("pickle"), io.BytesIO(b""))
+        member.size = len(raw)
+        archive.addfile(member, io.BytesIO(raw))
+    found["tar"] = buffer.getvalue()
+    return found
+
+
+@pytest.mark.parametrize("container", ["raw", "old", "torch", "legacy", "zip", "tar"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_pickle_in_disguise_is_refused_and_never_executed(
+    tmp_path: Path, container: str, name: str
+):
+    marker = tmp_path / "marker"
+    evil = disguises(Payload(marker))[container]
+    forged = forge(tmp_path / "update-3", {name: evil})
+    swapped = Store(tmp_path / "checkpoints").save(small(), 3)
+    (swapped / name).write_bytes(evil)
+    (tmp_path / "file.pt").write_bytes(evil)
+    (forged_manifest := forge(tmp_path / "copy", {}) / "MANIFEST.json").write_bytes(evil)
+    for path in (forged, swapped, tmp_path / "file.pt", forged_manifest.parent):
+        with pytest.raises(CheckpointError) as caught:
+            load(path)
+        assert caught.value.code is ExitCode.CHECKPOINT
+
+    assert not marker.exists()
+
+
+def test_the_payload_of_these_tests_does_what_they_fear(tmp_path: Path):
+    pickle.loads(disguises(Payload(tmp_path / "marker"))["raw"])
+
+    assert (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/passwd", "sub/../model.safetensors", "a\0b", "", ".", "evil.pkl"]
+)
+def test_a_manifest_that_names_another_file_opens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    forged = forge(tmp_path / "update-3", {})
+    (tmp_path / "outside").write_bytes(b"secret")
+    entry = entry_of(b"secret")
+    vouch(forged, {"model.safetensors": entry, "state.json": entry, name: entry})
+    opened, opening = [], os.open
+
+    def watch(path, *rest, **places):
+        opened.append(str(path))
+        return opening(path, *rest, **places)
+
+    monkeypatch.setattr(os, "open", watch)
+
+    assert f"MANIFEST.json names {name!r}, which is no file" in refusal(forged)
+    assert opened == [str(forged), "MANIFEST.json"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "device"])
+def test_what_is_no_regular_file_is_refused_without_waiting(checkpoint: Path, name: str, kind: str):
+    inside, outside = checkpoint / name, checkpoint.parent.parent / "outside"
+    inside.rename(outside)  # so that a link leads to the very bytes that were expected
+    match kind:
+        case "link":
+            inside.symlink_to(outside)
+        case "dangling":
+            inside.symlink_to("nowhere")
+        case "pipe":
+            os.mkfifo(inside)
+        case "folder":
+            inside.mkdir()
+        case "device":
+            try:
+                os.mknod(inside, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero: it never ends
+            except PermissionError:
+                pytest.skip("making a device needs a right this process has not")
+
+    assert f"{name} is not a regular file" in refusal(checkpoint)
+
+
+def test_a_link_put_in_place_after_the_first_look_is_not_followed(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "_check_regular", ignore)
+    (checkpoint / "state.json").rename(checkpoint.parent / "outside")
+    (checkpoint / "state.json").symlink_to(checkpoint.parent / "outside")
+
+    assert "state.json cannot be read: ELOOP" in refusal(checkpoint)
+
+
+def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path: Path):
+    forged = forge(tmp_path / "update-3", {})
+    state = entry_of((forged / "state.json").read_bytes())
+    vouch(forged, {"model.safetensors": Entry(2**50, "0" * 64), "state.json": state})
+
+    assert "bytes of memory to load" in refusal(forged)
+
+
+def test_a_huge_manifest_is_refused_without_reading_it_whole(checkpoint: Path):
+    os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a terabyte of nothing
+
+    assert "MANIFEST.json 1,048,577 bytes of JSON" in refusal(checkpoint)
+
+
+def test_hostile_json_and_tensors_are_refused_even_with_the_right_hash(tmp_path: Path):
+    deep = forge(tmp_path / "a" / "update-3", {"state.json": b"[" * 10**5})
+    nan = forge(tmp_path / "b" / "update-3", {"state.json": b'{"update": NaN}'})
+    huge = forge(tmp_path / "c" / "update-3", {"model.safetensors": b"\xff" * 64})
+
+    assert "state.json JSON nested" in refusal(deep)
+    assert "state.json not the JSON" in refusal(nan)
+    assert "model.safetensors not a safetensors file" in refusal(huge)

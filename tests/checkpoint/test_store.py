@@ -1,0 +1,240 @@
+"""The checkpoints of a run: listed, loaded, replaced, pruned, cleaned."""
+
+import os
+from pathlib import Path
+
+import pytest
+from checkpoint_samples import fingerprint, names, small
+
+from convoy.checkpoint import store as stores
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.errors import CheckpointError, ExitCode, StorageError
+
+LEFTOVER = "update-7.tmp-0123456789ab"
+
+
+def filled(folder: Path, *updates: int) -> Store:
+    store = Store(folder)
+    for update in updates:
+        store.save(small(update), update)
+    return store
+
+
+def damage(store: Store, update: int, name: str = "model.safetensors"):
+    path = store.path(update) / name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_updates_are_listed_by_number_and_nothing_else_is_listed(tmp_path: Path):
+    store = filled(tmp_path, 100, 9, 20, 0)
+    strangers = [LEFTOVER, "update-7.old-0123456789ab", "update-07", "update-", "update--1"]
+    for name in [*strangers, "update-٣", "latest", "update-1 copy"]:
+        (tmp_path / name).mkdir()
+
+    assert store.updates() == [0, 9, 20, 100]
+
+
+def test_a_folder_that_is_not_there_lists_nothing(tmp_path: Path):
+    assert Store(tmp_path / "checkpoints").updates() == []
+
+
+def test_any_checkpoint_is_loaded_by_update_or_by_path(tmp_path: Path):
+    store = filled(tmp_path, 1, 2)
+
+    assert fingerprint(store.load(1)) == fingerprint(small(1))
+    assert fingerprint(store.load(tmp_path / "update-2")) == fingerprint(small(2))
+
+
+def test_an_explicit_checkpoint_that_is_damaged_is_refused_without_fallback(tmp_path: Path):
+    store = filled(tmp_path, 1, 2)
+    damage(store, 2)
+    with pytest.raises(CheckpointError, match=r"update-2: model\.safetensors has SHA-256") as e:
+        store.load(2)
+
+    assert e.value.code is ExitCode.CHECKPOINT
+
+
+def test_the_newest_is_found_with_nothing_skipped(tmp_path: Path):
+    found = filled(tmp_path, 9, 10).newest()
+
+    assert (found.contents.update, found.path.name, found.skipped) == (10, "update-10", [])
+
+
+def test_damaged_ones_are_passed_over_and_told(tmp_path: Path):
+    store = filled(tmp_path, 1, 2, 3)
+    damage(store, 3, "state.json")
+    (store.path(2) / "optimizer.safetensors").unlink()
+    found = store.newest()
+
+    assert found.contents.update == 1
+    assert [line.split(str(tmp_path))[1][:23] for line in found.skipped] == [
+        "/update-3: state.json h",
+        "/update-2: optimizer.sa",
+    ]
+
+
+def test_nothing_to_find_is_said_so(tmp_path: Path):
+    with pytest.raises(CheckpointError, match=f"no checkpoint in {tmp_path}"):
+        Store(tmp_path).newest()
+
+
+def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
+    store = filled(tmp_path, 1, 2)
+    damage(store, 1)
+    damage(store, 2, "MANIFEST.json")
+    with pytest.raises(CheckpointError) as caught:
+        store.newest()
+
+    assert "all 2 are damaged" in str(caught.value)
+    assert "update-2: MANIFEST.json " in str(caught.value)
+    assert "update-1: model.safetensors " in str(caught.value)
+
+
+def test_contents_of_another_update_are_not_saved(tmp_path: Path):
+    with pytest.raises(CheckpointError, match="contents of update 3 saved as update 4"):
+        Store(tmp_path).save(small(3), 4)
+
+
+def test_saving_the_same_again_leaves_the_first_in_place(tmp_path: Path):
+    store = filled(tmp_path, 3)
+    inode = store.path(3).stat().st_ino
+    store.save(small(3), 3)
+
+    assert names(tmp_path) == ["update-3"]
+    assert store.path(3).stat().st_ino == inode
+
+
+@pytest.mark.parametrize("kind", ["different", "damaged", "file", "link"])
+def test_saving_again_replaces_what_is_wrong(tmp_path: Path, kind: str):
+    store = filled(tmp_path / "checkpoints", 3)
+    target = store.path(3)
+    match kind:
+        case "different":
+            other = Contents(small(9).model, state={"update": 3})
+            store.save(other, 3)
+        case "damaged":
+            damage(store, 3)
+        case "file":
+            target.rename(tmp_path / "elsewhere")
+            target.write_text("not a folder")
+        case "link":
+            target.rename(tmp_path / "elsewhere")
+            target.symlink_to("nowhere")
+    store.save(small(3), 3)
+
+    assert names(store.folder) == ["update-3"]
+    assert fingerprint(store.load(3)) == fingerprint(small(3))
+
+
+def test_a_failed_replacement_is_undone_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = filled(tmp_path, 3)
+    renaming, renames = os.rename, []
+
+    def die_at_second(old, new):
+        renames.append(new)
+        if len(renames) == 2:
+            raise OSError(5, "Input/output error")
+        renaming(old, new)
+
+    monkeypatch.setattr(os, "rename", die_at_second)
+    with pytest.raises(StorageError):
+        store.save(Contents(small(9).model, state={"update": 3}), 3)
+    monkeypatch.undo()
+    store.clean()
+
+    assert names(tmp_path) == ["update-3"]
+    assert fingerprint(store.load(3)) == fingerprint(small(3))
+
+
+def test_leftovers_are_cleaned_and_nothing_else_is_touched(tmp_path: Path):
+    store = filled(tmp_path, 3)
+    store.path(3).rename(tmp_path / "update-3.old-0123456789ab")
+    store.save(small(3), 3)
+    for name in (LEFTOVER, "write-test.tmp-0123456789ab", "mine.tmp-0123456789ab"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    cleaned = store.clean()
+
+    assert sorted(cleaned) == [
+        "update-3.old-0123456789ab",
+        LEFTOVER,
+        "write-test.tmp-0123456789ab",
+    ]
+    assert names(tmp_path) == ["mine.tmp-0123456789ab", "update-3"]
+
+
+def test_pruning_keeps_the_newest(tmp_path: Path):
+    store = filled(tmp_path, 1, 2, 3, 10)
+
+    assert store.prune(keep=2) == [2, 1]
+    assert store.updates() == [3, 10]
+
+
+def test_damaged_ones_do_not_count_as_kept(tmp_path: Path):
+    store = filled(tmp_path, 1, 2, 3, 4)
+    damage(store, 4)
+    damage(store, 2)
+
+    assert store.prune(keep=2) == []
+    assert store.prune(keep=1) == [2, 1]
+
+
+def test_one_that_was_sound_and_then_lost_a_byte_does_not_count(tmp_path: Path):
+    store = filled(tmp_path, 1, 2, 3)
+    store.prune(keep=3)
+    os.truncate(store.path(3) / "model.safetensors", 5)
+
+    assert store.prune(keep=2) == []
+
+
+def test_fewer_than_asked_for_are_all_kept(tmp_path: Path):
+    assert filled(tmp_path, 1, 2).prune(keep=5) == []
+
+
+def test_the_one_just_saved_is_spared_even_when_later_ones_exist(tmp_path: Path):
+    store = filled(tmp_path, 1, 2, 3, 4)
+
+    assert store.prune(keep=2, spare=2) == [1]
+
+
+def test_keeping_none_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="at least one"):
+        filled(tmp_path, 1).prune(keep=0)
+
+
+def test_a_pruned_one_disappears_from_the_list_before_its_files_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = filled(tmp_path, 1, 2)
+    listed = []
+    monkeypatch.setattr("shutil.rmtree", lambda *_: listed.append(store.updates()))
+    store.prune(keep=1)
+
+    assert listed == [[2]]
+
+
+def test_what_does_not_read_back_is_a_storage_error(tmp_path: Path):
+    store = filled(tmp_path, 1)
+    damage(store, 1)
+
+    with pytest.raises(StorageError, match="does not read back"):
+        store.verify(1)
+
+
+def test_a_checkpoint_is_hashed_once_by_the_process_that_prunes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = filled(tmp_path, 1, 2)
+    hashed, verify = [], stores.reading.verify
+    monkeypatch.setattr(
+        stores.reading, "verify", lambda path: hashed.append(path.name) or verify(path)
+    )
+    store.prune(keep=2)
+    store.prune(keep=2)
+
+    assert hashed == ["update-2", "update-1"]

@@ -1,0 +1,226 @@
+"""Writing: the order that survives a crash, and what the file system may refuse."""
+
+import errno
+import os
+import resource
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_samples import fingerprint, ignore, names, small
+
+from convoy.checkpoint import store as stores
+from convoy.checkpoint import writing
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.errors import CheckpointError, ExitCode, StorageError
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs a right this process has not")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def large(update: int, megabytes: int = 2) -> Contents:
+    return Contents(model={"w": torch.ones(megabytes * 2**18)}, state={"update": update})
+
+
+def failing(code: int):
+    """A system call that answers with this error."""
+
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_everything_is_on_disk_before_the_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    steps, syncing, renaming = [], os.fsync, os.rename
+
+    def sync(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        steps.append(("sync", path.name.partition("-3.tmp-")[0], path.stat().st_size > 0))
+        syncing(descriptor)
+
+    def rename(old, new):
+        steps.append(("rename", Path(new).name, True))
+        renaming(old, new)
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", rename)
+    store.save(small(), 3)
+
+    assert steps == [
+        ("sync", "model.safetensors", True),
+        ("sync", "optimizer.safetensors", True),
+        ("sync", "averages.safetensors", True),
+        ("sync", "state.json", True),
+        ("sync", "MANIFEST.json", True),
+        ("sync", "update", True),
+        ("rename", "update-3", True),
+        ("sync", tmp_path.name, True),
+    ]
+
+
+def test_a_new_folder_for_checkpoints_is_on_disk_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced = []
+    monkeypatch.setattr(writing, "sync_folder", lambda path: synced.append(path))
+    writing.make_folder(tmp_path / "run" / "checkpoints")
+
+    assert synced == [tmp_path, tmp_path / "run"]
+
+
+def test_a_file_system_without_fsync_of_folders_is_good_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def sync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    Store(tmp_path).save(small(), 3)
+
+    assert Store(tmp_path).newest().skipped == []
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o777])
+def test_the_umask_decides_about_others_but_never_locks_us_out(tmp_path: Path, mask: int):
+    before = os.umask(mask)
+    try:
+        folder = Store(tmp_path / "run" / "checkpoints").save(small(), 3)
+    finally:
+        os.umask(before)
+    folders = {path.stat().st_mode & 0o777 for path in (folder, folder.parent)}
+    files = {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+    assert (folders, files) == ({0o777 & ~mask | 0o700}, {0o666 & ~mask | 0o600})
+
+
+def test_too_little_space_is_seen_before_a_byte_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written = []
+    monkeypatch.setattr(writing, "free_bytes", lambda path: len(path.name))
+    monkeypatch.setattr(writing, "write_file", lambda *words: written.append(words))
+    with pytest.raises(StorageError, match=r"ENOSPC .*update-3: [\d,]+ bytes needed, 8 free"):
+        Store(tmp_path).save(small(), 3)
+
+    assert (written, names(tmp_path)) == ([], [])
+
+
+def test_a_file_system_that_does_not_tell_its_space_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writing, "free_bytes", ignore)
+    Store(tmp_path).save(small(), 3)
+
+    assert names(tmp_path) == ["update-3"]
+
+
+def test_a_disk_too_small_refuses_and_keeps_the_checkpoints_before(small_disk: Path):
+    store = Store(small_disk)
+    store.save(small(1), 1)
+    with pytest.raises(StorageError, match=r"ENOSPC .*update-2: 2,\d+,\d+ bytes needed, \d+") as e:
+        store.save(large(2), 2)
+
+    assert e.value.code is ExitCode.STORAGE
+    assert names(small_disk) == ["update-1"]
+    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+
+
+def test_a_disk_that_fills_while_writing_leaves_the_checkpoints_before(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stores, "require_space", ignore)
+    store = Store(small_disk)
+    store.save(small(1), 1)
+    with pytest.raises(StorageError, match=r"ENOSPC .*bytes needed, [1-9][\d,]+ free"):
+        store.save(large(2), 2)
+
+    assert names(small_disk) == ["update-1"]
+    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+
+
+def test_a_read_only_disk_is_found_at_the_start(small_disk: Path):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    with pytest.raises(StorageError, match="EROFS"):
+        Store(small_disk / "run" / "checkpoints").check_writable()
+
+
+def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
+    store = Store(tmp_path)
+    store.save(small(1), 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    try:
+        with pytest.raises(StorageError, match="EFBIG"):
+            store.save(large(2), 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert names(tmp_path) == ["update-1"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
+@pytest.mark.parametrize("code", ["ENOSPC", "EROFS", "EACCES", "EDQUOT", "EIO"])
+def test_whatever_the_system_refuses_is_named_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
+):
+    store = Store(tmp_path)
+    store.save(small(1), 1)
+    monkeypatch.setattr(os, call, failing(errno.__dict__[code]))
+    with pytest.raises(StorageError, match=rf"{code} .*update-2: [\d,]+ bytes needed, [\d,]+ free"):
+        store.save(small(2), 2)
+    monkeypatch.undo()
+
+    assert names(tmp_path) == ["update-1"]
+    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
+@pytest.mark.parametrize("code", ["EROFS", "EACCES", "EDQUOT"])
+def test_a_folder_that_takes_nothing_is_found_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
+):
+    monkeypatch.setattr(os, call, failing(errno.__dict__[code]))
+
+    with pytest.raises(StorageError, match=code):
+        Store(tmp_path / "checkpoints").check_writable()
+
+
+def test_a_file_in_the_place_of_the_folder_is_found_at_the_start(tmp_path: Path):
+    (tmp_path / "checkpoints").write_text("")
+
+    with pytest.raises(StorageError, match="EEXIST"):
+        Store(tmp_path / "checkpoints").check_writable()
+
+
+def test_the_write_test_leaves_an_empty_folder(tmp_path: Path):
+    Store(tmp_path / "run" / "checkpoints").check_writable()
+
+    assert names(tmp_path / "run" / "checkpoints") == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), 10**30, "x" * 2**20, object()])
+def test_a_state_that_could_not_be_read_again_is_not_saved(tmp_path: Path, value: object):
+    contents = Contents(model={}, state={"update": 3, "value": value})
+    with pytest.raises(CheckpointError, match="update 3 cannot be saved"):
+        Store(tmp_path).save(contents, 3)
+
+    assert names(tmp_path) == []

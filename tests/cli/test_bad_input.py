@@ -1,0 +1,132 @@
+"""Whatever is wrong with a command is told in plain lines, without a traceback, with exit 2."""
+
+from pathlib import Path
+
+import pytest
+from running import convoy
+
+
+def told(*words: str | Path) -> list[str]:
+    """The lines of a refusal."""
+    said = convoy(*words)
+    assert (said.code, said.out) == (2, ""), said
+    lines = said.err.splitlines()
+    assert all(line.startswith("convoy: ") and line.isprintable() for line in lines)
+    return [line.removeprefix("convoy: ") for line in lines]
+
+
+ONE_LINE = {
+    "trian": "unknown verb 'trian'; did you mean train",
+    "plan --model resnet51": "--model 'resnet51' is unknown; did you mean resnet56",
+    "models resnet51": "unknown model 'resnet51'; did you mean",
+    "plan --pipeline-splits layer2/0/con1": "'layer2/0/con1' is no layer of this model; did you",
+    "plan --micro-batch-size 9000": "one update needs 9000 samples (9000 micro × 1",
+    "plan --lr -0.1": "--lr must be at least 0, got -0.1",
+    "plan --lr=-0.1": "--lr must be at least 0, got -0.1",
+    "plan --lr": "--lr needs a value",
+    "plan --lr fast": "--lr expects a number, got 'fast'",
+    "plan --epoch 0": "--epoch must be above 0, got 0",
+    "plan --epoch 1 --updates 2": "--epoch and --updates both set the length; give one",
+    "plan --shards 3 --pipeline-splits layer2": "--pipeline-splits gives 2 stages but --shards",
+    "plan --pipeline 2": "option --pipeline is ambiguous: it could be --pipeline-num-parallel, ",
+    "plan --lrr 3": "unknown option --lrr; did you mean --lr",
+    "plan extra": "unexpected word 'extra'",
+    "plan --json=yes": "ignored explicit argument 'yes'; see `convoy plan --help`",
+    "plan --config": "argument --config: expected one argument; see `convoy plan --help`",
+    "plan --config nope": "--config 'nope' is unknown; ",
+    "plan --config-path nope.yaml": "there is no configuration file nope.yaml",
+    "plan --config-path .": ". is a directory, not a configuration file",
+    "plan --data cifar10": "--data-dir (or DATA_DIR) must name the folder of cifar10; `convoy data",
+    "plan --data imagenet": "--data cannot be 'imagenet'; did you mean",
+    "plan --num-classes 5": "--num-classes is 10 for shapes and cannot be set",
+    "plan --replicas 4 --instances 3": "3 does not divide --replicas 4",
+    "plan --image-size 2": "--image-size must be at least 8, got 2",
+    "train --model resnet51": "--model 'resnet51' is unknown; did you mean",
+    "train --micro-batch-size 9000": "but the source has 8000",
+    "train --data cifar10 --data-dir nope": "nope: no such folder; name the one with CIFAR-10",
+    "train --name=": "--name needs a value",
+    "resume": "the following arguments are required: RUN; see `convoy resume RUN --help`",
+    "resume nope": "nope holds no run: there is no config.yaml",
+    "average nope": "nope holds no run: there is no config.yaml",
+    "validate nope": "nope does not exist",
+    "models --jsn": "unknown option --jsn; did you mean --json",
+    "configs a b": "unexpected word 'b'",
+    "options all": "unexpected word 'all'",
+    "data fetch mnist --data-dir x": "argument name: invalid choice: 'mnist'",
+    "data fetch cifar10": "the following arguments are required: --data-dir",
+}
+
+
+@pytest.mark.parametrize(("line", "text"), ONE_LINE.items())
+def test_one_mistake_is_one_line(
+    line: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (only,) = told(*line.split())
+
+    assert text in only
+    assert list(tmp_path.iterdir()) == []  # a refused command leaves nothing behind
+
+
+@pytest.mark.parametrize("verb", ["plan", "train"])
+def test_all_mistakes_of_a_line_and_its_file_come_at_once(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("# Mine.\nbatch_sise: 8\nmomentum: 2\naugment: often\n")
+    line = "word --lrr 3 --seed x --threads 900 --model resnet51 --shards 3 --pipeline-split layer2"
+    lines = told(verb, *line.split(), "--lr", "--config-path", "mine.yaml")
+
+    assert [one.split(";")[0] for one in lines] == [
+        "unexpected word 'word'",
+        "unknown option --lrr",
+        "--seed expects a whole number, got 'x'",
+        "--lr needs a value",
+        "--threads must be at most 512, got 900",
+        "mine.yaml, line 2: batch_sise is no option",
+        "mine.yaml, line 3: momentum must be at most 1, got 2",
+        "mine.yaml, line 4: augment expects true or false, got 'often'",
+        "--model 'resnet51' is unknown",
+        "--pipeline-splits gives 2 stages but --shards asks for 3",
+    ]
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_rest(tmp_path: Path) -> None:
+    lines = told("plan", "--lrr", "--config-path", tmp_path / "none.yaml", "--lr=x")
+
+    assert [line.split()[0] for line in lines] == ["unknown", "--lr", "there"]
+
+
+def test_a_wrong_data_set_draws_no_false_lines_after_it() -> None:
+    (only,) = told("plan", "--data", "generatd", "--num-classes", "5")
+
+    assert only.startswith("--data cannot be 'generatd'; did you mean generated")
+
+
+def test_debug_shows_where_a_mistake_was_found() -> None:
+    said = convoy("plan", "--lr", "-1", "--debug")
+
+    assert said.code == 2
+    assert "Traceback" in said.err and said.err.endswith("--lr must be at least 0, got -1\n")
+
+
+@pytest.mark.parametrize("verb", ["resume", "average", "validate"])
+def test_a_verb_that_reads_a_run_takes_no_named_configuration(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("lr: 0.1\n")
+    (tmp_path / "checkpoints" / "update-1").mkdir(parents=True)
+    lines = told(verb, tmp_path, "--config", "shapes-resnet14")
+
+    assert lines[0].startswith("unknown option --config; ")
+
+
+@pytest.mark.parametrize("file", ["a: [", "lr: 1\nlr: 2", "!!python/name:os.system x", "\tlr: 1"])
+def test_a_file_that_is_no_configuration_is_told_with_its_line(tmp_path: Path, file: str) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(file)
+    (only,) = told("plan", "--config-path", mine)
+
+    assert only.startswith(f"{mine}, line ")
+
+
+def test_a_text_that_no_file_could_hold_is_refused() -> None:
+    assert told("plan", "--name", "a\x1b[2Jb") == ["--name holds the control character U+001B"]

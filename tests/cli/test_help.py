@@ -1,0 +1,64 @@
+"""Help answers for every verb, with nothing heavy loaded."""
+
+import subprocess
+import sys
+
+import pytest
+from running import convoy
+
+from convoy.cli.main import VERBS
+from convoy.config.schema import option_table
+
+NAMES = [verb.name for verb in VERBS]
+OF_A_RUN = ("train", "resume", "validate", "average", "plan")
+HEAVY = ("torch", "numpy", "rich", "yaml")
+
+LOADED = f"""
+import contextlib, io, sys
+from convoy.cli.main import main
+lines = [["--help"], ["--version"], ["train", "--help"], ["resume", "--help"], ["data", "--help"],
+         ["validate", "--help"], ["average", "--help"], ["plan"], ["plan", "--json"], ["options"],
+         ["options", "--json"], ["models"], ["train", "--lr", "-1"], ["trian"]]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    codes = [int(main(words)) for words in lines]
+print(codes, [name for name in {HEAVY} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--hel"])
+@pytest.mark.parametrize("name", NAMES)
+def test_help_is_printed_and_is_no_error(name: str, word: str) -> None:
+    said = convoy(name, word)
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"usage: convoy {name}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_a_window_of_a_hundred_columns(name: str) -> None:
+    lines = convoy(name, "--help").out.splitlines()
+
+    assert [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_verbs_of_a_run_show_every_option(name: str) -> None:
+    words = convoy(name, "--help").out.split()
+
+    assert [row.flag for row in option_table().values() if row.flag not in words] == []
+
+
+def test_help_keeps_spellings_whole() -> None:
+    assert "[true; --no-augment]" in " ".join(convoy("train", "--help").out.split())
+
+
+@pytest.mark.parametrize(("name", "has"), [("train", True), ("plan", True), ("resume", False)])
+def test_only_what_begins_a_run_takes_a_named_configuration(name: str, has: bool) -> None:
+    assert ("--config-path" in convoy(name, "--help").out) is has
+
+
+@pytest.mark.processes
+def test_what_needs_no_network_loads_nothing_heavy() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
+
+    assert ran.stdout == f"{[0] * 12 + [2, 2]} []\n", ran.stderr

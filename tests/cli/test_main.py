@@ -1,0 +1,134 @@
+"""The door: verbs, exit codes, errors as plain lines, output that nobody reads."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from running import convoy
+
+from convoy import __version__
+from convoy.cli import main as door
+from convoy.cli.main import VERBS
+from convoy.errors import ConvoyError, DataError, ExitCode
+
+NAMES = [verb.name for verb in VERBS]
+
+
+def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `convoy models` fail."""
+
+    def fail(words: list[str]) -> int:
+        del words
+        raise error
+
+    monkeypatch.setattr(import_module("convoy.cli.models"), "main", fail)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_without_a_verb_the_verbs_are_shown(words: list[str]) -> None:
+    said = convoy(*words)
+
+    assert (said.code, said.err) == (0, "")
+    assert all(f"\n  {verb.name} " in said.out and verb.says in said.out for verb in VERBS)
+
+
+def test_the_version_is_told() -> None:
+    assert convoy("--version").out == f"convoy {__version__}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_verb_has_a_file_that_says_what_it_does(name: str) -> None:
+    module = import_module(f"convoy.cli.{name}")
+
+    assert callable(module.main) and module.SAYS.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize("word", ["trian", "TRAIN", "--lr", ""])
+def test_an_unknown_verb_is_refused(word: str) -> None:
+    said = convoy(word)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"convoy: unknown verb {word!r}; ")
+    assert said.err.count("\n") == 1
+
+
+def test_an_unknown_verb_is_answered_with_near_ones() -> None:
+    assert "did you mean train" in convoy("trian").err
+
+
+def test_an_error_is_told_line_by_line_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(DataError("file a is short\nfile b is gone"), monkeypatch)
+    said = convoy("models")
+
+    assert (said.code, said.out) == (3, "")
+    assert said.err == "convoy: file a is short\nconvoy: file b is gone\n"
+
+
+@pytest.mark.parametrize("words", [("--debug", "models"), ("models", "--debug")])
+def test_debug_shows_where_and_keeps_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    raising(DataError("file a is short"), monkeypatch)
+    said = convoy(*words)
+
+    assert said.code == 3
+    assert said.err.startswith("Traceback (most recent call last):")
+    assert said.err.endswith("convoy: file a is short\n")
+
+
+def test_an_error_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(KeyError("a bug"), monkeypatch)
+
+    with pytest.raises(KeyError):
+        convoy("models")
+
+
+def test_an_interrupt_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(KeyboardInterrupt(), monkeypatch)
+
+    assert convoy("models").code == 130
+
+
+def test_every_exit_code_of_an_error_is_its_own() -> None:
+    codes = [error.code for error in (ConvoyError, *ConvoyError.__subclasses__())]
+
+    assert len(set(codes)) == len(codes)
+    assert ExitCode.DONE not in codes
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("verb", ["--help", "options"])
+def test_a_reader_that_leaves_early_is_no_error(verb: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-m", "convoy", verb],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env={name: one for name, one in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+    os.close(writing)
+
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.processes
+def test_a_terminal_without_the_signs_still_gets_its_lines() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "convoy", "plan"],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b"32 ? 32 image" in ran.stdout
+
+
+def test_the_console_script_is_the_door() -> None:
+    scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+    assert 'convoy = "convoy.cli.main:run"' in scripts
+    assert callable(door.run)

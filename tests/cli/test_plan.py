@@ -1,0 +1,107 @@
+"""convoy plan: figures for people, one stable object for programs, and who set each value."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import convoy
+
+from convoy.config.schema import option_table
+
+
+def plan(*words: str) -> dict[str, Any]:
+    said = convoy("plan", "--json", *words)
+    assert (said.code, said.err) == (0, "")
+    return json.loads(said.out)
+
+
+def explained(*words: str | Path) -> dict[str, list[str]]:
+    """Value and source of each option as `--explain` prints them."""
+    said = convoy("plan", "--explain", *words)
+    assert (said.code, said.err) == (0, "")
+    lines = [line for line in said.out.splitlines() if line.startswith("--")]
+    return {line.split()[0]: line.split(maxsplit=2)[1:] for line in lines}
+
+
+def test_the_plan_of_no_option_at_all_is_told() -> None:
+    said = convoy("plan")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("network   resnet14, ")
+    assert all(word in said.out for word in ("shapes", "32 micro", "cosine", "1 replica × 1 stage"))
+
+
+def test_the_object_has_its_stable_shape() -> None:
+    shape = plan()
+
+    assert {
+        *("batch", "topology", "stages", "schedule", "memory", "learning_rate", "updates"),
+        "options",
+    } <= set(shape)
+    assert shape["batch"]["samples_per_update"] == 32
+    assert shape["updates"]["per_epoch"] * 5 == shape["updates"]["total"]
+    assert [stage["stage"] for stage in shape["stages"]] == [0]
+    assert shape["topology"]["processes"] == 1
+
+
+def test_every_option_of_the_object_has_value_and_source() -> None:
+    options = plan("--lr", "0.3")["options"]
+
+    assert list(options) == list(option_table())
+    assert all(set(one) == {"value", "source"} for one in options.values())
+    assert options["lr"] == {"value": 0.3, "source": "command line"}
+    assert options["pipeline_splits"] == {"value": [], "source": "default"}
+
+
+def test_explain_shows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATA_DIR", "/data")
+    Path("mine.yaml").write_text("# Mine.\nlr: 0.2\nmomentum: 0.8\ndata: cifar10\n")
+    rows = explained("--config-path", "mine.yaml", "--lr=0.123456789", "--updates", "7")
+
+    assert rows["--lr"] == ["0.123456789", "command line"]
+    assert rows["--momentum"] == ["0.8", "mine.yaml, line 3"]
+    assert rows["--data-dir"] == ["/data", "environment DATA_DIR"]
+    assert rows["--warmup-epoch"] == ["1", "data cifar10"]
+    assert rows["--norm-num-groups"] == ["16", "model resnet14"]
+    assert rows["--seed"] == ["0", "default"]
+    assert rows["--epoch"] == ["–", "command line"]
+    assert set(rows) == {row.flag for row in option_table().values()}
+
+
+def test_a_named_file_wins_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_DIR", "/data")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("data_dir: /elsewhere\n")
+
+    assert explained("--config-path", mine)["--data-dir"][0] == "/elsewhere"
+
+
+def test_an_entry_of_a_file_is_chosen_by_name(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("base: &base {lr: 0.5, epoch: 2}\nfast:\n  <<: *base\n  epoch: 1\n")
+    options = plan("--config-path", str(fleet), "--config", "fast")["options"]
+
+    assert options["lr"]["value"] == 0.5
+    assert options["epoch"] == {"value": 1.0, "source": f"{fleet}, line 4"}
+
+
+def test_updates_given_replace_the_default_epochs() -> None:
+    shape = plan("--updates", "7")
+
+    assert shape["updates"]["total"] == 7
+    assert shape["options"]["epoch"]["value"] is None
+
+
+def test_prefixes_and_lists_reach_the_plan() -> None:
+    words = ("--pipeline-split", "layer2,layer3", "--grad", "4", "--pipeline-sch=sequential")
+    shape = plan(*words)
+
+    assert [stage["first"].split("/")[0] for stage in shape["stages"]] == [
+        *("conv1", "layer2", "layer3"),
+    ]
+    assert shape["batch"]["gradient_accumulation"] == 4
+    assert shape["schedule"]["name"] == "sequential"

@@ -1,0 +1,153 @@
+"""Another dialect is a table of differences: switches, readers, parts, joins and defaults."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.command_line import SOURCE, Parser, add_flags, read_flags
+from convoy.config.dialects.dialect import Dialect, Flag, Given
+from convoy.config.layers import Setting
+from convoy.config.problems import refuse
+from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.spelling import spell_out
+from convoy.config.values import WrongType
+from convoy.errors import ConfigError
+
+
+def model_from_size(words: list[str]) -> str:
+    if not words[0].isdigit():
+        raise WrongType(f"expects a depth, got {words[0]!r}")
+    return f"resnet{words[0]}"
+
+
+def micro_from_all(given: Given) -> Given:
+    """`--all-samples` is one pass of every replica together."""
+    if "all_samples" not in given:
+        return given
+    rest = {name: one for name, one in given.items() if name != "all_samples"}
+    samples = int(given["all_samples"].value)
+    replicas = given["replicas"].value if "replicas" in given else 1
+    if samples % replicas:
+        raise WrongType(f"--all-samples {samples} does not divide by --copies {replicas}")
+    return rest | {"micro_batch_size": Setting(samples // replicas, SOURCE)}
+
+
+HARBOR = Dialect(
+    "harbor",
+    flags=(
+        Flag("--size", to="model", read=model_from_size),
+        Flag("--copies", to="replicas"),
+        Flag("--all-samples", to="all_samples"),
+        Flag("--calm", to="augment", means=False),
+        Flag("--groups", to="norm_type", means="group"),
+        Flag("--batches", to="norm_type", means="batch"),
+        Flag("--cuts", to="pipeline_splits"),
+        Flag("--speed", to="lr"),
+        Flag("--mirrored", to="zero_init_last_norm"),
+    ),
+    defaults={"lr": 0.5, "updates": 40, "norm_num_groups": 4},
+    joins=(micro_from_all,),
+)
+
+
+def parser() -> Parser:
+    made = Parser(prog="harbor", allow_abbrev=False)
+    add_flags(made, HARBOR)
+    return made
+
+
+def read(line: str) -> tuple[dict[str, Any], list[str]]:
+    made = parser()
+    typed = made.parse_args(spell_out(line.split(), made)).typed
+    given, problems = read_flags(typed, HARBOR)
+    return {name: one.value for name, one in given.items()}, [*map(str, problems)]
+
+
+def resolved(line: str) -> Resolved:
+    made = parser()
+    given, problems = read_flags(made.parse_args(spell_out(line.split(), made)).typed, HARBOR)
+    refuse(problems)
+    return resolve(Asked(given, environment={}, dialect=HARBOR.settings()))
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("--size 50", {"model": "resnet50"}),
+        ("--copies=4", {"replicas": 4}),
+        ("--calm", {"augment": False}),
+        ("--calm=false", {"augment": True}),
+        ("--groups", {"norm_type": "group"}),
+        ("--groups --batches", {"norm_type": "batch"}),
+        ("--cuts a b", {"pipeline_splits": ("a", "b")}),
+        ("--mirrored false", {"zero_init_last_norm": False}),
+        ("--all-samples 32", {"micro_batch_size": 32}),
+        ("--all 32 --copies 4", {"replicas": 4, "micro_batch_size": 8}),
+    ],
+)
+def test_a_spelling_sets_its_option_in_its_own_way(line: str, values: dict[str, Any]) -> None:
+    assert read(line) == (values, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--size big", "--size expects a depth, got 'big'"),
+        ("--size", "--size needs a value"),
+        ("--all-samples", "--all-samples needs a value"),
+        ("--groups=4", "--groups takes no value, got '4'"),
+        ("--groups=false", "--groups takes no value, got 'false'"),
+        ("--all-samples 30 --copies 4", "--all-samples 30 does not divide by --copies 4"),
+        ("--speed -1", "--speed must be at least 0, got -1"),
+        ("--all-samples 0", "--micro-batch-size must be at least 1, got 0"),
+        ("--copies 0", "--copies must be at least 1, got 0"),
+    ],
+)
+def test_a_problem_is_told_in_the_words_of_the_dialect(line: str, text: str) -> None:
+    assert read(line)[1] == [text]
+
+
+def test_a_part_that_no_join_takes_is_a_fault_of_the_table() -> None:
+    made = parser()
+    typed = made.parse_args(["--all-samples=8"]).typed
+
+    with pytest.raises(AssertionError, match="no join"):
+        read_flags(typed, Dialect("bare", HARBOR.flags))
+
+
+def test_defaults_of_a_dialect_lie_between_ours_and_the_models() -> None:
+    settings = resolved("").settings
+
+    assert settings["lr"] == Setting(0.5, "dialect harbor")
+    assert settings["norm_num_groups"] == Setting(16, "model resnet14")
+    assert settings["seed"] == Setting(0, "default")
+
+
+def test_a_command_line_wins_over_the_defaults_of_its_dialect() -> None:
+    assert resolved("--speed 0.2").settings["lr"] == Setting(0.2, "command line")
+
+
+def test_a_length_of_the_dialect_replaces_our_default_one() -> None:
+    length = resolved("").config.length
+
+    assert (length.epoch, length.updates) == (None, 40)
+
+
+def test_a_model_of_the_dialect_brings_its_own_values() -> None:
+    found = resolve(Asked(environment={}, dialect={"model": Setting("resnet50", "dialect x")}))
+
+    assert found.settings["norm_num_groups"] == Setting(32, "model resnet50")
+
+
+def test_rules_are_heard_for_a_dialect_too() -> None:
+    with pytest.raises(ConfigError, match="'resnet51' is unknown; did you mean"):
+        resolved("--size 51")
+
+
+def test_the_help_shows_the_defaults_of_the_dialect() -> None:
+    text = " ".join(parser().format_help().split())
+
+    assert "--speed X Learning rate. [0.5]" in text
+    assert "--mirrored true|false" in text
+    assert "--groups Normalization" in text and "--batches Normalization" in text
+    assert "--all-samples TEXT see all samples" in text

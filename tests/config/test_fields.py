@@ -1,0 +1,78 @@
+"""Limits say what is wrong with a value, and a section becomes rows of the option table."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from convoy.config.fields import ANY, Limit, above, at_least, one_of, option, options_of
+from convoy.config.values import Kind, WrongType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A section as the schema has them."""
+
+    pulling_power: float = option(5, "Pull.", at_least(0), also=("--pull",), env="PULL")
+    wheels: tuple[int, ...] = option((), "Wheels.", at_least(1), free=True)
+    driver: str | None = option(None, "Who drives.", one_of("ann", "bob"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "text"),
+    [
+        (at_least(1), 0, "must be at least 1, got 0"),
+        (at_least(1), 1, None),
+        (at_least(0.5, at_most=2), 2.5, "must be at most 2, got 2.5"),
+        (at_least(0.5, at_most=2), 2, None),
+        (at_least(10**7), 1234567, "must be at least 1e+07, got 1234567"),
+        (above(10), 0.123456789, "must be above 10, got 0.123456789"),
+        (above(0), 0.0, "must be above 0, got 0"),
+        (above(0), 1e-300, None),
+        (above(0, at_most=1), 1.0000001, "must be at most 1, got 1.0000001"),
+        (at_least(8, at_most=1024), 1234567, "must be at most 1024, got 1234567"),
+        (one_of("sgd", "adamw"), "adam", "cannot be 'adam'; did you mean adamw?"),
+        (one_of("sgd", "adamw"), "sgd", None),
+        (ANY, -1e300, None),
+    ],
+)
+def test_a_limit_names_the_bound_and_the_value(limit: Limit, value: object, text: str) -> None:
+    assert limit.problem(value) == text
+
+
+def test_limits_print_as_a_reader_would_write_them() -> None:
+    assert str(at_least(1, at_most=9)) == "≥ 1, ≤ 9"
+    assert str(above(0)) == "> 0"
+    assert str(one_of("a", "b")) == "a or b"
+    assert str(ANY) == ""
+
+
+def test_a_section_becomes_rows_with_flag_type_and_declaration() -> None:
+    power, wheels, driver = options_of("engine", Engine)
+
+    assert (power.flag, power.section, power.kind) == ("--pulling-power", "engine", Kind(float))
+    assert (power.declared.also, power.declared.env) == (("--pull",), "PULL")
+    assert (wheels.kind, wheels.declared.free) == (Kind(int, many=True), True)
+    assert driver.kind == Kind(str, optional=True)
+
+
+def test_a_default_is_of_the_options_own_type() -> None:
+    power = options_of("engine", Engine)[0]
+
+    assert type(power.default) is float
+
+
+def test_a_default_of_the_wrong_type_cannot_be_declared() -> None:
+    @dataclass(frozen=True)
+    class Wrong:
+        speed: int = option("fast", "Speed.")
+
+    with pytest.raises(WrongType):
+        options_of("wrong", Wrong)
+
+
+def test_every_item_of_a_list_keeps_the_limit_and_unset_is_no_problem() -> None:
+    _, wheels, driver = options_of("engine", Engine)
+
+    assert wheels.problem((4, 0, 2)) == "must be at least 1, got 0"
+    assert wheels.problem((4, 2)) is None
+    assert driver.problem(None) is None

@@ -1,0 +1,85 @@
+"""Rules between options: what passes, and what each one says."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.catalog import DATA
+from convoy.config.rules import RULES, broken_rules
+from convoy.config.schema import build_config
+
+
+def broken(**values: Any) -> list[str]:
+    return [str(problem) for problem in broken_rules(build_config(values))]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"epoch": None, "updates": 10},
+        {"data": "cifar10", "data_dir": "DATA"},
+        {"data": "cifar10", "data_dir": "DATA", "image_size": 32},
+        {"data": "shapes", "image_size": 64, "samples": 10},
+        {"data": "generated", "num_classes": 7, "image_size": 224, "samples": 10},
+        {"shards": 3},
+        {"pipeline_splits": ("a", "b")},
+        {"shards": 3, "pipeline_splits": ("a", "b")},
+    ],
+)
+def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
+    assert broken(**values) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"model": "resnet51"}, "--model 'resnet51' is unknown; did you mean resnet56, resnet50"),
+        (
+            {"epoch": 1.0, "updates": 10},
+            "--epoch and --updates both set the length; give one of them",
+        ),
+        ({"epoch": None}, "--epoch or --updates must set the length"),
+        (
+            {"data": "cifar100"},
+            "--data-dir (or DATA_DIR) must name the folder of cifar100; "
+            "`convoy data fetch cifar100 --data-dir DIR` downloads it",
+        ),
+        (
+            {"data": "cifar10", "data_dir": "DATA", "image_size": 64},
+            "--image-size is 32 for cifar10, got 64",
+        ),
+        ({"num_classes": 3}, "--num-classes is 10 for shapes and cannot be set"),
+        (
+            {"data": "cifar10", "data_dir": "DATA", "samples": 9},
+            "--samples cannot be set for cifar10: the files decide",
+        ),
+        (
+            {"shards": 4, "pipeline_splits": ("a", "b")},
+            "--pipeline-splits gives 3 stages but --shards asks for 4",
+        ),
+        (
+            {"shards": 1, "pipeline_splits": ("a",)},
+            "--pipeline-splits gives 2 stages but --shards asks for 1",
+        ),
+    ],
+)
+def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> None:
+    (told,) = broken(**values)
+
+    assert told.startswith(text)
+
+
+def test_all_broken_rules_are_heard() -> None:
+    told = broken(model="x", updates=1, data="cifar10", image_size=64, shards=2, samples=1)
+
+    assert len(told) == len(RULES) - 1  # the splits fit
+
+
+@pytest.mark.parametrize("data", list(DATA))
+def test_every_data_set_can_be_asked_for(data: str) -> None:
+    assert broken(data=data, data_dir="DATA") == []
+
+
+def test_a_wrong_data_set_draws_no_false_rules_after_it() -> None:
+    assert broken(data="cifar11", num_classes=3, samples=5, image_size=9) == []

@@ -1,0 +1,138 @@
+"""Types of options: read from words, checked from YAML, written as words."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.config.values import Kind, WrongType, as_words, spelled
+
+WHOLE, NUMBER, TEXT, SWITCH = Kind(int), Kind(float), Kind(str), Kind(bool)
+
+
+def refused(kind: Kind, word: str) -> str:
+    with pytest.raises(WrongType) as error:
+        kind.read([word])
+    return str(error.value)
+
+
+def refused_value(kind: Kind, value: Any) -> str:
+    with pytest.raises(WrongType) as error:
+        kind.check(value)
+    return str(error.value)
+
+
+def test_annotations_become_kinds() -> None:
+    assert Kind.of(int) == WHOLE
+    assert Kind.of(float | None) == Kind(float, optional=True)
+    assert Kind.of(tuple[str, ...]) == Kind(str, many=True)
+    assert Kind.of(tuple[int, ...] | None) == Kind(int, many=True, optional=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "value"),
+    [
+        (WHOLE, "12", 12),
+        (WHOLE, "-1", -1),
+        (NUMBER, "1e-3", 0.001),
+        (NUMBER, "-2", -2.0),
+        (TEXT, "resnet50", "resnet50"),
+        (TEXT, "12", "12"),
+        (SWITCH, "True", True),
+        (SWITCH, "false", False),
+    ],
+)
+def test_a_word_is_read_by_its_type(kind: Kind, word: str, value: Any) -> None:
+    read = kind.read([word])
+
+    assert read == value
+    assert type(read) is kind.base
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "text"),
+    [
+        (WHOLE, "2.5", "expects a whole number, got '2.5'"),
+        (WHOLE, "1e6", "expects a whole number, got '1e6'"),
+        (WHOLE, "9" * 19, "expects a whole number of at most 18 digits"),
+        (WHOLE, "-" + "9" * 400, "expects a whole number of at most 18 digits"),
+        (NUMBER, "fast", "expects a number, got 'fast'"),
+        (NUMBER, "nan", "expects a finite number, got nan"),
+        (NUMBER, "1e999", "expects a finite number, got inf"),
+        (SWITCH, "yes", "expects true or false, got 'yes'"),
+        (TEXT, "a\x07b", "holds the control character U+0007"),
+        (TEXT, "a\udcff", "holds the control character U+DCFF"),
+        (WHOLE, "x" * 500, f"expects a whole number, got '{'x' * 60}'…"),
+        *((kind, "", "needs a value") for kind in (WHOLE, NUMBER, TEXT, SWITCH)),
+    ],
+)
+def test_a_word_of_the_wrong_type_is_refused_in_one_line(kind: Kind, word: str, text: str) -> None:
+    assert refused(kind, word) == text
+
+
+@pytest.mark.parametrize("words", [["1", "2", "3"], ["1,2,3"], ["1,2", "3"], ["1,", ",2,3"]])
+def test_a_list_is_split_by_space_and_by_comma(words: list[str]) -> None:
+    assert Kind(int, many=True).read(words) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("words", [[], [""]])
+def test_a_list_may_be_empty(words: list[str]) -> None:
+    assert Kind(int, many=True).read(words) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (WHOLE, True, "expects a whole number, got true"),
+        (WHOLE, 2.0, "expects a whole number, got 2.0"),
+        (WHOLE, "2", "expects a whole number, got '2'"),
+        (WHOLE, None, "expects a whole number, got nothing"),
+        (NUMBER, "1e", "expects a number, got '1e'"),
+        (NUMBER, False, "expects a number, got false"),
+        (NUMBER, {"a": 1}, "expects a number, got several values"),
+        (TEXT, 50, "expects text, got 50"),
+        (TEXT, "", "needs a value"),
+        (SWITCH, 1, "expects true or false, got 1"),
+        (SWITCH, "no", "expects true or false, got 'no'"),
+        (Kind(int, many=True), [1, "2"], "expects a whole number, got '2'"),
+    ],
+)
+def test_a_yaml_value_of_the_wrong_type_is_refused(kind: Kind, value: Any, text: str) -> None:
+    assert refused_value(kind, value) == text
+
+
+def test_a_whole_number_is_a_number() -> None:
+    value = NUMBER.check(5)
+
+    assert (value, type(value)) == (5.0, float)
+
+
+def test_a_single_yaml_value_is_a_list_of_one_and_nothing_an_empty_list() -> None:
+    splits = Kind(str, many=True)
+
+    assert splits.check("layer2") == ("layer2",)
+    assert splits.check(["a", "b"]) == ("a", "b")
+    assert splits.check(None) == ()
+    assert Kind(int, optional=True).check(None) is None
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_written_exactly(number: float) -> None:
+    assert NUMBER.read(as_words(number)) == number
+
+
+@settings(deadline=None)
+@given(st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans())
+def test_whole_numbers_and_switches_are_written_exactly(value: int | bool) -> None:
+    assert Kind(type(value)).read(as_words(value)) == value
+
+
+def test_values_are_written_as_a_person_would() -> None:
+    assert as_words(5.0) == ["5"]
+    assert as_words(1e-05) == ["1e-05"]
+    assert as_words(0.123456789) == ["0.123456789"]
+    assert as_words((1, 2.5, "a")) == ["1", "2.5", "a"]
+    assert spelled(True) == "true"
+    assert spelled(None) == spelled(()) == "–"

@@ -1,0 +1,90 @@
+"""A resolved configuration is written with its sources, and read back to the same values."""
+
+from pathlib import Path
+from typing import Any
+
+import option_values
+import pytest
+from hypothesis import given
+
+from convoy.config.layers import Setting, from_source
+from convoy.config.named import read_settings
+from convoy.config.resolve import Asked, resolve
+from convoy.config.schema import RunConfig, build_config, flat_values, option_table
+from convoy.config.written import changed, digest, settings_as_yaml
+
+
+def back(settings: dict[str, Setting], folder: Path) -> dict[str, Setting]:
+    path = folder / "config.yaml"
+    path.write_text(settings_as_yaml(settings), encoding="utf-8")
+    read, problems = read_settings(path)
+    assert problems == []
+    return read
+
+
+def config_of(settings: dict[str, Setting]) -> RunConfig:
+    return build_config({name: one.value for name, one in settings.items()})
+
+
+def test_the_defaults_come_back(tmp_path: Path) -> None:
+    settings = from_source("default", flat_values(RunConfig()))
+
+    assert config_of(back(settings, tmp_path)) == RunConfig()
+
+
+@option_values.LIGHT
+@given(option_values.values())
+def test_every_value_of_every_option_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
+) -> None:
+    settings = from_source("hypothesis", values)
+    read = back(settings, tmp_path_factory.mktemp("written", numbered=True))
+
+    assert config_of(read) == build_config(values)
+    assert digest(read) == digest(settings)
+
+
+def test_a_resolved_run_has_the_same_digest_when_it_is_read_back(tmp_path: Path) -> None:
+    settings = resolve(Asked(environment={})).settings
+
+    assert digest(back(settings, tmp_path)) == digest(settings)
+
+
+def test_every_line_names_its_source() -> None:
+    settings = {
+        "lr": Setting(0.1, "command line"),
+        "pipeline_splits": Setting(("a", "b"), "x.yaml"),
+    }
+
+    assert settings_as_yaml(settings).splitlines()[1:] == [
+        "lr: 0.1  # command line",
+        'pipeline_splits: ["a", "b"]  # x.yaml',
+    ]
+
+
+@pytest.mark.parametrize("source", ["two\nlines", "bell\x07", "a\u2028b", "lone\udcff", "# x: [1"])
+def test_no_source_can_break_the_file(tmp_path: Path, source: str) -> None:
+    assert back({"lr": Setting(0.5, source)}, tmp_path)["lr"].value == 0.5
+
+
+@pytest.mark.parametrize(
+    "text", ["no", "null", "1e3", "010", "a: b", "# a", "'", '"', "é\n\t", "~"]
+)
+def test_a_text_that_looks_like_something_else_stays_a_text(tmp_path: Path, text: str) -> None:
+    assert back({"name": Setting(text, "command line")}, tmp_path)["name"].value == text
+
+
+def test_the_digest_is_of_what_the_weights_depend_on() -> None:
+    settings = resolve(Asked(environment={})).settings
+    free = [name for name, row in option_table().items() if row.declared.free]
+
+    assert all(digest(settings | {name: Setting("x", "y")}) == digest(settings) for name in free)
+    assert digest(settings | {"lr": Setting(0.3, "y")}) != digest(settings)
+    assert digest(settings | {"lr": Setting(0.1, "y")}) == digest(settings)
+
+
+def test_changes_are_told_for_what_the_weights_depend_on() -> None:
+    before = from_source("file", {"lr": 0.1, "updates": None, "name": "a", "seed": 3})
+    now = from_source("line", {"lr": 0.25, "updates": 7, "name": "b", "seed": 3, "momentum": 0.5})
+
+    assert changed(before, now) == ["--lr was 0.1, now 0.25", "--updates was –, now 7"]

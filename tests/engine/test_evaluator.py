@@ -1,0 +1,112 @@
+"""The score of a network: every sample once, by a count made here, and nothing is changed."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from small_pieces import CPU, Shuffled, small_network
+
+from convoy.data.feed import Arrival, Hands, ValidationFeed
+from convoy.engine.evaluator import Score, evaluate
+from convoy.models.layers import BatchNorm
+from convoy.parallel.slice import Slice
+
+SAMPLES = 23
+
+
+def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
+    return ValidationFeed(source, batch_size, Arrival(source.normalization, "host", CPU))
+
+
+def counted(network: Slice, source: Shuffled) -> Score:
+    """One image after the other, its rank counted by hand."""
+    network.eval()
+    ranks, losses = [], []
+    for batch in feed_of(source, 1).batches(Hands(0, 1)):
+        logits = network(batch.images)[0][0].double().detach()
+        label = int(batch.labels)
+        ranks.append(int((logits > logits[label]).sum()))
+        losses.append(float(F.cross_entropy(logits[None], batch.labels)))
+    top5 = sum(rank < 5 for rank in ranks) / len(ranks)
+    return Score(len(ranks), ranks.count(0) / len(ranks), top5, sum(losses) / len(losses))
+
+
+def lived_in(classes: int = 7) -> Slice:
+    """A network whose running statistics are not the first ones."""
+    network = small_network(classes=classes)
+    chance = torch.Generator().manual_seed(1)
+    for norm in norms_of(network):
+        norm.running_mean.normal_(0, 0.1, generator=chance)
+        norm.running_var.uniform_(0.5, 2, generator=chance)
+    return network
+
+
+def norms_of(network: Slice) -> list[BatchNorm]:
+    return [one for one in network.modules() if isinstance(one, BatchNorm)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, SAMPLES - 1, SAMPLES, SAMPLES + 1])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, workers: int) -> None:
+    network, source = lived_in(), Shuffled(SAMPLES)
+    expected = counted(network, source)
+    score = evaluate(network, feed_of(source, batch_size), Hands(workers, 2))
+
+    assert (score.samples, score.top1, score.top5) == (SAMPLES, expected.top1, expected.top5)
+    assert score.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert 0 < score.top1 < score.top5 < 1
+
+
+@pytest.mark.parametrize("classes", [2, 4, 5])
+def test_with_at_most_five_classes_all_are_among_the_first_five(classes: int) -> None:
+    network, source = lived_in(classes), Shuffled(SAMPLES, classes)
+    score = evaluate(network, feed_of(source, 6), Hands(0, 1))
+
+    assert score.top5 == 1.0
+    assert score.top1 == counted(network, source).top1
+
+
+@pytest.mark.parametrize("classes", [6, 12])
+def test_the_fifth_place_counts_and_the_sixth_does_not(classes: int) -> None:
+    network, source = small_network(classes=classes), Shuffled(SAMPLES, classes)
+    head = network.named_weights()
+    head["head.weight"].data.zero_()
+    head["head.bias"].data.copy_(-torch.arange(classes))  # class 0 always comes first
+    labels = source.labels(np.arange(SAMPLES))
+    score = evaluate(network, feed_of(source, 6), Hands(0, 1))
+
+    assert score.top1 == (labels == 0).mean()
+    assert score.top5 == (labels < 5).mean()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_is_left_as_it_was(training: bool) -> None:
+    network = lived_in().train(training)
+    before = {name: one.detach().clone() for name, one in network.named_tensors().items()}
+    evaluate(network, feed_of(Shuffled(SAMPLES), 6), Hands(0, 1))
+
+    assert all(torch.equal(one, before[name]) for name, one in network.named_tensors().items())
+    assert all(module.training == training for module in network.modules())
+    assert all(weight.grad is None for weight in network.parameters())
+    assert all(norm.waiting == [] for norm in norms_of(network))
+
+
+def test_training_goes_on_after_a_look_at_the_score() -> None:
+    network, source = lived_in().train(), Shuffled(SAMPLES)
+    evaluate(network, feed_of(source, 6), Hands(0, 1))
+    batch = next(feed_of(source, 6).batches(Hands(0, 1)))
+    F.cross_entropy(network(batch.images)[0], batch.labels).backward()
+
+    assert all(weight.grad is not None for weight in network.parameters())
+
+
+def test_a_network_that_fails_leaves_no_threads() -> None:
+    network = small_network()
+    network.named_weights()["head.weight"].data = torch.zeros(7, 9)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
+        evaluate(network, feed_of(Shuffled(SAMPLES), 2), Hands(2, 3))
+
+    assert caught.tb is not None  # as long as it lives, so does everything it passed through
+    assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []

@@ -1,0 +1,32 @@
+"""A wish to stop is remembered, and only the first."""
+
+import signal
+
+from convoy.engine.stopping import StopRequest
+
+
+def test_nobody_wishes_to_stop_at_first() -> None:
+    assert StopRequest().reason is None
+
+
+def test_the_first_reason_stays() -> None:
+    stop = StopRequest()
+    stop.ask("preempted")
+    stop.ask("interrupted")
+
+    assert stop.reason == "preempted"
+
+
+def test_a_wish_can_come_from_a_signal() -> None:
+    stop = StopRequest()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stop.ask("preempted"))
+    signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+    assert stop.reason == "preempted"
+
+
+def test_runs_do_not_share_their_wishes() -> None:
+    StopRequest().ask("limit")
+
+    assert StopRequest().reason is None

@@ -1,0 +1,128 @@
+"""One update: all micro-batches, the mean gradient, one step, then the statistics."""
+
+import torch
+import torch.nn.functional as F
+from networks import images_and_labels, slice_of, small_layers
+from torch import Tensor
+
+from convoy.config.sections.training import OptimizerConfig
+from convoy.engine.update import Update
+from convoy.models.layers import BatchNorm, absorb
+from convoy.numerics.gradients import GradientTree
+from convoy.optim.optimizers import Sgd
+from convoy.parallel.pipeline import Passed, Pipeline
+from convoy.parallel.replicas import Alone
+from convoy.parallel.slice import Slice
+
+LAYERS = small_layers(zero=False)
+CONFIG = OptimizerConfig(momentum=0.9, weight_decay=5e-4)
+
+
+class Live:
+    """The pieces of an update around one small network."""
+
+    def __init__(self, network: Slice | None = None, replicas: Alone | None = None) -> None:
+        self.network = network or slice_of(LAYERS)
+        self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
+        weights = self.network.named_weights()
+        self.gradients = GradientTree(list(weights.values()))
+        self.optimizer = Sgd(weights, CONFIG)
+        self.update = Update(
+            Pipeline(self.network, F.cross_entropy, self.gradients.collect),
+            self.gradients,
+            replicas or Alone(),
+            self.optimizer,
+            lambda: absorb(self.norms),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: one.detach().clone() for name, one in self.network.named_tensors().items()}
+
+
+def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
+    return [images_and_labels(4, 8, seed) for seed in range(count)]
+
+
+def test_every_micro_batch_leaves_its_result_in_order():
+    live = Live()
+    passed = live.update(micro_batches(3), rate=0.0)
+    alone = [Live().update([batch], rate=0.0)[0] for batch in micro_batches(3)]
+
+    assert [_numbers(one) for one in passed] == [_numbers(one) for one in alone]
+
+
+def _numbers(passed: Passed) -> tuple[float, int, int]:
+    return float(passed.loss), int(passed.right), passed.samples
+
+
+def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
+    live, plain = Live(), slice_of(LAYERS)
+    live.update(micro_batches(4), rate=0.1)
+    weights = plain.named_weights()
+    summed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for images, labels in micro_batches(4):
+        plain.zero_grad()
+        F.cross_entropy(plain(images)[0], labels).backward()
+        for name, weight in weights.items():
+            assert weight.grad is not None
+            summed[name] += weight.grad / 4
+    for name, weight in weights.items():
+        decay = CONFIG.weight_decay if weight.dim() > 1 else 0.0
+        moved = weight.detach() - 0.1 * (summed[name] + decay * weight.detach())
+
+        torch.testing.assert_close(live.network.named_weights()[name].detach(), moved)
+
+
+def test_a_rate_of_zero_changes_statistics_but_no_weight():
+    live = Live()
+    before = live.tensors()
+    live.update(micro_batches(1), rate=0.0)
+    after = live.tensors()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+
+    assert changed == {name for name in before if "running" in name}
+
+
+def test_nothing_waits_after_an_update():
+    live = Live()
+    live.update(micro_batches(3), rate=0.1)
+
+    assert all(norm.waiting == [] for norm in live.norms)
+    assert all(weight.grad is None for weight in live.network.parameters())
+
+
+def test_statistics_are_absorbed_once_per_micro_batch():
+    live, plain = Live(), Live()
+    live.update(micro_batches(3), rate=0.0)
+    for batch in micro_batches(3):
+        plain.update([batch], rate=0.0)
+
+    for ours, theirs in zip(live.norms, plain.norms, strict=True):
+        assert torch.equal(ours.running_mean, theirs.running_mean)
+        assert torch.equal(ours.running_var, theirs.running_var)
+
+
+def test_replicas_agree_before_the_step():
+    class Halving(Alone):
+        """A second replica whose gradients are all zero."""
+
+        def average(self, gradients: list[Tensor]) -> None:  # type: ignore[override]
+            torch._foreach_div_(gradients, 2.0)
+
+    alone, two = Live(), Live(replicas=Halving())
+    alone.update(micro_batches(1), rate=0.1)
+    two.update(micro_batches(1), rate=0.2)
+    bias = "fc.bias"  # no decay, so half the gradient at twice the rate is the same step
+
+    torch.testing.assert_close(
+        alone.network.named_weights()[bias], two.network.named_weights()[bias]
+    )
+
+
+def test_the_same_updates_give_the_same_bits():
+    one, other = Live(), Live()
+    for live in (one, other):
+        for _ in range(3):
+            live.update(micro_batches(3), rate=0.1)
+
+    assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())

@@ -1,0 +1,56 @@
+"""Small networks for tests: their layers, and a slice that holds all of them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from convoy.config.sections.network import NetworkConfig
+from convoy.models.build import build_layers
+from convoy.parallel.slice import Slice
+from convoy.plan.layers import LayerPlan, Linear
+from convoy.plan.resnet import resnet_layers
+
+CLASSES = 10
+
+
+def small_layers(
+    norm_type: str = "batch", shortcut_type: str = "auto", zero: bool = True
+) -> tuple[LayerPlan, ...]:
+    """resnet8: three blocks of two convolutions. Without `zero` every weight moves at once."""
+    config = NetworkConfig(
+        model="resnet8",
+        norm_type=norm_type,
+        norm_num_groups=4,
+        shortcut_type=shortcut_type,
+        zero_init_last_norm=zero,
+    )
+    return resnet_layers(config, 3, CLASSES)
+
+
+def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
+    """The stem of resnet50, the first two blocks of its first two groups, and a head."""
+    config = NetworkConfig(model="resnet50", zero_init_last_norm=zero)
+    whole = resnet_layers(config, 3, CLASSES)
+    stem = ("conv1", "bn1", "relu", "maxpool")
+    blocks = ("layer1/0/", "layer1/1/", "layer2/0/", "layer2/1/")
+    chosen = [one for one in whole if one.name in (*stem, "avgpool") or one.name.startswith(blocks)]
+    return (*chosen, LayerPlan("fc", Linear(512, CLASSES)))
+
+
+def slice_of(layers: Sequence[LayerPlan], seed: int = 0) -> Slice:
+    """All the layers, live, in one piece."""
+    return Slice(layers, build_layers(layers, seed))
+
+
+def images_and_labels(samples: int, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A micro-batch of noise."""
+    chance = torch.Generator().manual_seed(seed)
+    images = torch.randn(samples, 3, size, size, generator=chance)
+    return images, torch.randint(CLASSES, (samples,), generator=chance)
+
+
+def short_name(config: NetworkConfig) -> str:
+    """A configuration as the name of a test case."""
+    words = (config.model, config.resnet_version, config.stem, config.shortcut_type)
+    return "-".join((*words, config.norm_type))

@@ -1,0 +1,124 @@
+"""One stage: every micro-batch forward and backward in order, and what each left behind."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from networks import CLASSES, images_and_labels, slice_of, small_layers
+from torch import Tensor
+
+from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.replicas import Alone
+from convoy.parallel.slice import Slice
+
+MicroBatch = tuple[Tensor, Tensor]
+
+
+def micro_batches(count: int) -> list[MicroBatch]:
+    return [images_and_labels(3, 8, seed) for seed in range(count)]
+
+
+def nothing() -> None:
+    """Leaves the gradients where they are."""
+
+
+def test_micro_batches_go_forward_and_backward_one_after_the_other():
+    network = slice_of(small_layers())
+    seen: list[str] = []
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        seen.append("forward")
+        return F.cross_entropy(logits, labels)
+
+    pipeline = Pipeline(network, loss, after_backward=lambda: seen.append("backward"))
+    pipeline.run(micro_batches(3))
+
+    assert seen == ["forward", "backward"] * 3
+
+
+def test_gradients_are_there_when_backward_is_told():
+    network = slice_of(small_layers())
+    complete: list[bool] = []
+
+    def collect() -> None:
+        complete.append(all(weight.grad is not None for weight in network.parameters()))
+        network.zero_grad()
+
+    Pipeline(network, F.cross_entropy, collect).run(micro_batches(2))
+
+    assert complete == [True, True]
+
+
+def test_the_gradients_are_those_of_the_mean_loss():
+    ours, plain = slice_of(small_layers()), slice_of(small_layers())
+    ((images, labels),) = batch = micro_batches(1)
+    Pipeline(ours, F.cross_entropy, nothing).run(batch)
+    F.cross_entropy(plain(images)[0], labels).backward()
+
+    for name, weight in ours.named_weights().items():
+        assert weight.grad is not None
+
+        assert torch.equal(weight.grad, plain.named_weights()[name].grad), name
+
+
+def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
+    network, twin = slice_of(small_layers()), slice_of(small_layers())
+    batches = micro_batches(3)
+    passed = Pipeline(network, F.cross_entropy, nothing).run(batches)
+
+    for one, (images, labels) in zip(passed, batches, strict=True):
+        (logits,) = twin(images)
+
+        assert torch.equal(one.loss, F.cross_entropy(logits, labels).detach())
+        assert int(one.right) == sum(logits.argmax(1).eq(labels).tolist())
+        assert one.samples == 3
+
+
+def test_what_is_left_behind_holds_no_graph():
+    (one,) = Pipeline(slice_of(small_layers()), F.cross_entropy, nothing).run(micro_batches(1))
+
+    assert one.loss.grad_fn is None and one.right.grad_fn is None
+
+
+def test_right_answers_are_counted():
+    images, labels = torch.zeros(4, 3, 8, 8), torch.tensor([2, 2, 1, 2])
+    network = slice_of(small_layers())
+    head = network.named_weights()["fc.bias"]
+    with torch.no_grad():
+        network.named_weights()["fc.weight"].zero_()
+        head.copy_(torch.eye(CLASSES)[2])
+    (one,) = Pipeline(network, F.cross_entropy, nothing).run([(images, labels)])
+
+    assert int(one.right) == 3
+
+
+def test_a_network_that_was_validated_trains_again():
+    network: Slice = slice_of(small_layers())
+    network.eval()
+    Pipeline(network, F.cross_entropy, nothing).run(micro_batches(1))
+
+    assert all(module.training for module in network.modules())
+
+
+def test_micro_batches_are_taken_one_at_a_time():
+    taken: list[int] = []
+    done: list[int] = []
+
+    def feed() -> Iterator[MicroBatch]:
+        for index, batch in enumerate(micro_batches(3)):
+            taken.append(index)
+            yield batch
+
+    def note() -> None:
+        done.append(len(taken))
+
+    Pipeline(slice_of(small_layers()), F.cross_entropy, note).run(feed())
+
+    assert done == [1, 2, 3]
+
+
+def test_a_lone_replica_keeps_its_gradients():
+    gradients = [torch.ones(2), torch.zeros(3)]
+    Alone().average(gradients)
+
+    assert [one.tolist() for one in gradients] == [[1, 1], [0, 0, 0]]

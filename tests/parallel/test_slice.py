@@ -1,0 +1,156 @@
+"""Slices: cut anywhere, run one after the other, they are the whole network bit for bit."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.models.build import build_layers
+from convoy.models.layers import BatchNorm
+from convoy.parallel.slice import Slice
+from convoy.plan.layers import Add, Conv, LayerPlan, Relu, Route
+
+NETWORKS = {
+    "small": small_layers(zero=False),
+    "group": small_layers("group", "B", zero=False),
+    "none": small_layers("none", "C"),
+    "bottleneck": bottleneck_layers(zero=False),
+}
+
+
+class Cut:
+    """A network in pieces that begin at these layers, as several devices would hold it."""
+
+    def __init__(self, layers: Sequence[LayerPlan], starts: Sequence[int]) -> None:
+        modules = build_layers(layers, seed=1)
+        borders = pairwise([*starts, len(layers)])
+        self.slices = [Slice(layers[first:end], modules) for first, end in borders]
+
+    def train(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Forward through all pieces, backward through all pieces; every number that came out."""
+        layout = torch.channels_last
+        bundle: tuple[Tensor, ...] = (images.to(memory_format=layout),)
+        received, sent = [], []
+        for one in self.slices:
+            one.to(memory_format=layout)  # type: ignore[call-overload]  # a stub
+            received.append(bundle)
+            sent.append(one(*bundle))
+            bundle = tuple(tensor.detach().requires_grad_() for tensor in sent[-1])
+        (logits,) = sent[-1]
+        gradients: list[Tensor | None] = [None]
+        sent[-1] = (F.cross_entropy(logits, labels),)
+        for given, made in zip(reversed(received), reversed(sent), strict=True):
+            torch.autograd.backward(made, gradients)
+            gradients = [tensor.grad for tensor in given]
+        return {"logits": logits.detach(), **self.numbers()}
+
+    def numbers(self) -> dict[str, Tensor]:
+        """Gradients by weight, and the statistics that wait."""
+        found = {}
+        for one in self.slices:
+            for name, weight in one.named_weights().items():
+                assert weight.grad is not None
+                found[name] = weight.grad
+            for name, norm in one.layers.items():
+                if isinstance(norm, BatchNorm):
+                    ((found[f"{name} mean"], found[f"{name} variance"]),) = norm.waiting
+        return found
+
+
+def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
+    assert left.keys() == right.keys()
+    return [name for name in left if not torch.equal(left[name], right[name])]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_cut_before_any_layer_gives_the_same_bits(name: str):
+    layers = NETWORKS[name]
+    batch = images_and_labels(2, 12)
+    whole = Cut(layers, [0]).train(*batch)
+
+    assert all(tensor.any() for tensor in whole.values())
+    for start in range(1, len(layers)):
+        assert different(Cut(layers, [0, start]).train(*batch), whole) == [], layers[start].name
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_slice_for_every_layer_gives_the_same_bits(name: str):
+    layers = NETWORKS[name]
+    batch = images_and_labels(2, 12)
+    pieces = Cut(layers, range(len(layers)))
+
+    assert different(pieces.train(*batch), Cut(layers, [0]).train(*batch)) == []
+
+
+def test_a_slice_does_not_write_on_what_it_receives():
+    layers = small_layers()
+    modules = build_layers(layers, seed=0)
+    images, _ = images_and_labels(2, 8)
+    for start in range(1, len(layers)):
+        received = [tensor.detach() for tensor in Slice(layers[:start], modules)(images)]
+        copies = [tensor.clone() for tensor in received]
+        Slice(layers[start:], modules)(*received)
+
+        assert all(map(torch.equal, received, copies)), layers[start].name
+
+
+def test_layers_inside_a_slice_still_work_in_place():
+    network = slice_of(small_layers())
+    rectifiers = [one for one in network.modules() if isinstance(one, nn.ReLU)]
+
+    assert rectifiers and all(one.inplace for one in rectifiers)
+
+
+def test_the_layers_of_the_network_are_not_changed_by_a_cut():
+    layers = small_layers()
+    modules = build_layers(layers, seed=0)
+    start = [layer.name for layer in layers].index("layer1/0/relu")
+    Slice(layers[start:], modules)
+    kept = modules["layer1/0/relu"]
+
+    assert isinstance(kept, nn.ReLU) and kept.inplace
+
+
+def test_each_route_takes_and_puts_its_own_tensors():
+    layers = (
+        LayerPlan("fork", Conv(1, 1, 1, bias=True), Route.FORK),
+        LayerPlan("side", Conv(1, 1, 1, bias=True), Route.SIDE),
+        LayerPlan("main", Relu()),
+        LayerPlan("join", Add(), Route.JOIN),
+    )
+    modules = build_layers(layers, seed=0)
+    for name, factor in (("fork", -2.0), ("side", 10.0)):
+        nn.init.constant_(modules[name].get_parameter("weight"), factor)
+    bundle: tuple[Tensor, ...] = (torch.full((1, 1, 1, 1), 3.0), torch.full((1, 1, 1, 1), 7.0))
+    seen = []
+    with torch.no_grad():
+        for layer in layers:
+            bundle = Slice([layer], modules)(*bundle)
+            seen.append([float(tensor) for tensor in bundle])
+
+    assert seen == [[-6, 3, 7], [-6, 30, 7], [0, 30, 7], [30, 7]]
+
+
+@pytest.mark.parametrize("starts", [[0], [0, 5], [0, 3, 9, 14]])
+def test_names_do_not_know_of_stages(starts: list[int]):
+    layers = small_layers()
+    slices = Cut(layers, starts).slices
+    names = [name for one in slices for name in one.named_tensors()]
+
+    assert names == list(slice_of(layers).named_tensors())
+    assert {"conv1.weight", "layer2.0.bn1.running_var", "fc.bias"} <= set(names)
+
+
+def test_weights_are_the_tensors_that_train():
+    network = slice_of(small_layers())
+    tensors, weights = network.named_tensors(), network.named_weights()
+
+    assert all(weight is tensors[name] for name, weight in weights.items())
+    assert {name.rsplit(".")[-1] for name in tensors.keys() - weights.keys()} == {
+        "running_mean",
+        "running_var",
+    }

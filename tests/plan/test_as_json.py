@@ -1,0 +1,122 @@
+"""The plan for programs: stable keys, plain values, the same figures as the plan itself."""
+
+import json
+from typing import Any
+
+import pytest
+
+from convoy.config.layers import Setting, from_source
+from convoy.config.schema import build_config, flat_values
+from convoy.plan.as_json import plan_as_json
+from convoy.plan.plan import RunPlan, plan_run
+
+ASKED: dict[str, Any] = {
+    "model": "resnet8",
+    "shards": 2,
+    "gradient_accumulation": 4,
+    "replicas": 2,
+    "micro_batch_size": 4,
+    "epoch": 2.5,
+    "warmup_epoch": 1,
+}
+
+KEYS = {
+    "network": {"parameters", "macs", "image_size", "classes"},
+    "batch": {"micro_batch_size", "gradient_accumulation", "replicas", "samples_per_update"},
+    "topology": {"hosts", "instances", "replicas", "stages", "processes"},
+    "stages": {"stage", "device", "first", "last", "layers", "parameters", "macs"},
+    "schedule": {"name", "unit", "length", "ramp_share", "stash", "actions"},
+    "memory": {
+        "weights",
+        "gradients",
+        "optimizer_state",
+        "stash_sets",
+        "stash",
+        "link",
+        "total",
+    },
+    "learning_rate": {"schedule", "first", "last", "at_epochs"},
+    "updates": {"samples", "per_epoch", "total", "epochs", "images"},
+    "options": {"value", "source"},
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> RunPlan:
+    return plan_run(build_config(ASKED))
+
+
+@pytest.fixture(scope="module")
+def found(plan: RunPlan) -> dict[str, Any]:
+    """As a program reads it."""
+    settings = from_source("default", flat_values(plan.config))
+    settings["model"] = Setting("resnet8", "command line")
+    read: dict[str, Any] = json.loads(json.dumps(plan_as_json(plan, settings)))
+    return read
+
+
+def test_the_sections_are_stable(found: dict[str, Any]):
+    assert set(found) == {"model", "data", *KEYS}
+
+
+@pytest.mark.parametrize("section", ["network", "batch", "topology", "schedule", "learning_rate"])
+def test_the_keys_of_a_section_are_stable(found: dict[str, Any], section: str):
+    assert set(found[section]) == KEYS[section]
+
+
+@pytest.mark.parametrize("section", ["stages", "memory"])
+def test_the_keys_of_every_row_are_stable(found: dict[str, Any], section: str):
+    assert [set(row) for row in found[section]] == [KEYS[section]] * 2
+
+
+def test_every_option_has_its_value_and_source(found: dict[str, Any]):
+    assert {frozenset(one) for one in found["options"].values()} == {frozenset(KEYS["options"])}
+    assert found["options"]["model"] == {"value": "resnet8", "source": "command line"}
+    assert found["options"]["epoch"] == {"value": 2.5, "source": "default"}
+    assert found["options"]["pipeline_splits"]["value"] == []
+
+
+def test_the_figures_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan):
+    assert (found["model"], found["data"]) == ("resnet8", "shapes")
+    assert found["network"]["parameters"] == 75_290
+    assert found["batch"]["samples_per_update"] == 32
+    assert found["topology"]["processes"] == 4
+    assert found["updates"] == {
+        "samples": 8000,
+        "per_epoch": 250,
+        "total": 625,
+        "epochs": 2.5,
+        "images": 20_000,
+    }
+    assert [row["total"] for row in found["memory"]] == [one.total for one in plan.memory]
+
+
+def test_stages_name_all_their_layers_and_add_up(found: dict[str, Any], plan: RunPlan):
+    stages = found["stages"]
+
+    assert [name for row in stages for name in row["layers"]] == [
+        layer.name for layer in plan.network.layers
+    ]
+    assert [(row["first"], row["last"]) for row in stages] == [
+        (row["layers"][0], row["layers"][-1]) for row in stages
+    ]
+    assert sum(row["parameters"] for row in stages) == 75_290
+    assert sum(row["macs"] for row in stages) == found["network"]["macs"]
+
+
+def test_the_schedule_is_written_action_by_action(found: dict[str, Any]):
+    assert found["schedule"]["actions"] == [
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+
+
+def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], plan: RunPlan):
+    rates = plan.loop.learning_rate
+
+    assert found["learning_rate"] == {
+        "schedule": "cosine",
+        "first": 0.0,
+        "last": rates.rate(624),
+        "at_epochs": [rates.rate(0), rates.rate(250), rates.rate(500)],
+    }

@@ -1,0 +1,96 @@
+"""The length of a run, and when reports, checkpoints and validations are due in it."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.schema import build_config
+from convoy.plan.batch import BatchPlan
+from convoy.plan.loop import LoopPlan, plan_loop
+from convoy.plan.rhythm import Rhythm
+
+
+def loop(samples: int = 100, **asked: Any) -> LoopPlan:
+    config = build_config(asked)
+    batch = config.batch
+    plan = BatchPlan(batch.micro_batch_size, batch.gradient_accumulation, batch.replicas)
+    return plan_loop(config, plan, samples)
+
+
+def due(rhythm: Rhythm, plan: LoopPlan) -> list[int]:
+    return [update for update in range(1, plan.updates + 1) if rhythm.due(update)]
+
+
+def test_epochs_give_the_length_and_the_remainder_is_dropped():
+    plan = loop(samples=103, micro_batch_size=5, gradient_accumulation=2, replicas=2, epoch=3)
+
+    assert (plan.samples, plan.samples_per_update, plan.micro_batches) == (103, 20, 2)
+    assert (plan.updates_per_epoch, plan.updates, plan.epochs) == (5, 15, 3)
+
+
+def test_updates_give_the_length_when_there_are_no_epochs():
+    plan = loop(samples=100, micro_batch_size=10, epoch=None, updates=25)
+
+    assert (plan.updates_per_epoch, plan.updates, plan.epochs) == (10, 25, 2.5)
+
+
+def test_a_part_of_an_epoch_is_whole_updates():
+    plan = loop(samples=100, micro_batch_size=10, epoch=0.25)
+
+    assert (plan.updates, plan.epochs) == (2, 0.2)
+
+
+def test_the_rates_are_those_of_this_length():
+    rates = loop(samples=100, micro_batch_size=10, epoch=2, lr=0.2).learning_rate
+
+    assert (rates.updates_per_epoch, rates.updates, rates.config.lr) == (10, 20, 0.2)
+    assert rates.rate(10) == pytest.approx(0.1)  # the middle of a cosine
+
+
+def test_things_are_due_so_many_times_per_epoch():
+    plan = loop(
+        samples=100,
+        micro_batch_size=10,
+        epoch=2,
+        logs_per_epoch=4,
+        ckpts_per_epoch=2,
+        validation_mode="during",
+    )
+
+    assert due(plan.reports, plan) == [3, 5, 8, 10, 13, 15, 18, 20]
+    assert due(plan.checkpoints, plan) == [5, 10, 15, 20]
+    assert due(plan.validations, plan) == [10, 20]
+
+
+def test_validations_may_skip_epochs_but_not_the_end():
+    plan = loop(
+        samples=20, micro_batch_size=10, epoch=5, validation_mode="during", validation_frequency=2
+    )
+
+    assert due(plan.validations, plan) == [4, 8, 10]
+
+
+@pytest.mark.parametrize("mode", ["after", "none"])
+def test_outside_mode_during_no_validation_interrupts(mode: str):
+    plan = loop(samples=20, micro_batch_size=10, epoch=5, validation_mode=mode)
+
+    assert due(plan.validations, plan) == []
+
+
+def test_without_reports_on_the_way_there_is_one_at_the_end():
+    plan = loop(samples=100, micro_batch_size=10, epoch=2, logs_per_epoch=0)
+
+    assert due(plan.reports, plan) == [20]
+
+
+def test_without_checkpoints_none_is_due():
+    plan = loop(samples=100, micro_batch_size=10, epoch=2, ckpts_per_epoch=0)
+
+    assert due(plan.checkpoints, plan) == []
+
+
+def test_a_limit_does_not_change_the_length():
+    plan = loop(samples=100, micro_batch_size=10, epoch=2, stop_after=7)
+
+    assert (plan.updates, plan.stop_after) == (20, 7)
+    assert plan.learning_rate.updates == 20

@@ -1,0 +1,101 @@
+"""What `convoy plan` prints: one example drawn in full, and small words."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.layers import Setting
+from convoy.config.schema import build_config
+from convoy.plan.plan import plan_run
+from convoy.plan.printed import counted, plan_as_text, short, sources_as_text
+
+
+def printed(width: int = 100, **asked: Any) -> str:
+    return "\n".join(plan_as_text(plan_run(build_config({"model": "resnet8", **asked})), width))
+
+
+def test_two_stages_are_printed_as_drawn():
+    assert printed(shards=2, gradient_accumulation=4, warmup_epoch=1) == (
+        """\
+network   resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
+data      shapes, 8,000 samples of 10 classes
+batch     32 micro × 4 accumulated × 1 replica = 128 samples per update
+length    5 epochs × 62 updates = 310 updates, 39,680 images
+rate      cosine: 0 at first, 0.09045 at most, 2.568e-06 at last
+layout    1 host, 1 instance, 1 replica × 2 stages = 2 processes
+
+stage  device  first layer          parameters       work    memory  of it stash
+    0       0  conv1                     9,744     51.9 %   28.2 MB   28.0 MB in 2 sets
+    1       1  layer2/0/bn1             65,546     48.1 %    9.7 MB    8.4 MB in 1 set
+
+interleaved, 4 micro-batches through 2 stages: 10 half-steps, \
+20.0 % of the time idle if all stages take equally long
+half-step  0   1   2   3   4   5   6   7   8   9
+stage 0    F0  –   F1  B0  F2  B1  F3  B2  –   B3
+stage 1    –   F0  B0  F1  B1  F2  B2  F3  B3  –"""
+    )
+
+
+def test_one_device_is_printed_by_the_same_words():
+    lines = printed().splitlines()
+
+    assert "layout    1 host, 1 instance, 1 replica × 1 stage = 1 process" in lines
+    assert lines[-2:] == ["half-step  0   1", "stage 0    F0  B0"]
+
+
+def test_a_long_schedule_is_drawn_within_the_width():
+    lines = printed(width=60, shards=2, gradient_accumulation=64).splitlines()
+
+    assert all(len(line) <= 60 for line in lines[-3:])
+    assert "columns" in lines[-3]
+
+
+def test_part_of_an_epoch_is_printed():
+    assert "length    0.5 epochs × 250 updates = 125 updates, 4,000 images" in printed(epoch=0.5)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 "),
+        (999, "999 "),
+        (1_000, "1.0 k"),
+        (172_506, "172.5 k"),
+        (999_940, "999.9 k"),
+        (999_960, "1.0 M"),
+        (4_089_184_256, "4.1 G"),
+        (2_500_000_000_000, "2500.0 G"),
+    ],
+)
+def test_numbers_are_shortened(number: int, text: str):
+    assert short(number) == text
+
+
+def test_words_are_counted():
+    counts = [counted(n, word) for word in ("stage", "process", "micro-batch") for n in (0, 1, 2)]
+
+    assert counts == [
+        *("0 stages", "1 stage", "2 stages"),
+        *("0 processes", "1 process", "2 processes"),
+        *("0 micro-batches", "1 micro-batch", "2 micro-batches"),
+    ]
+
+
+def test_sources_begin_with_what_somebody_chose():
+    settings = {
+        "lr": Setting(0.1, "default"),
+        "updates": Setting(None, "default"),
+        "model": Setting("resnet8", "command line"),
+        "lr_epoch_decay": Setting((1.0, 2.5), "config tiny"),
+        "augment": Setting(True, "default"),
+    }
+    lines = [line.split(maxsplit=1) for line in sources_as_text(settings)]
+
+    assert [[word, *rest[0].split("  ")][:2] for word, *rest in lines] == [
+        ["--model", "resnet8"],
+        ["--lr-epoch-decay", "1 2.5"],
+        ["--lr", "0.1"],
+        ["--updates", "–"],
+        ["--augment", "true"],
+    ]
+    assert [rest.split()[-2:] for _, rest in lines[:2]] == [["command", "line"], ["config", "tiny"]]

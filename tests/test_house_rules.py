@@ -1,0 +1,154 @@
+"""Each rule of the house on a tiny bad example, so that it is known to fail; and on good ones."""
+
+import pytest
+from house_imports import Import, deepest_chain, imports_of, knot
+from house_plan import closed_doors, unwanted_packages
+from house_rules import (
+    Module,
+    Rule,
+    arguments_are_few,
+    attributes_have_fixed_names,
+    file_is_short,
+    functions_are_short,
+    keywords_are_not_passed_through,
+    module_says_what_it_is,
+    names_of_tests_are_sentences,
+    names_say_something,
+    nothing_is_left_to_do,
+    nothing_read_can_run,
+    offences,
+    signatures_are_annotated,
+)
+
+BAD: list[tuple[Rule, str]] = [
+    (file_is_short, "x = 1\n" * 301),
+    (functions_are_short, "def f() -> None:\n" + "    x = 1\n" * 40),
+    (functions_are_short, "class A:\n  def f() -> None:\n" + "    x = 1\n" * 40),
+    (arguments_are_few, "def f(a, b, c, d, e, f, g): ..."),
+    (arguments_are_few, "class A:\n  def f(self, a, b, c, *, d, e, f, g): ..."),
+    (arguments_are_few, "def f(a, b, c, d, e, *f, **g): ..."),
+    (signatures_are_annotated, "def f(a: int): ..."),
+    (signatures_are_annotated, "def f(a) -> None: ..."),
+    (signatures_are_annotated, "def f() -> None:\n  def g(*a) -> None: ..."),
+    (module_says_what_it_is, "x = 1"),
+    (module_says_what_it_is, '""" """\nx = 1'),
+    (nothing_is_left_to_do, "x = 1  # TODO: two"),
+    (nothing_is_left_to_do, '"""FIXME"""'),
+    (attributes_have_fixed_names, "getattr(self, name)"),
+    (attributes_have_fixed_names, "if hasattr(config, 'lr'): ..."),
+    (attributes_have_fixed_names, "object.__setattr__(self, 'x', 1)"),
+    (keywords_are_not_passed_through, "def f(**options: int) -> None:\n  g(1, **options)"),
+    (nothing_read_can_run, "import pickle"),
+    (nothing_read_can_run, "from pickle import loads"),
+    (nothing_read_can_run, "def f() -> None:\n  import joblib.memory"),
+    (nothing_read_can_run, "torch.load(path)"),
+    (nothing_read_can_run, "from torch import load"),
+    (nothing_read_can_run, "eval(text)"),
+    (nothing_read_can_run, "exec(text)"),
+    (nothing_read_can_run, "subprocess.run(line, shell=True)"),
+    (nothing_read_can_run, "subprocess.run(line, shell=wanted)"),
+    (nothing_read_can_run, "np.load(path, allow_pickle=True)"),
+    (names_say_something, "class RunManager: ..."),
+    (names_say_something, "class BaseLayer: ..."),
+    (names_say_something, "def signal_handler() -> None: ..."),
+    (names_say_something, "class HTTPHelper: ..."),
+    (names_of_tests_are_sentences, "def test_it() -> None: ..."),
+    (names_of_tests_are_sentences, "def test_two_words() -> None: ..."),
+]
+
+
+@pytest.mark.parametrize(("rule", "text"), BAD, ids=[rule.__name__ for rule, _ in BAD])
+def test_each_rule_sees_what_breaks_it(rule: Rule, text: str) -> None:
+    assert len(offences(rule, [Module("convoy.room.file", text)])) == 1
+
+
+GOOD: list[tuple[Rule, Module]] = [
+    (file_is_short, Module("convoy.config.sections.data", "x = 1\n" * 400)),
+    (functions_are_short, Module("a", "def f() -> None:\n" + "    x = 1\n" * 39)),
+    (arguments_are_few, Module("a", "class A:\n  def f(self, a, b, c, d, e, f): ...")),
+    (signatures_are_annotated, Module("a", "class A:\n  def f(self, *a: int) -> None: ...")),
+    (module_says_what_it_is, Module("a", "")),
+    (attributes_have_fixed_names, Module("a", "hasattr(os, 'sched_getaffinity')")),
+    (keywords_are_not_passed_through, Module("a", "def f(**o: int) -> None:\n  g(o)\nh(**o)")),
+    (nothing_read_can_run, Module("a", "network.eval()\nrun(x, shell=False)\nstore.load(path)")),
+    (names_say_something, Module("convoy.room.baseline", "class Handlebar: ...")),
+    (names_of_tests_are_sentences, Module("a", "def test_this_is_one() -> None: ...")),
+]
+
+
+@pytest.mark.parametrize(("rule", "module"), GOOD, ids=[rule.__name__ for rule, _ in GOOD])
+def test_no_rule_sees_what_is_not_there(rule: Rule, module: Module) -> None:
+    assert offences(rule, [module]) == []
+
+
+@pytest.mark.parametrize("name", ["convoy.data.utils", "convoy.misc", "convoy.plan.common"])
+def test_empty_names_of_files_are_seen(name: str) -> None:
+    assert len(offences(names_say_something, [Module(name, '"""One."""')])) == 1
+
+
+def imports_in(name: str, text: str, *others: str) -> list[Import]:
+    return imports_of([Module(name, text), *(Module(other, "") for other in others)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("convoy.plan.batch", "from convoy.data.order import Order"),
+        ("convoy.plan.batch", "import convoy.engine.trainer"),
+        ("convoy.plan.batch", "def f():\n  from convoy.chance import key"),
+        ("convoy.engine.trainer", "from convoy.report.log import Log"),
+        ("convoy.parallel.slice", "if TYPE_CHECKING:\n  from convoy.models.layers import Add"),
+        ("convoy.models.build", "from convoy import events"),
+        ("convoy.cli.train", "from convoy.engine.trainer import Trainer"),
+        ("convoy.cli.data", "from convoy.data.fetch import fetch"),
+        ("convoy.errors", "from convoy.registry import suggest"),
+        ("convoy", "from convoy.cli.main import main"),
+    ],
+)
+def test_a_closed_door_is_seen(name: str, text: str) -> None:
+    assert len(closed_doors(imports_in(name, text, "convoy.events"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("convoy.cli.data", "def f():\n  from convoy.data.fetch import fetch"),
+        ("convoy.cli.train", "from convoy.engine.stopping import StopRequest"),
+        ("convoy.plan.batch", "from convoy.plan import layers, stages"),
+        ("convoy.registry", "from convoy.errors import ConfigError"),
+        ("convoy.data.feed", "import torch"),
+    ],
+)
+def test_an_open_door_is_no_offence(name: str, text: str) -> None:
+    assert closed_doors(imports_in(name, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("convoy.plan.batch", "import torch.nn"),
+        ("convoy.config.rules", "def f():\n  from numpy import array"),
+        ("convoy.events", "import yaml"),
+        ("convoy.chance", "import torch"),
+    ],
+)
+def test_an_unwanted_package_is_seen(name: str, text: str) -> None:
+    assert len(unwanted_packages(imports_in(name, text))) == 1
+
+
+def test_rings_and_depth_are_seen() -> None:
+    line = {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}}
+
+    assert deepest_chain(line) == ["a", "b", "c", "d"]
+    assert knot(line) == []
+    assert set(knot({**line, "d": {"b"}})) == {"b", "c", "d"}
+
+
+def test_a_module_taken_from_its_package_counts_as_the_module() -> None:
+    found = imports_in("convoy.a", "def f():\n  from convoy.b import c, D", "convoy.b.c")
+
+    assert found == [
+        Import("convoy.a", "convoy.b.c", lazy=True),
+        Import("convoy.a", "convoy.b", lazy=True),
+    ]
+    assert imports_in("convoy.a", "from . import b")[0].imported == "(relative)"
