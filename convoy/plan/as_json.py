@@ -7,6 +7,8 @@ from typing import Any
 from convoy.config.layers import Setting
 from convoy.plan.plan import RunPlan
 
+_EPOCHS_LISTED = 1000  # a run may have millions
+
 
 def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Everything `convoy plan` knows."""
@@ -72,12 +74,12 @@ def _schedule(plan: RunPlan) -> dict[str, Any]:
 
 def _learning_rate(plan: RunPlan) -> dict[str, Any]:
     rates = plan.loop.learning_rate
-    per_epoch = plan.loop.updates_per_epoch
+    starts = range(0, plan.loop.updates, plan.loop.updates_per_epoch)[:_EPOCHS_LISTED]
     return {
         "schedule": rates.config.lr_schedule,
         "first": rates.rate(0),
         "last": rates.rate(plan.loop.updates - 1),
-        "at_epochs": [rates.rate(update) for update in range(0, plan.loop.updates, per_epoch)],
+        "at_epochs": [rates.rate(update) for update in starts],
     }
 
 

@@ -46,9 +46,8 @@ def draw(timetable: Timetable, width: int | None = None) -> list[str]:
     The first and the last column always stay, so a very small width is exceeded.
     """
     labels = [timetable.unit, *(f"stage {stage}" for stage in range(len(timetable.rows)))]
-    columns = [_column(timetable, time) for time in range(timetable.columns)]
     side = max(map(len, labels))
-    shown = columns if width is None else _fit(columns, width - side)
+    shown = _whole(timetable) if width is None else _fit(timetable, width - side)
     table = [[label.ljust(side) for label in labels], *shown]
     return [GAP.join(cells).rstrip() for cells in zip(*table, strict=True)]
 
@@ -64,23 +63,33 @@ def _pad(cells: list[str]) -> list[str]:
     return [cell.ljust(width) for cell in cells]
 
 
-def _fit(columns: list[list[str]], room: int) -> list[list[str]]:
+def _whole(timetable: Timetable) -> list[list[str]]:
+    return [_column(timetable, time) for time in range(timetable.columns)]
+
+
+def _fit(timetable: Timetable, room: int) -> list[list[str]]:
     """Whole if it fits; otherwise as many columns of both ends as fit, and their number between."""
-    if _room(columns) <= room:
-        return columns
-    for kept in range(len(columns) - 1, 2, -1):
-        shown = _shorten(columns, kept)
+    most = room // (len(GAP) + 1)  # a column is at least one character wide
+    if timetable.columns <= max(2, most) and _room(_whole(timetable)) <= room:
+        return _whole(timetable)
+    for kept in range(min(timetable.columns - 1, most), 2, -1):
+        shown = _shorten(timetable, kept)
         if _room(shown) <= room:
             return shown
-    return _shorten(columns, 2) if len(columns) > 2 else columns
+    return _shorten(timetable, 2) if timetable.columns > 2 else _whole(timetable)
 
 
-def _shorten(columns: list[list[str]], kept: int) -> list[list[str]]:
+def _shorten(timetable: Timetable, kept: int) -> list[list[str]]:
     """The first and the last columns, with a note of how many are left out."""
-    head, tail = (kept + 1) // 2, kept // 2
-    label = f"… {len(columns) - kept} columns …"
-    middle = [label, *("…".center(len(label)) for _ in columns[0][1:])]
-    return [*columns[:head], middle, *columns[len(columns) - tail :]]
+    head, end = (kept + 1) // 2, timetable.columns
+    tail = range(end - kept // 2, end)
+    label = f"… {end - kept} columns …"
+    middle = [label, *("…".center(len(label)) for _ in timetable.rows)]
+    return [
+        *(_column(timetable, time) for time in range(head)),
+        middle,
+        *(_column(timetable, time) for time in tail),
+    ]
 
 
 def _room(columns: list[list[str]]) -> int:

@@ -83,6 +83,8 @@ class TopologyPlan:
 
 def _uneven(parts: str, count: int, whole: str, total: int) -> Problem:
     """Blocks would differ in size; the way out is a divisor."""
-    divisors = [str(divisor) for divisor in range(1, total + 1) if total % divisor == 0]
-    text = f"{count} does not divide {whole} {total}; use {parts} {' or '.join(divisors)}"
+    below = next(divisor for divisor in range(min(count, total), 0, -1) if total % divisor == 0)
+    above = next((divisor for divisor in range(count, total + 1) if total % divisor == 0), None)
+    nearest = f"{below} or {above}" if above else f"{below}"
+    text = f"{count} does not divide {whole} {total}; use {parts} {nearest}"
     return Problem(parts, text)

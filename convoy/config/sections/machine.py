@@ -9,7 +9,9 @@ from convoy.config.fields import at_least, one_of, option
 class PipelineConfig:
     """How one copy of the network is spread over devices."""
 
-    shards: int | None = option(None, "Pipeline stages; unset follows the splits.", at_least(1))
+    shards: int | None = option(
+        None, "Pipeline stages; unset follows the splits.", at_least(1, at_most=4096)
+    )
     pipeline_splits: tuple[str, ...] = option(
         (), "Layers that begin a new stage; none given: balanced by cost."
     )
@@ -31,5 +33,7 @@ class DeviceConfig:
         "Threads of each process on the CPU; 0 shares the cores. The bits depend on it.",
         at_least(0, at_most=512),
     )
-    hosts: int = option(1, "Machines.", at_least(1), free=True)
-    instances: int = option(1, "Groups of replicas that share a loader.", at_least(1), free=True)
+    hosts: int = option(1, "Machines.", at_least(1, at_most=65536), free=True)
+    instances: int = option(
+        1, "Groups of replicas that share a loader.", at_least(1, at_most=65536), free=True
+    )
