@@ -14,22 +14,22 @@ from convoy.plan.resnet import resnet_layers
 CLASSES = 10
 
 
-def small_layers(
-    norm_type: str = "batch", shortcut_type: str = "auto", zero: bool = True
-) -> tuple[LayerPlan, ...]:
-    """resnet8: three blocks of two convolutions. Without `zero` every weight moves at once."""
+def small_layers(norm_type: str = "batch", shortcut_type: str = "auto") -> tuple[LayerPlan, ...]:
+    """resnet8: three blocks of two convolutions."""
     config = NetworkConfig(
         model="resnet8",
         norm_type=norm_type,
         norm_num_groups=4,
         shortcut_type=shortcut_type,
-        zero_init_last_norm=zero,
     )
     return resnet_layers(config, 3, CLASSES)
 
 
 def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
-    """The stem of resnet50, the first two blocks of its first two groups, and a head."""
+    """The stem of resnet50, the first two blocks of its first two groups, and a head.
+
+    Without `zero` every weight moves at once.
+    """
     config = NetworkConfig(model="resnet50", zero_init_last_norm=zero)
     whole = resnet_layers(config, 3, CLASSES)
     stem = ("conv1", "bn1", "relu", "maxpool")

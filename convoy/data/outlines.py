@@ -4,11 +4,13 @@ In come coordinates, the shape upright within the unit circle; out comes one dis
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Field = npt.NDArray[np.float32]  # (batch, height, width), or what broadcasts to it
+# (batch, height, width), or what broadcasts to it; in fact 32-bit, which the stubs cannot follow.
+Field = npt.NDArray[np.floating[Any]]
 Outline = Callable[[Field, Field], Field]
 
 

@@ -97,7 +97,9 @@ class _Builder:
         convs = self.convs(inputs, inner, stride)
         outputs = convs[-1].outputs
         shortcut = self.shortcut(inputs, outputs, stride)
-        zero = self.config.zero_init_last_norm and not isinstance(shortcut, Conv)
+        # Small basic networks learn slower from zero: only bottlenecks start there.
+        bare = self.shape.bottleneck and not isinstance(shortcut, Conv)
+        zero = self.config.zero_init_last_norm and bare
         for index, conv in enumerate(convs, start=1):
             last = index == len(convs)
             route = Route.FORK if index == 1 else Route.MAIN

@@ -14,7 +14,7 @@ from convoy.parallel.pipeline import Passed, Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 
-LAYERS = small_layers(zero=False)
+LAYERS = small_layers()
 CONFIG = OptimizerConfig(momentum=0.9, weight_decay=5e-4)
 
 

@@ -15,8 +15,8 @@ from convoy.parallel.slice import Slice
 from convoy.plan.layers import Add, Conv, LayerPlan, Relu, Route
 
 NETWORKS = {
-    "small": small_layers(zero=False),
-    "group": small_layers("group", "B", zero=False),
+    "small": small_layers(),
+    "group": small_layers("group", "B"),
     "none": small_layers("none", "C"),
     "bottleneck": bottleneck_layers(zero=False),
 }

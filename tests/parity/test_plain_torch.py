@@ -19,7 +19,7 @@ from convoy.parallel.slice import Slice
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
 OPTIMIZER = OptimizerConfig(momentum=0.9, weight_decay=5e-4)
 SMOOTHING = 0.1
-LAYERS = small_layers(zero=False)  # a zero scale would keep half of the weights from moving
+LAYERS = small_layers()
 
 
 class Block(nn.Module):

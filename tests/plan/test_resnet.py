@@ -207,23 +207,22 @@ def _block(layer: LayerPlan) -> str:
     "config",
     [
         NetworkConfig(model="resnet14"),
-        NetworkConfig(model="resnet14", shortcut_type="B"),
-        NetworkConfig(model="resnet14", shortcut_type="C"),
+        NetworkConfig(model="resnet18"),
         NetworkConfig(model="resnet50"),
+        NetworkConfig(model="resnet50", shortcut_type="C"),
         NetworkConfig(model="resnet50", norm_type="group"),
     ],
     ids=short_name,
 )
-def test_the_last_norm_starts_at_zero_in_blocks_without_projection_and_nowhere_else(
+def test_the_last_norm_starts_at_zero_in_bottlenecks_without_projection_and_nowhere_else(
     config: NetworkConfig,
 ):
     norms = operations(config, Norm)
     projected = {name.removesuffix("/downsample/1") for name in norms if "downsample" in name}
-    last = "bn3" if config.model == "resnet50" else "bn2"
     plain = {
         name
         for name in norms
-        if name.endswith(f"/{last}") and name.removesuffix(f"/{last}") not in projected
+        if name.endswith("/bn3") and name.removesuffix("/bn3") not in projected
     }
 
     assert {name for name, norm in norms.items() if isinstance(norm, Norm) and norm.zero} == plain

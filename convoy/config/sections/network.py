@@ -38,5 +38,5 @@ class NetworkConfig:
         0.1, "Share of a micro-batch's statistics in the running statistics.", above(0, at_most=1)
     )
     zero_init_last_norm: bool = option(
-        True, "Start the last norm of each block without projection at zero scale."
+        True, "Start the last norm of each bottleneck without projection at zero scale."
     )
