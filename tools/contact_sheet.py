@@ -3,33 +3,48 @@
 import argparse
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("Agg")
+
 import matplotlib.pyplot as plt
 import numpy as np
+import numpy.typing as npt
 
 from convoy.data.shapes import Shapes
 
-COLUMNS = 14
+COLUMNS = 12
+GAP = 4  # pixels of paper between two images
+MARGIN = 90  # pixels for the names
+DPI = 100
+
+
+def tile(images: npt.NDArray[np.uint8], rows: int) -> npt.NDArray[np.uint8]:
+    """A sheet of images, one row a class: samples count through the classes, so columns first."""
+    framed = np.pad(images, ((0, 0), (GAP, 0), (GAP, 0), (0, 0)), constant_values=255)
+    _, height, width, channels = framed.shape
+    grid = framed.reshape(-1, rows, height, width, channels).transpose(1, 2, 0, 3, 4)
+    return grid.reshape(rows * height, -1, channels)
 
 
 def draw(path: Path, image_size: int, seed: int) -> None:
-    """One row a class, one column a sample."""
+    """Every image pixel becomes a square of whole pixels, so that nothing is blurred."""
     names = Shapes.class_names
     source = Shapes(len(names) * COLUMNS, image_size, seed)
-    images = source.pixels(np.arange(len(source)))
-    figure, axes = plt.subplots(len(names), COLUMNS, figsize=(COLUMNS, len(names)))
-    for sample, image in enumerate(images):
-        column, row = divmod(sample, len(names))
-        axes[row, column].imshow(image, interpolation="nearest")
-        axes[row, column].set(xticks=[], yticks=[])
+    scale = max(1, 64 // image_size)
+    images = source.pixels(np.arange(len(source))).repeat(scale, 1).repeat(scale, 2)
+    sheet = tile(images, len(names))
+    height, width = sheet.shape[:2]
+    figure = plt.figure(figsize=((width + MARGIN) / DPI, height / DPI), dpi=DPI)
+    figure.figimage(sheet, xo=MARGIN)
     for row, name in enumerate(names):
-        axes[row, 0].set_ylabel(name, rotation=0, ha="right", va="center")
-    figure.subplots_adjust(
-        left=0.08, right=0.995, bottom=0.005, top=0.995, wspace=0.05, hspace=0.05
-    )
-    figure.savefig(path, dpi=80)
+        x, y = 1 - (width + GAP) / (width + MARGIN), 1 - (row + 0.5) / len(names)
+        figure.text(x, y, name, ha="right", va="center")
+    figure.savefig(path)
 
 
 def main() -> None:
+    """Read the command line, write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, nargs="?", default=Path("docs/images/shapes.png"))
     parser.add_argument("--image-size", type=int, default=32)

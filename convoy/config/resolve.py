@@ -36,11 +36,10 @@ class Resolved:
 
 
 def resolve(asked: Asked) -> Resolved:
-    """Defaults < dialect < model and data < environment < named configuration < command line."""
+    """Defaults < model and data < dialect < environment < named configuration < command line."""
     environment, problems = _from_environment(asked.environment)
-    below = [_defaults(), asked.dialect]
-    above = [environment, asked.named, asked.command_line]
-    layers = [*below, _brought(layer(*below, *above)), *above]
+    said = [asked.dialect, environment, asked.named, asked.command_line]
+    layers = [_defaults(), _brought(layer(_defaults(), *said)), *said]
     settings = _one_length(layers)
     config = build_config({name: setting.value for name, setting in settings.items()})
     refuse([*asked.problems, *problems, *broken_rules(config)])

@@ -115,11 +115,11 @@ def test_a_part_that_no_join_takes_is_a_fault_of_the_table() -> None:
         read_flags(typed, Dialect("bare", HARBOR.flags))
 
 
-def test_defaults_of_a_dialect_lie_between_ours_and_the_models() -> None:
+def test_defaults_of_a_dialect_stand_above_ours_and_the_models() -> None:
     settings = resolved("").settings
 
     assert settings["lr"] == Setting(0.5, "dialect harbor")
-    assert settings["norm_num_groups"] == Setting(16, "model resnet14")
+    assert settings["norm_num_groups"] == Setting(4, "dialect harbor")
     assert settings["seed"] == Setting(0, "default")
 
 

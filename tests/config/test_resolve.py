@@ -35,13 +35,15 @@ def refused(asked: Asked) -> list[str]:
     return str(error.value).splitlines()
 
 
-def test_nothing_asked_is_the_default_and_what_the_model_brings() -> None:
+def test_nothing_asked_is_the_default_and_what_model_and_data_bring() -> None:
     resolved = found()
     sources = {name: one.source for name, one in resolved.settings.items()}
 
     assert resolved.config.network.norm_num_groups == 16
     assert {name: one for name, one in sources.items() if one != "default"} == {
-        "norm_num_groups": "model resnet14"
+        "norm_num_groups": "model resnet14",
+        "epoch": "data shapes",
+        "warmup_epoch": "data shapes",
     }
     assert list(sources) == list(option_table())
 
@@ -110,7 +112,7 @@ def length(resolved: Resolved) -> tuple[float | None, int | None]:
 @pytest.mark.parametrize(
     ("named", "line", "wanted"),
     [
-        ({}, {}, (5.0, None)),
+        ({}, {}, (4.0, None)),
         ({}, {"updates": 3}, (None, 3)),
         ({}, {"epoch": 3.0}, (3.0, None)),
         ({"updates": 3}, {}, (None, 3)),
