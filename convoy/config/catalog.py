@@ -45,8 +45,8 @@ MODELS: Registry[ModelEntry] = Registry(
     | {f"resnet{depth}": _large(depth) for depth in (18, 34, 50, 101, 152)},
 )
 
-# 99 % after 40 s on two cores: benchmarks.md.
-_SHAPES_RECIPE = {"epoch": 4.0, "warmup_epoch": 1.0}
+# About 99 % after half a minute on two cores: docs/benchmarks.md.
+_SHAPES_RECIPE = {"epoch": 3.0, "warmup_epoch": 1.0}
 _CIFAR_RECIPE = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
 
 DATA: Registry[DataEntry] = Registry(

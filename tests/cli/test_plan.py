@@ -40,7 +40,7 @@ def test_the_object_has_its_stable_shape() -> None:
         "options",
     } <= set(shape)
     assert shape["batch"]["samples_per_update"] == 32
-    assert shape["updates"]["per_epoch"] * 4 == shape["updates"]["total"]
+    assert shape["updates"]["per_epoch"] * 3 == shape["updates"]["total"]
     assert [stage["stage"] for stage in shape["stages"]] == [0]
     assert shape["topology"]["processes"] == 1
 

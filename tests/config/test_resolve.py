@@ -112,7 +112,7 @@ def length(resolved: Resolved) -> tuple[float | None, int | None]:
 @pytest.mark.parametrize(
     ("named", "line", "wanted"),
     [
-        ({}, {}, (4.0, None)),
+        ({}, {}, (3.0, None)),
         ({}, {"updates": 3}, (None, 3)),
         ({}, {"epoch": 3.0}, (3.0, None)),
         ({"updates": 3}, {}, (None, 3)),
