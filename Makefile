@@ -15,8 +15,8 @@ test-slow: .venv/developed
 	$(BIN)/pytest -m evidence --timeout 3600
 
 bench: .venv/developed
-	$(BIN)/python benchmarks/loop_overhead.py
-	$(BIN)/python benchmarks/checkpoint_stall.py
+	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/loop_overhead.py
+	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/checkpoint_stall.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

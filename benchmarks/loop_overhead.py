@@ -1,6 +1,6 @@
 """Our training update against a bare hand-written PyTorch one, on the same network and batch.
 
-    python benchmarks/loop_overhead.py [--pairs 60] [--batch 128] [--threads 2]
+    python benchmarks/loop_overhead.py [--pairs 100] [--batch 128] [--threads 2]
 
 ResNet-20 at 32 px. After each of our updates one bare update runs in the same process: A, B, A, B.
 Ours is everything between two bare ones: infeed, gradient tree, update, meter, events. Twice: with
@@ -136,7 +136,7 @@ def compare(data: str, batch: int, pairs: int) -> tuple[list[float], list[float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     own = parser.parse_args()

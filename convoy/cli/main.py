@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 from convoy import __version__
 from convoy.errors import ConfigError, ConvoyError, ExitCode
-from convoy.launch.waiting import wait_asleep
+from convoy.launch.waiting import wait_briefly
 from convoy.registry import suggest
 
 
@@ -75,7 +75,7 @@ def _dispatch(words: list[str]) -> int:
     names = [verb.name for verb in VERBS]
     if words[0] not in names:
         raise ConfigError(f"unknown verb {words[0]!r}; {suggest(words[0], names)}")
-    wait_asleep()
+    wait_briefly()
     verb = import_module(f"convoy.cli.{words[0]}")
     try:
         code: int = verb.main(words[1:])
