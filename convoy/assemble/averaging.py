@@ -42,9 +42,16 @@ def average_checkpoints(config: RunConfig, paths: list[Path]) -> Averaged:
         model = _with_fresh_statistics(config, model)
     newest = reading.load(chosen[-1])
     state = newest.state | {"averaged": [path.name for path in chosen]}
-    folder = chosen[-1].parent / "averaged"
+    folder = chosen[-1].parent / "averaged" / _recipe(config, len(chosen))
     path = Store(folder).save(Contents(model=model, state=state), newest.update)
     return Averaged(path, wish.weight_avg_strategy, len(chosen))
+
+
+def _recipe(config: RunConfig, count: int) -> str:
+    """A folder name for each way to average, so that none replaces another."""
+    wish = config.average
+    decay = f"-{wish.weight_avg_exp_decay:g}" if wish.weight_avg_strategy == "exponential" else ""
+    return f"{wish.weight_avg_strategy}{decay}-{count}-{wish.norm_statistics}"
 
 
 def _is_statistic(name: str) -> bool:

@@ -6,20 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from convoy.assemble.availability import refuse_unavailable
 from convoy.assemble.machine import choose_device, choose_threads
-from convoy.assemble.sources import open_source
-from convoy.assemble.training import Place, TrainingRun
+from convoy.assemble.origin import Origin, same_training
+from convoy.assemble.sources import fingerprint, open_source
+from convoy.assemble.training import Material, Place, TrainingRun
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
+from convoy.checkpoint.strict_json import JSON
 from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
 from convoy.config.schema import RunConfig, build_config
-from convoy.config.written import digest, settings_as_yaml
-from convoy.data.source import Source
+from convoy.config.written import binding_values, digest, settings_as_yaml
 from convoy.engine.outfeed import Subscriber
 from convoy.engine.stopping import StopRequest
+from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Event, Noticed, Validated
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import RunPlan, plan_run
@@ -45,35 +48,46 @@ class Finished:
     was_complete: bool = False
 
 
+@dataclass(frozen=True)
+class Wish:
+    """How a run shall go on: its configuration, from where, and whether changes are meant."""
+
+    resolved: Resolved
+    checkpoint: Path | None
+    override: bool
+
+
 def start_run(resolved: Resolved, stop: StopRequest) -> Finished:
     """A new run in a new folder. Nothing is written before everything is known to fit."""
     prepared = _prepare(resolved)
     with _new_folder(resolved.config) as folder:
         _write_wishes(folder, prepared)
-        run = TrainingRun(prepared.plan, prepared.source, folder, prepared.place)
-        run.store.check_writable()
+        run = _make_run(folder, prepared)
         with _listeners(folder, resolved.config) as listeners:
             return _finish(run, run.go(0, stop, listeners))
 
 
-def resume_run(
-    path: Path, resolved: Resolved, checkpoint: Path | None, stop: StopRequest
-) -> Finished:
-    """Go on with a run from its newest sound checkpoint, or from the given one."""
-    prepared = _prepare(resolved)
+def resume_run(path: Path, wish: Wish, stop: StopRequest) -> Finished:
+    """Go on with a run; the folder changes only when everything is known to fit."""
+    prepared = _prepare(wish.resolved)
     with open_run_folder(path) as folder:
         store = Store(folder.checkpoints)
         store.clean()
-        contents, notices = _starting_point(store, checkpoint)
-        done = contents.update
-        if done >= prepared.plan.loop.updates and _is_summed_up(folder):
+        contents, notices = _starting_point(store, wish.checkpoint, path)
+        done, loop = contents.update, prepared.plan.loop
+        if loop.stop_after is not None and loop.stop_after <= done:
+            raise ConfigError(
+                f"--stop-after {loop.stop_after} lies behind: {done} updates are done"
+            )
+        if done >= loop.updates and _is_summed_up(folder, loop.updates):
             return Finished(Summary.read(folder.summary), folder.path, was_complete=True)
-        _write_wishes(folder, prepared)
-        run = TrainingRun(prepared.plan, prepared.source, folder, prepared.place)
-        run.store.check_writable()
+        notices += same_training(contents.state, prepared.resolved, prepared.origin, wish.override)
+        run = _make_run(folder, prepared)
         run.go_on_from(contents)
         run.validated = _last_validation(folder)
-        with _listeners(folder, resolved.config) as listeners:
+        _write_wishes(folder, prepared)
+        folder.summary.unlink(missing_ok=True)  # that of the part before
+        with _listeners(folder, prepared.resolved.config) as listeners:
             for notice in notices:
                 for listener in listeners:
                     listener(notice)
@@ -86,25 +100,50 @@ class _Prepared:
 
     resolved: Resolved
     plan: RunPlan
-    source: Source
+    material: Material
     place: Place
+
+    @property
+    def origin(self) -> Origin:
+        """What a checkpoint of this run says of its training."""
+        return Origin(self.material.origin, self.place.machine())
 
 
 def _prepare(resolved: Resolved) -> _Prepared:
     first = plan_run(resolved.config)
     refuse_unavailable(first)
-    source = open_source(resolved.config.data, first.network, "train")
-    plan = plan_run(resolved.config, len(source))
+    train = open_source(resolved.config.data, first.network, "train")
+    measured = resolved.config.validation.validation_mode != "none"
+    validation = (
+        open_source(resolved.config.data, first.network, "validation") if measured else None
+    )
+    plan = plan_run(resolved.config, len(train))
     device = choose_device(resolved.config.device)
     threads = choose_threads(resolved.config.device, plan.topology.processes_per_host)
-    return _Prepared(_with_threads(resolved, threads), plan, source, Place(device, threads))
+    settled = _settled(resolved, threads)
+    origin: dict[str, JSON] = {
+        "options": binding_values(settled.settings),
+        "data_sha256": fingerprint(train),
+    }
+    material = Material(train, validation, origin)
+    return _Prepared(settled, plan, material, Place(device, threads))
 
 
-def _with_threads(resolved: Resolved, threads: int) -> Resolved:
-    """The bits depend on the threads, so the number that was found is part of the run."""
-    if resolved.config.device.threads:
-        return resolved
-    settings = resolved.settings | {"threads": Setting(threads, "cores of this machine")}
+def _make_run(folder: RunFolder, prepared: _Prepared) -> TrainingRun:
+    run = TrainingRun(prepared.plan, prepared.material, folder, prepared.place)
+    run.store.check_writable()
+    return run
+
+
+def _settled(resolved: Resolved, threads: int) -> Resolved:
+    """What was found here becomes part of the run: the bits depend on the threads, and a run may
+    be resumed from another folder."""
+    settings = dict(resolved.settings)
+    if not resolved.config.device.threads:
+        settings["threads"] = Setting(threads, "cores of this machine")
+    if resolved.config.data.data_dir is not None:
+        whole = str(Path(resolved.config.data.data_dir).absolute())
+        settings["data_dir"] = Setting(whole, settings["data_dir"].source)
     return Resolved(build_config({name: one.value for name, one in settings.items()}), settings)
 
 
@@ -141,10 +180,17 @@ def _listeners(folder: RunFolder, config: RunConfig) -> Iterator[list[Subscriber
         log.close()
 
 
-def _starting_point(store: Store, checkpoint: Path | None) -> tuple[Contents, list[Event]]:
+def _starting_point(
+    store: Store, checkpoint: Path | None, run: Path
+) -> tuple[Contents, list[Event]]:
     """The checkpoint to go on from, and what must be told of the ones passed over."""
     if checkpoint is not None:
         return store.load(checkpoint), []
+    if not store.updates():
+        raise CheckpointError(
+            f"{run} has no checkpoint: it ended before its first one; start again with "
+            f"`convoy train --config-path {quote(str(run / 'config.yaml'))} --output NEW`"
+        )
     found = store.newest()
     update = found.contents.update
     return found.contents, [Noticed("damaged_checkpoint", text, update) for text in found.skipped]
@@ -159,8 +205,11 @@ def _last_validation(folder: RunFolder) -> Validated | None:
         return None
 
 
-def _is_summed_up(folder: RunFolder) -> bool:
-    return folder.summary.exists() and Summary.read(folder.summary).exit_reason == "done"
+def _is_summed_up(folder: RunFolder, updates: int) -> bool:
+    if not folder.summary.exists():
+        return False
+    summary = Summary.read(folder.summary)
+    return summary.exit_reason == "done" and summary.updates == updates
 
 
 def _finish(run: TrainingRun, summary: Summary) -> Finished:

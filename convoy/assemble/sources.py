@@ -1,6 +1,9 @@
-"""The data sets by name."""
+"""The data sets by name, and by what is in them."""
 
+import hashlib
 from pathlib import Path
+
+import numpy as np
 
 from convoy.config.catalog import DATA
 from convoy.config.sections.data import DataConfig
@@ -10,6 +13,8 @@ from convoy.data.held import hold
 from convoy.data.shapes import Shapes
 from convoy.data.source import Source, Split
 from convoy.plan.network import NetworkPlan
+
+_FEW = 64  # images that are looked at
 
 
 def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Source:
@@ -25,6 +30,15 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
         case _:
             samples = _samples(config, split)
             return Generated(samples, network.image_size, network.classes, config.seed)
+
+
+def fingerprint(source: Source) -> str:
+    """Which samples these are: every label, and the pixels of a few images."""
+    every = np.arange(len(source), dtype=np.int64)
+    few = every[:: max(1, len(source) // _FEW)]
+    content = hashlib.sha256(np.ascontiguousarray(source.labels(every)).tobytes())
+    content.update(np.ascontiguousarray(source.pixels(few)).tobytes())
+    return content.hexdigest()
 
 
 def _samples(config: DataConfig, split: Split) -> int:

@@ -31,12 +31,16 @@ class TrainingState:
             optimizer=self.optimizer.named_state(),
             state={
                 "update": update,
-                "epoch": update // per_epoch,
+                "epoch": update / per_epoch,
                 "update_in_epoch": update % per_epoch,
                 "meter": asdict(self.trainer.meter.totals()),
                 **facts,
             },
         )
+
+    def refuse_broken(self, update: int) -> None:
+        """Weights that are not finite are no result."""
+        _refuse_broken(self.network.slice.named_tensors(), update)
 
     def restore(self, contents: Contents) -> None:
         """Go back to a captured state; one of another network or optimizer is refused."""
@@ -53,7 +57,7 @@ def _refuse_broken(tensors: dict[str, torch.Tensor], update: int) -> None:
         if not bool(torch.isfinite(tensor).all()):
             raise NumericError(
                 f"{name} is not finite after update {update}, so it is not saved; "
-                "resume from the checkpoint before with a lower --lr"
+                "start again, or resume an earlier checkpoint with --override, with a lower --lr"
             )
 
 

@@ -1,5 +1,6 @@
 """A training run: built from a plan, trained from the start or from a checkpoint, told and kept."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -42,11 +43,24 @@ class Place:
     device: torch.device
     threads: int
 
+    def machine(self) -> dict[str, JSON]:
+        """As a checkpoint remembers it."""
+        return {**describe_machine(self.device, self.threads)}
+
+
+@dataclass(frozen=True)
+class Material:
+    """The data of a run, and what every checkpoint says of the training it belongs to."""
+
+    train: Source
+    validation: Source | None
+    origin: dict[str, JSON]
+
 
 class TrainingRun:
     """All pieces of one run; none of them knows another. `go` trains, keeps and tells."""
 
-    def __init__(self, plan: RunPlan, source: Source, folder: RunFolder, place: Place) -> None:
+    def __init__(self, plan: RunPlan, material: Material, folder: RunFolder, place: Place) -> None:
         make_repeatable(place.threads)
         self.plan = plan
         self.folder = folder
@@ -54,15 +68,17 @@ class TrainingRun:
         self.outfeed = Outfeed()
         self.network = build_network(plan.network, plan.config.data.seed, place.device)
         self.optimizer = Sgd(self.network.slice.named_weights(), plan.config.optimizer)
-        self.trainer = self._trainer(source)
+        self.origin = material.origin
+        self.trainer = self._trainer(material.train)
         self.state = TrainingState(self.network, self.optimizer, self.trainer)
-        self.validate = Validator(plan.config, plan.network, place.device)
+        self.validate = Validator(plan.config, material.validation, place.device)
         self.store = Store(folder.checkpoints)
         self.saver = self._saver()
         self.validated: Validated | None = None
         self.speed = Throughput(plan.loop.samples_per_update)
         self._update = 0
         self._saved_update = -1
+        self._failed_update = -1
         self._seconds_before = 0.0
         self._began = monotonic()
 
@@ -102,8 +118,9 @@ class TrainingRun:
             self.outfeed.put(Ended(self._update, reason))
         except ConvoyError as error:
             self.outfeed.put(Noticed(type(error).__name__, str(error), self._update))
-            self.outfeed.put(Ended(self._update, type(error).__name__))
             self._finish_quietly()
+            self.outfeed.put(Ended(self._update, type(error).__name__))
+            self._sum_up_quietly(type(error).__name__)
             raise
         return self._summary(reason)
 
@@ -145,10 +162,19 @@ class TrainingRun:
         stopped_early = reason != "done"
         if stopped_early and self._saved_update != self._update:
             self._save()
+        else:
+            self.state.refuse_broken(self._update)
         self.saver.finish()
+        if self._failed_update == self._update:
+            raise StorageError(f"the last weights, of update {self._update}, could not be saved")
         wanted = self.plan.config.validation.validation_mode != "none"
         if wanted and not stopped_early and not self._measured():
             self._measure()
+
+    def _sum_up_quietly(self, reason: str) -> None:
+        """The summary of a run that failed; on a full disk there is none."""
+        with suppress(StorageError):
+            self._summary(reason).write(self.folder.summary)
 
     def _finish_quietly(self) -> None:
         """The error that ends the run is the one to tell."""
@@ -161,14 +187,15 @@ class TrainingRun:
         self.outfeed.put(Saved(update, str(path.relative_to(self.folder.path)), seconds))
 
     def _tell_failed(self, update: int, error: StorageError) -> None:
+        self._failed_update = update
         self.outfeed.put(Noticed("save_failed", f"training goes on: {error}", update))
 
     def _facts(self) -> dict[str, JSON]:
         return {
-            "seed": self.plan.config.data.seed,
             "seconds": self._seconds(),
             "layout": self.plan.layout,
-            "machine": {**describe_machine(self.place.device, self.place.threads)},
+            "machine": self.place.machine(),
+            **self.origin,
         }
 
     def _seconds(self) -> float:

@@ -15,26 +15,23 @@ from convoy.checkpoint import reading
 from convoy.checkpoint.contents import match
 from convoy.checkpoint.digest import weights_sha256
 from convoy.config.schema import RunConfig
-from convoy.data.feed import ValidationFeed
+from convoy.data.source import Source
 from convoy.engine.evaluator import evaluate
+from convoy.errors import CheckpointError
 from convoy.events import Validated
-from convoy.plan.network import NetworkPlan, plan_network
+from convoy.plan.network import plan_network
 
 
 class Validator:
     """Measures a network on the validation split, as often as it is asked."""
 
-    def __init__(self, config: RunConfig, network: NetworkPlan, device: torch.device) -> None:
+    def __init__(self, config: RunConfig, source: Source | None, device: torch.device) -> None:
         self._config = config
-        self._network = network
-        self._device = device
-        self._feed: ValidationFeed | None = None  # opened at the first use
+        self._feed = validation_feed(config, source, device) if source is not None else None
 
     def __call__(self, network: Network, update: int, epoch: float) -> Validated:
         """Every sample once; the network is left as it was."""
-        if self._feed is None:
-            source = open_source(self._config.data, self._network, "validation")
-            self._feed = validation_feed(self._config, source, self._device)
+        assert self._feed is not None, "this run was to be without validation"
         began = monotonic()
         score = evaluate(network.slice, self._feed, hands_of(self._config))
         seconds = monotonic() - began
@@ -59,16 +56,22 @@ class CheckpointScore:
     validated: Validated
 
 
-def validate_checkpoints(config: RunConfig, paths: list[Path]) -> Iterator[CheckpointScore]:
-    """Score each checkpoint on the validation split of the configured data."""
+def validate_checkpoints(
+    config: RunConfig, paths: list[Path]
+) -> Iterator[CheckpointScore | CheckpointError]:
+    """Score each checkpoint on the validation split; one that cannot be used hides no other."""
     device = choose_device(config.device)
     make_repeatable(choose_threads(config.device, 1))
     plan = plan_network(config)
     network = build_network(plan, config.data.seed, device)
-    validate = Validator(config, plan, device)
+    validate = Validator(config, open_source(config.data, plan, "validation"), device)
     for path in paths:
-        contents = reading.load(path)
-        match(contents.model, network.slice.named_tensors())
+        try:
+            contents = reading.load(path)
+            match(contents.model, network.slice.named_tensors())
+        except CheckpointError as error:
+            yield error
+            continue
         network.load(contents.model)
         validated = validate(network, contents.update, _epoch(contents.state.get("epoch")))
         yield CheckpointScore(path, weights_sha256(contents.model), validated)

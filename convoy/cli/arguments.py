@@ -75,5 +75,8 @@ def add_config(parser: Parser) -> None:
 def _parser(verb: str, says: str) -> Parser:
     """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
     return Parser(
-        prog=f"convoy {verb}", description=says, formatter_class=_Formatter, allow_abbrev=False
+        prog=f"convoy {verb.split()[0]}",
+        description=says,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
     )

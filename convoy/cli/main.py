@@ -5,8 +5,10 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 
 from convoy import __version__
+from convoy.cli.saying import say_error
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.launch.waiting import wait_briefly
 from convoy.registry import suggest
@@ -35,6 +37,9 @@ VERBS = (
 
 def run() -> None:
     """The console script."""
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open as long as we live
+    sys.stdout = sys.stdout or nowhere  # None when whoever started us had closed it
+    sys.stderr = sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × or – still gets its line
@@ -49,24 +54,26 @@ def main(words: list[str]) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
         return code
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output has gone, as `head` does; the rest has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.DONE
+        print(f"convoy: {error}", file=sys.stderr)
+        return ExitCode.STORAGE
     except ConvoyError as error:
         if debug:
             import traceback
 
             traceback.print_exc()
-        for line in str(error).splitlines():
-            print(f"convoy: {line}", file=sys.stderr)
+        say_error(error)
         return error.code
-    except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; what is left has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
+    if not words or words[0] in ("-h", "--help", "help"):
         print(help_text())
         return ExitCode.DONE
     if words[0] == "--version":

@@ -20,7 +20,7 @@ def main(words: list[str]) -> int:
     before = settings_of_run(run / "config.yaml")
     resolved = resolve_resumed(before, line.given, line.problems, line.own.override)
     plan_run(resolved.config)
-    from convoy.assemble.runs import resume_run
+    from convoy.assemble.runs import Wish, resume_run
     from convoy.cli.signals import stop_on_signals
     from convoy.engine.stopping import StopRequest
     from convoy.report.summary import closing_lines
@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
     stop = StopRequest()
     checkpoint = Path(line.own.checkpoint) if line.own.checkpoint else None
     with stop_on_signals(stop):
-        finished = resume_run(run, resolved, checkpoint, stop)
+        finished = resume_run(run, Wish(resolved, checkpoint, line.own.override), stop)
     if finished.was_complete:
         say(["already complete: nothing was changed"])
     say(closing_lines(finished.summary, finished.folder))

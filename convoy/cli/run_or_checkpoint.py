@@ -26,12 +26,19 @@ def find_target(path: Path) -> Target:
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     if (path / "config.yaml").is_file():
-        paths = [*training_checkpoints(path), *_in_order(path / "checkpoints" / "averaged")]
+        paths = _below(path / "checkpoints")
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
         return Target(paths, settings_of_run(path / "config.yaml"))
     home = next((one for one in path.resolve().parents if (one / "config.yaml").is_file()), None)
-    return Target([path], settings_of_run(home / "config.yaml") if home else {})
+    paths = [] if (path / "MANIFEST.json").exists() else _below(path)
+    return Target(paths or [path], settings_of_run(home / "config.yaml") if home else {})
+
+
+def _below(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, averages after those of the training."""
+    averages = sorted(one for one in (folder / "averaged").glob("*") if one.is_dir())
+    return [path for place in (folder, *averages) for path in _in_order(place)]
 
 
 def _in_order(folder: Path) -> list[Path]:

@@ -10,3 +10,9 @@ def say(lines: list[str]) -> None:
     voice = Voice(sys.stdout)
     for line in lines:
         voice.say(line)
+
+
+def say_error(error: Exception) -> None:
+    """Every line of an error, marked as ours."""
+    for line in str(error).splitlines():
+        print(f"convoy: {line}", file=sys.stderr)

@@ -32,7 +32,9 @@ def stop_on_signals(stop: StopRequest) -> Iterator[None]:
         stop.ask("interrupted")
 
     wanted = {signal.SIGTERM: preempt, signal.SIGHUP: preempt, signal.SIGINT: interrupt}
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    # What was ignored when we were started stays ignored: that is how `nohup` works.
+    heard = {n: handler for n, handler in wanted.items() if signal.getsignal(n) != signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
     try:
         yield
     finally:
@@ -42,6 +44,6 @@ def stop_on_signals(stop: StopRequest) -> Iterator[None]:
 
 def _leave_now() -> None:
     """No clean-up: an unfinished checkpoint stays a temporary folder, the last one is intact."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())
     os._exit(ExitCode.INTERRUPTED)

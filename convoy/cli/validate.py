@@ -7,9 +7,10 @@ from typing import Any
 
 from convoy.cli.arguments import Line, read_line
 from convoy.cli.run_or_checkpoint import Target, find_target
+from convoy.cli.saying import say_error
 from convoy.config.command_line import Parser
 from convoy.config.resolve import Asked, resolve
-from convoy.errors import ExitCode
+from convoy.errors import CheckpointError, ExitCode
 
 SAYS = """Top-1, top-5 and loss over the validation split, every sample exactly once.
 A run stands for all of its checkpoints. A checkpoint without its run needs --model and --data."""
@@ -21,7 +22,7 @@ def main(words: list[str]) -> int:
     rows = [row for path in line.own.targets for row in _scores(line, find_target(Path(path)))]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
-    return ExitCode.DONE
+    return ExitCode.CHECKPOINT if any("error" in row for row in rows) else ExitCode.DONE
 
 
 def _scores(line: Line, target: Target) -> list[dict[str, Any]]:
@@ -31,6 +32,10 @@ def _scores(line: Line, target: Target) -> list[dict[str, Any]]:
 
     rows = []
     for score in validate_checkpoints(config, target.paths):
+        if isinstance(score, CheckpointError):
+            say_error(score)
+            rows.append({"error": str(score)})
+            continue
         one = score.validated
         rows.append(
             {"checkpoint": str(score.path), "weights_sha256": score.weights_sha256, **asdict(one)}

@@ -6,11 +6,14 @@ from convoy.config.layers import Setting
 from convoy.config.named import read_settings
 from convoy.config.problems import Problem, refuse
 from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.schema import option_table
 from convoy.config.written import changed
 from convoy.errors import ConfigError
 
 # A wish for one part of a run only.
 MOMENTARY = ("stop_after",)
+# Where a run lies is decided when it starts.
+PLACES = ("checkpoint_output_path", "log_dir", "name")
 
 
 def settings_of_run(config: Path) -> dict[str, Setting]:
@@ -29,6 +32,11 @@ def resolve_resumed(
     override: bool,
 ) -> Resolved:
     """The run's own values under those given now; a change of the training must be meant."""
+    moved = [option_table()[name].flag for name in PLACES if name in given]
+    problems = [
+        *problems,
+        *(Problem(flag, "cannot be given: a run stays in its folder") for flag in moved),
+    ]
     resolved = resolve(Asked(given, before, problems, environment={}))
     differences = changed(before, resolved.settings)
     if differences and not override:

@@ -63,6 +63,11 @@ def _data(run: RunConfig) -> DataEntry:
     return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
 
 
+def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
+    if run.report.name is not None and run.checkpoint.checkpoint_output_path is not None:
+        yield Problem("--name", "has no effect beside --output; give one of them")
+
+
 RULES: tuple[Rule, ...] = (
     the_model_is_known,
     one_length_is_given,
@@ -70,6 +75,7 @@ RULES: tuple[Rule, ...] = (
     images_have_their_size,
     sizes_are_for_made_data,
     splits_fit_shards,
+    a_run_has_one_name,
 )
 
 

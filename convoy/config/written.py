@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from convoy.config.layers import Setting
 from convoy.config.schema import option_table
@@ -19,10 +20,16 @@ def settings_as_yaml(settings: Mapping[str, Setting]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def binding_values(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Every value that the weights depend on, as JSON holds it."""
+    values = {name: one.value for name, one in settings.items() if _binds(name)}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
+
+
 def digest(settings: Mapping[str, Setting]) -> str:
     """SHA-256 of every value that the weights depend on."""
-    values = {name: one.value for name, one in settings.items() if _binds(name)}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    content = json.dumps(binding_values(settings), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def changed(before: Mapping[str, Setting], now: Mapping[str, Setting]) -> list[str]:

@@ -110,6 +110,7 @@ class Trainer:
         )
         if not math.isfinite(loss):
             raise NumericError(
-                f"the loss is {loss} at update {done}; resume from an earlier checkpoint with a "
-                f"lower --lr (now {self.plan.learning_rate.config.lr:g})"
+                f"the loss is {loss} at update {done}; start again, or resume an earlier "
+                f"checkpoint with --override, with a lower --lr "
+                f"(now {self.plan.learning_rate.config.lr:g})"
             )

@@ -18,7 +18,8 @@ class Standing:
         self._throughput = Throughput(0, clock=clock)
 
     def take(self, event: Event) -> None:
-        self.update = event.update
+        if not isinstance(event, Saved | Noticed):  # a save tells of an update long gone
+            self.update = event.update
         match event:
             case Began():
                 self.began = event

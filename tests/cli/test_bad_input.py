@@ -45,7 +45,7 @@ ONE_LINE = {
     "train --micro-batch-size 9000": "but the source has 8000",
     "train --data cifar10 --data-dir nope": "nope: no such folder; name the one with CIFAR-10",
     "train --name=": "--name needs a value",
-    "resume": "the following arguments are required: RUN; see `convoy resume RUN --help`",
+    "resume": "the following arguments are required: RUN; see `convoy resume --help`",
     "resume nope": "nope holds no run: there is no config.yaml",
     "average nope": "nope holds no run: there is no config.yaml",
     "validate nope": "nope does not exist",

@@ -31,5 +31,5 @@ def test_the_list_for_programs_tells_all_of_an_option() -> None:
         "environment": "DATA_DIR",
         "help": "Folder of the data set.",
     }
-    assert (rows["lr"]["limits"], rows["lr"]["shown"]) == ("≥ 0", "0.1")
+    assert (rows["lr"]["limits"], rows["lr"]["shown"]) == ("≥ 0, ≤ 1e+30", "0.1")
     assert rows["lr_epoch_decay"]["type"] == "list of number"

@@ -71,7 +71,8 @@ def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> N
 
 
 def test_all_broken_rules_are_heard() -> None:
-    told = broken(model="x", updates=1, data="cifar10", image_size=64, shards=2, samples=1)
+    wrong = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
+    told = broken(**wrong, shards=2, name="a", checkpoint_output_path="b")
 
     assert len(told) == len(RULES) - 1  # the splits fit
 

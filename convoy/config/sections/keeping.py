@@ -39,13 +39,16 @@ class AverageConfig:
     )
     weight_avg_n: int = option(
         -1,
-        "Newest checkpoints to average; -1 takes all.",
+        "Newest checkpoints to average; -1 (or 0) takes all.",
         at_least(-1),
         also=("--weight-avg-N",),
         free=True,
     )
     weight_avg_exp_decay: float = option(
-        0.99, "Share of the old average kept at each checkpoint.", above(0, at_most=1), free=True
+        0.99,
+        "Share of the old average kept at each checkpoint.",
+        above(0, at_most=0.999999),
+        free=True,
     )
     norm_statistics: str = option(
         "recompute",

@@ -38,7 +38,7 @@ class LengthConfig:
 class LearningRateConfig:
     """How large each update is."""
 
-    lr: float = option(0.1, "Learning rate.", at_least(0))
+    lr: float = option(0.1, "Learning rate.", at_least(0, at_most=1e30))
     lr_schedule: str = option(
         "cosine", "How the rate falls.", one_of("step", "cosine", "exponential", "polynomial")
     )
@@ -65,7 +65,9 @@ class OptimizerConfig:
     optimizer: str = option("sgd", "Update rule.", one_of("sgd"))
     momentum: float = option(0.9, "Momentum; 0 is plain gradient descent.", at_least(0, at_most=1))
     weight_decay: float = option(
-        5e-4, "L2 factor, on every parameter with two or more dimensions.", at_least(0)
+        5e-4,
+        "L2 factor, on every parameter with two or more dimensions.",
+        at_least(0, at_most=1e30),
     )
 
 
