@@ -10,6 +10,7 @@ of a minute, for one save per minute.
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,6 +30,8 @@ from convoy.data.generated import Generated
 from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Update
+from convoy.models.layers import absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Pipeline
@@ -47,11 +50,11 @@ class Training:
         )
         plan = plan_run(config)
         self.network = build_network(plan.network, 0, CPU)
-        self.optimizer = Sgd(self.network.slice.named_weights(), config.optimizer)
-        gradients = GradientTree(list(self.optimizer.weights.values()))
+        self.optimizer = Sgd(FlatWeights(self.network.slice.named_weights()), config.optimizer)
+        gradients = GradientTree(self.optimizer.flat)
         pipeline = Pipeline(self.network.slice, CrossEntropy(config.loss), gradients.collect)
         self._update = Update(
-            pipeline, gradients, Alone(), self.optimizer, self.network.absorb_statistics
+            pipeline, gradients, Alone(), self.optimizer, partial(absorb, self.network.norms)
         )
         feed = training_feed(plan, Generated(1, 64, 10, 0), CPU)
         (self.batch,) = feed.micro_batches([Place(0, 0)], Hands(0, 1))

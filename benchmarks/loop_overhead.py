@@ -9,6 +9,7 @@ by a worker thread, which the bare loop has not.
 """
 
 import argparse
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 
@@ -29,6 +30,8 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Update
 from convoy.events import Event, Updated
+from convoy.models.layers import absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Pipeline
@@ -102,10 +105,10 @@ def our_trainer(data: str, batch: int, updates: int) -> Trainer:
     )
     plan = plan_run(config)
     network = build_network(plan.network, 0, CPU)
-    optimizer = Sgd(network.slice.named_weights(), config.optimizer)
-    gradients = GradientTree(list(optimizer.weights.values()))
+    optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
+    gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network.slice, CrossEntropy(config.loss), gradients.collect)
-    update = Update(pipeline, gradients, Alone(), optimizer, network.absorb_statistics)
+    update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, network.norms))
     feed = training_feed(plan, Generated(batch * 100, 32, 10, 0), CPU)
     if data == "generated":
         feed.augmentation = PAD_CROP_FLIP

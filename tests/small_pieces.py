@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from convoy.engine.update import Update
 from convoy.events import Event
 from convoy.models.build import build_layers
 from convoy.models.layers import BatchNorm, absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Pipeline
@@ -103,11 +105,11 @@ class SmallRun:
 
 def small_run(plan: LoopPlan, norm: str = "batch", hands: Hands | None = None) -> SmallRun:
     network = small_network(norm)
-    optimizer = Sgd(network.named_weights(), OptimizerConfig())
-    gradients = GradientTree(list(optimizer.weights.values()))
+    optimizer = Sgd(FlatWeights(network.named_weights()), OptimizerConfig())
+    gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network, CrossEntropy(LossConfig()), gradients.collect)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    update = Update(pipeline, gradients, Alone(), optimizer, lambda: absorb(norms))
+    update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, norms))
     outfeed = Outfeed()
     trainer = Trainer(plan, small_feed(plan.samples), hands or Hands(0, 1), update, outfeed)
     run = SmallRun(trainer, network)

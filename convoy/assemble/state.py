@@ -6,11 +6,14 @@ import torch
 
 from convoy.assemble.network import Network
 from convoy.checkpoint.contents import Contents, match
+from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.strict_json import JSON
 from convoy.engine.meter import Totals
 from convoy.engine.trainer import Trainer
 from convoy.errors import CheckpointError, NumericError
 from convoy.optim.optimizers import Sgd
+from convoy.parallel.optimizer_state import gatherer
+from convoy.parallel.replicas import Replicas
 
 
 @dataclass(frozen=True)
@@ -19,16 +22,21 @@ class TrainingState:
 
     network: Network
     optimizer: Sgd
+    replicas: Replicas
     trainer: Trainer
 
     def capture(self, update: int, facts: dict[str, JSON]) -> Contents:
-        """The state after so many updates. The tensors are the live ones: copy before going on."""
+        """The state after so many updates. The tensors are the live ones: copy before going on.
+
+        Replicas that share the optimizer's state must all call this.
+        """
         tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
         _refuse_broken(tensors, update)
+        gather = gatherer(self.replicas, self.optimizer.flat.elements)
         per_epoch = self.trainer.plan.updates_per_epoch
         return Contents(
             model=tensors,
-            optimizer=self.optimizer.named_state(),
+            optimizer=self.optimizer.named_state(gather),
             state={
                 "update": update,
                 "epoch": update / per_epoch,
@@ -38,6 +46,11 @@ class TrainingState:
             },
         )
 
+    def digest(self) -> bytes:
+        """Of all weights and running statistics: what replicas compare."""
+        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
+        return bytes.fromhex(weights_sha256(tensors))
+
     def refuse_broken(self, update: int) -> None:
         """Weights that are not finite are no result."""
         _refuse_broken(self.network.slice.named_tensors(), update)
@@ -45,7 +58,7 @@ class TrainingState:
     def restore(self, contents: Contents) -> None:
         """Go back to a captured state; one of another network or optimizer is refused."""
         match(contents.model, self.network.slice.named_tensors())
-        match(contents.optimizer, self.optimizer.named_state(), of="optimizer")
+        match(contents.optimizer, self.optimizer.named_form(), of="optimizer")
         self.network.load(contents.model)
         self.optimizer.load(contents.optimizer)
         self.trainer.meter.start_from(_totals(contents.state.get("meter")))

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -26,14 +27,18 @@ from convoy.engine.update import Update
 from convoy.errors import ConvoyError, StorageError
 from convoy.events import Ended, Event, Noticed, Saved, Updated, Validated
 from convoy.faults import planned_faults
+from convoy.models.layers import absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Alone, Replicas
 from convoy.plan.plan import RunPlan
 from convoy.report.run_folder import RunFolder
 from convoy.report.summary import Summary
 from convoy.report.throughput import Throughput
+
+AGREEMENT_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,13 @@ class TrainingRun:
         self.place = place
         self.outfeed = Outfeed()
         self.network = build_network(plan.network, plan.config.data.seed, place.device)
-        self.optimizer = Sgd(self.network.slice.named_weights(), plan.config.optimizer)
+        self.replicas: Replicas = Alone()
+        flat = FlatWeights(self.network.slice.named_weights())
+        owned = self.replicas.owned(flat.elements)
+        self.optimizer = Sgd(flat, plan.config.optimizer, owned)
         self.origin = material.origin
         self.trainer = self._trainer(material.train)
-        self.state = TrainingState(self.network, self.optimizer, self.trainer)
+        self.state = TrainingState(self.network, self.optimizer, self.replicas, self.trainer)
         self.validate = Validator(plan.config, material.validation, place.device)
         self.store = Store(folder.checkpoints)
         self.saver = self._saver()
@@ -83,12 +91,11 @@ class TrainingRun:
         self._began = monotonic()
 
     def _trainer(self, source: Source) -> Trainer:
-        gradients = GradientTree(list(self.optimizer.weights.values()))
+        gradients = GradientTree(self.optimizer.flat)
         loss = CrossEntropy(self.plan.config.loss)
         pipeline = Pipeline(self.network.slice, loss, after_backward=gradients.collect)
-        update = Update(
-            pipeline, gradients, Alone(), self.optimizer, self.network.absorb_statistics
-        )
+        absorb_statistics = partial(absorb, self.network.norms)
+        update = Update(pipeline, gradients, self.replicas, self.optimizer, absorb_statistics)
         feed = training_feed(self.plan, source, self.place.device)
         return Trainer(self.plan.loop, feed, hands_of(self.plan.config), update, self.outfeed)
 
@@ -113,6 +120,7 @@ class TrainingRun:
         self._began = monotonic()
         self._update = done
         try:
+            self.replicas.agree(self.state.digest, done)
             reason = self.trainer.run(done, stop)
             self._close(reason)
             self.outfeed.put(Ended(self._update, reason))
@@ -143,6 +151,8 @@ class TrainingRun:
             self._measure()
         if self.plan.loop.checkpoints.due(event.update):
             self._save()
+        elif event.update % AGREEMENT_UPDATES == 0:
+            self.replicas.agree(self.state.digest, event.update)
 
     def _measure(self) -> None:
         epoch = self._update / self.plan.loop.updates_per_epoch
@@ -154,6 +164,7 @@ class TrainingRun:
         return latest if latest and latest.update == self._update else None
 
     def _save(self) -> None:
+        self.replicas.agree(self.state.digest, self._update)
         self.saver.save(self.state.capture(self._update, self._facts()), self._update)
         self._saved_update = self._update
 

@@ -1,13 +1,23 @@
 """One weight update."""
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from torch import Tensor
 
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
-from convoy.parallel.pipeline import Passed, Pipeline
-from convoy.parallel.replicas import Alone
+from convoy.parallel.pipeline import MicroBatch, Passed
+from convoy.parallel.replicas import Replicas
+
+Gather = Callable[[Tensor], Tensor]
+
+
+class Passage(Protocol):
+    """A pipeline, of one stage or of several."""
+
+    def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
+        """Forward and backward for each micro-batch."""
 
 
 class Update:
@@ -15,11 +25,11 @@ class Update:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Passage,
         gradients: GradientTree,
-        replicas: Alone,
+        replicas: Replicas,
         optimizer: Sgd,
-        absorb_statistics: Callable[[], None],
+        absorb_statistics: Callable[[Gather], None],
     ) -> None:
         self.pipeline = pipeline
         self.gradients = gradients
@@ -27,11 +37,11 @@ class Update:
         self.optimizer = optimizer
         self.absorb_statistics = absorb_statistics
 
-    def __call__(self, micro_batches: Iterable[tuple[Tensor, Tensor]], rate: float) -> list[Passed]:
+    def __call__(self, micro_batches: Iterable[MicroBatch], rate: float) -> list[Passed]:
         """Forward and backward for each micro-batch, then one step along the mean gradient."""
         passed = self.pipeline.run(micro_batches)
-        gradients = self.gradients.mean()
-        self.replicas.average(gradients)
-        self.optimizer.step(gradients, rate)
-        self.absorb_statistics()
+        self.optimizer.step(self.replicas.reduce(self.gradients), rate)
+        self.replicas.share(self.optimizer.flat.values)
+        self.gradients.clear()
+        self.absorb_statistics(self.replicas.gather_statistics)
         return passed

@@ -1,8 +1,15 @@
 """The live layers that torch does not have as we need them."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+def as_they_are(statistics: Tensor) -> Tensor:
+    """One replica alone: its micro-batches are all there are."""
+    return statistics
 
 
 class BatchNorm(nn.Module):
@@ -25,6 +32,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
         self.waiting: list[tuple[Tensor, Tensor]] = []
+        self.recording = True  # off while a pass is computed again for its backward
 
     def forward(self, given: Tensor) -> Tensor:
         if not self.training:
@@ -36,21 +44,32 @@ class BatchNorm(nn.Module):
         made = F.batch_norm(
             given, mean, variance, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps
         )
-        self.waiting.append((mean, variance))
+        if self.recording:
+            self.waiting.append((mean, variance))
         return made
 
 
-def absorb(norms: list[BatchNorm]) -> None:
-    """Apply the waiting statistics, one micro-batch after the other, to all norms at once."""
+def absorb(norms: list[BatchNorm], gather: Callable[[Tensor], Tensor] = as_they_are) -> None:
+    """Apply the waiting statistics, one micro-batch after the other, to all norms at once.
+
+    `gather` turns our micro-batches' statistics, one row each, into those of all replicas.
+    """
     if not norms:
         return
     running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
     momentum = norms[0].momentum
-    for statistics in zip(*(norm.waiting for norm in norms), strict=True):
-        batch = [tensor for pair in statistics for tensor in pair]
+    for row in gather(_rows(norms)):
+        batch = row.split([len(buffer) for buffer in running])
         torch._foreach_mul_(running, 1 - momentum)
         torch._foreach_add_(running, batch, alpha=momentum)
     forget(norms)
+
+
+def _rows(norms: list[BatchNorm]) -> Tensor:
+    """The waiting statistics as (micro-batches, means and variances of all norms)."""
+    waiting = zip(*(norm.waiting for norm in norms), strict=True)
+    rows = [torch.cat([one for pair in statistics for one in pair]) for statistics in waiting]
+    return torch.stack(rows) if rows else torch.empty(0)
 
 
 def forget(norms: list[BatchNorm]) -> None:

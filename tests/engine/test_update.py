@@ -1,5 +1,7 @@
 """One update: all micro-batches, the mean gradient, one step, then the statistics."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from networks import images_and_labels, slice_of, small_layers
@@ -8,6 +10,7 @@ from torch import Tensor
 from convoy.config.sections.training import OptimizerConfig
 from convoy.engine.update import Update
 from convoy.models.layers import BatchNorm, absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Passed, Pipeline
@@ -24,15 +27,15 @@ class Live:
     def __init__(self, network: Slice | None = None, replicas: Alone | None = None) -> None:
         self.network = network or slice_of(LAYERS)
         self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
-        weights = self.network.named_weights()
-        self.gradients = GradientTree(list(weights.values()))
-        self.optimizer = Sgd(weights, CONFIG)
+        flat = FlatWeights(self.network.named_weights())
+        self.gradients = GradientTree(flat)
+        self.optimizer = Sgd(flat, CONFIG)
         self.update = Update(
             Pipeline(self.network, F.cross_entropy, self.gradients.collect),
             self.gradients,
             replicas or Alone(),
             self.optimizer,
-            lambda: absorb(self.norms),
+            partial(absorb, self.norms),
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -106,8 +109,8 @@ def test_replicas_agree_before_the_step():
     class Halving(Alone):
         """A second replica whose gradients are all zero."""
 
-        def average(self, gradients: list[Tensor]) -> None:  # type: ignore[override]
-            torch._foreach_div_(gradients, 2.0)
+        def reduce(self, tree: GradientTree) -> Tensor:
+            return super().reduce(tree).div_(2)
 
     alone, two = Live(), Live(replicas=Halving())
     alone.update(micro_batches(1), rate=0.1)
@@ -126,3 +129,32 @@ def test_the_same_updates_give_the_same_bits():
             live.update(micro_batches(3), rate=0.1)
 
     assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
+
+
+def test_replicas_complete_the_weights_after_the_step():
+    class Zeroing(Alone):
+        """Others whose share of the weights is all zeros."""
+
+        def share(self, values: Tensor) -> None:
+            values.zero_()
+
+    live = Live(replicas=Zeroing())
+    live.update(micro_batches(1), rate=0.1)
+
+    assert not any(weight.any() for weight in live.network.parameters())
+
+
+def test_statistics_of_all_replicas_are_absorbed_in_order():
+    class Doubled(Alone):
+        """A second replica that saw the same micro-batches again."""
+
+        def gather_statistics(self, statistics: Tensor) -> Tensor:
+            return torch.cat([statistics, statistics])
+
+    two, plain = Live(replicas=Doubled()), Live()
+    two.update(micro_batches(2), rate=0.0)
+    plain.update(micro_batches(2) * 2, rate=0.0)
+
+    for ours, theirs in zip(two.norms, plain.norms, strict=True):
+        assert torch.equal(ours.running_mean, theirs.running_mean)
+        assert torch.equal(ours.running_var, theirs.running_var)

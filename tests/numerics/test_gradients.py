@@ -1,12 +1,16 @@
-"""The gradient tree against an explicit pairwise sum, bit for bit, for every small count."""
+"""The gradient tree against an explicit pairwise sum, bit for bit, however the leaves are split."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from convoy.numerics.gradients import GradientTree
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree, Node, Span, fold, spans_of
 from convoy.plan.memory import partial_sums
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
@@ -30,121 +34,157 @@ def pairwise(parts: Sequence[Tensor]) -> Tensor:
 
 
 def expected(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    return [pairwise(column) / len(gradients) for column in zip(*gradients, strict=True)]
+    return [pairwise(column) for column in zip(*gradients, strict=True)]
 
 
-def tree() -> GradientTree:
-    return GradientTree([nn.Parameter(torch.zeros(shape)) for shape in SHAPES])
+def tree(first: int = 0) -> GradientTree:
+    weights = {str(index): nn.Parameter(torch.zeros(shape)) for index, shape in enumerate(SHAPES)}
+    return GradientTree(FlatWeights(weights), first)
 
 
 def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None) -> GradientTree:
     grown = into or tree()
     for one in gradients:
-        for weight, gradient in zip(grown.weights, one, strict=True):
+        for weight, gradient in zip(grown.flat.weights.values(), one, strict=True):
             weight.grad = gradient.clone()
         grown.collect()
     return grown
+
+
+def total(grown: GradientTree) -> list[Tensor]:
+    """The sum in the shapes of the weights; the tree may be used again."""
+    whole = [view.clone() for view in grown.flat.views(fold(grown.nodes()))]
+    grown.clear()
+    return whole
 
 
 def same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
 
 
+def blocks(gradients: list[list[Tensor]], sizes: Sequence[int]) -> Iterator[Node]:
+    """The nodes of replicas that hold so many leaves each."""
+    for end, size in zip(accumulate(sizes), sizes, strict=True):
+        yield from grow(gradients[end - size : end], tree(first=end - size)).nodes()
+
+
 @pytest.mark.parametrize("count", range(1, 34))
-def test_the_mean_is_the_explicit_pairwise_sum_divided_once(count: int):
+def test_the_sum_is_the_explicit_pairwise_one(count: int) -> None:
     gradients = leaves(count)
 
-    assert same(grow(gradients).mean(), expected(gradients))
+    assert same(total(grow(gradients)), expected(gradients))
 
 
-def test_five_micro_batches_are_added_as_drawn():
+def test_five_micro_batches_are_added_as_drawn() -> None:
     a, b, c, d, e = (torch.tensor(value) for value in (1e8, 1.0, -1e8, 1.0, 0.5))
-    single = GradientTree([nn.Parameter(torch.tensor(0.0))])
+    weight = nn.Parameter(torch.tensor(0.0))
+    single = GradientTree(FlatWeights({"w": weight}))
     for gradient in (a, b, c, d, e):
-        single.weights[0].grad = gradient.clone()
+        weight.grad = gradient.clone()
         single.collect()
-    (mean,) = single.mean()
 
-    assert torch.equal(mean, (((a + b) + (c + d)) + e) / 5)
+    assert torch.equal(fold(single.nodes())[0], ((a + b) + (c + d)) + e)
 
 
-def test_another_order_gives_other_bits():
+def test_another_order_gives_other_bits() -> None:
     gradients = leaves(16)
-    one_by_one = [sum(column[1:], column[0]) / 16 for column in zip(*gradients, strict=True)]
+    one_by_one = [sum(column[1:], column[0]) for column in zip(*gradients, strict=True)]
 
-    assert not same(grow(gradients).mean(), one_by_one)
-    torch.testing.assert_close(grow(gradients).mean(), one_by_one, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("block", [1, 2, 4, 8])
-@pytest.mark.parametrize("blocks", range(1, 9))
-def test_trees_of_blocks_joined_in_order_are_the_tree_of_all(block: int, blocks: int):
-    gradients = leaves(block * blocks, seed=block)
-    parts = [gradients[first : first + block] for first in range(0, block * blocks, block)]
-    joined = grow([grow(part).mean() for part in parts])
-
-    assert same(joined.mean(), grow(gradients).mean())
+    assert not same(total(grow(gradients)), one_by_one)
+    torch.testing.assert_close(total(grow(gradients)), one_by_one, rtol=1e-4, atol=1e-3)
 
 
-def test_blocks_of_another_size_are_not_the_tree_of_all():
-    gradients = leaves(12)
-    joined = grow([grow(gradients[first : first + 3]).mean() for first in range(0, 12, 3)])
+@pytest.mark.parametrize("count", range(1, 25))
+def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
+    gradients = leaves(count, seed=count)
+    whole = fold(grow(gradients).nodes())
+    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+        split = blocks(gradients, [count // replicas] * replicas)
 
-    assert not same(joined.mean(), grow(gradients).mean())
-
-
-def test_the_mean_of_equal_gradients_is_that_gradient():
-    for count in (1, 2, 3, 5, 6, 7, 12):
-        gradients = [[torch.full(shape, 3.0) for shape in SHAPES]] * count
-
-        assert same(grow(gradients).mean(), gradients[0])
+        assert torch.equal(fold(split), whole)
 
 
-def test_one_micro_batch_is_not_copied():
-    single = tree()
-    given = [torch.ones(shape) for shape in SHAPES]
-    for weight, gradient in zip(single.weights, given, strict=True):
-        weight.grad = gradient
-    single.collect()
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda one: sum(one) <= 24))
+@settings(deadline=None, max_examples=150)
+def test_any_blocks_give_the_bits_of_one_block(sizes: list[int]) -> None:
+    gradients = leaves(sum(sizes), seed=7)
 
-    assert all(one is other for one, other in zip(single.mean(), given, strict=True))
+    assert torch.equal(fold(blocks(gradients, sizes)), fold(grow(gradients).nodes()))
 
 
-def test_collecting_empties_the_weights():
+def test_leaves_that_are_no_siblings_are_not_joined() -> None:
+    nodes = grow(leaves(3), tree(first=1)).nodes()
+
+    assert [node.span for node in nodes] == [Span(1, 0), Span(2, 1)]
+
+
+@pytest.mark.parametrize("first", range(17))
+@pytest.mark.parametrize("count", range(1, 14))
+def test_the_nodes_of_a_block_are_known_beforehand(first: int, count: int) -> None:
+    spans = [node.span for node in grow(leaves(count), tree(first)).nodes()]
+    ends = [first, *(span.end for span in spans)]
+
+    assert spans == spans_of(first, count)
+    assert ends[:-1] == [span.start for span in spans] and ends[-1] == first + count
+    assert all(span.start % (1 << span.level) == 0 for span in spans)
+
+
+def test_an_aligned_block_of_a_power_of_two_is_one_node() -> None:
+    for count in (1, 2, 4, 8):
+        for replica in range(5):
+            assert spans_of(replica * count, count) == [
+                Span(replica * count, count.bit_length() - 1)
+            ]
+
+
+def test_collecting_empties_the_weights() -> None:
     grown = grow(leaves(3))
 
-    assert all(weight.grad is None for weight in grown.weights)
+    assert all(weight.grad is None for weight in grown.flat.weights.values())
 
 
-def test_a_tree_is_empty_after_its_mean():
-    grown = grow(leaves(5, seed=1))
-    grown.mean()
-    gradients = leaves(3, seed=2)
-
-    assert same(grow(gradients, into=grown).mean(), expected(gradients))
-
-
-def test_an_empty_tree_has_no_mean():
-    with pytest.raises(AssertionError, match="at least one micro-batch"):
-        tree().mean()
-
-
-@pytest.mark.parametrize("count", [1, 3, 4])
-def test_a_cleared_tree_forgets_its_micro_batches(count: int):
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_a_cleared_tree_forgets_its_micro_batches_and_keeps_its_memory(count: int) -> None:
     grown = grow(leaves(count, seed=1))
+    held = {node.vector.data_ptr() for node in grown.nodes()}
     grown.clear()
-    gradients = leaves(3, seed=2)
+    gradients = leaves(count, seed=2)
+    grow(gradients, into=grown)
 
-    assert same(grow(gradients, into=grown).mean(), expected(gradients))
+    assert grown.leaves == count
+    assert held & {node.vector.data_ptr() for node in grown.nodes()}
+    assert same(total(grown), expected(gradients))
+
+
+def test_an_empty_tree_has_no_sum() -> None:
+    with pytest.raises(AssertionError, match="at least one micro-batch"):
+        fold(tree().nodes())
+
+
+def test_room_between_the_weights_stays_zero() -> None:
+    grown = grow(leaves(5))
+    vector = fold(grown.nodes())
+    for view in grown.flat.views(vector):
+        view.zero_()
+
+    assert not vector.any()
+
+
+def test_a_stage_without_weights_has_empty_sums() -> None:
+    empty = GradientTree(FlatWeights({}))
+    for _ in range(3):
+        empty.collect()
+
+    assert fold(empty.nodes()).shape == (0,)
 
 
 @pytest.mark.parametrize("count", range(1, 34))
-def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int):
+def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> None:
+    """Those that wait, and the one that the backward pass left in the weights."""
     grown = tree()
     most = 0
     for gradient in leaves(count):
-        waiting = len(grown._partials)
+        most = max(most, len(grown.nodes()) + 1)
         grow([gradient], into=grown)
-        most = max(most, waiting + 1)
 
     assert most == partial_sums(count)

@@ -1,13 +1,15 @@
 """Gradient descent against torch's own, and its state as a checkpoint keeps it."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from convoy.config.sections.training import OptimizerConfig
-from convoy.optim.optimizers import Sgd
+from convoy.numerics.flat import FlatWeights
+from convoy.optim.optimizers import BLOCK, Sgd
 
 SHAPES = {"conv.weight": (4, 3, 3, 3), "bn.weight": (4,), "fc.weight": (5, 4), "fc.bias": (5,)}
 RATES = [0.1 * (1 - update / 25) for update in range(20)]
@@ -27,6 +29,17 @@ def gradients(update: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     return [noise(shape, seed, dtype) for seed, shape in shapes]
 
 
+def made(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Sgd:
+    return Sgd(FlatWeights(named), config)
+
+
+def flattened(optimizer: Sgd, update: int) -> Tensor:
+    """The gradients of an update in the optimizer's layout."""
+    flat = optimizer.flat
+    given = gradients(update, flat.values.dtype)
+    return flat.flatten(dict(zip(flat.weights, given, strict=True)))
+
+
 def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.SGD:
     """torch's own, with decay for weights of more than one dimension alone."""
     values = list(named.values())
@@ -43,9 +56,9 @@ def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.
 def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dtype: torch.dtype):
     config = OptimizerConfig(momentum=momentum, weight_decay=decay)
     ours, theirs = weights(dtype), weights(dtype)
-    optimizer, reference = Sgd(ours, config), torchs(theirs, config)
+    optimizer, reference = made(ours, config), torchs(theirs, config)
     for update, rate in enumerate(RATES):
-        optimizer.step(gradients(update, dtype), rate)
+        optimizer.step(flattened(optimizer, update), rate)
         for weight, gradient in zip(theirs.values(), gradients(update, dtype), strict=True):
             weight.grad = gradient
         for group in reference.param_groups:
@@ -58,9 +71,9 @@ def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dt
 def test_one_update_is_the_written_formula():
     config = OptimizerConfig(momentum=0.5, weight_decay=0.1)
     weight, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
-    optimizer = Sgd({"weight": weight, "bias": bias}, config)
+    optimizer = made({"weight": weight, "bias": bias}, config)
     for _ in range(2):
-        optimizer.step([torch.tensor([[1.0]]), torch.tensor([1.0])], rate=0.1)
+        optimizer.step(torch.ones_like(optimizer.flat.values), rate=0.1)
     # weight: v = 1 + 0.1 · 2 = 1.2, w = 1.88; v = 0.6 + 1 + 0.188 = 1.788, w = 1.7012
     # bias:   v = 1, w = 1.9; v = 1.5, w = 1.75
 
@@ -71,15 +84,15 @@ def test_one_update_is_the_written_formula():
 def test_a_rate_of_zero_moves_the_velocity_alone():
     named = weights()
     before = {name: weight.detach().clone() for name, weight in named.items()}
-    optimizer = Sgd(named, OptimizerConfig())
-    optimizer.step(gradients(0), rate=0.0)
+    optimizer = made(named, OptimizerConfig())
+    optimizer.step(flattened(optimizer, 0), rate=0.0)
 
     assert all(torch.equal(named[name], before[name]) for name in SHAPES)
     assert all(tensor.any() for tensor in optimizer.named_state().values())
 
 
 def test_the_state_is_named_by_weight():
-    state = Sgd(weights(), OptimizerConfig()).named_state()
+    state = made(weights(), OptimizerConfig()).named_state()
 
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
         f"{name}/velocity": shape for name, shape in SHAPES.items()
@@ -87,8 +100,8 @@ def test_the_state_is_named_by_weight():
 
 
 def test_without_momentum_there_is_no_state():
-    optimizer = Sgd(weights(), OptimizerConfig(momentum=0))
-    optimizer.step(gradients(0), rate=0.1)
+    optimizer = made(weights(), OptimizerConfig(momentum=0))
+    optimizer.step(flattened(optimizer, 0), rate=0.1)
 
     assert optimizer.named_state() == {}
 
@@ -96,31 +109,119 @@ def test_without_momentum_there_is_no_state():
 def test_a_restored_optimizer_goes_on_with_the_same_bits():
     config = OptimizerConfig()
     straight = weights()
-    optimizer = Sgd(straight, config)
+    optimizer = made(straight, config)
     for update in range(3):
-        optimizer.step(gradients(update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), rate=0.1)
     kept = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
     resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
-    other = Sgd(resumed, config)
+    other = made(resumed, config)
     other.load(kept)
     for update in range(3, 6):
-        optimizer.step(gradients(update), rate=0.1)
-        other.step(gradients(update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), rate=0.1)
+        other.step(flattened(other, update), rate=0.1)
 
     assert all(torch.equal(straight[name], resumed[name]) for name in SHAPES)
 
 
 def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
-    optimizer = Sgd(weights(), OptimizerConfig())
+    optimizer = made(weights(), OptimizerConfig())
     state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
     optimizer.load(state)
-    optimizer.step(gradients(0), rate=0.1)
+    optimizer.step(flattened(optimizer, 0), rate=0.1)
 
     assert all((tensor == 1).all() for tensor in state.values())
 
 
 def test_the_weights_still_ask_for_gradients():
     named = weights()
-    Sgd(named, OptimizerConfig()).step(gradients(0), rate=0.1)
+    optimizer = made(named, OptimizerConfig())
+    optimizer.step(flattened(optimizer, 0), rate=0.1)
 
     assert all(weight.requires_grad and weight.is_leaf for weight in named.values())
+
+
+def ranges(elements: int, cuts: list[int]) -> list[range]:
+    ends = [0, *cuts, elements]
+    return [range(first, last) for first, last in pairwise(ends)]
+
+
+@pytest.mark.parametrize("cuts", [[16], [112, 144], [0, 0, 160], [48, 128, 160]])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(cuts: list[int], momentum: float):
+    config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
+    whole, parts = made(weights(), config), FlatWeights(weights())
+    owners = [Sgd(parts, config, owned) for owned in ranges(parts.elements, cuts)]
+    for update in range(3):
+        gradient = flattened(whole, update)
+        for owner in owners:
+            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), rate=0.1)
+        whole.step(gradient, rate=0.1)
+
+    assert torch.equal(parts.values, whole.flat.values)
+
+
+def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
+    large = nn.Parameter(noise((BLOCK + 77, 2), 0, torch.float32))
+    twin = nn.Parameter(large.detach().clone())
+    config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
+    optimizer, reference = made({"large": large}, config), torchs({"large": twin}, config)
+    gradient = noise((BLOCK + 77, 2), 1, torch.float32)
+    optimizer.step(optimizer.flat.flatten({"large": gradient}), rate=0.1)
+    twin.grad = gradient
+    for group in reference.param_groups:
+        group["lr"] = 0.1
+    reference.step()
+
+    assert torch.equal(large, twin)
+
+
+def test_a_part_takes_its_range_out_of_a_whole_state():
+    whole = made(weights(), OptimizerConfig())
+    whole.step(flattened(whole, 0), rate=0.1)
+    part = Sgd(FlatWeights(weights()), OptimizerConfig(), range(32, 128))
+    part.load(whole.named_state())
+
+    assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
+
+
+def test_the_form_of_the_state_is_known_without_its_numbers():
+    optimizer = made(weights(), OptimizerConfig())
+    form = optimizer.named_form()
+
+    assert {name: (one.shape, one.dtype) for name, one in form.items()} == {
+        name: (one.shape, one.dtype) for name, one in optimizer.named_state().items()
+    }
+    assert {one.device.type for one in form.values()} == {"meta"}
+
+
+def test_room_between_the_weights_stays_zero_while_they_move():
+    optimizer = made(weights(), OptimizerConfig(weight_decay=0.1))
+    for update in range(3):
+        optimizer.step(flattened(optimizer, update), rate=0.1)
+    for vector in (optimizer.flat.values, optimizer.slots["velocity"]):
+        for view in optimizer.flat.views(vector):
+            view.zero_()
+
+        assert not vector.any()
+
+
+class Guest:
+    """A home that counts the rests."""
+
+    def __init__(self) -> None:
+        self.rests = 0
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        return like.new_zeros(elements)
+
+    def rest(self) -> None:
+        self.rests += 1
+
+
+def test_state_rests_after_every_update():
+    home = Guest()
+    optimizer = Sgd(FlatWeights(weights()), OptimizerConfig(), home=home)
+    for update in range(3):
+        optimizer.step(flattened(optimizer, update), rate=0.1)
+
+    assert home.rests == 3

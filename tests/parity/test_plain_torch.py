@@ -1,5 +1,7 @@
 """Five updates of our pieces against a hand-written loop over torch's own modules."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from convoy.config.sections.training import LossConfig, OptimizerConfig
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Update
 from convoy.models.layers import BatchNorm, absorb
+from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.pipeline import Pipeline
@@ -68,16 +71,16 @@ def batches(accumulated: int) -> list[list[tuple[Tensor, Tensor]]]:
 
 def train_ours(network: Slice, accumulated: int) -> list[float]:
     """The losses of all micro-batches; the network is changed."""
-    weights = network.named_weights()
-    gradients = GradientTree(list(weights.values()))
+    flat = FlatWeights(network.named_weights())
+    gradients = GradientTree(flat)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
     update = Update(
         Pipeline(network, loss, gradients.collect),
         gradients,
         Alone(),
-        Sgd(weights, OPTIMIZER),
-        lambda: absorb(norms),
+        Sgd(flat, OPTIMIZER),
+        partial(absorb, norms),
     )
     passed = [
         one

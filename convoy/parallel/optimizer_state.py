@@ -1,0 +1,66 @@
+"""Optimizer state away from the device and over replicas: kept in a file, made whole for a save."""
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import torch
+from torch import Tensor
+
+from convoy.errors import StorageError
+from convoy.parallel.replicas import Replicas
+
+
+class MappedFile:
+    """State in a file that is mapped into memory and dropped from it between updates.
+
+    The file has no name, so it is gone with the process, however that ends. Its pages stay in the
+    system's cache while there is room; the system writes them out when there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._maps: list[mmap.mmap] = []
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        """Zeros in a file of their own."""
+        size = elements * like.element_size()
+        if not size:
+            return torch.zeros(0, dtype=like.dtype)
+        mapped = self._map(size)
+        self._maps.append(mapped)
+        return torch.frombuffer(mapped, dtype=like.dtype)
+
+    def _map(self, size: int) -> mmap.mmap:
+        """Room is reserved now: a full disk must be an error here, not a crash in an update."""
+        try:
+            with TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder} cannot take {size:,} bytes of optimizer state: {error.strerror}; "
+                "make room there or leave --offload-optimizer out"
+            ) from None
+
+    def rest(self) -> None:
+        """Give the memory back; what was written stays in the file."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
+    """What makes a whole vector of every replica's owned range. All replicas must call it."""
+
+    def gather(part: Tensor) -> Tensor:
+        owned = replicas.owned(elements)
+        if len(owned) == elements:
+            return part
+        whole = torch.zeros(elements, dtype=part.dtype, device=part.device)
+        whole[owned.start : owned.stop] = part
+        replicas.share(whole)
+        return whole
+
+    return gather

@@ -1,0 +1,103 @@
+"""Weights as views into one vector: same numbers, same strides, room between them that stays 0."""
+
+import pytest
+import torch
+from networks import images_and_labels, slice_of, small_layers
+from torch import nn
+
+from convoy.numerics.flat import ALIGNMENT, FlatWeights
+
+
+def weights() -> dict[str, nn.Parameter]:
+    chance = torch.Generator().manual_seed(0)
+    shapes = {"bn": (7,), "conv": (4, 3, 3, 3), "fc": (2, 5), "scale": (), "bias": (16,)}
+    named = {name: torch.randn(shape, generator=chance) for name, shape in shapes.items()}
+    named["conv"] = named["conv"].to(memory_format=torch.channels_last)
+    return {name: nn.Parameter(tensor) for name, tensor in named.items()}
+
+
+def test_the_weights_keep_their_numbers_shapes_and_strides() -> None:
+    named, twins = weights(), weights()
+    FlatWeights(named)
+
+    for name, twin in twins.items():
+        assert torch.equal(named[name], twin)
+        assert named[name].stride() == twin.stride()
+        assert named[name].is_leaf and named[name].requires_grad
+
+
+def test_a_change_of_the_vector_is_a_change_of_the_weights() -> None:
+    named = weights()
+    flat = FlatWeights(named)
+    flat.values.fill_(3.0)
+
+    assert all(bool((weight == 3).all()) for weight in named.values())
+
+
+def test_every_weight_begins_on_a_cache_line_and_none_overlaps() -> None:
+    flat = FlatWeights(weights())
+    counted = torch.zeros(flat.elements)
+    for view in flat.views(counted):
+        view.add_(1)
+
+        assert view.storage_offset() % ALIGNMENT == 0
+    assert counted.max() == 1
+    assert int(counted.sum()) == sum(weight.numel() for weight in flat.weights.values())
+    assert flat.elements == 16 + 112 + 16 + 16 + 16
+
+
+def test_weights_of_several_dimensions_come_first() -> None:
+    flat = FlatWeights(weights())
+    decaying = [view.storage_offset() < flat.decaying for view in flat.views(flat.values)]
+
+    assert flat.decaying == 112 + 16
+    assert decaying == [weight.dim() > 1 for weight in flat.weights.values()]
+
+
+def test_names_and_order_are_those_of_the_weights() -> None:
+    flat = FlatWeights(weights())
+
+    assert list(flat.named(flat.values)) == list(weights())
+    assert [tuple(one.shape) for one in flat.views(flat.values)] == [
+        tuple(weight.shape) for weight in weights().values()
+    ]
+
+
+def test_flattening_named_tensors_gives_the_vector_back() -> None:
+    flat = FlatWeights(weights())
+    again = flat.flatten({name: one.clone() for name, one in flat.named(flat.values).items()})
+
+    assert torch.equal(again, flat.values)
+
+
+def test_a_network_computes_the_same_bits_from_views() -> None:
+    plain, viewed = slice_of(small_layers()), slice_of(small_layers())
+    FlatWeights(viewed.named_weights())
+    images, _ = images_and_labels(4, 8)
+    for network in (plain, viewed):
+        network(images)[0].square().sum().backward()
+
+    assert torch.equal(plain(images)[0], viewed(images)[0])
+    for one, other in zip(plain.parameters(), viewed.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_a_stage_without_weights_is_an_empty_vector() -> None:
+    flat = FlatWeights({})
+
+    assert (flat.elements, flat.decaying, flat.views(flat.values)) == (0, 0, [])
+
+
+def test_a_weight_with_gaps_is_refused() -> None:
+    gaps = nn.Parameter(torch.zeros(4, 6)[:, ::2])
+
+    with pytest.raises(AssertionError, match="gaps"):
+        FlatWeights({"gaps": gaps})
+
+
+def test_weights_of_two_types_are_refused() -> None:
+    mixed = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(2).double())}
+
+    with pytest.raises(AssertionError, match="one kind"):
+        FlatWeights(mixed)

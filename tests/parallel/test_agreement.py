@@ -1,0 +1,37 @@
+"""Who differs, from digests alone."""
+
+import pytest
+
+from convoy.errors import NumericError
+from convoy.parallel.agreement import check_agreement, odd_ones
+
+A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
+
+
+@pytest.mark.parametrize(
+    ("digests", "odd"),
+    [
+        ([A], []),
+        ([A, A, A], []),
+        ([A, A, B], [2]),
+        ([B, A, A], [0]),
+        ([A, B, A, C], [1, 3]),
+        ([A, B], [1]),
+    ],
+)
+def test_those_unlike_most_are_found(digests: list[bytes], odd: list[int]) -> None:
+    assert odd_ones(digests) == odd
+
+
+def test_equal_digests_are_no_error() -> None:
+    check_agreement([A, A], ranks=[0, 1], update=7)
+
+
+def test_the_error_names_replica_rank_and_update() -> None:
+    with pytest.raises(NumericError) as caught:
+        check_agreement([A, A, B], ranks=[1, 3, 5], update=700)
+
+    text = str(caught.value)
+    assert "after update 700" in text
+    assert "replica 2 (rank 5): 626262" in text and "replica 0 (rank 1): 616161" in text
+    assert "convoy resume" in text

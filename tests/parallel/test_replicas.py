@@ -1,0 +1,50 @@
+"""A lone replica: the same face, and nothing to wait for."""
+
+import pytest
+import torch
+from torch import nn
+
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree
+from convoy.parallel.optimizer_state import gatherer
+from convoy.parallel.replicas import Alone
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])
+def test_the_mean_of_equal_gradients_is_that_gradient(count: int) -> None:
+    weight = nn.Parameter(torch.zeros(5, 3))
+    tree = GradientTree(FlatWeights({"weight": weight}))
+    for _ in range(count):
+        weight.grad = torch.full_like(weight, 3.0)
+        tree.collect()
+    (mean,) = tree.flat.views(Alone().reduce(tree))
+
+    assert bool((mean == 3).all())
+
+
+def test_the_sum_is_divided_once() -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    tree = GradientTree(FlatWeights({"weight": weight}))
+    for value in (0.1, 0.2, 0.4):
+        weight.grad = torch.full_like(weight, value)
+        tree.collect()
+    one, two, four = torch.tensor([0.1, 0.2, 0.4])
+
+    assert Alone().reduce(tree)[0] == ((one + two) + four) / 3
+
+
+def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
+    values = torch.arange(48.0)
+    replicas = Alone()
+    replicas.share(values)
+
+    assert replicas.owned(48) == range(48)
+    assert replicas.gather_statistics(values) is values
+    assert gatherer(replicas, 48)(values) is values
+
+
+def test_a_lone_replica_never_computes_a_digest() -> None:
+    def digest() -> bytes:
+        raise AssertionError("a pass over all weights for nothing")
+
+    Alone().agree(digest, update=100)

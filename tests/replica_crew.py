@@ -1,0 +1,234 @@
+"""Replicas in real processes for tests: a crew stays, and trains one case after the other."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from networks import images_and_labels, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.checkpoint.digest import weights_sha256
+from convoy.config.sections.training import OptimizerConfig
+from convoy.engine.update import Update
+from convoy.models.layers import BatchNorm, absorb
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree
+from convoy.optim.homes import Home, Resident
+from convoy.optim.optimizers import Sgd
+from convoy.parallel.exact import ExactReplicas
+from convoy.parallel.optimizer_state import MappedFile, gatherer
+from convoy.parallel.peers import Peers
+from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
+
+SECONDS = 60  # nothing here may take longer
+RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
+T = TypeVar("T")
+Arrays = dict[str, npt.NDArray[np.float32]]
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["convoy.assemble.runs", "convoy.parallel.exact"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small training: `micro_batches` of one update, all replicas together."""
+
+    micro_batches: int
+    fast: bool = False
+    sharded: bool = False
+    offload: Path | None = None
+    buffer_bytes: int = 1 << 20
+    updates: range = range(len(RATES))
+    start: "Outcome | None" = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a replica holds at the end."""
+
+    sha256: str
+    tensors: Arrays = field(repr=False)
+    state: Arrays = field(repr=False)
+    state_elements: int  # kept by this replica
+
+
+def replicas_of(peers: Peers | None, case: Case) -> Replicas:
+    if peers is None:
+        return Alone()
+    meeting = Meeting(case.sharded, case.buffer_bytes)
+    return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
+
+
+def train(peers: Peers | None, case: Case) -> Outcome:
+    """A resnet8 with batch norm, from the start or from another training's end."""
+    replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
+    accumulated = case.micro_batches // count
+    network = slice_of(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    flat = FlatWeights(network.named_weights())
+    replicas = replicas_of(peers, case)
+    home: Home = MappedFile(case.offload) if case.offload else Resident()
+    optimizer = Sgd(flat, OptimizerConfig(), replicas.owned(flat.elements), home)
+    tree = GradientTree(flat, first=replica * accumulated)
+    norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
+    pipeline = Pipeline(network, F.cross_entropy, tree.collect)
+    update = Update(pipeline, tree, replicas, optimizer, partial(absorb, norms))
+    if case.start:
+        with torch.no_grad():
+            for name, tensor in network.named_tensors().items():
+                tensor.copy_(torch.from_numpy(case.start.tensors[name]))
+        optimizer.load({name: torch.from_numpy(one) for name, one in case.start.state.items()})
+    for number in case.updates:
+        seeds = range(replica * accumulated, (replica + 1) * accumulated)
+        update((images_and_labels(4, 8, 100 * number + seed) for seed in seeds), RATES[number])
+    return _outcome(network.named_tensors(), optimizer, replicas)
+
+
+def _outcome(named: dict[str, Tensor], optimizer: Sgd, replicas: Replicas) -> Outcome:
+    tensors = {name: tensor.detach() for name, tensor in named.items()}
+    state = optimizer.named_state(gatherer(replicas, optimizer.flat.elements))
+    kept = sum(len(vector) for vector in optimizer.slots.values())
+    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), kept)
+
+
+def _arrays(tensors: dict[str, Tensor]) -> Arrays:
+    return {name: one.contiguous().numpy().copy() for name, one in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One reduction of given leaves over a single weight."""
+
+    elements: int
+    accumulated: int
+    fast: bool = False
+    sharded: bool = False
+    buffer_bytes: int = 1 << 20
+
+
+def leaf(number: int, elements: int) -> Tensor:
+    chance = torch.Generator().manual_seed(number)
+    return torch.randn(elements, generator=chance) * 10 ** (number % 5 - 2)
+
+
+def reduce_twice(peers: Peers | None, case: Sum) -> tuple[range, list[float]]:
+    """The owned range and its mean gradient, of the second of two updates."""
+    replica = peers.replica if peers else 0
+    weight = nn.Parameter(torch.zeros(case.elements))
+    tree = GradientTree(FlatWeights({"weight": weight}), replica * case.accumulated)
+    replicas = replicas_of(peers, Case(0, case.fast, case.sharded, buffer_bytes=case.buffer_bytes))
+    mean = torch.empty(0)
+    for seed in (1000, 0):
+        tree.clear()
+        for number in range(tree.first, tree.first + case.accumulated):
+            weight.grad = leaf(seed + number, case.elements)
+            tree.collect()
+        mean = replicas.reduce(tree)
+    return replicas.owned(tree.flat.elements), mean.tolist()
+
+
+def compare_weights(peers: Peers, odd: tuple[int, ...]) -> str:
+    """All replicas hold the same network, but in some of them one bit is another."""
+    network = slice_of(small_layers())
+    if peers.replica in odd:
+        weight = network.named_weights()["fc.weight"].detach()
+        weight.view(torch.int32)[3, 5] ^= 1
+    tensors = {name: tensor.detach() for name, tensor in network.named_tensors().items()}
+    replicas = ExactReplicas(peers, Meeting(sharded=False, buffer_bytes=1 << 20))
+    replicas.agree(lambda: bytes.fromhex(weights_sha256(tensors)), update=100)
+    return "agreed"
+
+
+class Failed(Exception):
+    """What went wrong in a replica: the error's kind and text."""
+
+
+class Crew:
+    """Processes that wait for work."""
+
+    def __init__(self, replicas: int, scratch: Path) -> None:
+        self.replicas = replicas
+        self._pipes: list[Connection[Any, Any]] = []
+        self._processes = []
+        for replica in range(replicas):
+            ours, theirs = _CONTEXT.Pipe()
+            place = (replica, replicas, scratch / "store")
+            process = _CONTEXT.Process(target=_work, args=(place, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, function: Callable[[Peers, Any], T], case: object) -> list[T | Failed]:
+        """The same call in every process; what each returned, or how it failed."""
+        for pipe in self._pipes:
+            pipe.send((function, case))
+        results = []
+        for replica, pipe in enumerate(self._pipes):
+            if not pipe.poll(SECONDS):
+                raise TimeoutError(f"replica {replica} did not answer within {SECONDS} s")
+            results.append(pipe.recv())
+        return results
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(5)
+            process.kill()
+            process.join(5)
+            process.close()
+
+
+@contextmanager
+def crew_of(replicas: int, scratch: Path) -> Iterator[Crew]:
+    crew = Crew(replicas, scratch)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+def good(results: list[T | Failed]) -> list[T]:
+    """The results of a call that failed nowhere."""
+    failed = [one for one in results if isinstance(one, Failed)]
+    assert not failed, failed
+    return [one for one in results if not isinstance(one, Failed)]
+
+
+def joined(parts: list[tuple[range, list[float]]]) -> list[float]:
+    return list(chain.from_iterable(values for _, values in parts))
+
+
+def _work(place: tuple[int, int, Path], pipe: "Connection[Any, Any]") -> None:
+    replica, replicas, store = place
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=SECONDS)
+    shared = dist.FileStore(str(store), replicas)
+    dist.init_process_group("gloo", store=shared, rank=replica, world_size=replicas, timeout=limit)
+    assert dist.group.WORLD is not None
+    peers = Peers(dist.group.WORLD)
+    while True:
+        try:
+            function, case = pipe.recv()
+        except EOFError:
+            break
+        try:
+            pipe.send(function(peers, case))
+        except Exception as error:
+            pipe.send(Failed(type(error).__name__, str(error)))
+    dist.destroy_process_group()
