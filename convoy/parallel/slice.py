@@ -1,12 +1,14 @@
 """A slice of the network: consecutive named layers, run over a bundle of tensors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from torch import Tensor, nn
 
-from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.layers import LayerPlan, Route, taken
 
 Bundle = tuple[Tensor, ...]
+T = TypeVar("T")
 
 
 class Slice(nn.Module):
@@ -14,17 +16,33 @@ class Slice(nn.Module):
 
     def __init__(self, layers: Sequence[LayerPlan], modules: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        chosen = {layer.name: modules[layer.name] for layer in layers}
-        first = layers[0].name
-        if isinstance(chosen[first], nn.ReLU):
-            chosen[first] = nn.ReLU()  # never in place: what comes in belongs to the sender
-        self.layers = nn.ModuleDict(chosen)
+        self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
         self.routes = [layer.route for layer in layers]
+        self.spare_what_comes_into(0)
 
     def forward(self, *bundle: Tensor) -> Bundle:
-        for layer, route in zip(self.layers.values(), self.routes, strict=True):
-            bundle = _pass(layer, route, bundle)
+        return self.run(range(len(self.routes)), *bundle)
+
+    def run(self, part: range, *bundle: Tensor) -> Bundle:
+        """Some of the layers, one after the other."""
+        layers = list(self.layers.values())
+        for index in part:
+            bundle = _pass(layers[index], self.routes[index], bundle)
         return bundle
+
+    def spare_what_comes_into(self, first: int) -> None:
+        """From this layer on nothing works in place on what the layer before it handed over.
+
+        What comes into a slice belongs to the sender; what comes into a recomputed segment is
+        needed once more.
+        """
+        names = list(self.layers)
+        # A layer takes at most two tensors away, so no bundle that fits these layers is longer.
+        foreign = (True,) * (len(names) + 2)
+        for name, route in list(zip(names, self.routes, strict=True))[first:]:
+            if isinstance(self.layers[name], nn.ReLU) and taken(route, foreign):
+                self.layers[name] = nn.ReLU()
+            foreign = _pass(_ours, route, foreign)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers, named without regard to stages: `layer1.0.conv1.weight`."""
@@ -35,7 +53,7 @@ class Slice(nn.Module):
         return {_plain(name): weight for name, weight in self.named_parameters()}
 
 
-def _pass(layer: nn.Module, route: Route, bundle: Bundle) -> Bundle:
+def _pass(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
     match route:
         case Route.MAIN:
             return (layer(bundle[0]), *bundle[1:])
@@ -45,6 +63,12 @@ def _pass(layer: nn.Module, route: Route, bundle: Bundle) -> Bundle:
             return (bundle[0], layer(bundle[1]), *bundle[2:])
         case Route.JOIN:
             return (layer(bundle[0], bundle[1]), *bundle[2:])
+
+
+def _ours(*given: bool) -> bool:
+    """What a layer makes is foreign to nobody."""
+    del given
+    return False
 
 
 def _plain(name: str) -> str:

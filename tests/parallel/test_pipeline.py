@@ -8,7 +8,6 @@ from networks import CLASSES, images_and_labels, slice_of, small_layers
 from torch import Tensor
 
 from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 
 MicroBatch = tuple[Tensor, Tensor]
@@ -115,10 +114,3 @@ def test_micro_batches_are_taken_one_at_a_time():
     Pipeline(slice_of(small_layers()), F.cross_entropy, note).run(feed())
 
     assert done == [1, 2, 3]
-
-
-def test_a_lone_replica_keeps_its_gradients():
-    gradients = [torch.ones(2), torch.zeros(3)]
-    Alone().average(gradients)
-
-    assert [one.tolist() for one in gradients] == [[1, 1], [0, 0, 0]]

@@ -1,0 +1,109 @@
+"""The road between two neighboring stages: bundles of tensors, sent and received in order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy.parallel.slice import Bundle
+
+Group = dist.ProcessGroup
+Size = tuple[int, ...]
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A bundle on its way out or in: not to be touched before it has arrived."""
+
+    bundle: Bundle
+    works: list[dist.Work]
+
+    def wait(self) -> Bundle:
+        for work in self.works:
+            work.wait()
+        return self.bundle
+
+
+class Link:
+    """The road to one neighbor, for bundles of fixed sizes.
+
+    A kernel may add up in another order when its input lies in memory differently, so what arrives
+    lies as it lay at the sender. The first bundle of each direction tells how; it is the same
+    for all. The transport wants contiguous memory: the same bytes, seen with the dimensions in
+    the order of their strides, so nothing is copied.
+    """
+
+    def __init__(
+        self, sizes: tuple[Size, ...], device: torch.device, group: Group, peer: int
+    ) -> None:
+        self.sizes = sizes
+        self.device = device
+        self.group = group
+        self.peer = peer
+        self._told: list[Strides] = []  # how bundles lie that we send
+        self._heard: list[Strides] = []  # how bundles lie that we receive
+        self._telling: Tensor | None = None
+
+    def send(self, bundle: Sequence[Tensor]) -> Moving:
+        works = [] if self._told else [self._tell(bundle)]
+        given = zip(bundle, self._told, strict=True)
+        ready = tuple(_in_order(laid(one.detach(), strides)) for one, strides in given)
+        works += [dist.isend(one, group=self.group, group_dst=self.peer) for one in ready]
+        return Moving(ready, _started(works))
+
+    def receive(self) -> Moving:
+        if not self._heard:
+            self._hear()
+        bundle = tuple(
+            torch.empty_strided(size, strides, device=self.device)
+            for size, strides in zip(self.sizes, self._heard, strict=True)
+        )
+        works = [
+            dist.irecv(_in_order(one), group=self.group, group_src=self.peer) for one in bundle
+        ]
+        return Moving(bundle, _started(works))
+
+    def _tell(self, bundle: Sequence[Tensor]) -> dist.Work | None:
+        assert tuple(tuple(one.shape) for one in bundle) == self.sizes
+        self._told = [_dense(one).stride() for one in bundle]
+        steps = [step for strides in self._told for step in strides]
+        self._telling = torch.tensor(steps, device=self.device)  # must outlive its journey
+        return dist.isend(self._telling, group=self.group, group_dst=self.peer)
+
+    def _hear(self) -> None:
+        dimensions = [len(size) for size in self.sizes]
+        heard = torch.empty(sum(dimensions), dtype=torch.int64, device=self.device)
+        dist.recv(heard, group=self.group, group_src=self.peer)
+        steps = iter(heard.tolist())
+        self._heard = [tuple(islice(steps, count)) for count in dimensions]
+
+
+def _started(works: Sequence[dist.Work | None]) -> list[dist.Work]:
+    started = [work for work in works if work is not None]
+    assert len(started) == len(works), "this process is not in the group"
+    return started
+
+
+def _in_order(tensor: Tensor) -> Tensor:
+    """The dimensions from the longest stride to the shortest."""
+    strides = tensor.stride()
+    return tensor.permute(sorted(range(tensor.dim()), key=lambda one: -strides[one]))
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Without holes and repetitions, which cannot travel."""
+    if _in_order(tensor).is_contiguous():
+        return tensor
+    layout = torch.channels_last if tensor.dim() == 4 else torch.contiguous_format
+    return tensor.contiguous(memory_format=layout)
+
+
+def laid(tensor: Tensor, strides: Strides) -> Tensor:
+    """The same numbers in the order of these strides, unless these repeat themselves."""
+    if tensor.stride() == strides or 0 in strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)

@@ -1,0 +1,353 @@
+"""Pipelines over real processes for tests, and the same training in one process.
+
+A crew is a line of processes that stay: many cases can be run on them, one after the other.
+"""
+
+import gc
+import hashlib
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from networks import CLASSES, bottleneck_layers, images_and_labels, small_layers
+from torch import Tensor, nn
+
+from convoy.errors import ConvoyError
+from convoy.models.build import build_layers
+from convoy.models.layers import BatchNorm
+from convoy.parallel.inference import Inference
+from convoy.parallel.line import Line
+from convoy.parallel.pipeline import Passed, Pipeline
+from convoy.parallel.recompute import Recomputing
+from convoy.parallel.slice import Slice
+from convoy.parallel.stage import Stage, borders_of
+from convoy.plan.layers import LayerPlan, Linear, Shape, layer_costs
+from convoy.plan.network import NetworkPlan
+from convoy.plan.schedules import SCHEDULES, Action, Backward, Forward, Schedule
+from convoy.plan.stages import StagePlan, divide
+
+SECONDS = 60  # nothing here may take longer
+CPU = torch.device("cpu")
+T = TypeVar("T")
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["convoy.parallel.line", "convoy.parallel.inference"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One update of a small network. Without starts it is trained in one piece."""
+
+    starts: tuple[int, ...] = (0,)
+    schedule: str = "grouped"
+    micro_batches: int = 4
+    model: str = "resnet8"
+    size: int = 12
+    samples: int = 4
+    recompute: tuple[str, ...] | None = None
+
+    @property
+    def layers(self) -> tuple[LayerPlan, ...]:
+        match self.model:
+            case "resnet8":
+                return small_layers()
+            case "resnet8-pad":
+                return small_layers(shortcut_type="A")
+            case "resnet8-group":
+                return small_layers("group")
+            case "pooled-norm":  # the gradient of the norm lies otherwise than its output
+                chosen = [one for one in small_layers() if one.name in ("conv1", "bn1", "avgpool")]
+                return (*chosen, LayerPlan("fc", Linear(16, CLASSES)))
+            case _:
+                return bottleneck_layers(zero=False)
+
+    @property
+    def network(self) -> NetworkPlan:
+        costs = layer_costs(self.layers, Shape(3, self.size))
+        return NetworkPlan(self.layers, costs, self.size, CLASSES)
+
+    @property
+    def stages(self) -> tuple[StagePlan, ...]:
+        return divide([layer.name for layer in self.layers], self.starts)
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Images with their pixels together, as the infeed gives them."""
+        made = [
+            images_and_labels(self.samples, self.size, seed) for seed in range(self.micro_batches)
+        ]
+        return [(images.to(memory_format=torch.channels_last), labels) for images, labels in made]
+
+
+@dataclass
+class Seen:
+    """What a stage saw in one update, as digests where bits matter."""
+
+    gradients: dict[str, list[str]] = field(default_factory=dict)  # one per micro-batch
+    statistics: dict[str, list[str]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    right: list[int] = field(default_factory=list)
+    stash: int = 0
+    received: int = 0
+
+
+def joined(parts: Sequence[Seen]) -> Seen:
+    """All stages as if they were one."""
+    whole = Seen(losses=parts[-1].losses, right=parts[-1].right)
+    for part in parts:
+        whole.gradients.update(part.gradients)
+        whole.statistics.update(part.statistics)
+    return whole
+
+
+def digest(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.detach().contiguous().numpy().tobytes()).hexdigest()
+
+
+class Trained:
+    """A live slice of a case, with everything that one update leaves behind."""
+
+    def __init__(self, case: Case, stage: int) -> None:
+        plan = case.stages[stage]
+        layers = case.layers[plan.first : plan.last + 1]
+        self.slice = Slice(layers, build_layers(case.layers, seed=3))
+        self.slice.to(memory_format=torch.channels_last)
+        self.weights = self.slice.named_weights()
+        self.module: nn.Module = self.slice
+        if case.recompute is not None:
+            self.module = Recomputing(self.slice, case.recompute, self.quiet)
+        self.seen = Seen(gradients={name: [] for name in self.weights})
+
+    @property
+    def norms(self) -> dict[str, BatchNorm]:
+        return {n: one for n, one in self.slice.layers.items() if isinstance(one, BatchNorm)}
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        for norm in self.norms.values():
+            norm.recording = False
+        try:
+            yield
+        finally:
+            for norm in self.norms.values():
+                norm.recording = True
+
+    def collect(self) -> None:
+        for name, weight in self.weights.items():
+            assert weight.grad is not None
+            self.seen.gradients[name].append(digest(weight.grad))
+            weight.grad = None
+
+    def after(self, passed: list[Passed]) -> Seen:
+        for name, norm in self.norms.items():
+            self.seen.statistics[name] = [
+                digest(torch.cat([mean, variance])) for mean, variance in norm.waiting
+            ]
+        self.seen.losses = [float(one.loss) for one in passed]
+        self.seen.right = [int(one.right) for one in passed]
+        return self.seen
+
+
+def train_alone(case: Case) -> Seen:
+    """The whole network in this process."""
+    trained = Trained(case, 0)
+    return trained.after(Pipeline(trained.module, smooth, trained.collect).run(case.batches()))
+
+
+def smooth(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+def line_of(
+    case: Case, trained: Trained, group: dist.ProcessGroup, schedule: Schedule | None = None
+) -> Line:
+    place = dist.get_rank(group)
+    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
+    wanted = schedule or SCHEDULES[case.schedule]
+    stage = Stage(trained.module, borders, group, wanted, case.micro_batches)
+    return Line(stage, smooth, trained.collect)
+
+
+def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Seen:
+    """This process's part. Only the ends of the line get anything from the feed."""
+    place, last = dist.get_rank(group), len(case.starts) - 1
+    trained = Trained(case, place)
+    line = line_of(case, trained, group)
+    passed: list[Passed] = []
+    for _ in range(updates):
+        passed = line.run(
+            (images if place == 0 else None, labels if place == last else None)
+            for images, labels in case.batches()
+        )
+    seen = trained.after(passed)
+    seen.stash, seen.received = line.stash_seen, line.stage.received_seen
+    return seen
+
+
+def train_all(group: dist.ProcessGroup, cases: list[Case]) -> list[Seen]:
+    return [train_stage(group, case) for case in cases]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a stage gave back: digests of logits, and whether its layers are as they were."""
+
+    logits: list[str | None]
+    is_as_before: bool
+    update_after: Seen
+
+
+def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> Answers:
+    """The batches forward, in training or not; then an update, so that nothing may linger."""
+    place = dist.get_rank(group)
+    trained = Trained(case, place)
+    trained.module.train(is_training)
+    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
+    batches = [images if place == 0 else None for images, _ in case.batches()]
+    made = list(Inference(trained.module, borders, group).run(batches))
+    return Answers(
+        [None if logits is None else digest(logits) for logits in made],
+        all(one.training == is_training for one in trained.module.modules()),
+        train_stage(group, case),
+    )
+
+
+class Unruly(Schedule):
+    """Promises what sequential keeps, and does all forwards first."""
+
+    def actions(
+        self, stage: int, stages: int, micro_batches: int, *, training: bool = True
+    ) -> list[Action]:
+        del stage, stages, training
+        micros = range(micro_batches)
+        return [*map(Forward, micros), *map(Backward, micros)]
+
+
+def train_unruly(group: dist.ProcessGroup, case: Case) -> str:
+    """What the line says to a schedule that does not keep its promise."""
+    logging.disable(logging.ERROR)  # torch prints the whole order of work
+    trained = Trained(case, dist.get_rank(group))
+    try:
+        line_of(case, trained, group, Unruly("unruly", "slot", 0)).run(case.batches())
+    except ConvoyError as error:
+        return str(error)
+    return "nothing"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How a stage went about its feed and its memory."""
+
+    taken: list[int]  # micro-batches taken from the feed when each backward was done
+    results: int
+    left: int  # tensors of the border's sizes that are still there after the update
+
+
+def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
+    """One update under observation."""
+    place = dist.get_rank(group)
+    trained = Trained(case, place)
+    line = line_of(case, trained, group)
+    given: list[int] = []
+    taken: list[int] = []
+
+    def feed() -> Iterator[tuple[Tensor, Tensor]]:
+        for index, batch in enumerate(case.batches()):
+            given.append(index)
+            yield batch
+
+    def collect() -> None:
+        taken.append(len(given))
+        trained.collect()
+
+    line.after_backward = collect
+    passed = line.run(feed())
+    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
+    sizes = {*(borders.incoming if place else ()), *borders.outgoing}
+    gc.collect()
+    left = [one for one in gc.get_objects() if isinstance(one, Tensor) and one.shape in sizes]
+    return Traffic(taken, len(passed), len(left))
+
+
+class Crew:
+    """Processes in a line."""
+
+    def __init__(self, pipes: list[Connection]) -> None:
+        self.pipes = pipes
+
+    def run(self, work: Callable[..., T], *words: Any) -> list[T]:
+        """The work on every process at once, and what each gave back."""
+        for pipe in self.pipes:
+            pipe.send((work, words))
+        return [self._answer(place) for place in range(len(self.pipes))]
+
+    def _answer(self, place: int) -> Any:
+        if not self.pipes[place].poll(SECONDS):
+            raise TimeoutError(f"process {place} did not answer in {SECONDS} s")
+        answer = self.pipes[place].recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@contextmanager
+def crew(size: int, scratch: Path) -> Iterator[Crew]:
+    """A line of processes that ends with the block."""
+    pipes, processes = [], []
+    for place in range(size):
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_work, args=(theirs, scratch / "store", place, size))
+        process.start()
+        theirs.close()
+        pipes.append(ours)
+        processes.append(process)
+    try:
+        yield Crew(pipes)
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.join(10)
+            process.kill()
+            process.join()
+
+
+def _work(pipe: Connection, store: Path, place: int, size: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(str(store), size),
+        rank=place,
+        world_size=size,
+        timeout=timedelta(seconds=SECONDS),
+    )
+    group = dist.group.WORLD
+    assert group is not None
+    with suppress(EOFError):
+        while True:
+            work, words = pipe.recv()
+            try:
+                answer: Any = work(group, *words)
+            except Exception as error:
+                answer = error
+            pipe.send(answer)
+    os._exit(0)
+
+
+def starts_of(case: Case, *names: str) -> tuple[int, ...]:
+    """Stages that begin at these layers."""
+    known = [layer.name for layer in case.layers]
+    starts = (0, *(known.index(name) for name in names))
+    assert all(before < after for before, after in pairwise(starts))
+    return starts

@@ -1,0 +1,110 @@
+"""However a network is cut into stages, every micro-batch leaves the same bits as in one piece.
+
+Compared are the gradients of every micro-batch, the batch statistics, losses and right answers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from lines import Case, Crew, Seen, crew, joined, starts_of, train_all, train_alone
+
+pytestmark = pytest.mark.processes
+
+SCHEDULES = ("grouped", "interleaved", "sequential")
+INSIDE_BLOCKS = {
+    3: ("layer1/0/bn2", "layer3/0/relu1"),
+    4: ("layer1/0/conv2", "layer2/0/downsample/0", "layer3/0/add"),
+}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """Two processes for all cuts."""
+    with crew(2, tmp_path_factory.mktemp("pair")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=[3, 4])
+def line(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crew]:
+    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+        yield made
+
+
+def differing(line: Crew, cases: Sequence[Case]) -> dict[Case, list[str]]:
+    """The cases whose update is not that of the network in one piece, and what differs."""
+    alone = {case: train_alone(case) for case in {replace(one, starts=(0,)) for one in cases}}
+    parts = line.run(train_all, list(cases))
+    found = {
+        case: differences(
+            joined([part[index] for part in parts]), alone[replace(case, starts=(0,))]
+        )
+        for index, case in enumerate(cases)
+    }
+    return {case: names for case, names in found.items() if names}
+
+
+def differences(ours: Seen, alone: Seen) -> list[str]:
+    assert ours.gradients.keys() == alone.gradients.keys()
+    names = [name for name, one in ours.gradients.items() if one != alone.gradients[name]]
+    if (ours.statistics, ours.losses, ours.right) != (alone.statistics, alone.losses, alone.right):
+        names.append("statistics or results")
+    return names
+
+
+def every_cut(case: Case) -> list[Case]:
+    return [replace(case, starts=(0, start)) for start in range(1, len(case.layers))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_cut_at_any_layer_leaves_the_same_bits(pair: Crew, schedule: str):
+    assert differing(pair, every_cut(Case(schedule=schedule))) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(model="resnet8-pad", schedule="interleaved"),
+        Case(model="resnet8-group", schedule="interleaved"),
+        Case(size=4, samples=3, schedule="interleaved"),  # the last images are single pixels
+        Case(model="pooled-norm", schedule="interleaved"),
+        Case(model="bottleneck", size=16, samples=2, micro_batches=2, schedule="interleaved"),
+    ],
+    ids=["shortcuts without weights", "group norm", "single pixels", "pooled norm", "bottlenecks"],
+)
+def test_other_networks_may_be_cut_anywhere_as_well(pair: Crew, case: Case):
+    assert differing(pair, every_cut(case)) == {}
+
+
+@pytest.mark.slow
+def test_recomputation_in_stages_leaves_the_same_bits(pair: Crew):
+    cases = every_cut(Case(recompute=(), schedule="interleaved"))
+    alone = train_alone(Case(schedule="interleaved"))
+    parts = pair.run(train_all, cases)
+
+    for case, first, second in zip(cases, *parts, strict=True):
+        assert differences(joined([first, second]), alone) == [], case.starts
+
+
+def test_a_cut_inside_a_block_leaves_the_same_bits(pair: Crew):
+    case = Case()
+    cases = [
+        replace(case, starts=starts_of(case, "layer2/0/conv2"), schedule=schedule)
+        for schedule in SCHEDULES
+    ]
+
+    assert differing(pair, cases) == {}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_more_stages_that_end_inside_blocks_leave_the_same_bits(line: Crew, schedule: str):
+    stages = len(line.pipes)
+    case = Case(schedule=schedule, micro_batches=2 * stages)
+    starts = starts_of(case, *INSIDE_BLOCKS[stages])
+    recomputed = replace(case, starts=starts, recompute=(r"layer\d/0/relu",))
+
+    assert differing(line, [replace(case, starts=starts), recomputed]) == {}
