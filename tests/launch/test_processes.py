@@ -1,0 +1,82 @@
+"""What workers are given, and what they print."""
+
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from convoy.launch.cores import available_cores, share_cores
+from convoy.launch.supervisor import run_workers
+from convoy.plan.topology import TopologyPlan
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def _targets_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def grid(replicas: int, stages: int) -> TopologyPlan:
+    return TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
+
+
+def test_every_worker_knows_its_place_and_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+    monkeypatch.setenv("SET_JUST_NOW", "yes")  # long after the forkserver has started
+    payload = {"folder": str(tmp_path), "text": "naïve 🏖"}
+    outcome = run_workers(grid(2, 1), "launch_targets:describe", payload, threads=3)
+    seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    shares = share_cores(available_cores(), 2)
+
+    assert outcome.code == 0
+    assert [one["world"] for one in seen] == [[0, 2, 0, 2], [1, 2, 1, 2]]
+    assert [one["text"] for one in seen] == ["naïve 🏖"] * 2
+    assert [(one["threads"], one["variable"]) for one in seen] == [(3, "3")] * 2
+    assert [one["later"] for one in seen] == ["yes"] * 2
+    assert [tuple(one["cores"]) for one in seen] == list(shares)
+    assert all(one["leads_its_session"] for one in seen)
+
+
+def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run_workers(grid(2, 2), "launch_targets:speak", {"last": "no end"}, threads=1)
+    said = capfd.readouterr()
+    out = said.out.splitlines()
+    named = {
+        rank: [line.removeprefix(name) for line in out if line.startswith(name)]
+        for rank, name in [(1, "[replica 0, stage 1] "), (3, "[replica 1, stage 1] ")]
+    }
+
+    assert {"out 0", "raw"} <= set(out)
+    assert named == {rank: [f"out {rank}", "raw", "no end"] for rank in (1, 3)}
+    assert "err 0" in said.err.splitlines()
+    assert "[replica 1, stage 0] err 2" in said.err.splitlines()
+
+
+def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]) -> None:
+    run_workers(grid(2, 1), "launch_targets:speak", {"last": "x" * 200_000}, threads=1)
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
+
+    assert sum(line.count("x") for line in lines) == 200_000
+    assert max(map(len, lines)) < 70_000
+
+
+def test_output_reaches_a_stream_that_is_no_file() -> None:
+    with redirect_stdout(io.StringIO()) as out:
+        run_workers(grid(2, 1), "launch_targets:speak", {"last": ""}, threads=1)
+
+    assert {"out 0", "[replica 1, stage 0] out 1"} <= set(out.getvalue().splitlines())
+
+
+def test_nothing_stays_open_in_the_supervisor() -> None:
+    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

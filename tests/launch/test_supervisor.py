@@ -1,0 +1,283 @@
+"""A run ends cleanly in every way it can: codes, failures, kills, signals, a lost supervisor."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from convoy.errors import ConfigError, ConvoyError, DataError, WorkerLostError
+from convoy.launch.outcome import Outcome
+from convoy.launch.supervisor import Limits, run_workers
+from convoy.launch.worker import PASSED_ON
+from convoy.plan.topology import TopologyPlan
+
+pytestmark = pytest.mark.processes
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _targets_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+
+
+def run(
+    replicas: int, stages: int, target: str, limits: Limits | None = None, **payload: Any
+) -> Outcome:
+    topology = TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
+    return run_workers(topology, f"launch_targets:{target}", payload, 1, limits)
+
+
+def fail(way: str, rank: int = 2) -> Outcome:
+    return run(2, 2, "fail", way=way, rank=rank)
+
+
+def wait_for(folder: Path, name: str) -> list[str]:
+    """What both workers wrote into their files of this name, as soon as they have."""
+    files = [folder / f"{name}-{rank}" for rank in range(2)]
+    deadline = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return [file.read_text() for file in files]
+
+
+def wait_for_workers(folder: Path) -> list[psutil.Process]:
+    return [psutil.Process(int(text)) for text in wait_for(folder, "ready")]
+
+
+def heard(folder: Path) -> list[list[str]]:
+    return [text.split() for text in wait_for(folder, "heard")]
+
+
+def signaled(folder: Path, signals: str, limits: Limits, *numbers: int) -> Outcome:
+    """The outcome of two sleepers when this very process, their supervisor, is sent signals."""
+
+    def send() -> None:
+        wait_for_workers(folder)
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            time.sleep(0.25)  # more than one look of the supervisor
+        if signals == "obey":
+            wait_for(folder, "heard")
+        (folder / "update-is-done").touch()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    outcome = run(2, 1, "sleep", limits, folder=str(folder), signals=signals)
+    sender.join()
+    return outcome
+
+
+class Command:
+    """A supervisor that can be killed, and the processes it has started."""
+
+    def __init__(self, folder: Path, signals: str) -> None:
+        asked = {
+            "replicas": 2,
+            "stages": 1,
+            "target": "launch_targets:sleep",
+            "payload": {"folder": str(folder), "signals": signals},
+            "limits": {"grace": 0.3},
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "launch_command.py"), json.dumps(asked)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "TMPDIR": str(folder),  # who is killed cannot tidy up
+            },
+        )
+        self.workers = wait_for_workers(folder)
+        self.family = psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self) -> dict[str, Any]:
+        out, _ = self.process.communicate(timeout=60)
+        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return answer
+
+
+def left_over(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Who still runs; one that only waits to be reaped does not."""
+    deadline = time.monotonic() + seconds
+    while (alive := [one for one in processes if runs(one)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return alive
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("code", [0, 75, 130])
+def test_a_code_that_all_agree_on_is_returned(code: int) -> None:
+    assert run(2, 1, "end", codes=[code, code]) == Outcome(code)
+
+
+def test_codes_that_differ_are_an_error() -> None:
+    outcome = run(2, 1, "end", codes=[0, 75])
+
+    assert outcome.code == 1
+    assert "(rank 0) ended with code 0, but replica 1, stage 0 (rank 1) with 75" in str(
+        outcome.error()
+    )
+
+
+def test_an_error_of_our_own_keeps_its_code_and_text() -> None:
+    outcome = fail("data error")
+
+    assert outcome.code == 3
+    assert type(outcome.error()) is DataError
+    assert str(outcome.error()) == "17 of 20 records are damaged"
+    assert outcome.cause is not None
+    assert (outcome.cause.place.replica, outcome.cause.place.stage) == (1, 0)
+    assert all(one.is_consequence for one in outcome.troubles[1:])
+
+
+def test_a_bug_is_told_with_its_own_traceback_before_its_consequences() -> None:
+    error = fail("bug").error()
+    lines = str(error).splitlines()
+
+    assert type(error) is ConvoyError
+    assert lines[0] == "replica 1, stage 0 (rank 2) failed: ValueError: not in order"
+    assert lines[1].startswith("Traceback")
+    assert any("launch_targets.py" in line for line in lines)
+    assert all("consequence: " not in line for line in lines[:5])
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_a_killed_worker_is_named_while_the_others_wait_for_it(rank: int) -> None:
+    outcome = fail("kill", rank)
+    error = outcome.error()
+
+    assert isinstance(error, WorkerLostError)
+    assert str(error) == f"replica {rank // 2}, stage {rank % 2} (rank {rank}) was ended by SIGKILL"
+    assert outcome.code == 7
+    assert all(one.is_consequence for one in outcome.troubles[1:])
+
+
+def test_a_worker_that_leaves_without_a_word_is_lost() -> None:
+    assert str(fail("leave").error()).endswith("(rank 2) left with code 3 without a word")
+
+
+def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:
+    assert fail("exit").code == 4
+
+
+def test_the_cause_is_found_even_if_the_others_fail_before_it_is_told() -> None:
+    assert str(fail("close first").error()) == "told only after the others noticed"
+
+
+def test_a_target_that_does_not_exist_is_told() -> None:
+    error = run(1, 2, "nothing_of_this_name").error()
+
+    assert "KeyError: 'nothing_of_this_name'" in str(error)
+
+
+def test_too_many_workers_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^100 workers are more than"):
+        run(100, 1, "sleep", folder=str(tmp_path), signals="default")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_payload_that_is_not_json_starts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        run(2, 1, "sleep", folder=tmp_path, signals="default")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_is_passed_on_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
+    outcome = signaled(tmp_path, "obey", Limits(), number)
+
+    assert outcome == Outcome(75)  # what both workers returned
+    assert heard(tmp_path) == [[signal.Signals(number).name]] * 2
+
+
+def test_a_repeated_signal_is_not_passed_on_again(tmp_path: Path) -> None:
+    signaled(tmp_path, "obey", Limits(), signal.SIGTERM, signal.SIGTERM)
+
+    assert heard(tmp_path) == [["SIGTERM"]] * 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_that_nobody_can_act_on_yet_ends_with_its_code(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    assert signaled(tmp_path, "default", Limits(), number) == Outcome(code)
+
+
+def test_a_worker_that_ignores_signals_is_killed_after_the_grace(tmp_path: Path) -> None:
+    outcome = signaled(tmp_path, "ignore", Limits(saving=0.5), signal.SIGTERM)
+
+    assert outcome.code == 8
+    assert outcome.describe()[0] == (
+        "replica 0, stage 0 (rank 0) did not end within 0.5 s of SIGTERM and was killed"
+    )
+
+
+def test_the_supervisor_itself_does_without_torch() -> None:
+    script = "import convoy.launch.supervisor, sys; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_signals_are_ours_again_after_a_run() -> None:
+    before = [signal.getsignal(number) for number in PASSED_ON]
+    run(2, 1, "end", codes=[0, 0])
+
+    assert [signal.getsignal(number) for number in PASSED_ON] == before
+
+
+def test_survivors_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) -> None:
+    killer = threading.Thread(target=lambda: wait_for_workers(tmp_path)[1].kill())
+    killer.start()
+    limits = Limits(grace=0.3)
+    outcome = run(2, 1, "sleep", limits, folder=str(tmp_path), signals="ignore")
+    killer.join()
+
+    assert outcome.describe() == ["replica 1, stage 0 (rank 1) was ended by SIGKILL"]
+
+
+def test_a_second_interrupt_ends_all_at_once(tmp_path: Path) -> None:
+    command = Command(tmp_path, "child")
+    command.process.send_signal(signal.SIGINT)
+    wait_for(tmp_path, "heard")
+    command.process.send_signal(signal.SIGINT)
+
+    assert command.end() == {"code": 130, "lines": []}
+    assert heard(tmp_path) == [["SIGINT"]] * 2
+    assert left_over(command.family, 5) == []
+
+
+def test_a_killed_supervisor_leaves_nobody_behind(tmp_path: Path) -> None:
+    command = Command(tmp_path, "ignore")
+    command.workers[1].suspend()
+    command.process.kill()
+    command.process.communicate(timeout=10)
+
+    assert len(command.family) >= 3
+    assert left_over(command.workers, 2) == []
+    assert left_over(command.family, 5) == []
+
+
+def test_a_lost_forkserver_leaves_nobody_behind(tmp_path: Path) -> None:
+    command = Command(tmp_path, "ignore")
+    psutil.Process(command.workers[0].ppid()).kill()
+
+    assert command.end()["code"] == 7
+    assert left_over(command.workers, 2) == []

@@ -1,0 +1,71 @@
+"""Who am I: every variable is needed, and a wrong one is named."""
+
+import pytest
+
+from convoy.errors import ConfigError
+from convoy.launch.world import World, has_launcher
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
+
+
+def test_torchruns_variables_say_who_i_am() -> None:
+    world = World.from_environment(TORCHRUN)
+
+    assert world == World(rank=3, size=4, local_rank=1, local_size=2)
+    assert not world.on_one_host
+
+
+def test_without_a_local_size_all_are_on_this_host() -> None:
+    less = {name: text for name, text in TORCHRUN.items() if name != "LOCAL_WORLD_SIZE"}
+
+    assert World.from_environment(less).on_one_host
+
+
+def test_alone_is_a_world_of_one() -> None:
+    assert World.alone() == World(rank=0, size=1, local_rank=0, local_size=1)
+    assert World.alone().on_one_host
+
+
+@pytest.mark.parametrize("name", [name for name in TORCHRUN if name != "LOCAL_WORLD_SIZE"])
+def test_a_missing_variable_is_named(name: str) -> None:
+    less = {one: text for one, text in TORCHRUN.items() if one != name}
+
+    with pytest.raises(ConfigError, match=f"^{name} is not set"):
+        World.from_environment(less)
+
+
+@pytest.mark.parametrize("text", ["", "two", "-1", "1.0", " 1", "1_0", "٣", "9" * 1000, "4"])
+def test_a_rank_that_makes_no_sense_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^RANK is .*") as refused:
+        World.from_environment(TORCHRUN | {"RANK": text})
+
+    assert len(str(refused.value)) < 120
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("WORLD_SIZE", "0"),
+        ("LOCAL_RANK", "2"),
+        ("LOCAL_WORLD_SIZE", "5"),
+        ("MASTER_PORT", "0"),
+        ("MASTER_PORT", "65536"),
+        ("MASTER_ADDR", " "),
+    ],
+)
+def test_a_value_out_of_its_range_is_named(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is "):
+        World.from_environment(TORCHRUN | {name: text})
+
+
+def test_a_launcher_is_known_by_its_variables() -> None:
+    assert has_launcher({"RANK": "0"})
+    assert has_launcher({"WORLD_SIZE": "1"})
+    assert not has_launcher({"LOCAL_RANK": "0", "MASTER_ADDR": "here"})
