@@ -23,7 +23,9 @@ from convoy.assemble.machine import make_repeatable
 from convoy.assemble.network import build_network
 from convoy.config.schema import build_config
 from convoy.data.augment import PAD_CROP_FLIP
+from convoy.data.feed import Hands
 from convoy.data.generated import Generated
+from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.stopping import StopRequest
@@ -89,12 +91,30 @@ class BareLoop:
         self.labels = torch.randint(10, (batch,))
         self.loss = 0.0
 
+    def start_like(self, trainer: Trainer) -> None:
+        """The same weights and the same first batch: speed depends on values, through denormals."""
+        weights = trainer.update.pipeline.stage.named_weights()
+        with torch.no_grad():
+            for name, weight in self.network.named_parameters():
+                weight.copy_(weights[_our_name(name)])
+        (batch,) = trainer.feed.micro_batches([Place(0, 0)], Hands(0, 1))
+        self.images, self.labels = batch.images.clone(), batch.labels
+
     def step(self) -> None:
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.network(self.images), self.labels)
         loss.backward()
         self.optimizer.step()
         self.loss += loss.item()
+
+
+def _our_name(name: str) -> str:
+    """`blocks.4.conv1.weight` is our `layer2.1.conv1.weight`."""
+    words = name.split(".")
+    if words[0] != "blocks":
+        return name
+    group, block = divmod(int(words[1]), 3)
+    return ".".join([f"layer{group + 1}", str(block), *words[2:]])
 
 
 def our_trainer(data: str, batch: int, updates: int) -> Trainer:
@@ -118,6 +138,7 @@ def our_trainer(data: str, batch: int, updates: int) -> Trainer:
 def compare(data: str, batch: int, pairs: int) -> tuple[list[float], list[float]]:
     """Seconds of our updates and of the bare ones, in turn."""
     trainer, bare = our_trainer(data, batch, pairs + 3), BareLoop(batch)
+    bare.start_like(trainer)
     ours: list[float] = []
     theirs: list[float] = []
     began = perf_counter()
@@ -137,6 +158,18 @@ def compare(data: str, batch: int, pairs: int) -> tuple[list[float], list[float]
     return ours[3:], theirs[3:]  # the first ones warm up
 
 
+def compare_with_itself(batch: int, pairs: int) -> tuple[list[float], list[float]]:
+    """Two bare loops in turn: what the machine's noise alone looks like."""
+    one, other = BareLoop(batch), BareLoop(batch)
+    times: list[list[float]] = [[], []]
+    for _ in range(pairs + 3):
+        for loop, kept in zip((one, other), times, strict=True):
+            began = perf_counter()
+            loop.step()
+            kept.append(perf_counter() - began)
+    return times[0][3:], times[1][3:]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=100)
@@ -144,6 +177,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     own = parser.parse_args()
     make_repeatable(own.threads)
+    middle, low, high = ratio_with_interval(*compare_with_itself(own.batch, own.pairs))
+    print(f"noise: bare / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs")
     for data, what in (("synthetic", "batch on the device"), ("generated", "fed by a worker")):
         ours, theirs = compare(data, own.batch, own.pairs)
         middle, low, high = ratio_with_interval(ours, theirs)
