@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm, absorb, forget
+from convoy.models.layers import BatchNorm
 from convoy.parallel.slice import Slice
 from convoy.plan.network import NetworkPlan
 
@@ -17,14 +17,6 @@ class Network:
 
     slice: Slice
     norms: list[BatchNorm]
-
-    def absorb_statistics(self) -> None:
-        """An update is made: its batch statistics become part of the running ones."""
-        absorb(self.norms)
-
-    def forget_statistics(self) -> None:
-        """Nobody will ask for the batch statistics that wait."""
-        forget(self.norms)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
