@@ -30,6 +30,7 @@ from convoy.data.generated import Generated
 from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Update
+from convoy.launch.memory import keep_freed_memory
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     own = parser.parse_args()
+    keep_freed_memory()  # as `convoy train` does
     make_repeatable(own.threads)
     training = Training(own.model, own.batch)
     for _ in range(3):

@@ -32,6 +32,7 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Update
 from convoy.events import Event, Updated
+from convoy.launch.memory import keep_freed_memory
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -176,6 +177,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     own = parser.parse_args()
+    keep_freed_memory()  # as `convoy train` does
     make_repeatable(own.threads)
     middle, low, high = ratio_with_interval(*compare_with_itself(own.batch, own.pairs))
     print(f"noise: bare / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs")

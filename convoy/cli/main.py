@@ -10,6 +10,7 @@ from pathlib import Path
 from convoy import __version__
 from convoy.cli.saying import say_error
 from convoy.errors import ConfigError, ConvoyError, ExitCode
+from convoy.launch.memory import keep_freed_memory
 from convoy.launch.waiting import wait_briefly
 from convoy.registry import suggest
 
@@ -83,6 +84,7 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in names:
         raise ConfigError(f"unknown verb {words[0]!r}; {suggest(words[0], names)}")
     wait_briefly()
+    keep_freed_memory()
     verb = import_module(f"convoy.cli.{words[0]}")
     try:
         code: int = verb.main(words[1:])
