@@ -1,7 +1,7 @@
 """How the C library treats freed memory: it keeps it, because the next micro-batch wants it back.
 
 By default glibc gives the top of its heap to the system again and again and takes it back page by
-page. The figures are in docs/benchmarks.md.
+page. What is known of the gain, and what is not, stands in docs/benchmarks.md.
 """
 
 import ctypes
