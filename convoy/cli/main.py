@@ -60,17 +60,22 @@ def main(words: list[str]) -> int:
             # The reader of our output has gone, as `head` does; the rest has nowhere to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.DONE
-        print(f"convoy: {error}", file=sys.stderr)
+        _tell(error, debug)
         return ExitCode.STORAGE
     except ConvoyError as error:
-        if debug:
-            import traceback
-
-            traceback.print_exc()
-        say_error(error)
+        _tell(error, debug)
         return error.code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+
+
+def _tell(error: Exception, debug: bool) -> None:
+    """In plain lines, and on request with the place in the code."""
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    say_error(error)
 
 
 def _dispatch(words: list[str]) -> int:
