@@ -12,7 +12,7 @@ from convoy.config.sections.keeping import (
     ReportConfig,
     ValidationConfig,
 )
-from convoy.config.sections.machine import DeviceConfig, PipelineConfig
+from convoy.config.sections.machine import DeviceConfig, MemoryConfig, PipelineConfig, ReplicaConfig
 from convoy.config.sections.network import NetworkConfig
 from convoy.config.sections.training import (
     BatchConfig,
@@ -35,6 +35,8 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    replica: ReplicaConfig = field(default_factory=ReplicaConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     average: AverageConfig = field(default_factory=AverageConfig)

@@ -76,9 +76,11 @@ def test_a_text_that_looks_like_something_else_stays_a_text(tmp_path: Path, text
 
 def test_the_digest_is_of_what_the_weights_depend_on() -> None:
     settings = resolve(Asked(environment={})).settings
+    jointly = ("replicas", "gradient_accumulation")
     free = [name for name, row in option_table().items() if row.declared.free]
+    alone = [name for name in free if name not in jointly]
 
-    assert all(digest(settings | {name: Setting("x", "y")}) == digest(settings) for name in free)
+    assert all(digest(settings | {name: Setting("x", "y")}) == digest(settings) for name in alone)
     assert digest(settings | {"lr": Setting(0.3, "y")}) != digest(settings)
     assert digest(settings | {"lr": Setting(0.1, "y")}) == digest(settings)
 
@@ -88,3 +90,27 @@ def test_changes_are_told_for_what_the_weights_depend_on() -> None:
     now = from_source("line", {"lr": 0.25, "updates": 7, "name": "b", "seed": 3, "momentum": 0.5})
 
     assert changed(before, now) == ["--lr was 0.1, now 0.25", "--updates was –, now 7"]
+
+
+def shared(accumulation: int, replicas: int, span: int = 1) -> dict[str, Setting]:
+    values = {"gradient_accumulation": accumulation, "replicas": replicas, "bn_span": span}
+    return from_source("line", values)
+
+
+def test_an_update_may_be_shared_out_in_any_way() -> None:
+    assert changed(shared(8, 1), shared(2, 4)) == []
+    assert digest(shared(8, 1)) == digest(shared(2, 4))
+
+
+def test_an_update_of_other_samples_is_another_training() -> None:
+    assert changed(shared(8, 1), shared(8, 2)) == [
+        "--gradient-accumulation × --replicas was 8, now 16"
+    ]
+    assert digest(shared(8, 1)) != digest(shared(8, 2))
+
+
+def test_who_shares_statistics_is_part_of_the_training() -> None:
+    assert changed(shared(4, 2, span=2), shared(2, 4, span=2)) == [
+        "--replicas (with --bn-span) was 2, now 4"
+    ]
+    assert digest(shared(4, 2, span=2)) != digest(shared(2, 4, span=2))

@@ -10,17 +10,72 @@ class PipelineConfig:
     """How one copy of the network is spread over devices."""
 
     shards: int | None = option(
-        None, "Pipeline stages; unset follows the splits.", at_least(1, at_most=4096)
+        None, "Pipeline stages; unset follows the splits.", at_least(1, at_most=4096), free=True
     )
     pipeline_splits: tuple[str, ...] = option(
-        (), "Layers that begin a new stage; none given: balanced by cost."
+        (),
+        "Layers that begin a new stage; none given: balanced by cost; list: shows them all.",
+        free=True,
     )
     pipeline_schedule: str = option(
         "interleaved",
         "Order of forward and backward work.",
         one_of("grouped", "interleaved", "sequential"),
+        free=True,
     )
     device_mapping: tuple[int, ...] = option((), "Device of each stage.", at_least(0), free=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    """What is kept, what is computed again, and where it lies."""
+
+    enable_recompute: bool | None = option(
+        None,
+        "Keep only what comes into a stage and compute the rest again before its backward; "
+        "unset: where there are several stages.",
+        free=True,
+    )
+    recompute_checkpoints: tuple[str, ...] = option(
+        (), "Layers (patterns of whole names) whose result recomputation keeps.", free=True
+    )
+    offload_optimizer: bool = option(
+        False,
+        "Keep the optimizer's state off the device between updates: in the host's memory, "
+        "or in a file when the device is a CPU.",
+        free=True,
+    )
+    enable_optimizer_rts: bool = option(
+        False, "Each replica keeps its part of the optimizer's state alone (ZeRO-1).", free=True
+    )
+    accumulator_dtype: str = option(
+        "auto",
+        "Type of the sums of gradients; auto is that of the weights.",
+        one_of("auto", "float64", "float32", "bfloat16", "float16"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaConfig:
+    """How replicas come to one result."""
+
+    reduction: str = option(
+        "exact",
+        "Sum over replicas: exact gives the bits of one replica, fast those of torch's all-reduce.",
+        one_of("exact", "fast"),
+    )
+    max_cross_replica_buffer_size: int = option(
+        10 * 2**20,
+        "Bytes of gradients on their way between replicas at most.",
+        at_least(1024),
+        free=True,
+    )
+    bn_span: int = option(
+        1,
+        "Consecutive replicas that share the statistics of batch norm.",
+        at_least(1, at_most=65536),
+        also=("--BN-span",),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +87,13 @@ class DeviceConfig:
         0,
         "Threads of each process on the CPU; 0 shares the cores. The bits depend on it.",
         at_least(0, at_most=512),
+    )
+    select_devices: tuple[int, ...] = option(
+        (),
+        "Numbers of the accelerators to use; unset: all.",
+        at_least(0),
+        also=("--select-ipus", "--select-ipu"),
+        free=True,
     )
     hosts: int = option(1, "Machines.", at_least(1, at_most=65536), free=True)
     instances: int = option(

@@ -13,10 +13,16 @@ class BatchConfig:
         32, "Samples in one forward and backward pass.", at_least(1), also=("--batch-size",)
     )
     gradient_accumulation: int = option(
-        1, "Micro-batches summed before each weight update.", at_least(1, at_most=65536)
+        1,
+        "Micro-batches of one replica summed before each weight update.",
+        at_least(1, at_most=65536),
+        free=True,
     )
     replicas: int = option(
-        1, "Copies of the network, each with its own samples.", at_least(1, at_most=65536)
+        1,
+        "Copies of the network, each with its own samples.",
+        at_least(1, at_most=65536),
+        free=True,
     )
 
 
