@@ -20,12 +20,12 @@ from interleaved import ratio_with_interval
 
 from convoy.assemble.feeds import training_feed
 from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import build_network
+from convoy.assemble.network import build_network, whole
 from convoy.checkpoint.background import BackgroundSaver
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.schema import build_config
-from convoy.data.feed import Hands
+from convoy.data.feed import Hands, Wanted
 from convoy.data.generated import Generated
 from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
@@ -50,14 +50,14 @@ class Training:
             {"model": model, "data": "synthetic", "micro_batch_size": batch, "image_size": 64}
         )
         plan = plan_run(config)
-        self.network = build_network(plan.network, 0, CPU)
+        self.network = build_network(plan.network, whole(plan.network), 0, CPU)
         self.optimizer = Sgd(FlatWeights(self.network.slice.named_weights()), config.optimizer)
         gradients = GradientTree(self.optimizer.flat)
         pipeline = Pipeline(self.network.slice, CrossEntropy(config.loss), gradients.collect)
         self._update = Update(
             pipeline, gradients, Alone(), self.optimizer, partial(absorb, self.network.norms)
         )
-        feed = training_feed(plan, Generated(1, 64, 10, 0), CPU)
+        feed = training_feed(plan, Generated(1, 64, 10, 0), CPU, Wanted())
         (self.batch,) = feed.micro_batches([Place(0, 0)], Hands(0, 1))
 
     def update(self) -> float:

@@ -20,14 +20,15 @@ from torch import Tensor, nn
 
 from convoy.assemble.feeds import hands_of, training_feed
 from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import build_network
+from convoy.assemble.network import build_network, whole
 from convoy.config.schema import build_config
 from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.feed import Hands
+from convoy.data.feed import Hands, Wanted
 from convoy.data.generated import Generated
 from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed
+from convoy.engine.part import Part
 from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Update
@@ -125,15 +126,16 @@ def our_trainer(data: str, batch: int, updates: int) -> Trainer:
         values | {"samples": batch * 100, "updates": updates, "epoch": None, "num_classes": 10}
     )
     plan = plan_run(config)
-    network = build_network(plan.network, 0, CPU)
+    network = build_network(plan.network, whole(plan.network), 0, CPU)
     optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
     gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network.slice, CrossEntropy(config.loss), gradients.collect)
     update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, network.norms))
-    feed = training_feed(plan, Generated(batch * 100, 32, 10, 0), CPU)
+    feed = training_feed(plan, Generated(batch * 100, 32, 10, 0), CPU, Wanted())
     if data == "generated":
         feed.augmentation = PAD_CROP_FLIP
-    return Trainer(plan.loop, feed, hands_of(config), update, Outfeed())
+    part = Part.whole(plan.loop.micro_batches)
+    return Trainer(plan.loop, feed, hands_of(config), update, Outfeed(), part)
 
 
 def compare(data: str, batch: int, pairs: int) -> tuple[list[float], list[float]]:

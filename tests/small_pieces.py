@@ -17,6 +17,7 @@ from convoy.data.order import Order
 from convoy.data.source import Ids, Labels
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed
+from convoy.engine.part import Part
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Update
 from convoy.events import Event
@@ -111,7 +112,8 @@ def small_run(plan: LoopPlan, norm: str = "batch", hands: Hands | None = None) -
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, norms))
     outfeed = Outfeed()
-    trainer = Trainer(plan, small_feed(plan.samples), hands or Hands(0, 1), update, outfeed)
+    feed, part = small_feed(plan.samples), Part.whole(plan.micro_batches)
+    trainer = Trainer(plan, feed, hands or Hands(0, 1), update, outfeed, part)
     run = SmallRun(trainer, network)
     outfeed.subscribe(run.events.append)
     return run

@@ -6,15 +6,17 @@ from pathlib import Path
 import torch
 
 from convoy.assemble.feeds import hands_of, training_feed
-from convoy.assemble.machine import choose_device, choose_threads, make_repeatable
-from convoy.assemble.network import Network, build_network
+from convoy.assemble.machine import choose_device, make_repeatable
+from convoy.assemble.network import Network, build_network, whole
 from convoy.assemble.sources import open_source
 from convoy.checkpoint import reading
 from convoy.checkpoint.average import exponential, keep_none, mean
 from convoy.checkpoint.contents import Contents, Tensors, match
 from convoy.checkpoint.store import Store
 from convoy.config.schema import RunConfig
+from convoy.data.feed import Wanted
 from convoy.data.order import Place
+from convoy.launch.cores import threads_each
 from convoy.plan.plan import plan_run
 
 
@@ -61,16 +63,16 @@ def _is_statistic(name: str) -> bool:
 def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
     """Running statistics as the mean over one epoch of training passes, weights unchanged."""
     device = choose_device(config.device)
-    make_repeatable(choose_threads(config.device, 1))
+    make_repeatable(threads_each(config.device.threads, 1))
     first = plan_run(config)
     source = open_source(config.data, first.network, "train")
     plan = plan_run(config, len(source))
-    network = build_network(plan.network, config.data.seed, device)
+    network = build_network(plan.network, whole(plan.network), config.data.seed, device)
     match(model, network.slice.named_tensors())
     network.load(model)
     if not network.norms:
         return model
-    feed = training_feed(plan, source, device)
+    feed = training_feed(plan, source, device, Wanted(labels=False))
     places = (
         Place(update, micro)
         for update in range(plan.loop.updates_per_epoch)
@@ -81,7 +83,7 @@ def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
         for count, batch in enumerate(feed.micro_batches(places, hands_of(config)), start=1):
             network.slice(batch.images)
             _take_mean(network, count)
-    return {name: one.detach().cpu() for name, one in network.slice.named_tensors().items()}
+    return {name: one.cpu() for name, one in network.tensors().items()}
 
 
 def _take_mean(network: Network, count: int) -> None:

@@ -4,7 +4,14 @@ import torch
 
 from convoy.config.schema import RunConfig
 from convoy.data.augment import BY_DATA, NONE
-from convoy.data.feed import Arrival, Hands, SyntheticFeed, TrainingFeed, ValidationFeed
+from convoy.data.feed import (
+    Arrival,
+    Hands,
+    SyntheticFeed,
+    TrainingFeed,
+    ValidationFeed,
+    Wanted,
+)
 from convoy.data.order import Order
 from convoy.data.source import Source
 from convoy.plan.network import COLORS
@@ -17,7 +24,7 @@ def hands_of(config: RunConfig) -> Hands:
 
 
 def training_feed(
-    plan: RunPlan, source: Source, device: torch.device
+    plan: RunPlan, source: Source, device: torch.device, wanted: Wanted
 ) -> TrainingFeed | SyntheticFeed:
     """The training micro-batches; synthetic ones never leave the device."""
     data, network = plan.config.data, plan.network
@@ -27,13 +34,16 @@ def training_feed(
         return SyntheticFeed(shape, network.classes, device, data.seed)
     order = Order(len(source), plan.batch, data.seed)
     augmentation = BY_DATA[data.data] if data.augment else NONE
-    return TrainingFeed(source, order, augmentation, _arrival(plan.config, source, device))
+    arrival = _arrival(plan.config, source, device)
+    return TrainingFeed(source, order, augmentation, arrival, wanted)
 
 
-def validation_feed(config: RunConfig, source: Source, device: torch.device) -> ValidationFeed:
+def validation_feed(
+    config: RunConfig, source: Source, device: torch.device, wanted: Wanted
+) -> ValidationFeed:
     """Every validation sample once."""
     arrival = _arrival(config, source, device)
-    return ValidationFeed(source, config.validation.valid_batch_size, arrival)
+    return ValidationFeed(source, config.validation.valid_batch_size, arrival, wanted)
 
 
 def _arrival(config: RunConfig, source: Source, device: torch.device) -> Arrival:

@@ -1,6 +1,5 @@
 """The machine as a run needs it: a device, a number of threads, and arithmetic that repeats."""
 
-import os
 import platform
 
 import torch
@@ -9,21 +8,31 @@ from convoy.config.sections.machine import DeviceConfig
 from convoy.errors import ConfigError
 
 
-def choose_device(config: DeviceConfig) -> torch.device:
+def choose_device(config: DeviceConfig, local_rank: int = 0) -> torch.device:
     """The asked device; `auto` takes an accelerator when there is one."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.mps.is_available()}
-    if config.device == "auto":
-        return torch.device(next((kind for kind in ("cuda", "mps") if there[kind]), "cpu"))
-    if not there[config.device]:
+    kind = config.device
+    if kind == "auto":
+        kind = next((kind for kind in ("cuda", "mps") if there[kind]), "cpu")
+    if not there[kind]:
         found = ", ".join(kind for kind, here in there.items() if here)
-        raise ConfigError(f"--device {config.device} is not on this machine; it has {found}")
-    return torch.device(config.device)
+        raise ConfigError(f"--device {kind} is not on this machine; it has {found}")
+    if kind != "cuda":
+        return torch.device(kind)
+    device = torch.device(kind, _number(config, local_rank, torch.cuda.device_count()))
+    torch.cuda.set_device(device)
+    return device
 
 
-def choose_threads(config: DeviceConfig, processes_here: int) -> int:
-    """The asked number; 0 shares the cores this process may use among the processes here."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return config.threads or max(1, (cores or 1) // processes_here)
+def _number(config: DeviceConfig, local_rank: int, there: int) -> int:
+    """Which accelerator: the chosen ones in turn, all of them when none was chosen."""
+    chosen = config.select_devices or tuple(range(there))
+    unknown = [number for number in chosen if number >= there]
+    if unknown:
+        raise ConfigError(
+            f"--select-devices {unknown[0]} is not on this machine; it has 0 to {there - 1}"
+        )
+    return chosen[local_rank % len(chosen)]
 
 
 def make_repeatable(threads: int) -> None:

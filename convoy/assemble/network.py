@@ -1,22 +1,32 @@
-"""The live network of a plan: its layers, its weights by name, its waiting statistics."""
+"""The live layers of one stage: their weights by name, their waiting statistics."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from convoy.models.build import build_layers
 from convoy.models.layers import BatchNorm
+from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
 from convoy.plan.network import NetworkPlan
+from convoy.plan.plan import RunPlan
+from convoy.plan.stages import StagePlan, cut
 
 
 @dataclass(frozen=True)
 class Network:
-    """All layers as one slice, and those of them that gather statistics."""
+    """Layers as a slice, those of them that gather statistics, and what is run of it."""
 
     slice: Slice
     norms: list[BatchNorm]
+    runs: nn.Module  # the slice itself, or one that keeps less of it
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and running statistics by name, without a way back through autograd."""
+        return {name: one.detach() for name, one in self.slice.named_tensors().items()}
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -25,9 +35,37 @@ class Network:
             tensor.copy_(tensors[name])
 
 
-def build_network(plan: NetworkPlan, seed: int, device: torch.device) -> Network:
-    """A fresh network on the device. Pixels lie together (channels_last): 1.17 × on a CPU."""
-    built = build_layers(plan.layers, seed)
-    network = Slice(plan.layers, built)
-    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-    return Network(network, [one for one in network.modules() if isinstance(one, BatchNorm)])
+def whole(plan: NetworkPlan) -> StagePlan:
+    """All layers as one stage."""
+    (stage,) = cut([layer.name for layer in plan.layers], ())
+    return stage
+
+
+def build_network(plan: NetworkPlan, stage: StagePlan, seed: int, device: torch.device) -> Network:
+    """Fresh layers on the device. Pixels lie together (channels_last): 1.17 × on a CPU."""
+    layers = plan.layers[stage.first : stage.last + 1]
+    built = Slice(layers, build_layers(layers, seed))
+    built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    return Network(built, [one for one in built.modules() if isinstance(one, BatchNorm)], built)
+
+
+def with_recomputation(network: Network, plan: RunPlan) -> Network:
+    """The same network, as frugal as the plan wants it."""
+    wish = plan.config.memory
+    wanted = len(plan.stages) > 1 if wish.enable_recompute is None else wish.enable_recompute
+    if not wanted:
+        return network
+
+    @contextmanager
+    def quiet() -> Iterator[None]:
+        """A pass that is computed again has left its statistics already."""
+        for norm in network.norms:
+            norm.recording = False
+        try:
+            yield
+        finally:  # torch leaves by an exception as soon as it has what it needs
+            for norm in network.norms:
+                norm.recording = True
+
+    frugal = Recomputing(network.slice, wish.recompute_checkpoints, quiet)
+    return Network(network.slice, network.norms, frugal)

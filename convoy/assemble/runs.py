@@ -4,27 +4,30 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
-from convoy.assemble.availability import refuse_unavailable
-from convoy.assemble.machine import choose_device, choose_threads
+from convoy.assemble.keeping import Keeper, KeptElsewhere
 from convoy.assemble.origin import Origin, same_training
+from convoy.assemble.post import Post, posted
 from convoy.assemble.sources import fingerprint, open_source
-from convoy.assemble.training import Material, Place, TrainingRun
+from convoy.assemble.start import Start, hear_start, nothing_to_do, refuse_differences, tell_start
+from convoy.assemble.state import refuse_misfit
+from convoy.assemble.training import Material, TrainingRun
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.checkpoint.strict_json import JSON
-from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
-from convoy.config.schema import RunConfig, build_config
+from convoy.config.schema import RunConfig
 from convoy.config.written import binding_values, digest, settings_as_yaml
-from convoy.engine.outfeed import Subscriber
+from convoy.engine.outfeed import Outfeed, Subscriber
 from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Event, Noticed, Validated
+from convoy.launch.world import World
 from convoy.plan.as_json import plan_as_json
+from convoy.plan.loop import LoopPlan
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.report.lines import read
 from convoy.report.log import Log
@@ -57,41 +60,52 @@ class Wish:
     override: bool
 
 
-def start_run(resolved: Resolved, stop: StopRequest) -> Finished:
+def start_run(resolved: Resolved, world: World, stop: StopRequest) -> Finished:
     """A new run in a new folder. Nothing is written before everything is known to fit."""
-    prepared = _prepare(resolved)
-    with _new_folder(resolved.config) as folder:
-        _write_wishes(folder, prepared)
-        run = _make_run(folder, prepared)
-        with _listeners(folder, resolved.config) as listeners:
-            return _finish(run, run.go(0, stop, listeners))
+    with posted(world, plan_run(resolved.config)) as joined:
+        prepared = _prepare(resolved, joined)
+        if not joined.council.is_first:
+            return _follow(prepared, stop)
+        with _new_folder(resolved.config) as folder:
+            _write_wishes(folder, prepared)
+            with _listeners(folder, resolved.config) as listeners:
+                return _lead(prepared, Start(0, str(folder.path)), Scene(folder, listeners, stop))
 
 
-def resume_run(path: Path, wish: Wish, stop: StopRequest) -> Finished:
+def resume_run(path: Path, wish: Wish, world: World, stop: StopRequest) -> Finished:
     """Go on with a run; the folder changes only when everything is known to fit."""
-    prepared = _prepare(wish.resolved)
-    with open_run_folder(path) as folder:
-        store = Store(folder.checkpoints)
-        store.clean()
-        contents, notices = _starting_point(store, wish.checkpoint, path)
-        done, loop = contents.update, prepared.plan.loop
-        if loop.stop_after is not None and loop.stop_after <= done:
-            raise ConfigError(
-                f"--stop-after {loop.stop_after} lies behind: {done} updates are done"
+    with posted(world, plan_run(wish.resolved.config)) as joined:
+        prepared = _prepare(wish.resolved, joined)
+        if not joined.council.is_first:
+            return _follow(prepared, stop)
+        with open_run_folder(path) as folder:
+            store = Store(folder.checkpoints)
+            store.clean()
+            contents, notices = _starting_point(store, wish.checkpoint, path)
+            if _is_complete(folder, prepared.plan.loop, contents.update):
+                joined.council.hear(nothing_to_do(folder.path))
+                return Finished(Summary.read(folder.summary), folder.path, was_complete=True)
+            notices += same_training(
+                contents.state, prepared.resolved, prepared.origin, wish.override
             )
-        if done >= loop.updates and _is_summed_up(folder, loop.updates):
-            return Finished(Summary.read(folder.summary), folder.path, was_complete=True)
-        notices += same_training(contents.state, prepared.resolved, prepared.origin, wish.override)
-        run = _make_run(folder, prepared)
-        run.go_on_from(contents)
-        run.validated = _last_validation(folder)
-        _write_wishes(folder, prepared)
-        folder.summary.unlink(missing_ok=True)  # that of the part before
-        with _listeners(folder, prepared.resolved.config) as listeners:
-            for notice in notices:
-                for listener in listeners:
-                    listener(notice)
-            return _finish(run, run.go(done, stop, listeners))
+            refuse_misfit(prepared.plan, contents)
+            _write_wishes(folder, prepared)
+            folder.summary.unlink(missing_ok=True)  # that of the part before
+            start = Start(contents.update, str(folder.path), _last_validation(folder), contents)
+            with _listeners(folder, prepared.resolved.config) as listeners:
+                for notice in notices:
+                    for listener in listeners:
+                        listener(notice)
+                return _lead(prepared, start, Scene(folder, listeners, stop))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What only the first process has: the folder, who listens, and who may ask to stop."""
+
+    folder: RunFolder
+    listeners: list[Subscriber]
+    stop: StopRequest
 
 
 @dataclass(frozen=True)
@@ -99,52 +113,60 @@ class _Prepared:
     """Everything that can go wrong before the folder is touched has not."""
 
     resolved: Resolved
-    plan: RunPlan
+    post: Post
     material: Material
-    place: Place
+
+    @property
+    def plan(self) -> RunPlan:
+        return self.post.plan
 
     @property
     def origin(self) -> Origin:
         """What a checkpoint of this run says of its training."""
-        return Origin(self.material.origin, self.place.machine())
+        return Origin(self.material.origin, self.post.machine())
 
 
-def _prepare(resolved: Resolved) -> _Prepared:
-    first = plan_run(resolved.config)
-    refuse_unavailable(first)
-    train = open_source(resolved.config.data, first.network, "train")
-    measured = resolved.config.validation.validation_mode != "none"
-    validation = (
-        open_source(resolved.config.data, first.network, "validation") if measured else None
-    )
-    plan = plan_run(resolved.config, len(train))
-    device = choose_device(resolved.config.device)
-    threads = choose_threads(resolved.config.device, plan.topology.processes_per_host)
-    settled = _settled(resolved, threads)
-    origin: dict[str, JSON] = {
-        "options": binding_values(settled.settings),
-        "data_sha256": fingerprint(train),
-    }
-    material = Material(train, validation, origin)
-    return _Prepared(settled, plan, material, Place(device, threads))
+def _prepare(resolved: Resolved, joined: Post) -> _Prepared:
+    config = resolved.config
+    train = open_source(config.data, joined.plan.network, "train")
+    measured = config.validation.validation_mode != "none"
+    validation = open_source(config.data, joined.plan.network, "validation") if measured else None
+    post = replace(joined, plan=plan_run(config, len(train)))
+    refuse_differences(post.council, digest(resolved.settings), len(train))
+    origin: dict[str, JSON] = {}
+    if post.council.is_first:
+        origin = {
+            "options": binding_values(resolved.settings),
+            "data_sha256": fingerprint(train),
+        }
+    return _Prepared(resolved, post, Material(train, validation, origin))
 
 
-def _make_run(folder: RunFolder, prepared: _Prepared) -> TrainingRun:
-    run = TrainingRun(prepared.plan, prepared.material, folder, prepared.place)
-    run.store.check_writable()
-    return run
+def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
+    """The first process: tell the others where to begin, then go with them."""
+    tell_start(prepared.post, start)
+    outfeed = Outfeed()
+    keeper = Keeper(scene.folder, prepared.plan.config.checkpoint, outfeed)
+    run = TrainingRun(prepared.post, prepared.material, outfeed)
+    run.begin_at(start)
+    summary = run.go(scene.stop, keeper, scene.listeners)
+    return Finished(summary, scene.folder.path)
 
 
-def _settled(resolved: Resolved, threads: int) -> Resolved:
-    """What was found here becomes part of the run: the bits depend on the threads, and a run may
-    be resumed from another folder."""
-    settings = dict(resolved.settings)
-    if not resolved.config.device.threads:
-        settings["threads"] = Setting(threads, "cores of this machine")
-    if resolved.config.data.data_dir is not None:
-        whole = str(Path(resolved.config.data.data_dir).absolute())
-        settings["data_dir"] = Setting(whole, settings["data_dir"].source)
-    return Resolved(build_config({name: one.value for name, one in settings.items()}), settings)
+def _follow(prepared: _Prepared, stop: StopRequest) -> Finished:
+    """Any other process: begin where the first one says."""
+    start = hear_start(prepared.post)
+    if isinstance(start, Path):
+        return Finished(Summary.read(RunFolder(start).summary), start, was_complete=True)
+    run = TrainingRun(prepared.post, prepared.material, Outfeed())
+    run.begin_at(start)
+    return Finished(run.go(stop, KeptElsewhere(), []), Path(start.folder))
+
+
+def _is_complete(folder: RunFolder, loop: LoopPlan, done: int) -> bool:
+    if loop.stop_after is not None and loop.stop_after <= done:
+        raise ConfigError(f"--stop-after {loop.stop_after} lies behind: {done} updates are done")
+    return done >= loop.updates and _is_summed_up(folder, loop.updates)
 
 
 def _new_folder(config: RunConfig) -> RunFolder:
@@ -210,8 +232,3 @@ def _is_summed_up(folder: RunFolder, updates: int) -> bool:
         return False
     summary = Summary.read(folder.summary)
     return summary.exit_reason == "done" and summary.updates == updates
-
-
-def _finish(run: TrainingRun, summary: Summary) -> Finished:
-    summary.write(run.folder.summary)
-    return Finished(summary, run.folder.path)

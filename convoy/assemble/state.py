@@ -1,70 +1,101 @@
-"""A training run as checkpoint contents, and back."""
+"""A training run as checkpoint contents, and back, whatever its layout."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
+from torch import Tensor
 
-from convoy.assemble.network import Network
+from convoy.assemble.network import Network, build_network, whole
+from convoy.assemble.post import Post
 from convoy.checkpoint.contents import Contents, match
 from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.strict_json import JSON
 from convoy.engine.meter import Totals
 from convoy.engine.trainer import Trainer
 from convoy.errors import CheckpointError, NumericError
+from convoy.numerics.flat import FlatWeights
 from convoy.optim.optimizers import Sgd
+from convoy.parallel import cargo
 from convoy.parallel.optimizer_state import gatherer
 from convoy.parallel.replicas import Replicas
+from convoy.plan.plan import RunPlan
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything of a run that changes."""
+    """Everything of a run that changes, as far as this process holds it."""
 
+    post: Post
     network: Network
     optimizer: Sgd
     replicas: Replicas
     trainer: Trainer
 
-    def capture(self, update: int, facts: dict[str, JSON]) -> Contents:
-        """The state after so many updates. The tensors are the live ones: copy before going on.
+    def capture(self, update: int, facts: dict[str, JSON]) -> Contents | None:
+        """The state after so many updates, on the first process; the others give their parts.
 
-        Replicas that share the optimizer's state must all call this.
+        The tensors may be the live ones: copy before going on.
         """
-        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
-        _refuse_broken(tensors, update)
+        totals = self.trainer.meter.totals()
         gather = gatherer(self.replicas, self.optimizer.flat.elements)
+        model = self._of_all_stages(self.network.tensors())
+        optimizer = self._of_all_stages(self.optimizer.named_state(gather))
+        if not self.post.council.is_first:
+            return None
+        _refuse_broken(model, update)
         per_epoch = self.trainer.plan.updates_per_epoch
-        return Contents(
-            model=tensors,
-            optimizer=self.optimizer.named_state(gather),
-            state={
-                "update": update,
-                "epoch": update / per_epoch,
-                "update_in_epoch": update % per_epoch,
-                "meter": asdict(self.trainer.meter.totals()),
-                **facts,
-            },
-        )
+        place: dict[str, JSON] = {
+            "update": update,
+            "epoch": update / per_epoch,
+            "update_in_epoch": update % per_epoch,
+            "meter": asdict(totals),
+        }
+        return Contents(model=model, optimizer=optimizer, state=place | facts)
+
+    def weights_sha256(self) -> str | None:
+        """Of the whole network, on the first process; all must ask."""
+        model = self._of_all_stages(self.network.tensors())
+        return weights_sha256(model) if self.post.council.is_first else None
+
+    def _of_all_stages(self, own: dict[str, Tensor]) -> dict[str, Tensor]:
+        """On the first process what all stages of the first replica hold; elsewhere our own."""
+        line = self.post.groups.line
+        if line.handle is None or self.post.at.replica > 0:
+            return own
+        if line.index > 0:
+            cargo.send(own, line.handle, to=0)
+            return own
+        for stage in range(1, line.size):
+            own = own | cargo.receive(line.handle, source=stage)
+        return own
 
     def digest(self) -> bytes:
-        """Of all weights and running statistics: what replicas compare."""
-        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
-        return bytes.fromhex(weights_sha256(tensors))
+        """Of our weights and running statistics: what replicas compare."""
+        return bytes.fromhex(weights_sha256(self.network.tensors()))
 
     def refuse_broken(self, update: int) -> None:
         """Weights that are not finite are no result."""
-        _refuse_broken(self.network.slice.named_tensors(), update)
+        _refuse_broken(self.network.tensors(), update)
 
     def restore(self, contents: Contents) -> None:
-        """Go back to a captured state; one of another network or optimizer is refused."""
-        match(contents.model, self.network.slice.named_tensors())
-        match(contents.optimizer, self.optimizer.named_form(), of="optimizer")
+        """Go back to a captured state that fits."""
         self.network.load(contents.model)
         self.optimizer.load(contents.optimizer)
         self.trainer.meter.start_from(_totals(contents.state.get("meter")))
 
 
-def _refuse_broken(tensors: dict[str, torch.Tensor], update: int) -> None:
+def refuse_misfit(plan: RunPlan, contents: Contents) -> None:
+    """A checkpoint of another network or optimizer is no place to go on from."""
+    meta = torch.device("meta")
+    network = build_network(plan.network, whole(plan.network), 0, meta)
+    match(contents.model, network.tensors())
+    form = Sgd(FlatWeights(network.slice.named_weights()), plan.config.optimizer).named_form()
+    match(contents.optimizer, form, of="optimizer")
+    _totals(contents.state.get("meter"))
+
+
+def _refuse_broken(tensors: Mapping[str, Tensor], update: int) -> None:
     """A checkpoint is something to go on from, so it never holds NaN."""
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):

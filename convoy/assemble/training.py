@@ -3,20 +3,20 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
 import torch
+from torch import Tensor
 
-from convoy.assemble.feeds import hands_of, training_feed
-from convoy.assemble.machine import describe_machine, make_repeatable
-from convoy.assemble.network import build_network
+from convoy.assemble.feeds import hands_of, training_feed, validation_feed
+from convoy.assemble.footprint import StagePeak, stage_peaks, start_counting
+from convoy.assemble.keeping import Keeping
+from convoy.assemble.network import build_network, with_recomputation
+from convoy.assemble.passage import make_answers, make_passage, make_replicas
+from convoy.assemble.post import Post
+from convoy.assemble.start import Start
 from convoy.assemble.state import TrainingState
 from convoy.assemble.validation import Validator
-from convoy.checkpoint.background import BackgroundSaver, stop_the_run
-from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.digest import weights_sha256
-from convoy.checkpoint.store import Store
 from convoy.checkpoint.strict_json import JSON
 from convoy.data.source import Source
 from convoy.engine.loss import CrossEntropy
@@ -25,32 +25,17 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Update
 from convoy.errors import ConvoyError, StorageError
-from convoy.events import Ended, Event, Noticed, Saved, Updated, Validated
-from convoy.faults import planned_faults
+from convoy.events import Ended, Event, Noticed, Updated, Validated
+from convoy.faults import Deed, planned_faults
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
-from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone, Replicas
-from convoy.plan.plan import RunPlan
-from convoy.report.run_folder import RunFolder
+from convoy.parallel.council import Matter
 from convoy.report.summary import Summary
 from convoy.report.throughput import Throughput
 
 AGREEMENT_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run computes and what its bits are promised for."""
-
-    device: torch.device
-    threads: int
-
-    def machine(self) -> dict[str, JSON]:
-        """As a checkpoint remembers it."""
-        return {**describe_machine(self.device, self.threads)}
 
 
 @dataclass(frozen=True)
@@ -62,75 +47,90 @@ class Material:
     origin: dict[str, JSON]
 
 
-class TrainingRun:
-    """All pieces of one run; none of them knows another. `go` trains, keeps and tells."""
+def flip_a_bit(values: Tensor) -> None:
+    """The lowest one of the first number: an error of memory in its smallest form."""
+    values.view(torch.int32)[0] ^= 1
 
-    def __init__(self, plan: RunPlan, material: Material, folder: RunFolder, place: Place) -> None:
-        make_repeatable(place.threads)
-        self.plan = plan
-        self.folder = folder
-        self.place = place
-        self.outfeed = Outfeed()
-        self.network = build_network(plan.network, plan.config.data.seed, place.device)
-        self.replicas: Replicas = Alone()
+
+class TrainingRun:
+    """All pieces of one process of a run; none of them knows another.
+
+    Every process of a run goes through this in the same order; the first one also keeps and tells.
+    """
+
+    def __init__(self, post: Post, material: Material, outfeed: Outfeed) -> None:
+        self.post = post
+        self.plan = post.plan
+        self.outfeed = outfeed
+        fresh = build_network(
+            self.plan.network, post.stage, self.plan.config.data.seed, post.device
+        )
+        self.network = with_recomputation(fresh, self.plan)
+        self.replicas = make_replicas(post)
         flat = FlatWeights(self.network.slice.named_weights())
         owned = self.replicas.owned(flat.elements)
-        self.optimizer = Sgd(flat, plan.config.optimizer, owned)
+        self.optimizer = Sgd(flat, self.plan.config.optimizer, owned)
         self.origin = material.origin
         self.trainer = self._trainer(material.train)
-        self.state = TrainingState(self.network, self.optimizer, self.replicas, self.trainer)
-        self.validate = Validator(plan.config, material.validation, place.device)
-        self.store = Store(folder.checkpoints)
-        self.saver = self._saver()
+        self.state = TrainingState(post, self.network, self.optimizer, self.replicas, self.trainer)
+        self.validate = self._validator(material.validation)
         self.validated: Validated | None = None
-        self.speed = Throughput(plan.loop.samples_per_update)
+        self.speed = Throughput(self.plan.loop.samples_per_update)
         self._update = 0
         self._saved_update = -1
-        self._failed_update = -1
+        self._peaks: tuple[StagePeak, ...] = ()
         self._seconds_before = 0.0
         self._began = monotonic()
 
     def _trainer(self, source: Source) -> Trainer:
-        gradients = GradientTree(self.optimizer.flat)
-        loss = CrossEntropy(self.plan.config.loss)
-        pipeline = Pipeline(self.network.slice, loss, after_backward=gradients.collect)
+        plan, post = self.plan, self.post
+        first = post.at.replica * plan.batch.gradient_accumulation
+        gradients = GradientTree(self.optimizer.flat, first)
+        loss = CrossEntropy(plan.config.loss)
+        self.passage = make_passage(post, self.network, loss, gradients.collect)
         absorb_statistics = partial(absorb, self.network.norms)
-        update = Update(pipeline, gradients, self.replicas, self.optimizer, absorb_statistics)
-        feed = training_feed(self.plan, source, self.place.device)
-        return Trainer(self.plan.loop, feed, hands_of(self.plan.config), update, self.outfeed)
+        update = Update(self.passage, gradients, self.replicas, self.optimizer, absorb_statistics)
+        feed = training_feed(plan, source, post.device, post.wanted)
+        hands = hands_of(plan.config)
+        return Trainer(plan.loop, feed, hands, update, self.outfeed, post.part)
 
-    def _saver(self) -> BackgroundSaver:
-        checkpoint = self.plan.config.checkpoint
-        on_failed = stop_the_run if checkpoint.on_save_error == "stop" else self._tell_failed
-        return BackgroundSaver(
-            self.store, checkpoint.keep_last or None, self._tell_saved, on_failed
-        )
+    def _validator(self, source: Source | None) -> Validator | None:
+        if source is None:
+            return None
+        config, post = self.plan.config, self.post
+        feed = validation_feed(config, source, post.device, post.wanted)
+        answers = make_answers(post, self.network, feed.size)
+        return Validator(answers, feed, hands_of(config), post.share)
 
-    def go_on_from(self, contents: Contents) -> None:
-        """Put the run into the state of a checkpoint."""
-        self.state.restore(contents)
-        self._saved_update = contents.update
-        seconds = contents.state.get("seconds")
-        self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
+    def begin_at(self, start: Start) -> None:
+        """Put the run into the state where it begins."""
+        self._update = start.done
+        self.validated = start.validated
+        if start.contents is not None:
+            self.state.restore(start.contents)
+            self._saved_update = start.done
+            seconds = start.contents.state.get("seconds")
+            self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
 
-    def go(self, done: int, stop: StopRequest, listeners: list[Subscriber]) -> Summary:
-        """Train from `done` updates on until the end or a wish to stop; keep and tell."""
-        for listener in (*listeners, self._remember, self._keep_and_measure, planned_faults()):
+    def go(self, stop: StopRequest, keeping: Keeping, listeners: list[Subscriber]) -> Summary:
+        """Train on until the end or a wish to stop; keep and tell."""
+        self.keeping = keeping
+        faults = planned_faults(self.post.groups.world.index, self._deeds())
+        for listener in (*listeners, self._remember, self._keep_and_measure, faults):
             self.outfeed.subscribe(listener)
         self._began = monotonic()
-        self._update = done
+        start_counting(self.post.device)
         try:
-            self.replicas.agree(self.state.digest, done)
-            reason = self.trainer.run(done, stop)
+            self.replicas.agree(self.state.digest, self._update)
+            reason = self.trainer.run(self._update, stop)
             self._close(reason)
             self.outfeed.put(Ended(self._update, reason))
-        except ConvoyError as error:
-            self.outfeed.put(Noticed(type(error).__name__, str(error), self._update))
-            self._finish_quietly()
-            self.outfeed.put(Ended(self._update, type(error).__name__))
-            self._sum_up_quietly(type(error).__name__)
+        except Exception as error:
+            self._tell_the_end(error)
             raise
-        return self._summary(reason)
+        summary = self._summary(reason, self.state.weights_sha256())
+        self.keeping.sum_up(summary)
+        return summary
 
     def _remember(self, event: Event) -> None:
         match event:
@@ -146,7 +146,7 @@ class TrainingRun:
         """At the end of an update: validate first, so that a checkpoint's update is complete."""
         if not isinstance(event, Updated):
             return
-        self.saver.check()
+        self.keeping.check()
         if self.plan.loop.validations.due(event.update):
             self._measure()
         if self.plan.loop.checkpoints.due(event.update):
@@ -155,8 +155,9 @@ class TrainingRun:
             self.replicas.agree(self.state.digest, event.update)
 
     def _measure(self) -> None:
+        assert self.validate is not None, "this run was to be without validation"
         epoch = self._update / self.plan.loop.updates_per_epoch
-        self.outfeed.put(self.validate(self.network, self._update, epoch))
+        self.outfeed.put(self.validate(self._update, epoch))
 
     def _measured(self) -> Validated | None:
         """The validation of the weights as they are now, if there was one."""
@@ -165,7 +166,7 @@ class TrainingRun:
 
     def _save(self) -> None:
         self.replicas.agree(self.state.digest, self._update)
-        self.saver.save(self.state.capture(self._update, self._facts()), self._update)
+        self.keeping.save(self.state.capture(self._update, self._facts()), self._update)
         self._saved_update = self._update
 
     def _close(self, reason: str) -> None:
@@ -175,49 +176,47 @@ class TrainingRun:
             self._save()
         else:
             self.state.refuse_broken(self._update)
-        self.saver.finish()
-        if self._failed_update == self._update:
-            raise StorageError(f"the last weights, of update {self._update}, could not be saved")
+        self.keeping.finish(self._update)
         wanted = self.plan.config.validation.validation_mode != "none"
         if wanted and not stopped_early and not self._measured():
             self._measure()
+        self._peaks = stage_peaks(self.post, self._update, self.passage.stash_seen)
 
-    def _sum_up_quietly(self, reason: str) -> None:
-        """The summary of a run that failed; on a full disk there is none."""
-        with suppress(StorageError):
-            self._summary(reason).write(self.folder.summary)
+    def _deeds(self) -> dict[str, Deed]:
+        """What a test may do to this process, beside signals."""
+        return {
+            "flip": lambda: flip_a_bit(self.optimizer.flat.values),
+            "stray": lambda: self.post.council.meet(Matter.SAVE, self._update),
+        }
 
-    def _finish_quietly(self) -> None:
-        """The error that ends the run is the one to tell."""
+    def _tell_the_end(self, error: Exception) -> None:
+        """What ends the run is told and kept as far as that goes; on a full disk it does not."""
+        kind = type(error).__name__
+        self.outfeed.put(Noticed(kind, str(error), self._update))
         try:
-            self.saver.finish()
-        except StorageError as error:
-            self.outfeed.put(Noticed("StorageError", str(error), self._update))
-
-    def _tell_saved(self, update: int, path: Path, seconds: float) -> None:
-        self.outfeed.put(Saved(update, str(path.relative_to(self.folder.path)), seconds))
-
-    def _tell_failed(self, update: int, error: StorageError) -> None:
-        self._failed_update = update
-        self.outfeed.put(Noticed("save_failed", f"training goes on: {error}", update))
+            self.keeping.finish(-1)
+        except StorageError as second:
+            self.outfeed.put(Noticed("StorageError", str(second), self._update))
+        self.outfeed.put(Ended(self._update, kind))
+        with suppress(ConvoyError):
+            self.keeping.sum_up(self._summary(kind, weights_sha256=None))
 
     def _facts(self) -> dict[str, JSON]:
         return {
             "seconds": self._seconds(),
             "layout": self.plan.layout,
-            "machine": self.place.machine(),
+            "machine": self.post.machine(),
             **self.origin,
         }
 
     def _seconds(self) -> float:
         return self._seconds_before + monotonic() - self._began
 
-    def _summary(self, reason: str) -> Summary:
-        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
+    def _summary(self, reason: str, weights_sha256: str | None) -> Summary:
         loop = self.plan.loop
         measured = self._measured()
         return Summary(
-            weights_sha256=weights_sha256(tensors),
+            weights_sha256=weights_sha256,
             top1=measured.top1 if measured else None,
             top5=measured.top5 if measured else None,
             updates=self._update,
@@ -227,6 +226,8 @@ class TrainingRun:
             seconds=self._seconds(),
             layout=self.plan.layout,
             exit_reason=reason,
+            peak_bytes=[peak.bytes for peak in self._peaks],
+            peak_stash=[peak.stash_sets for peak in self._peaks],
             model=self.plan.config.network.model,
             dataset=self.plan.config.data.data,
         )

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from convoy.cli.arguments import read_line
+from convoy.cli.crew import Payload, carry_out, resolved_of
 from convoy.cli.saying import say
 from convoy.cli.train import EXIT_CODES
 from convoy.config.command_line import Parser
 from convoy.config.resume import resolve_resumed, settings_of_run
-from convoy.plan.plan import plan_run
+from convoy.launch.world import World
 
 SAYS = """Go on with a run from its newest sound checkpoint, exactly as if it had never stopped.
 Options that the weights depend on are those of the run, unless --override is given."""
@@ -19,19 +20,25 @@ def main(words: list[str]) -> int:
     run = Path(line.own.run)
     before = settings_of_run(run / "config.yaml")
     resolved = resolve_resumed(before, line.given, line.problems, line.own.override)
-    plan_run(resolved.config)
+    wish = {"run": str(run), "checkpoint": line.own.checkpoint, "override": line.own.override}
+    return carry_out("convoy.cli.resume:work", resolved, wish)
+
+
+def work(world: World, payload: Payload) -> int:
+    """One process of the run, perhaps the only one."""
     from convoy.assemble.runs import Wish, resume_run
     from convoy.cli.signals import stop_on_signals
     from convoy.engine.stopping import StopRequest
     from convoy.report.summary import closing_lines
 
     stop = StopRequest()
-    checkpoint = Path(line.own.checkpoint) if line.own.checkpoint else None
+    checkpoint = Path(payload["checkpoint"]) if payload["checkpoint"] else None
+    wish = Wish(resolved_of(payload), checkpoint, payload["override"])
     with stop_on_signals(stop):
-        finished = resume_run(run, Wish(resolved, checkpoint, line.own.override), stop)
-    if finished.was_complete:
-        say(["already complete: nothing was changed"])
-    say(closing_lines(finished.summary, finished.folder))
+        finished = resume_run(Path(payload["run"]), wish, world, stop)
+    if world.rank == 0:
+        complete = ["already complete: nothing was changed"] if finished.was_complete else []
+        say([*complete, *closing_lines(finished.summary, finished.folder)])
     return EXIT_CODES[finished.summary.exit_reason]
 
 

@@ -1,10 +1,11 @@
 """convoy train"""
 
 from convoy.cli.arguments import add_config, read_line
+from convoy.cli.crew import Payload, carry_out, resolved_of
 from convoy.cli.saying import say
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
-from convoy.plan.plan import plan_run
+from convoy.launch.world import World
 
 SAYS = "Train a network. With no option at all: ResNet-14 on the built-in shapes."
 
@@ -19,7 +20,11 @@ EXIT_CODES = {
 def main(words: list[str]) -> int:
     """Everything that can be refused is refused before torch is imported."""
     resolved = resolve(read_line("train", words, SAYS, add_config).asked())
-    plan_run(resolved.config)
+    return carry_out("convoy.cli.train:work", resolved, {})
+
+
+def work(world: World, payload: Payload) -> int:
+    """One process of the run, perhaps the only one."""
     from convoy.assemble.runs import start_run
     from convoy.cli.signals import stop_on_signals
     from convoy.engine.stopping import StopRequest
@@ -27,6 +32,7 @@ def main(words: list[str]) -> int:
 
     stop = StopRequest()
     with stop_on_signals(stop):
-        finished = start_run(resolved, stop)
-    say(closing_lines(finished.summary, finished.folder))
+        finished = start_run(resolved_of(payload), world, stop)
+    if world.rank == 0:
+        say(closing_lines(finished.summary, finished.folder))
     return EXIT_CODES[finished.summary.exit_reason]

@@ -15,11 +15,29 @@ from convoy.data.source import Ids, Normalization, Pixels, Source
 
 
 @dataclass(frozen=True)
-class MicroBatch:
-    """Samples of one pass."""
+class Wanted:
+    """What a stage needs of a sample: the first one images, the last one labels."""
 
-    images: Tensor  # (micro, channels, height, width)
-    labels: Tensor  # (micro,)
+    images: bool = True
+    labels: bool = True
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Samples of one pass; None for what this process does not want."""
+
+    images: Tensor | None  # (micro, channels, height, width)
+    labels: Tensor | None  # (micro,)
+
+
+@dataclass(frozen=True)
+class Batch(MicroBatch):
+    """Samples of one validation pass; the last batch is filled up to the size of the others."""
+
+    samples: int  # those that count
+
+
+_EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
@@ -55,61 +73,101 @@ class Arrival:
             rows -= np.tile(self._shift, images.shape[2])
         return torch.from_numpy(images)
 
-    def on_device(self, images: Tensor, labels: Tensor) -> MicroBatch:
+    def images(self, images: Tensor) -> Tensor:
         """Runs in the loop. Pixels become planes by a change of strides: no copy."""
         moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
         if self.where == "device":
             moved = moved.float() * self._device_scale - self._device_shift
-        return MicroBatch(moved, labels.to(self.device, non_blocking=True))
+        return moved
+
+    def labels(self, labels: Tensor) -> Tensor:
+        return labels.to(self.device, non_blocking=True)
 
 
-class TrainingFeed:
+_Prepared = tuple[Tensor | None, Tensor | None]
+
+
+class _Feed:
+    """What training and validation share: wanted samples, prepared on the host, then moved."""
+
+    def __init__(self, source: Source, arrival: Arrival, wanted: Wanted) -> None:
+        self.source = source
+        self.arrival = arrival
+        self.wanted = wanted
+
+    def _moved(self, prepared: _Prepared) -> MicroBatch:
+        images, labels = prepared
+        return MicroBatch(
+            None if images is None else self.arrival.images(images),
+            None if labels is None else self.arrival.labels(labels),
+        )
+
+    def _labels(self, ids: Ids) -> Tensor | None:
+        return torch.from_numpy(self.source.labels(ids)) if self.wanted.labels else None
+
+
+class TrainingFeed(_Feed):
     """The micro-batches of a run, from any update on."""
 
     def __init__(
-        self, source: Source, order: Order, augmentation: Augmentation, arrival: Arrival
+        self,
+        source: Source,
+        order: Order,
+        augmentation: Augmentation,
+        arrival: Arrival,
+        wanted: Wanted = _EVERYTHING,
     ) -> None:
-        self.source = source
+        super().__init__(source, arrival, wanted)
         self.order = order
         self.augmentation = augmentation
-        self.arrival = arrival
 
     def micro_batches(self, places: Iterable[Place], hands: Hands) -> Generator[MicroBatch]:
         """In the order of the places, prepared ahead."""
         jobs = (lambda place=place: self._prepare(place) for place in places)
         with closing(prefetch(jobs, hands.workers, hands.depth)) as prepared:
-            for images, labels in prepared:
-                yield self.arrival.on_device(images, labels)
+            for one in prepared:
+                yield self._moved(one)
 
-    def _prepare(self, place: Place) -> tuple[Tensor, Tensor]:
+    def _prepare(self, place: Place) -> _Prepared:
         ids = self.order.ids(place)
-        pixels = self.augmentation(
-            self.source.pixels(ids), ids, self.order.seed, self.order.epoch(place)
-        )
-        return self.arrival.on_host(pixels), torch.from_numpy(self.source.labels(ids))
+        return self._images(ids, place), self._labels(ids)
+
+    def _images(self, ids: Ids, place: Place) -> Tensor | None:
+        if not self.wanted.images:
+            return None
+        seed, epoch = self.order.seed, self.order.epoch(place)
+        pixels = self.augmentation(self.source.pixels(ids), ids, seed, epoch)
+        return self.arrival.on_host(pixels)
 
 
-class ValidationFeed:
-    """Every sample of a source once, in order; the last batch is as small as it must be."""
+class ValidationFeed(_Feed):
+    """Every sample of a source once, in order, in batches of one size.
 
-    def __init__(self, source: Source, batch_size: int, arrival: Arrival) -> None:
-        self.source = source
-        self.batch_size = batch_size
-        self.arrival = arrival
+    The last batch is filled up with its last sample, which counts once: a network may round
+    differently for another size, and a line of stages passes one size only.
+    """
 
-    def batches(self, hands: Hands) -> Generator[MicroBatch]:
-        """All of them, prepared ahead."""
-        starts = range(0, len(self.source), self.batch_size)
-        every = np.arange(len(self.source), dtype=np.int64)
-        pieces = (every[start : start + self.batch_size] for start in starts)
-        jobs = (lambda ids=ids: self._prepare(ids) for ids in pieces)
+    def __init__(
+        self, source: Source, batch_size: int, arrival: Arrival, wanted: Wanted = _EVERYTHING
+    ) -> None:
+        super().__init__(source, arrival, wanted)
+        self.size = min(batch_size, len(source))
+        self.count = -(-len(source) // self.size)
+
+    def batches(self, numbers: Iterable[int], hands: Hands) -> Generator[Batch]:
+        """Those of these numbers, prepared ahead."""
+        jobs = (lambda number=number: self._prepare(number) for number in numbers)
         with closing(prefetch(jobs, hands.workers, hands.depth)) as prepared:
-            for images, labels in prepared:
-                yield self.arrival.on_device(images, labels)
+            for samples, one in prepared:
+                moved = self._moved(one)
+                yield Batch(moved.images, moved.labels, samples)
 
-    def _prepare(self, ids: Ids) -> tuple[Tensor, Tensor]:
-        pixels = self.source.pixels(ids)
-        return self.arrival.on_host(pixels), torch.from_numpy(self.source.labels(ids))
+    def _prepare(self, number: int) -> tuple[int, _Prepared]:
+        first, last = number * self.size, len(self.source) - 1
+        ids = np.minimum(np.arange(first, first + self.size, dtype=np.int64), last)
+        pixels = self.source.pixels(ids) if self.wanted.images else None
+        images = None if pixels is None else self.arrival.on_host(pixels)
+        return min(self.size, last + 1 - first), (images, self._labels(ids))
 
 
 class SyntheticFeed:

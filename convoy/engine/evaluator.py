@@ -1,13 +1,17 @@
 """Accuracy and loss over a source, every sample exactly once."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from convoy.data.feed import Hands, ValidationFeed
-from convoy.parallel.slice import Slice
+from convoy.data.feed import Batch, Hands, ValidationFeed
+from convoy.parallel.council import Council, Matter
 
 
 @dataclass(frozen=True)
@@ -20,20 +24,57 @@ class Score:
     loss: float
 
 
-def evaluate(network: Slice, feed: ValidationFeed, hands: Hands) -> Score:
+class Answers(Protocol):
+    """Forward passes through one stage or several."""
+
+    def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+        """The logits of each batch where the last stage is, None elsewhere."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which batches a process takes: its replica's, in turn with the other replicas."""
+
+    replica: int
+    replicas: int
+    council: Council
+
+
+def evaluate(answers: Answers, feed: ValidationFeed, hands: Hands, share: Share) -> Score:
     """Run the whole source through the network as it would be used; leave it as it was."""
-    was_training = network.training
-    network.eval()
-    samples, first, fifth, loss = 0, 0, 0, 0.0
-    with torch.inference_mode(), closing(feed.batches(hands)) as batches:
-        for batch in batches:
-            (logits,) = network(batch.images)
-            # With fewer than six classes everything is among the first five.
-            ranked = logits.topk(min(5, logits.shape[1])).indices
-            hits = ranked == batch.labels[:, None]
-            first += int(hits[:, 0].sum())
-            fifth += int(hits.sum())
-            loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-            samples += len(batch.labels)
-    network.train(was_training)
+    rows = torch.zeros(feed.count, 3, dtype=torch.float64)
+    numbers = range(share.replica, feed.count, share.replicas)
+    waiting: deque[Batch] = deque()
+    with closing(feed.batches(numbers, hands)) as batches:
+        images = _remembered(batches, waiting)
+        for number, logits in zip(numbers, answers.run(images), strict=True):
+            batch = waiting.popleft()
+            if logits is not None:
+                rows[number] = _row(logits, batch)
+    return _score(share.council.gather(Matter.MEASURE, 0, rows), len(feed.source))
+
+
+def _remembered(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Tensor | None]:
+    """The images go ahead; the labels are wanted when the logits come."""
+    for batch in batches:
+        waiting.append(batch)
+        yield batch.images
+
+
+@torch.inference_mode()
+def _row(logits: Tensor, batch: Batch) -> Tensor:
+    """Right at first, right among five, sum of the losses; padding does not count."""
+    assert batch.labels is not None, "the last stage needs labels"
+    logits, labels = logits[: batch.samples], batch.labels[: batch.samples]
+    # With fewer than six classes everything is among the first five.
+    hits = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    return torch.stack([hits[:, 0].sum(), hits.sum(), loss]).double().cpu()
+
+
+def _score(parts: list[Tensor], samples: int) -> Score:
+    """Each row was filled by one process; they are added in the order of the batches."""
+    first, fifth, loss = 0.0, 0.0, 0.0
+    for row in torch.stack(parts).sum(0).tolist():
+        first, fifth, loss = first + row[0], fifth + row[1], loss + row[2]
     return Score(samples, first / samples, fifth / samples, loss / samples)

@@ -1,8 +1,14 @@
 """Loss and accuracy since the last report. Reads a device only when it is asked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from convoy.parallel.pipeline import Passed
+
+_COLUMNS = 3  # loss, right answers, samples
 
 
 @dataclass(frozen=True)
@@ -15,32 +21,47 @@ class Totals:
     samples: int = 0
 
 
-class Meter:
-    """Adds up what passes left behind."""
+def own_rows(rows: Tensor) -> Tensor:
+    """Nobody else has results."""
+    return rows
 
-    def __init__(self) -> None:
+
+class Meter:
+    """Adds up what passes left behind, here and elsewhere."""
+
+    def __init__(self, share: Callable[[Tensor], Tensor] = own_rows) -> None:
+        self._share = share  # a row for each of our micro-batches → those of all, in their order
         self._totals = Totals()
         self._unread: list[Passed] = []
+        self._micro_batches = 0
 
-    def add(self, passed: list[Passed]) -> None:
-        """Note the results of one update without waiting for the device."""
+    def add(self, passed: list[Passed], micro_batches: int) -> None:
+        """Note the results of one update without waiting for the device; only a last stage has
+        any."""
         self._unread.extend(passed)
+        self._micro_batches += micro_batches
 
     def totals(self) -> Totals:
-        """The sums so far, added in the order of the micro-batches."""
+        """The sums so far, added in the order of the micro-batches. All processes must ask."""
         totals = self._totals
-        for one in self._unread:
+        for loss, right, samples in self._share(self._rows()).tolist():
             totals = Totals(
-                totals.loss + float(one.loss),
+                totals.loss + loss,
                 totals.micro_batches + 1,
-                totals.right + int(one.right),
-                totals.samples + one.samples,
+                totals.right + int(right),
+                totals.samples + int(samples),
             )
-        self._unread.clear()
-        self._totals = totals
+        self.start_from(totals)
         return totals
+
+    def _rows(self) -> Tensor:
+        if not self._unread:
+            return torch.zeros(self._micro_batches, _COLUMNS, dtype=torch.float64)
+        rows = [(float(one.loss), int(one.right), one.samples) for one in self._unread]
+        return torch.tensor(rows, dtype=torch.float64)
 
     def start_from(self, totals: Totals) -> None:
         """Go on from these sums; `Totals()` starts a new report."""
         self._unread.clear()
+        self._micro_batches = 0
         self._totals = totals

@@ -1,4 +1,6 @@
-"""A wish to stop, which the loop honors between two updates."""
+"""A wish to stop, which all processes honor together between two updates."""
+
+REASONS = ("limit", "preempted", "interrupted")  # the last that anybody has wins
 
 
 class StopRequest:
@@ -9,5 +11,6 @@ class StopRequest:
 
     def ask(self, reason: str) -> None:
         """The first reason stays."""
+        assert reason in REASONS
         if self.reason is None:
             self.reason = reason

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 
+from torch import Tensor
+
 from convoy.data.feed import Hands, MicroBatch, SyntheticFeed, TrainingFeed
 from convoy.data.order import Place
 from convoy.engine.meter import Meter, Totals
 from convoy.engine.outfeed import Outfeed
+from convoy.engine.part import Part
 from convoy.engine.stopping import StopRequest
 from convoy.engine.update import Update
 from convoy.errors import NumericError
@@ -51,13 +54,16 @@ class Trainer:
         hands: Hands,
         update: Update,
         outfeed: Outfeed,
+        part: Part,
     ) -> None:
         self.plan = plan
         self.feed = feed
         self.hands = hands
         self.update = update
         self.outfeed = outfeed
-        self.meter = Meter()
+        self.part = part
+        self._done = 0
+        self.meter = Meter(self._rows_of_all)
 
     def run(self, done: int, stop: StopRequest) -> str:
         """Train until the end of the plan or a wish to stop; says which it was."""
@@ -65,14 +71,17 @@ class Trainer:
         self.outfeed.put(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
         clock = Clock(began=monotonic())
         with closing(self._micro_batches(done)) as feed:
-            while done < plan.updates and stop.reason is None:
+            while done < plan.updates:
+                reason = self.part.agreed_reason(stop.reason, done)
+                if reason is not None:
+                    return reason
                 began = monotonic()
                 self._update(done, feed)
                 done += 1
                 self._tell(done, monotonic() - began, clock)
                 if done == plan.stop_after:
                     stop.ask("limit")
-        return stop.reason if done < plan.updates and stop.reason else "done"
+        return "done"
 
     def _tell(self, done: int, seconds: float, clock: Clock) -> None:
         """The report comes first: whoever saves at `Updated` saves an update that is complete."""
@@ -83,15 +92,21 @@ class Trainer:
 
     def _micro_batches(self, done: int) -> Generator[MicroBatch]:
         """All micro-batches from here to the end of the plan."""
-        micros = range(self.plan.micro_batches)
         places = (
-            Place(update, micro) for update in range(done, self.plan.updates) for micro in micros
+            Place(update, micro)
+            for update in range(done, self.plan.updates)
+            for micro in self.part.micros
         )
         return self.feed.micro_batches(places, self.hands)
 
     def _update(self, done: int, feed: Iterator[MicroBatch]) -> None:
-        batch = ((one.images, one.labels) for one in islice(feed, self.plan.micro_batches))
-        self.meter.add(self.update(batch, self.plan.learning_rate.rate(done)))
+        micro_batches = self.plan.micro_batches
+        batch = ((one.images, one.labels) for one in islice(feed, micro_batches))
+        self.meter.add(self.update(batch, self.plan.learning_rate.rate(done)), micro_batches)
+        self._done = done + 1
+
+    def _rows_of_all(self, rows: Tensor) -> Tensor:
+        return self.part.rows_of_all(rows, self.plan.micro_batches, self._done)
 
     def _report(self, done: int, clock: Clock) -> None:
         totals = self.meter.totals()

@@ -19,6 +19,10 @@ class Passage(Protocol):
     def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
         """Forward and backward for each micro-batch."""
 
+    @property
+    def stash_seen(self) -> int:
+        """The most micro-batches between their forward and their backward so far."""
+
 
 class Update:
     """Spends an update's micro-batches on one change of the weights."""

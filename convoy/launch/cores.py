@@ -15,6 +15,11 @@ def available_cores() -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
+def threads_each(asked: int, processes: int) -> int:
+    """The asked number; 0 shares the cores we may use among the processes of this host."""
+    return asked or max(1, len(available_cores()) // processes)
+
+
 def share_cores(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
     """Neighboring cores for each worker, as many for all as can be; too few are taken in turn.
 

@@ -1,8 +1,9 @@
 """Carries an update's micro-batches through one stage: forward, loss, backward."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -27,6 +28,8 @@ class Pipeline:
         self.loss = loss
         self.after_backward = after_backward
 
+    stash_seen = 1  # a micro-batch goes backward before the next one comes
+
     def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
         """Train on each micro-batch; `after_backward` takes the gradients of each."""
         self.stage.train()
@@ -39,6 +42,30 @@ class Pipeline:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.after_backward()
         return passed(logits, labels, loss)
+
+
+class LoneInference:
+    """Forward-only passes through one stage that holds the whole network."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        self.stage = stage
+
+    def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+        """The logits of each batch; the network is left as it was."""
+        was_training = self.stage.training
+        self.stage.eval()
+        try:
+            for images in batches:
+                assert images is not None, "a lone stage is the first"
+                yield self._forward(images)
+        finally:
+            self.stage.train(was_training)
+
+    @torch.inference_mode()
+    def _forward(self, images: Tensor) -> Tensor:
+        logits: Tensor
+        (logits,) = self.stage(images)
+        return logits
 
 
 def passed(logits: Tensor, labels: Tensor, loss: Tensor) -> Passed:

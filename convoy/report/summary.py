@@ -1,7 +1,7 @@
 """What a run came to: `summary.json` for programs, a few closing lines for people."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 
@@ -28,6 +28,8 @@ class Summary:
     exit_reason: str  # as in `Ended`
     model: str | None = None
     dataset: str | None = None
+    peak_bytes: list[int] = field(default_factory=list)  # memory of each stage's process
+    peak_stash: list[int] = field(default_factory=list)  # micro-batches each stage held at most
 
     def write(self, path: Path) -> None:
         content = json.dumps(plain(asdict(self)), indent=2, allow_nan=False)
@@ -61,7 +63,16 @@ def _from_record(record: dict[str, object]) -> Summary:
         exit_reason=_text(record, "exit_reason") or "",
         model=_text(record, "model"),
         dataset=_text(record, "dataset"),
+        peak_bytes=_counts(record, "peak_bytes"),
+        peak_stash=_counts(record, "peak_stash"),
     )
+
+
+def _counts(record: dict[str, object], name: str) -> list[int]:
+    value = record.get(name, [])
+    if isinstance(value, list) and all(type(one) is int for one in value):
+        return value
+    raise ValueError(f"{name} is {value!r}, not a list of whole numbers")
 
 
 def _text(record: dict[str, object], name: str) -> str | None:

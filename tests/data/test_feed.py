@@ -14,6 +14,7 @@ from convoy.data.feed import (
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
+    Wanted,
 )
 from convoy.data.order import Order, Place
 from convoy.data.source import Ids, Labels, Normalization, Pixels
@@ -22,6 +23,7 @@ from convoy.plan.batch import BatchPlan
 
 CPU = torch.device("cpu")
 NORMALIZATION = Normalization((0.49, 0.48, 0.45), (0.2, 0.21, 0.22))
+_ARRIVAL = Arrival(NORMALIZATION, "none", CPU)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def by_formula(pixels: Pixels) -> torch.Tensor:
 
 def arrived(pixels: Pixels, where: str) -> MicroBatch:
     arrival = Arrival(NORMALIZATION, where, CPU)
-    return arrival.on_device(arrival.on_host(pixels), torch.zeros(len(pixels), dtype=torch.int64))
+    return MicroBatch(arrival.images(arrival.on_host(pixels)), None)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -114,9 +116,8 @@ def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
 def test_pixels_become_planes_without_a_copy(where: str) -> None:
     arrival = Arrival(NORMALIZATION, where, CPU)
     on_host = arrival.on_host(Numbered(5).pixels(np.arange(5)))
-    batch = arrival.on_device(on_host, torch.zeros(5))
 
-    assert batch.images.data_ptr() == on_host.data_ptr()
+    assert arrival.images(on_host).data_ptr() == on_host.data_ptr()
 
 
 def test_bytes_travel_to_a_device_that_normalizes() -> None:
@@ -203,17 +204,36 @@ def test_a_damaged_image_stops_training_at_its_place(workers: int) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: int) -> None:
     feed = ValidationFeed(Numbered(13), batch_size, Arrival(NORMALIZATION, "none", CPU))
-    batches = list(feed.batches(Hands(workers, 2)))
-    sizes = [len(batch.labels) for batch in batches]
+    batches = list(feed.batches(range(feed.count), Hands(workers, 2)))
+    labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
 
-    assert [one for batch in batches for one in ids_of(batch)] == list(range(13))
-    assert torch.cat([batch.labels for batch in batches]).tolist() == [i % 2 for i in range(13)]
-    assert all(size == batch_size for size in sizes[:-1])
+    assert [one for batch in batches for one in ids_of(batch)[: batch.samples]] == list(range(13))
+    assert labels.tolist() == [i % 2 for i in range(13)]
+    assert {len(batch.images) for batch in batches} == {min(batch_size, 13)}
+
+
+@pytest.mark.parametrize("wanted", [Wanted(True, False), Wanted(False, True), Wanted(False, False)])
+def test_a_stage_gets_only_what_it_wants(wanted: Wanted) -> None:
+    source, arrival = Numbered(24, broken=-1 if wanted.images else 3), _ARRIVAL
+    order = Order(24, BatchPlan(4, 3, 1), seed=5)
+    training = TrainingFeed(source, order, NONE, arrival, wanted)
+    whole = TrainingFeed(Numbered(24), order, NONE, arrival)
+    validation = ValidationFeed(source, 5, arrival, wanted)
+    batches = list(training.micro_batches(all_places(training), Hands(1, 2)))
+    full = list(whole.micro_batches(all_places(whole), Hands(1, 2)))
+    batches += list(validation.batches(range(5), Hands(1, 2)))
+
+    assert all((batch.images is not None) == wanted.images for batch in batches)
+    assert all((batch.labels is not None) == wanted.labels for batch in batches)
+    for part, both in zip(batches, full, strict=False):
+        assert part.images is None or torch.equal(part.images, both.images)
+        assert part.labels is None or torch.equal(part.labels, both.labels)
 
 
 def test_validation_can_be_repeated() -> None:
     feed = ValidationFeed(Numbered(5), 2, Arrival(NORMALIZATION, "host", CPU))
-    first, second = list(feed.batches(Hands(1, 1))), list(feed.batches(Hands(2, 3)))
+    first = list(feed.batches(range(3), Hands(1, 1)))
+    second = list(feed.batches(range(3), Hands(2, 3)))
 
     assert all(torch.equal(a.images, b.images) for a, b in zip(first, second, strict=True))
 

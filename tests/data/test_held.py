@@ -1,6 +1,7 @@
 """A small source is made once and kept; a large one stays as it is."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -72,4 +73,21 @@ def test_what_is_too_large_is_not_held(
 
     assert isinstance(result, Held) == kept
     assert (result is source) == (not kept)
-    assert bool(source.made) == kept
+
+
+def test_labels_alone_make_no_image() -> None:
+    counting = Counting(50)
+    source = Held(counting)
+    labels = source.labels(np.arange(50))
+
+    assert np.array_equal(labels, counting.labels(np.arange(50)))
+    assert not counting.made
+
+
+def test_many_hands_make_each_image_once() -> None:
+    counting = Counting(3000)
+    source = Held(counting)
+    with ThreadPoolExecutor(4) as hands:
+        list(hands.map(source.pixels, [np.arange(10)] * 8))
+
+    assert counting.made == Counter(range(3000))

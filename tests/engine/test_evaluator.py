@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from small_pieces import CPU, Shuffled, small_network
 
 from convoy.data.feed import Arrival, Hands, ValidationFeed
-from convoy.engine.evaluator import Score, evaluate
+from convoy.engine.evaluator import Score, Share, evaluate
 from convoy.models.layers import BatchNorm
+from convoy.parallel.council import Matter, Single
+from convoy.parallel.pipeline import LoneInference
 from convoy.parallel.slice import Slice
 
 SAMPLES = 23
@@ -20,11 +22,18 @@ def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
     return ValidationFeed(source, batch_size, Arrival(source.normalization, "host", CPU))
 
 
+ALONE = Share(0, 1, Single())
+
+
+def score_of(network: Slice, feed: ValidationFeed, hands: Hands | None = None) -> Score:
+    return evaluate(LoneInference(network), feed, hands or Hands(0, 1), ALONE)
+
+
 def counted(network: Slice, source: Shuffled) -> Score:
     """One image after the other, its rank counted by hand."""
     network.eval()
     ranks, losses = [], []
-    for batch in feed_of(source, 1).batches(Hands(0, 1)):
+    for batch in feed_of(source, 1).batches(range(SAMPLES), Hands(0, 1)):
         logits = network(batch.images)[0][0].double().detach()
         label = int(batch.labels)
         ranks.append(int((logits > logits[label]).sum()))
@@ -52,7 +61,7 @@ def norms_of(network: Slice) -> list[BatchNorm]:
 def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, workers: int) -> None:
     network, source = lived_in(), Shuffled(SAMPLES)
     expected = counted(network, source)
-    score = evaluate(network, feed_of(source, batch_size), Hands(workers, 2))
+    score = score_of(network, feed_of(source, batch_size), Hands(workers, 2))
 
     assert (score.samples, score.top1, score.top5) == (SAMPLES, expected.top1, expected.top5)
     assert score.loss == pytest.approx(expected.loss, rel=1e-5)
@@ -62,7 +71,7 @@ def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, work
 @pytest.mark.parametrize("classes", [2, 4, 5])
 def test_with_at_most_five_classes_all_are_among_the_first_five(classes: int) -> None:
     network, source = lived_in(classes), Shuffled(SAMPLES, classes)
-    score = evaluate(network, feed_of(source, 6), Hands(0, 1))
+    score = score_of(network, feed_of(source, 6))
 
     assert score.top5 == 1.0
     assert score.top1 == counted(network, source).top1
@@ -75,7 +84,7 @@ def test_the_fifth_place_counts_and_the_sixth_does_not(classes: int) -> None:
     head["head.weight"].data.zero_()
     head["head.bias"].data.copy_(-torch.arange(classes))  # class 0 always comes first
     labels = source.labels(np.arange(SAMPLES))
-    score = evaluate(network, feed_of(source, 6), Hands(0, 1))
+    score = score_of(network, feed_of(source, 6))
 
     assert score.top1 == (labels == 0).mean()
     assert score.top5 == (labels < 5).mean()
@@ -85,7 +94,7 @@ def test_the_fifth_place_counts_and_the_sixth_does_not(classes: int) -> None:
 def test_the_network_is_left_as_it_was(training: bool) -> None:
     network = lived_in().train(training)
     before = {name: one.detach().clone() for name, one in network.named_tensors().items()}
-    evaluate(network, feed_of(Shuffled(SAMPLES), 6), Hands(0, 1))
+    score_of(network, feed_of(Shuffled(SAMPLES), 6))
 
     assert all(torch.equal(one, before[name]) for name, one in network.named_tensors().items())
     assert all(module.training == training for module in network.modules())
@@ -95,8 +104,8 @@ def test_the_network_is_left_as_it_was(training: bool) -> None:
 
 def test_training_goes_on_after_a_look_at_the_score() -> None:
     network, source = lived_in().train(), Shuffled(SAMPLES)
-    evaluate(network, feed_of(source, 6), Hands(0, 1))
-    batch = next(feed_of(source, 6).batches(Hands(0, 1)))
+    score_of(network, feed_of(source, 6))
+    batch = next(feed_of(source, 6).batches([0], Hands(0, 1)))
     F.cross_entropy(network(batch.images)[0], batch.labels).backward()
 
     assert all(weight.grad is not None for weight in network.parameters())
@@ -106,7 +115,47 @@ def test_a_network_that_fails_leaves_no_threads() -> None:
     network = small_network()
     network.named_weights()["head.weight"].data = torch.zeros(7, 9)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
-        evaluate(network, feed_of(Shuffled(SAMPLES), 2), Hands(2, 3))
+        score_of(network, feed_of(Shuffled(SAMPLES), 2), Hands(2, 3))
 
     assert caught.tb is not None  # as long as it lives, so does everything it passed through
     assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
+
+
+class Joint(Single):
+    """Processes that are asked one after the other; each hears of all that came before it."""
+
+    def __init__(self) -> None:
+        self.parts: list[torch.Tensor] = []
+
+    def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
+        del matter, update
+        self.parts.append(part)
+        return self.parts
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 5, SAMPLES])
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_replicas_share_the_batches_and_come_to_the_same_bits(
+    batch_size: int, replicas: int
+) -> None:
+    network, source, council = lived_in(), Shuffled(SAMPLES), Joint()
+    alone = score_of(network, feed_of(source, batch_size))
+    scores = [
+        evaluate(
+            LoneInference(network),
+            feed_of(source, batch_size),
+            Hands(0, 1),
+            Share(replica, replicas, council),
+        )
+        for replica in range(replicas)
+    ]
+
+    assert scores[-1] == alone
+
+
+def test_a_last_batch_that_is_not_full_counts_what_it_has() -> None:
+    source = Shuffled(SAMPLES)
+    last = list(feed_of(source, 6).batches(range(4), Hands(0, 1)))[-1]
+
+    assert (len(last.images), last.samples) == (6, 5)
+    assert torch.equal(last.images[5], last.images[4])

@@ -18,21 +18,25 @@ def passed(losses: list[float], right: int = 2, samples: int = 4) -> list[Passed
     ]
 
 
+def add(meter: Meter, results: list[Passed]) -> None:
+    meter.add(results, len(results))
+
+
 def test_a_new_meter_has_seen_nothing():
     assert Meter().totals() == Totals(0.0, 0, 0, 0)
 
 
 def test_totals_add_losses_answers_and_samples():
     meter = Meter()
-    meter.add(passed([0.5, 0.25]))
-    meter.add(passed([1.0], right=3, samples=8))
+    add(meter, passed([0.5, 0.25]))
+    add(meter, passed([1.0], right=3, samples=8))
 
     assert meter.totals() == Totals(loss=1.75, micro_batches=3, right=7, samples=16)
 
 
 def test_reading_twice_counts_once():
     meter = Meter()
-    meter.add(passed([0.5]))
+    add(meter, passed([0.5]))
 
     assert meter.totals() == meter.totals() == Totals(0.5, 1, 2, 4)
 
@@ -42,9 +46,9 @@ def test_losses_are_added_in_the_order_of_the_micro_batches_however_often_one_re
     for loss in LOSSES:
         in_order += loss
     at_once, often = Meter(), Meter()
-    at_once.add(passed(LOSSES))
+    add(at_once, passed(LOSSES))
     for loss in LOSSES:
-        often.add(passed([loss]))
+        add(often, passed([loss]))
         often.totals()
 
     assert at_once.totals().loss == often.totals().loss == in_order
@@ -53,17 +57,17 @@ def test_losses_are_added_in_the_order_of_the_micro_batches_however_often_one_re
 
 def test_a_kept_meter_goes_on_with_the_same_sums():
     straight, first, second = Meter(), Meter(), Meter()
-    straight.add(passed(LOSSES))
-    first.add(passed(LOSSES[:3]))
+    add(straight, passed(LOSSES))
+    add(first, passed(LOSSES[:3]))
     second.start_from(Totals(**asdict(first.totals())))
-    second.add(passed(LOSSES[3:]))
+    add(second, passed(LOSSES[3:]))
 
     assert second.totals() == straight.totals()
 
 
 def test_a_new_report_starts_from_nothing():
     meter = Meter()
-    meter.add(passed([0.5]))
+    add(meter, passed([0.5]))
     meter.totals()
     meter.start_from(Totals())
 
@@ -72,7 +76,7 @@ def test_a_new_report_starts_from_nothing():
 
 def test_starting_anew_drops_what_was_not_read():
     meter = Meter()
-    meter.add(passed([0.5]))
+    add(meter, passed([0.5]))
     meter.start_from(Totals(1.0, 1, 1, 1))
 
     assert meter.totals() == Totals(1.0, 1, 1, 1)
@@ -80,6 +84,21 @@ def test_starting_anew_drops_what_was_not_read():
 
 def test_totals_are_plain_numbers():
     meter = Meter()
-    meter.add(passed([0.5]))
+    add(meter, passed([0.5]))
 
     assert {type(value) for value in asdict(meter.totals()).values()} == {float, int}
+
+
+def test_a_process_without_results_asks_with_as_many_empty_rows():
+    asked: list[torch.Tensor] = []
+
+    def rows_of_all(rows: torch.Tensor) -> torch.Tensor:
+        asked.append(rows)
+        return torch.tensor([[0.5, 3.0, 4.0], [0.25, 1.0, 4.0]], dtype=torch.float64)
+
+    meter = Meter(rows_of_all)
+    meter.add([], 3)
+    meter.add([], 3)
+
+    assert meter.totals() == Totals(loss=0.75, micro_batches=2, right=4, samples=8)
+    assert torch.equal(asked[0], torch.zeros(6, 3, dtype=torch.float64))

@@ -134,16 +134,3 @@ def test_a_loss_that_is_no_number_stops_the_run_with_code_5(tmp_path: Path) -> N
     assert said.code == 5
     assert "lower --lr" in said.err
     assert saved == []
-
-
-@pytest.mark.parametrize(
-    ("words", "option"), [(("--replicas", "2"), "--replicas"), (("--shards", "2"), "--shards")]
-)
-def test_a_layout_that_is_not_there_yet_is_refused(
-    tmp_path: Path, words: tuple[str, str], option: str
-) -> None:
-    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
-
-    assert said.code == 2
-    assert option in said.err and "not available in this version" in said.err
-    assert not (tmp_path / "run").exists()

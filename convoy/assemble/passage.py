@@ -1,0 +1,52 @@
+"""How micro-batches pass through the stages of a replica, and how replicas meet."""
+
+from collections.abc import Callable
+
+from convoy.assemble.network import Network
+from convoy.assemble.post import Post
+from convoy.engine.evaluator import Answers
+from convoy.engine.update import Passage
+from convoy.parallel.exact import ExactReplicas
+from convoy.parallel.inference import Inference
+from convoy.parallel.line import Line
+from convoy.parallel.peers import Peers
+from convoy.parallel.pipeline import LoneInference, Loss, Pipeline
+from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
+from convoy.parallel.stage import Borders, Stage, borders_of
+
+
+def make_passage(
+    post: Post, network: Network, loss: Loss, after_backward: Callable[[], None]
+) -> Passage:
+    """Forward and backward: through the only stage, or through ours of several."""
+    plan, group = post.plan, post.groups.line.handle
+    if group is None:
+        return Pipeline(network.runs, loss, after_backward)
+    borders = _borders(post, plan.batch.micro_batch_size)
+    accumulation = plan.batch.gradient_accumulation
+    stage = Stage(network.runs, borders, group, plan.schedule, accumulation)
+    return Line(stage, loss, after_backward)
+
+
+def make_answers(post: Post, network: Network, samples: int) -> Answers:
+    """Forward alone, for batches of so many samples."""
+    group = post.groups.line.handle
+    if group is None:
+        return LoneInference(network.slice)
+    return Inference(network.slice, _borders(post, samples), group)
+
+
+def make_replicas(post: Post) -> Replicas:
+    """The copies of our stage."""
+    group, config = post.groups.siblings.handle, post.plan.config
+    if group is None:
+        return Alone()
+    meeting = Meeting(
+        config.memory.enable_optimizer_rts, config.replica.max_cross_replica_buffer_size
+    )
+    kind = ExactReplicas if config.replica.reduction == "exact" else FastReplicas
+    return kind(Peers(group), meeting)
+
+
+def _borders(post: Post, samples: int) -> Borders:
+    return borders_of(post.plan.network, post.stage, samples, post.device)

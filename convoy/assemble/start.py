@@ -1,0 +1,91 @@
+"""Where a run begins: found by the first process, told to all."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convoy.assemble.post import Post
+from convoy.checkpoint.contents import Contents
+from convoy.errors import ConfigError
+from convoy.events import Validated
+from convoy.parallel import cargo
+from convoy.parallel.council import Council, Matter
+
+_PARTS = ("model", "optimizer", "averages")
+
+
+@dataclass(frozen=True)
+class Start:
+    """After how many updates, in which folder, and in which state if it is not fresh."""
+
+    done: int
+    folder: str
+    validated: Validated | None = None
+    contents: Contents | None = None
+
+
+def refuse_differences(council: Council, config_sha256: str, samples: int) -> None:
+    """All processes must have been started with one configuration, and see the same data."""
+    said = hashlib.sha256(f"{config_sha256} {samples}".encode()).digest()
+    own = torch.frombuffer(bytearray(said), dtype=torch.uint8)
+    found = [bytes(one.tolist()) for one in council.gather(Matter.BEGIN, 0, own)]
+    odd = [rank for rank, other in enumerate(found) if other != found[0]]
+    if odd:
+        raise ConfigError(
+            f"rank {odd[0]} has other options or data than rank 0; "
+            "start all processes with the same command line and the same data"
+        )
+
+
+def tell_start(post: Post, start: Start) -> None:
+    """The first process says where to begin."""
+    contents = start.contents
+    record = {
+        "done": start.done,
+        "folder": start.folder,
+        "validated": None if start.validated is None else asdict(start.validated),
+        "state": None if contents is None else contents.state,
+    }
+    post.council.hear(json.dumps(record).encode())
+    whole = post.groups.world.handle
+    if contents is not None and whole is not None:
+        cargo.spread(_labeled(contents), whole)
+
+
+def nothing_to_do(folder: Path) -> bytes:
+    """The word for a run that is complete already."""
+    return json.dumps({"complete": str(folder)}).encode()
+
+
+def hear_start(post: Post) -> Start | Path:
+    """Every other process hears it; a path if there is nothing to do."""
+    record: dict[str, Any] = json.loads(post.council.hear(b""))
+    if "complete" in record:
+        return Path(record["complete"])
+    validated = record["validated"]
+    whole = post.groups.world.handle
+    assert whole is not None, "who is alone is the first"
+    contents = None
+    if record["state"] is not None:
+        contents = _contents(cargo.spread(None, whole), record["state"])
+    return Start(
+        record["done"], record["folder"], Validated(**validated) if validated else None, contents
+    )
+
+
+def _labeled(contents: Contents) -> cargo.Cargo:
+    parts = zip(_PARTS, (contents.model, contents.optimizer, contents.averages), strict=True)
+    return {f"{part}:{name}": one for part, tensors in parts for name, one in tensors.items()}
+
+
+def _contents(found: cargo.Cargo, state: dict[str, Any]) -> Contents:
+    parts: dict[str, cargo.Cargo] = {part: {} for part in _PARTS}
+    for label, tensor in found.items():
+        part, _, name = label.partition(":")
+        parts[part][name] = tensor
+    model, optimizer, averages = (parts[part] for part in _PARTS)
+    return Contents(model=model, optimizer=optimizer, averages=averages, state=state)

@@ -1,0 +1,84 @@
+"""Who carries out a command: this process, its workers, or one of those that torchrun started."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from convoy.config.layers import Setting
+from convoy.config.resolve import Resolved
+from convoy.config.schema import build_config, option_table
+from convoy.errors import ConfigError
+from convoy.launch.cores import threads_each
+from convoy.launch.supervisor import Limits, run_workers
+from convoy.launch.worker import find
+from convoy.launch.world import World, has_launcher
+from convoy.plan.plan import RunPlan, plan_run
+
+Payload = dict[str, Any]
+
+
+def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> int:
+    """Run `module:function` in as many processes as the plan wants.
+
+    Each gets its place in the world, the configuration and `words`, and returns an exit code.
+    """
+    plan = plan_run(resolved.config)
+    if has_launcher(os.environ):
+        world = World.from_environment(os.environ)
+        settled = settle(resolved, world.local_size)
+        return find(target)(world, _payload(settled, words))
+    if plan.topology.hosts > 1:
+        raise ConfigError(
+            f"--hosts {plan.topology.hosts}: convoy starts processes on one machine; "
+            "start it on each host with torchrun"
+        )
+    settled = settle(resolved, plan.topology.processes)
+    if plan.topology.processes == 1:
+        return find(target)(World.alone(), _payload(settled, words))
+    return _with_workers(target, plan, settled, words)
+
+
+def _with_workers(
+    target: str, plan: RunPlan, settled: Resolved, words: Mapping[str, object]
+) -> int:
+    limits = Limits(bytes_each=max(one.total for one in plan.memory))
+    threads = settled.config.device.threads
+    outcome = run_workers(plan.topology, target, _payload(settled, words), threads, limits)
+    error = outcome.error()
+    if error is not None:
+        raise error
+    return outcome.code
+
+
+def settle(resolved: Resolved, processes: int) -> Resolved:
+    """What was found here becomes part of the run: the bits depend on the threads, and a run may
+    be resumed from another folder."""
+    settings = dict(resolved.settings)
+    if not resolved.config.device.threads:
+        settings["threads"] = Setting(threads_each(0, processes), "cores of this machine")
+    if resolved.config.data.data_dir is not None:
+        whole = str(Path(resolved.config.data.data_dir).absolute())
+        settings["data_dir"] = Setting(whole, settings["data_dir"].source)
+    return _resolved(settings)
+
+
+def _payload(resolved: Resolved, words: Mapping[str, object]) -> Payload:
+    """As JSON can carry it."""
+    settings = {name: [one.value, one.source] for name, one in resolved.settings.items()}
+    return {**words, "settings": settings}
+
+
+def resolved_of(payload: Payload) -> Resolved:
+    """The configuration, as a worker finds it in its payload."""
+    table = option_table()
+    return _resolved(
+        {
+            name: Setting(table[name].kind.check(value), source)
+            for name, (value, source) in payload["settings"].items()
+        }
+    )
+
+
+def _resolved(settings: dict[str, Setting]) -> Resolved:
+    return Resolved(build_config({name: one.value for name, one in settings.items()}), settings)

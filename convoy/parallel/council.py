@@ -1,0 +1,111 @@
+"""All processes of a run in council: what they decide together, and how one that strays is noticed.
+
+Every meeting has a number, a matter and an update. A process that comes with another entry than
+the rest would later wait for messages that nobody sends, so it is named at once.
+"""
+
+from enum import IntEnum
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy.errors import HangError
+
+
+class Matter(IntEnum):
+    """What a meeting is about."""
+
+    BEGIN = 0
+    STOP = 1
+    REPORT = 2
+    MEASURE = 3
+    SAVE = 4
+    CLOSE = 5
+
+
+class Council(Protocol):
+    """What the loop knows of all other processes."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process keeps and tells; there is one that does."""
+
+    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
+        """Everybody's note, in the order of the ranks."""
+
+    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
+        """Everybody's tensor of this shape, in the order of the ranks."""
+
+    def hear(self, word: bytes) -> bytes:
+        """What the first process says; the others' word is not asked."""
+
+
+class Single:
+    """The council of a run that is one process."""
+
+    is_first = True
+
+    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
+        del matter, update
+        return [note]
+
+    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
+        del matter, update
+        return [part]
+
+    def hear(self, word: bytes) -> bytes:
+        return word
+
+
+class FullCouncil:
+    """The council of all ranks of a process group. Its tensors live on the CPU."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.is_first = group.rank() == 0
+        self.meetings = 0
+
+    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
+        entry = torch.tensor([self.meetings, matter, update, note])
+        self.meetings += 1
+        entries = [one.tolist() for one in self._everybody(entry)]
+        _refuse_strays(entries)
+        return [one[3] for one in entries]
+
+    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
+        self.meet(matter, update)
+        return self._everybody(part)
+
+    def hear(self, word: bytes) -> bytes:
+        length = torch.tensor([len(word)])
+        dist.broadcast(length, group=self.group, group_src=0)
+        said = bytearray(word if self.is_first else int(length))
+        if said:
+            buffer = torch.frombuffer(said, dtype=torch.uint8)
+            dist.broadcast(buffer, group=self.group, group_src=0)
+        return bytes(said)
+
+    def _everybody(self, part: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(part) for _ in range(self.group.size())]
+        if part.numel():
+            dist.all_gather(parts, part, group=self.group)
+        return parts
+
+
+def _refuse_strays(entries: list[list[int]]) -> None:
+    """Two entries that differ are told side by side; which of them is wrong, nobody knows."""
+    first = entries[0]
+    for rank, other in enumerate(entries):
+        if other[:3] != first[:3]:
+            raise HangError(
+                f"the processes no longer do the same: rank 0 came to {_told(first)}, rank {rank} "
+                f"to {_told(other)}; they would have waited for each other forever; go on from "
+                "the last checkpoint with `convoy resume`"
+            )
+
+
+def _told(entry: list[int]) -> str:
+    number, matter, update, _ = entry
+    return f"meeting {number} ({Matter(matter).name.lower()} after update {update})"
