@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from convoy.models.build import build_layers
 from convoy.models.layers import BatchNorm
+from convoy.parallel.link import Group
+from convoy.parallel.norm_sync import NormSync
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
 from convoy.plan.network import NetworkPlan
@@ -47,6 +49,14 @@ def build_network(plan: NetworkPlan, stage: StagePlan, seed: int, device: torch.
     built = Slice(layers, build_layers(layers, seed))
     built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
     return Network(built, [one for one in built.modules() if isinstance(one, BatchNorm)], built)
+
+
+def share_statistics(network: Network, span: Group | None) -> None:
+    """Let the norms see the batches of neighboring replicas, if there are any to share with."""
+    if span is not None:
+        partners = NormSync(span)
+        for norm in network.norms:
+            norm.share_with(partners)
 
 
 def with_recomputation(network: Network, plan: RunPlan) -> Network:

@@ -65,7 +65,7 @@ def posted(world: World, plan: RunPlan) -> Iterator[Post]:
     device = choose_device(plan.config.device, world.local_rank)
     make_repeatable(plan.config.device.threads)
     rendezvous = Rendezvous(world.meeting, world.on_one_host, device.type)
-    groups = join(world, plan.topology, rendezvous)
+    groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
     at, whole = plan.topology.coordinates(world.rank), groups.world.handle
     yield Post(plan, at, groups, Single() if whole is None else FullCouncil(whole), device)
     groups.leave()

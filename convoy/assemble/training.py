@@ -11,7 +11,7 @@ from torch import Tensor
 from convoy.assemble.feeds import hands_of, training_feed, validation_feed
 from convoy.assemble.footprint import StagePeak, stage_peaks, start_counting
 from convoy.assemble.keeping import Keeping
-from convoy.assemble.network import build_network, with_recomputation
+from convoy.assemble.network import build_network, share_statistics, with_recomputation
 from convoy.assemble.passage import make_answers, make_passage, make_replicas
 from convoy.assemble.post import Post
 from convoy.assemble.start import Start
@@ -65,6 +65,7 @@ class TrainingRun:
         fresh = build_network(
             self.plan.network, post.stage, self.plan.config.data.seed, post.device
         )
+        share_statistics(fresh, post.groups.span.handle)
         self.network = with_recomputation(fresh, self.plan)
         self.replicas = make_replicas(post)
         flat = FlatWeights(self.network.slice.named_weights())

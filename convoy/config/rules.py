@@ -58,6 +58,38 @@ def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
         )
 
 
+def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
+    span, replicas = run.replica.bn_span, run.batch.replicas
+    if replicas % span == 0:
+        return
+    fitting = [one for one in range(1, replicas + 1) if replicas % one == 0]
+    spans = [
+        *[one for one in fitting if one < span][-1:],
+        *[one for one in fitting if one > span][:1],
+    ]
+    below = replicas // span * span
+    counts = [one for one in (below, below + span) if one > 0]
+    yield Problem(
+        "--bn-span",
+        f"{span} does not divide --replicas {replicas}; use --bn-span {_either(spans)}, "
+        f"or --replicas {_either(counts)}",
+    )
+
+
+def spans_are_for_batch_norm(run: RunConfig) -> Iterator[Problem]:
+    span, norm = run.replica.bn_span, run.network.norm_type
+    if span > 1 and norm != "batch":
+        yield Problem(
+            "--bn-span",
+            f"{span} has no effect with --norm-type {norm}: only batch norm has statistics to "
+            "share; use --norm-type batch, or --bn-span 1",
+        )
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
 def _data(run: RunConfig) -> DataEntry:
     """What is known of the data set: nothing if its name is wrong, which is told elsewhere."""
     return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
@@ -75,6 +107,8 @@ RULES: tuple[Rule, ...] = (
     images_have_their_size,
     sizes_are_for_made_data,
     splits_fit_shards,
+    spans_divide_the_replicas,
+    spans_are_for_batch_norm,
     a_run_has_one_name,
 )
 

@@ -13,7 +13,7 @@ class Place:
     """One micro-batch of the run: its update (from 0) and its number within the update."""
 
     update: int
-    micro: int
+    micro: int  # counted over all replicas: `BatchPlan.micro_batches_of` says who computes it
 
 
 @dataclass(frozen=True)

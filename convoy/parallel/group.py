@@ -1,7 +1,8 @@
 """Who meets whom: joins the processes of a run and forms the groups that a worker speaks with.
 
-`world` is everybody, `line` the stages of my replica, `siblings` the replicas of my stage. A group
-of one has nobody to meet; a run of one process makes no process group at all.
+`world` is everybody, `line` the stages of my replica, `siblings` the replicas of my stage, `span`
+those of them that share batch statistics with me. A group of one has nobody to meet; a run of one
+process makes no process group at all.
 """
 
 import os
@@ -59,11 +60,12 @@ class Groups:
     world: Group
     line: Group
     siblings: Group
+    span: Group
 
     @classmethod
     def alone(cls) -> "Groups":
         one = Group((0,), 0, None)
-        return cls(one, one, one)
+        return cls(one, one, one, one)
 
     def leave(self) -> None:
         """Close every connection; the others are not waited for."""
@@ -71,8 +73,13 @@ class Groups:
             dist.destroy_process_group()
 
 
-def join(member: Member, topology: TopologyPlan, rendezvous: Rendezvous) -> Groups:
-    """Meet the other processes; all of them call this, in any order."""
+def join(member: Member, topology: TopologyPlan, rendezvous: Rendezvous, span: int = 1) -> Groups:
+    """Meet the other processes; all of them call this, in any order.
+
+    Each `span` consecutive replicas form a group of their own, so that its messages never meet
+    those of the siblings.
+    """
+    assert topology.replicas % span == 0
     if member.size != topology.processes:
         raise ConfigError(
             f"{member.size} processes were started, but --replicas {topology.replicas} × "
@@ -88,10 +95,14 @@ def join(member: Member, topology: TopologyPlan, rendezvous: Rendezvous) -> Grou
         _stay_on_loopback()
     _meet(member, rendezvous)
     here = topology.coordinates(member.rank)
+    siblings = topology.replica_ranks(here.stage)
+    place = here.replica % span
+    first = here.replica - place
     return Groups(
         world=Group(tuple(range(member.size)), member.rank, dist.group.WORLD),
         line=_form(topology.stage_ranks(here.replica), here.stage, rendezvous),
-        siblings=_form(topology.replica_ranks(here.stage), here.replica, rendezvous),
+        siblings=_form(siblings, here.replica, rendezvous),
+        span=_form(siblings[first : first + span], place, rendezvous),
     )
 
 
@@ -118,7 +129,7 @@ def _meet(member: Member, rendezvous: Rendezvous) -> None:
 
 
 def _form(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> Group:
-    """Only its members take part; everybody forms the line first, then the siblings."""
+    """Only its members take part; everybody forms line, siblings and span in this order."""
     if len(ranks) == 1:
         return Group(tuple(ranks), index, None)
     timeout = timedelta(seconds=rendezvous.seconds)

@@ -26,14 +26,22 @@ def position_of(update: int, updates_per_epoch: int) -> Position:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How samples are grouped. `gradient_accumulation` is the micro-batches of one replica."""
+    """How samples are grouped. `gradient_accumulation` is the micro-batches of one replica.
+
+    `bn_span` replicas share their batch statistics. Their micro-batches of one moment are
+    neighbors in the order of samples: what one micro-batch of N-fold size would hold.
+
+        2 accumulated × 4 replicas    span 1: 01 | 23 | 45 | 67    span 2: 02 | 13 | 46 | 57
+    """
 
     micro_batch_size: int
     gradient_accumulation: int
     replicas: int
+    bn_span: int = 1
 
     def __post_init__(self) -> None:
         assert min(self.micro_batch_size, self.gradient_accumulation, self.replicas) >= 1
+        assert self.bn_span >= 1 and self.replicas % self.bn_span == 0
 
     @property
     def micro_batches(self) -> int:
@@ -45,10 +53,14 @@ class BatchPlan:
         return self.micro_batch_size * self.micro_batches
 
     def micro_batches_of(self, replica: int) -> range:
-        """The micro-batches, counted over all replicas, that one replica computes: a block."""
+        """The micro-batches, counted over all replicas, that one replica computes, in order.
+
+        A block of neighbors; with a span, every N-th of the block that its partners have together.
+        """
         assert 0 <= replica < self.replicas
-        first = replica * self.gradient_accumulation
-        return range(first, first + self.gradient_accumulation)
+        span, place = divmod(replica, self.bn_span)
+        block = self.gradient_accumulation * self.bn_span
+        return range(span * block + place, (span + 1) * block, self.bn_span)
 
     def updates_per_epoch(self, samples: int) -> int:
         """Whole updates in one pass over the samples."""

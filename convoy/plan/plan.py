@@ -44,7 +44,10 @@ class RunPlan:
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     """Plan a run over `samples` training samples; unknown, the data set's usual number."""
     batch = BatchPlan(
-        config.batch.micro_batch_size, config.batch.gradient_accumulation, config.batch.replicas
+        config.batch.micro_batch_size,
+        config.batch.gradient_accumulation,
+        config.batch.replicas,
+        config.replica.bn_span,
     )
     network = plan_network(config)
     network.check_micro_batch(batch.micro_batch_size)

@@ -25,6 +25,9 @@ def broken(**values: Any) -> list[str]:
         {"shards": 3},
         {"pipeline_splits": ("a", "b")},
         {"shards": 3, "pipeline_splits": ("a", "b")},
+        {"bn_span": 2, "replicas": 4},
+        {"bn_span": 4, "replicas": 4},
+        {"norm_type": "group", "replicas": 4},
     ],
 )
 def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
@@ -62,6 +65,23 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             {"shards": 1, "pipeline_splits": ("a",)},
             "--pipeline-splits gives 2 stages but --shards asks for 1",
         ),
+        (
+            {"bn_span": 4, "replicas": 6},
+            "--bn-span 4 does not divide --replicas 6; use --bn-span 3 or 6, or --replicas 4 or 8",
+        ),
+        (
+            {"bn_span": 4, "replicas": 2},
+            "--bn-span 4 does not divide --replicas 2; use --bn-span 2, or --replicas 4",
+        ),
+        (
+            {"bn_span": 2, "replicas": 4, "norm_type": "group"},
+            "--bn-span 2 has no effect with --norm-type group: only batch norm has statistics to "
+            "share; use --norm-type batch, or --bn-span 1",
+        ),
+        (
+            {"bn_span": 2, "replicas": 4, "norm_type": "none"},
+            "--bn-span 2 has no effect with --norm-type none",
+        ),
     ],
 )
 def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> None:
@@ -72,7 +92,8 @@ def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> N
 
 def test_all_broken_rules_are_heard() -> None:
     wrong = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
-    told = broken(**wrong, shards=2, name="a", checkpoint_output_path="b")
+    wrong |= {"shards": 2, "bn_span": 2, "norm_type": "group"}
+    told = broken(**wrong, name="a", checkpoint_output_path="b")
 
     assert len(told) == len(RULES) - 1  # the splits fit
 

@@ -29,7 +29,8 @@ def places_of(order: Order, updates: range) -> list[Place]:
 @st.composite
 def orders(draw: st.DrawFn) -> Order:
     """Any small batch, and any number of samples that fills at least one update."""
-    batch = BatchPlan(draw(st.integers(1, 9)), draw(st.integers(1, 5)), draw(st.integers(1, 4)))
+    span, spans = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    batch = BatchPlan(draw(st.integers(1, 9)), draw(st.integers(1, 5)), span * spans, span)
     samples = batch.samples_per_update + draw(st.integers(0, 300))
     return Order(samples, batch, draw(st.integers(0, 2**40)))
 
@@ -115,6 +116,24 @@ def test_the_blocks_of_all_replicas_make_one_update(order: Order, update: int) -
     ids = np.concatenate([order.ids(place) for place in places])
 
     assert len(set(ids.tolist())) == batch.samples_per_update
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 20))
+def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
+    order: Order, update: int
+) -> None:
+    batch, span = order.batch, order.batch.bn_span
+    larger = BatchPlan(
+        span * batch.micro_batch_size, batch.gradient_accumulation, batch.replicas // span
+    )
+    for replica in range(larger.replicas):
+        partners = [batch.micro_batches_of(replica * span + place) for place in range(span)]
+        for micro, whole in enumerate(larger.micro_batches_of(replica)):
+            parts = [order.ids(Place(update, held[micro])) for held in partners]
+            expected = order_in(order, larger).ids(Place(update, whole))
+
+            assert np.concatenate(parts).tolist() == expected.tolist()
 
 
 def test_an_update_is_found_without_those_before_it() -> None:

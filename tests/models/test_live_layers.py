@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from spans import ThreadPartner, together
 from torch import Tensor, nn
 
 from convoy.models.layers import Add, BatchNorm, GlobalPool, PadChannels, absorb, forget
@@ -108,6 +109,42 @@ def test_absorbing_applies_each_micro_batch_once_in_order():
     for norm, mean in zip(norms, expected, strict=True):
         torch.testing.assert_close(norm.running_mean, mean, rtol=1e-6, atol=1e-7)
     assert [norm.waiting for norm in norms] == [[], [], []]
+
+
+def absorbed(partner: ThreadPartner, group: int) -> Tensor:
+    """Two micro-batches of one of two partners, absorbed with those of another span of two."""
+    norm, _ = pair()
+    norm.share_with(partner)
+    for micro in range(2):
+        norm(joint_batch(group, micro).chunk(2)[partner.place])
+    others = [pair()[1] for _ in range(2)]
+    foreign = []
+    for micro, other in enumerate(others):
+        other.momentum = 1.0
+        other(joint_batch(1 - group, micro))
+        foreign.append(torch.cat([other.running_mean, other.running_var]))
+
+    def gather(mine: Tensor) -> Tensor:
+        spans = [mine, torch.stack(foreign)] if group == 0 else [torch.stack(foreign), mine]
+        return torch.cat([rows for rows in spans for _ in range(2)])
+
+    absorb([norm], gather)
+    return torch.cat([norm.running_mean, norm.running_var])
+
+
+def joint_batch(group: int, micro: int) -> Tensor:
+    return noise(6, CHANNELS, 4, 4, seed=2 * group + micro) * (1 + micro) + group
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_joint_micro_batch_counts_once_and_where_one_of_its_size_would(group: int):
+    _, theirs = pair()
+    for span in range(2):
+        for micro in range(2):
+            theirs(joint_batch(span, micro))
+    expected = torch.cat([theirs.running_mean, theirs.running_var])
+    for seen in together(2, lambda partner: absorbed(partner, group)):
+        torch.testing.assert_close(seen, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_forgotten_statistics_change_nothing():

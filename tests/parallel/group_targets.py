@@ -33,13 +33,16 @@ def meet(world: World, payload: dict[str, Any]) -> int:
     """Join, and write down who is in each group and where this process listens."""
     topology = TopologyPlan(hosts=1, instances=1, **payload["grid"])
     rendezvous = Rendezvous(world.meeting, world.on_one_host, seconds=30)
-    groups = join(world, topology, rendezvous)
+    groups = join(world, topology, rendezvous, payload["span"])
     seen = {
         "world": met(groups.world, world.rank),
         "line": met(groups.line, world.rank),
         "siblings": met(groups.siblings, world.rank),
+        "span": met(groups.span, world.rank),
         "index": [groups.world.index, groups.line.index, groups.siblings.index],
         "size": [groups.world.size, groups.line.size, groups.siblings.size],
+        "place": [groups.span.index, groups.span.size],
+        "apart": groups.span.handle is not groups.siblings.handle,
         "listens": listening(psutil.Process()),
         "elders_listen": [ip for one in psutil.Process().parents()[:2] for ip in listening(one)],
     }

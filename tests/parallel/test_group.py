@@ -43,8 +43,9 @@ def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
-def meet(folder: Path, replicas: int, stages: int) -> list[dict[str, Any]]:
-    payload = {"folder": str(folder), "grid": {"replicas": replicas, "stages": stages}}
+def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[str, Any]]:
+    asked = {"replicas": replicas, "stages": stages}
+    payload = {"folder": str(folder), "grid": asked, "span": span}
     outcome = run_workers(grid(replicas, stages), "group_targets:meet", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     return seen(folder, replicas * stages)
@@ -73,6 +74,25 @@ def test_a_group_of_one_meets_only_itself(tmp_path: Path, replicas: int, stages:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("replicas", "stages", "span", "met", "places"),
+    [
+        (4, 1, 2, [[0, 1], [0, 1], [2, 3], [2, 3]], [0, 1, 0, 1]),
+        (2, 2, 2, [[0, 2], [1, 3], [0, 2], [1, 3]], [0, 0, 1, 1]),  # the siblings once more
+        (2, 2, 1, [[0], [1], [2], [3]], [0, 0, 0, 0]),
+    ],
+)
+def test_neighboring_replicas_of_a_stage_form_a_span_of_their_own(
+    tmp_path: Path, replicas: int, stages: int, span: int, met: list[list[int]], places: list[int]
+) -> None:
+    ranks = meet(tmp_path, replicas, stages, span)
+
+    assert [one["span"] for one in ranks] == met
+    assert [one["place"] for one in ranks] == [[place, span] for place in places]
+    assert all(one["apart"] for one in ranks)
+
+
+@pytest.mark.processes
 def test_no_process_can_be_reached_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +113,7 @@ def test_no_process_can_be_reached_from_outside(
 def test_the_same_processes_meet_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    payload = {"folder": str(tmp_path), "grid": {"replicas": 1, "stages": 2}}
+    payload = {"folder": str(tmp_path), "grid": {"replicas": 1, "stages": 2}, "span": 1}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ended = subprocess.run(
         [*launcher, "--nproc-per-node", "2", str(script), json.dumps(payload)],

@@ -22,7 +22,13 @@ ASKED: dict[str, Any] = {
 
 KEYS = {
     "network": {"parameters", "macs", "image_size", "classes"},
-    "batch": {"micro_batch_size", "gradient_accumulation", "replicas", "samples_per_update"},
+    "batch": {
+        "micro_batch_size",
+        "gradient_accumulation",
+        "replicas",
+        "bn_span",
+        "samples_per_update",
+    },
     "topology": {"hosts", "instances", "replicas", "stages", "processes"},
     "stages": {"stage", "device", "first", "last", "layers", "parameters", "macs"},
     "schedule": {"name", "unit", "length", "ramp_share", "stash", "actions"},

@@ -13,6 +13,13 @@ SMALL = [
     for accumulation in (1, 2, 5)
     for replicas in (1, 2, 4)
 ]
+SPANNED = [
+    BatchPlan(2, accumulation, replicas, span)
+    for accumulation in (1, 2, 3)
+    for replicas in (2, 4, 6)
+    for span in (1, 2, 3, 4, 6)
+    if replicas % span == 0
+]
 
 
 def test_the_published_batch_of_sixteen_replicas_has_its_published_updates():
@@ -43,6 +50,35 @@ def test_every_micro_batch_of_an_update_belongs_to_one_replica_in_order(plan: Ba
 
 def test_a_replica_holds_a_block_of_neighbors():
     assert BatchPlan(4, 3, 2).micro_batches_of(1) == range(3, 6)
+
+
+def test_partners_hold_neighbors_as_it_is_drawn():
+    spans = [BatchPlan(4, 2, 4, bn_span=span) for span in (1, 2, 4)]
+    held = [
+        " | ".join("".join(map(str, plan.micro_batches_of(replica))) for replica in range(4))
+        for plan in spans
+    ]
+
+    assert held == ["01 | 23 | 45 | 67", "02 | 13 | 46 | 57", "04 | 15 | 26 | 37"]
+
+
+@pytest.mark.parametrize("plan", SPANNED)
+def test_partners_hold_together_what_one_replica_with_larger_micro_batches_would(plan: BatchPlan):
+    span, accumulation = plan.bn_span, plan.gradient_accumulation
+    larger = BatchPlan(plan.micro_batch_size * span, accumulation, plan.replicas // span)
+    for replica in range(larger.replicas):
+        partners = range(replica * span, (replica + 1) * span)
+        joint = list(zip(*map(plan.micro_batches_of, partners), strict=True))
+
+        assert joint == [
+            tuple(range(span * micro, span * (micro + 1)))
+            for micro in larger.micro_batches_of(replica)
+        ]
+
+
+def test_a_span_that_does_not_divide_is_a_mistake_of_ours():
+    with pytest.raises(AssertionError):
+        BatchPlan(1, 1, 4, bn_span=3)
 
 
 def test_too_few_samples_are_refused_with_the_numbers_and_the_way_out():

@@ -1,0 +1,129 @@
+"""Trainings whose replicas share batch statistics, for the processes of `lines.crew`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from lines import CPU, Case, Trained, smooth
+from networks import images_and_labels
+from torch import Tensor
+
+from convoy.config.sections.training import OptimizerConfig
+from convoy.engine.update import Update
+from convoy.models.layers import absorb
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree
+from convoy.optim.optimizers import Sgd
+from convoy.parallel.exact import ExactReplicas
+from convoy.parallel.line import Line
+from convoy.parallel.norm_sync import NormSync
+from convoy.parallel.peers import Peers
+from convoy.parallel.pipeline import MicroBatch, Pipeline
+from convoy.parallel.replicas import Alone, Meeting
+from convoy.parallel.stage import Stage, borders_of
+from convoy.plan.batch import BatchPlan
+from convoy.plan.schedules import SCHEDULES
+from convoy.plan.topology import TopologyPlan
+
+RATES = [0.05, 0.1, 0.02]
+Arrays = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """A small training; the stages are those of the case."""
+
+    case: Case
+    batch: BatchPlan
+
+    @property
+    def topology(self) -> TopologyPlan:
+        return TopologyPlan(1, 1, self.batch.replicas, len(self.case.starts))
+
+    def larger(self) -> "Spanned":
+        """One replica whose micro-batches are as large as those of a span together."""
+        plan = self.batch
+        count = plan.micro_batches // plan.bn_span
+        batch = BatchPlan(plan.micro_batch_size * plan.bn_span, count, 1)
+        return Spanned(Case(size=self.case.size), batch)
+
+    def micro_batches(self, update: int, replica: int) -> list[tuple[Tensor, Tensor]]:
+        """Those of one replica, cut out of all samples of the update."""
+        images, labels = images_and_labels(self.batch.samples_per_update, self.case.size, update)
+        images = images.to(memory_format=torch.channels_last)
+        count = self.batch.micro_batches
+        pieces = list(zip(images.chunk(count), labels.chunk(count), strict=True))
+        return [pieces[micro] for micro in self.batch.micro_batches_of(replica)]
+
+
+class Worker:
+    """One stage of one replica."""
+
+    def __init__(self, spanned: Spanned, rank: int) -> None:
+        self.spanned = spanned
+        here = spanned.topology.coordinates(rank)
+        self.replica, self.stage = here.replica, here.stage
+        self.trained = Trained(spanned.case, self.stage)
+        flat = FlatWeights(self.trained.slice.named_weights())
+        self.tree = GradientTree(flat, self.replica * spanned.batch.gradient_accumulation)
+        norms = list(self.trained.norms.values())
+        siblings = _group(spanned.topology.replica_ranks(self.stage))
+        replicas = ExactReplicas(Peers(siblings), Meeting(False, 1 << 20)) if siblings else Alone()
+        first, span = self.replica - self.replica % spanned.batch.bn_span, spanned.batch.bn_span
+        partners = _group(spanned.topology.replica_ranks(self.stage)[first : first + span])
+        for norm in norms if partners else []:
+            norm.share_with(NormSync(partners))
+        optimizer = Sgd(flat, OptimizerConfig())
+        self.update = Update(
+            self._pipeline(), self.tree, replicas, optimizer, partial(absorb, norms)
+        )
+
+    def _pipeline(self) -> Pipeline | Line:
+        case, batch = self.spanned.case, self.spanned.batch
+        group = _group(self.spanned.topology.stage_ranks(self.replica))
+        if group is None:
+            return Pipeline(self.trained.module, smooth, self.tree.collect)
+        borders = borders_of(case.network, case.stages[self.stage], batch.micro_batch_size, CPU)
+        schedule = SCHEDULES[case.schedule]
+        stage = Stage(self.trained.module, borders, group, schedule, batch.gradient_accumulation)
+        return Line(stage, smooth, self.tree.collect)
+
+    def feed(self, update: int) -> Iterator[MicroBatch]:
+        last = self.spanned.topology.stages - 1
+        for images, labels in self.spanned.micro_batches(update, self.replica):
+            yield (images if self.stage == 0 else None, labels if self.stage == last else None)
+
+
+def _group(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
+    """Messages of one kind only; nobody is met by a process alone."""
+    if len(ranks) == 1:
+        return None
+    group = dist.new_group(list(ranks), use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def train(world: dist.ProcessGroup | None, spanned: Spanned) -> Arrays:
+    """Weights and running statistics of this process's stage after all updates."""
+    worker = Worker(spanned, world.rank() if world else 0)
+    for update, rate in enumerate(RATES):
+        worker.update(worker.feed(update), rate)
+    tensors = worker.trained.slice.named_tensors()
+    return {name: one.detach().contiguous().numpy().copy() for name, one in tensors.items()}
+
+
+def gather(world: dist.ProcessGroup, sizes: list[tuple[int, ...]]) -> list[list[float]]:
+    """Tensors of many sizes, one right after the other: the places and sizes that came."""
+    partners, seen = NormSync(world), []
+    assert partners.span == world.size()
+    for number, size in enumerate(sizes):
+        part = torch.full(size, 100.0 * number + world.rank()).transpose(0, -1)
+        got = partners.gather(part)
+        assert got.shape == (world.size(), *part.shape)
+        assert torch.equal(got, Peers(world).gather(part))
+        seen.append([float(one.unique()) for one in got])
+    return seen
