@@ -13,9 +13,11 @@ from convoy.launch.cores import threads_each
 from convoy.launch.supervisor import Limits, run_workers
 from convoy.launch.worker import find
 from convoy.launch.world import World, has_launcher
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.plan import plan_run
 
 Payload = dict[str, Any]
+
+_PRELOAD = ("convoy.assemble.runs",)  # with torch and all rooms: most of a worker's start
 
 
 def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> int:
@@ -33,18 +35,19 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
             f"--hosts {plan.topology.hosts}: convoy starts processes on one machine; "
             "start it on each host with torchrun"
         )
-    settled = settle(resolved, plan.topology.processes)
     if plan.topology.processes == 1:
-        return find(target)(World.alone(), _payload(settled, words))
-    return _with_workers(target, plan, settled, words)
+        return find(target)(World.alone(), _payload(settle(resolved, 1), words))
+    return run_in_workers(target, resolved, words)
 
 
-def _with_workers(
-    target: str, plan: RunPlan, settled: Resolved, words: Mapping[str, object]
-) -> int:
+def run_in_workers(target: str, resolved: Resolved, words: Mapping[str, object]) -> int:
+    """The same in processes of their own, be it only one."""
+    plan = plan_run(resolved.config)
+    settled = settle(resolved, plan.topology.processes)
     limits = Limits(bytes_each=max(one.total for one in plan.memory))
     threads = settled.config.device.threads
-    outcome = run_workers(plan.topology, target, _payload(settled, words), threads, limits)
+    payload = _payload(settled, words)
+    outcome = run_workers(plan.topology, target, payload, threads, limits, preload=_PRELOAD)
     error = outcome.error()
     if error is not None:
         raise error
@@ -61,6 +64,12 @@ def settle(resolved: Resolved, processes: int) -> Resolved:
         whole = str(Path(resolved.config.data.data_dir).absolute())
         settings["data_dir"] = Setting(whole, settings["data_dir"].source)
     return _resolved(settings)
+
+
+def changed(resolved: Resolved, values: Mapping[str, Any], source: str) -> Resolved:
+    """The same configuration with other values."""
+    settings = {name: Setting(value, source) for name, value in values.items()}
+    return _resolved({**resolved.settings, **settings})
 
 
 def _payload(resolved: Resolved, words: Mapping[str, object]) -> Payload:

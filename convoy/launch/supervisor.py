@@ -56,13 +56,18 @@ def run_workers(
     payload: Mapping[str, object],
     threads: int,
     limits: Limits | None = None,
+    preload: tuple[str, ...] = (),
 ) -> Outcome:
-    """One process for each rank runs `module:function` to its end; see `worker.Target`."""
+    """One process for each rank runs `module:function` to its end; see `worker.Target`.
+
+    What a target imports late should be named in `preload`: it is then loaded once for all.
+    """
     limits = limits or Limits()
     refuse_too_many(topology.processes, limits.bytes_each, limits.force)
     wait_briefly()
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
-        task = Task(target, json.dumps(payload), threads, str(Path(folder) / "meeting"))
+        meeting = str(Path(folder) / "meeting")
+        task = Task(target, json.dumps(payload), threads, meeting, preload)
         return Supervisor(topology, task, limits).run()
 
 
@@ -74,6 +79,7 @@ class Task:
     payload: str
     threads: int
     meeting: str
+    preload: tuple[str, ...] = ()
 
 
 class Supervisor:
@@ -115,7 +121,7 @@ class Supervisor:
         return self._outcome()
 
     def _start(self) -> None:
-        context = nursery(["torch", self.task.target.partition(":")[0]])
+        context = nursery(["torch", self.task.target.partition(":")[0], *self.task.preload])
         size = len(self.workers)
         for worker, cores in zip(self.workers, share_cores(available_cores(), size), strict=True):
             rank = worker.place.rank

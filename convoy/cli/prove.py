@@ -1,0 +1,166 @@
+"""convoy prove"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from convoy.cli.arguments import add_config, read_line
+from convoy.cli.crew import Payload, changed, resolved_of, run_in_workers
+from convoy.cli.train import EXIT_CODES
+from convoy.config.command_line import Parser
+from convoy.config.layers import from_source
+from convoy.config.resolve import Resolved, resolve
+from convoy.errors import ExitCode
+from convoy.launch.world import World
+from convoy.plan.layouts import Layout, all_layouts, crossings
+from convoy.plan.plan import plan_run
+from convoy.report.proof import Proof, as_json, closing, head, row
+from convoy.report.summary import Summary
+
+SAYS = """Train the same under many layouts: stages, replicas, schedules, recomputation, offload,
+sharding, loader workers; then save under one layout and resume under another. Shows whether
+the weights are the same to the bit. Prove sets the layout; every other option is yours."""
+
+_SMALL = {
+    "model": "resnet20",
+    "image_size": 16,
+    "micro_batch_size": 4,
+    "gradient_accumulation": 24,
+    "updates": 20,
+    "samples": 4 * 24 * 10,
+    "lr": 0.02,
+    "threads": 1,
+}
+_QUICK = _SMALL | {
+    "model": "resnet8",
+    "image_size": 12,
+    "gradient_accumulation": 8,
+    "updates": 4,
+    "samples": 4 * 8 * 2,
+}
+# Each run is short and nobody watches it.
+_UNSEEN = {"progress": "none", "validation_mode": "none", "logs_per_epoch": 0}
+
+
+def main(words: list[str]) -> int:
+    """Real runs in real processes, one layout after the other."""
+    line = read_line("prove", words, SAYS, _add_own)
+    usual = _QUICK if line.own.quick else _SMALL
+    resolved = resolve(replace(line.asked(), dialect=from_source("convoy prove", usual)))
+    plan_run(resolved.config)
+    proofs: list[Proof] = []
+    with TemporaryDirectory(prefix="convoy-prove-") as folder:
+        for proof in _prove(resolved, Path(folder), line.own.most_processes, line.own.quick):
+            proofs.append(proof)
+            if not line.own.json:
+                print("\n".join([head(), row(proof)] if len(proofs) == 1 else [row(proof)]))
+    print(json.dumps(as_json(proofs), indent=1) if line.own.json else closing(proofs))
+    return ExitCode.DONE if all(one.holds for one in proofs) else ExitCode.NUMERIC
+
+
+def _add_own(parser: Parser) -> None:
+    parser.add_argument("--quick", action="store_true", help="fewer updates, less than a minute")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--most-processes", type=int, default=8, metavar="N", help="processes at a time [8]"
+    )
+    add_config(parser)
+
+
+def _prove(resolved: Resolved, folder: Path, most: int, quick: bool) -> Iterator[Proof]:
+    batch = resolved.config.batch
+    micro_batches = batch.gradient_accumulation * batch.replicas
+    layers = len(plan_run(resolved.config).network.layers)
+    layouts = all_layouts(micro_batches, layers, most)
+    if resolved.config.replica.bn_span > 1:  # another number of replicas is another training
+        layouts = [one for one in layouts if one.replicas == batch.replicas]
+    bench = Bench(resolved, micro_batches, folder)
+    for layout in layouts:
+        yield bench.train(layout)
+    for before, after in crossings(layouts)[: 3 if quick else None]:
+        yield bench.cross(before, after)
+
+
+class Bench:
+    """Trains under one layout after the other, and compares with the first."""
+
+    def __init__(self, resolved: Resolved, micro_batches: int, folder: Path) -> None:
+        self.resolved = resolved
+        self.micro_batches = micro_batches
+        self.folder = folder
+        self._first: tuple[Summary, Path] | None = None
+        self._halves: dict[Layout, Path] = {}
+        self._runs = 0
+
+    def train(self, layout: Layout) -> Proof:
+        """From the start to the end."""
+        run = self._new_folder()
+        self._run("start", layout, {"checkpoint_output_path": str(run)})
+        return self._proof(layout, run)
+
+    def cross(self, before: Layout, after: Layout) -> Proof:
+        """Half of it under one layout, the rest under another."""
+        run = self._new_folder()
+        shutil.copytree(self._half(before), run)
+        self._run("resume", after, {}, run=str(run))
+        return replace(self._proof(after, run), before=before)
+
+    def _half(self, layout: Layout) -> Path:
+        if layout not in self._halves:
+            run = self._halves[layout] = self._new_folder()
+            half = max(1, plan_run(self.resolved.config).loop.updates // 2)
+            self._run("start", layout, {"checkpoint_output_path": str(run), "stop_after": half})
+        return self._halves[layout]
+
+    def _run(self, how: str, layout: Layout, more: dict[str, Any], run: str = "") -> None:
+        values = {**_UNSEEN, **layout.values(self.micro_batches), **more}
+        asked = changed(self.resolved, values, "convoy prove")
+        code = run_in_workers(f"convoy.cli.prove:{how}", asked, {"run": run})
+        if code not in (ExitCode.DONE, ExitCode.PREEMPTED):
+            raise SystemExit(code)
+
+    def _proof(self, layout: Layout, run: Path) -> Proof:
+        summary = Summary.read(run / "summary.json")
+        if self._first is None:
+            self._first = summary, run
+        first, home = self._first
+        equal = summary.weights_sha256 == first.weights_sha256
+        difference = 0.0
+        if not equal:
+            from convoy.assemble.difference import largest_difference
+
+            difference = largest_difference(home, run)
+        return Proof(layout, summary, equal, difference)
+
+    def _new_folder(self) -> Path:
+        self._runs += 1
+        return self.folder / str(self._runs)
+
+
+def start(world: World, payload: Payload) -> int:
+    """One process of a run that tells nothing."""
+    from convoy.assemble.runs import start_run
+    from convoy.cli.signals import stop_on_signals
+    from convoy.engine.stopping import StopRequest
+
+    stop = StopRequest()
+    with stop_on_signals(stop):
+        finished = start_run(resolved_of(payload), world, stop)
+    return EXIT_CODES[finished.summary.exit_reason]
+
+
+def resume(world: World, payload: Payload) -> int:
+    """One process of a run that goes on under another layout."""
+    from convoy.assemble.runs import Wish, resume_run
+    from convoy.cli.signals import stop_on_signals
+    from convoy.engine.stopping import StopRequest
+
+    stop = StopRequest()
+    wish = Wish(resolved_of(payload), checkpoint=None, override=False)
+    with stop_on_signals(stop):
+        finished = resume_run(Path(payload["run"]), wish, world, stop)
+    return EXIT_CODES[finished.summary.exit_reason]
