@@ -27,6 +27,7 @@ from convoy.engine.update import Update
 from convoy.errors import ConvoyError, StorageError
 from convoy.events import Ended, Event, Noticed, Updated, Validated
 from convoy.faults import Deed, planned_faults
+from convoy.launch.outcome import from_elsewhere
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -192,8 +193,10 @@ class TrainingRun:
 
     def _tell_the_end(self, error: Exception) -> None:
         """What ends the run is told and kept as far as that goes; on a full disk it does not."""
-        kind = type(error).__name__
-        self.outfeed.put(Noticed(kind, str(error), self._update))
+        kind, text = type(error).__name__, str(error)
+        if from_elsewhere(kind, text) is not None:
+            kind, text = "WorkerLostError", "another process of this run was lost or did not answer"
+        self.outfeed.put(Noticed(kind, text, self._update))
         try:
             self.keeping.finish(-1)
         except StorageError as second:

@@ -37,6 +37,8 @@ _PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pi
 _PEER_LATE = re.compile(r"gloo/.*Timed out waiting", re.S)
 _PEER_ERRORS = {"DistNetworkError", "DistStoreError"}
 
+_WAY_OUT = "the others were stopped; `convoy resume` goes on from the last checkpoint"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -70,13 +72,19 @@ class Trouble:
         return f"{self.place} {self.text}"
 
 
+def from_elsewhere(kind: str, text: str) -> ExitCode | None:
+    """Of an error that another process caused: what became of that one; None for one of our own."""
+    if _PEER_LATE.search(text):
+        return ExitCode.HANG
+    if kind in _PEER_ERRORS or _PEER_LOST.search(text):
+        return ExitCode.WORKER_LOST
+    return None
+
+
 def trouble_of(place: Place, failed: Failed) -> Trouble:
     """An error that a worker reported. One about a lost peer has its cause somewhere else."""
-    code, is_consequence = failed.code, False
-    if _PEER_LATE.search(failed.text):
-        code, is_consequence = ExitCode.HANG, True
-    elif failed.kind in _PEER_ERRORS or _PEER_LOST.search(failed.text):
-        code, is_consequence = ExitCode.WORKER_LOST, True
+    elsewhere = from_elsewhere(failed.kind, failed.text)
+    code, is_consequence = elsewhere or failed.code, elsewhere is not None
     text = f"failed: {failed.kind}: {failed.text}"
     return Trouble(place, text, code, failed.at, is_consequence, failed)
 
@@ -100,7 +108,7 @@ class Outcome:
         if failed is not None and (failed.code in _ERRORS or failed.kind == "ConvoyError"):
             return _ERRORS.get(failed.code, ConvoyError)(failed.text)
         if self.cause.code in _ERRORS:
-            return _ERRORS[self.cause.code](str(self.cause))
+            return _ERRORS[self.cause.code](f"{self.cause}; {_WAY_OUT}")
         return ConvoyError("\n".join(self.describe()))
 
     def describe(self) -> list[str]:

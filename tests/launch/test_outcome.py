@@ -31,7 +31,10 @@ def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
     error = outcome(lost, killed).error()
 
     assert isinstance(error, WorkerLostError)
-    assert str(error) == "replica 1, stage 0 (rank 2) was ended by SIGKILL"
+    assert str(error) == (
+        "replica 1, stage 0 (rank 2) was ended by SIGKILL; the others were stopped; "
+        "`convoy resume` goes on from the last checkpoint"
+    )
 
 
 def test_of_two_causes_the_earlier_comes_first() -> None:
