@@ -14,7 +14,7 @@ from convoy.cli.train import EXIT_CODES
 from convoy.config.command_line import Parser
 from convoy.config.layers import from_source
 from convoy.config.resolve import Resolved, resolve
-from convoy.errors import ExitCode
+from convoy.errors import ConfigError, ExitCode
 from convoy.launch.world import World
 from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
@@ -42,14 +42,21 @@ _QUICK = _SMALL | {
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
-# Each run is short and nobody watches it.
-_UNSEEN = {"progress": "none", "validation_mode": "none", "logs_per_epoch": 0}
+# Each run is short and nobody watches it; its last checkpoint is compared.
+_UNSEEN = {
+    "progress": "none",
+    "validation_mode": "none",
+    "logs_per_epoch": 0,
+    "ckpts_per_epoch": 1,
+}
 
 
 def main(words: list[str]) -> int:
     """Real runs in real processes, one layout after the other."""
     line = read_line("prove", words, SAYS, _add_own)
     usual = _QUICK if line.own.quick else _SMALL
+    if line.own.most_processes < 1:
+        raise ConfigError(f"--most-processes must be at least 1, got {line.own.most_processes}")
     resolved = resolve(replace(line.asked(), dialect=from_source("convoy prove", usual)))
     plan_run(resolved.config)
     proofs: list[Proof] = []

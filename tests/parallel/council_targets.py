@@ -1,0 +1,94 @@
+"""What workers do in the tests of council and cargo."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.errors import HangError
+from convoy.launch.world import World
+from convoy.parallel import cargo
+from convoy.parallel.council import FullCouncil, Matter
+from convoy.parallel.group import Rendezvous, join
+from convoy.plan.topology import TopologyPlan
+
+
+def _join(world: World) -> dist.ProcessGroup:
+    topology = TopologyPlan(hosts=1, instances=1, replicas=world.size, stages=1)
+    handle = join(world, topology, Rendezvous(world.meeting, True, seconds=30)).world.handle
+    assert handle is not None
+    return handle
+
+
+def confer(world: World, payload: dict[str, Any]) -> int:
+    """Meet, gather and hear; write down what came of it."""
+    council = FullCouncil(_join(world))
+    seen = {
+        "is_first": council.is_first,
+        "notes": council.meet(Matter.STOP, 3, note=world.rank * 10),
+        "rows": [
+            one.tolist() for one in council.gather(Matter.REPORT, 3, torch.tensor([world.rank]))
+        ],
+        "nothing": [one.tolist() for one in council.gather(Matter.REPORT, 3, torch.zeros(0, 3))],
+        "heard": council.hear(b"from the first" if council.is_first else b"never asked").decode(),
+        "silence": council.hear(b"").decode(),
+    }
+    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
+    return 0
+
+
+def stray(world: World, payload: dict[str, Any]) -> int:
+    """The last rank comes to another meeting than the rest; all of them notice."""
+    council = FullCouncil(_join(world))
+    council.meet(Matter.BEGIN, 0)
+    is_last = world.rank == world.size - 1
+    try:
+        if payload["how"] == "matter":
+            council.meet(Matter.SAVE if is_last else Matter.STOP, 7)
+        elif payload["how"] == "update":
+            council.meet(Matter.STOP, 8 if is_last else 7)
+        else:
+            council.meetings += is_last
+            council.meet(Matter.STOP, 7)
+    except HangError as error:
+        (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(str(error)))
+    return 0
+
+
+def samples() -> dict[str, torch.Tensor]:
+    """Every type, shapes with nothing and with one, and a memory order that is not the usual."""
+    chance = torch.Generator().manual_seed(0)
+    return {
+        "lies/otherwise": torch.randn(2, 3, 4, 5, generator=chance).to(
+            memory_format=torch.channels_last
+        ),
+        "half": torch.randn(7, generator=chance).half(),
+        "brain": torch.randn(3, 3, generator=chance).bfloat16(),
+        "double": torch.randn(5, generator=chance).double(),
+        "count": torch.tensor(12),
+        "empty": torch.zeros(0, 4),
+        "turned": torch.randn(4, 6, generator=chance).t(),
+    }
+
+
+def carry(world: World, payload: dict[str, Any]) -> int:
+    """From rank 1 to rank 0, then from rank 0 to all."""
+    del payload
+    group, wanted = _join(world), samples()
+    if world.rank == 1:
+        cargo.send(wanted, group, to=0)
+    elif world.rank == 0:
+        _same(cargo.receive(group, source=1), wanted)
+    _same(cargo.spread(wanted if world.rank == 0 else None, group), wanted)
+    _same(cargo.spread({} if world.rank == 0 else None, group), {})
+    return 0
+
+
+def _same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor), name

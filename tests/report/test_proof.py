@@ -1,0 +1,59 @@
+"""What a proof says, and when it does not hold."""
+
+import json
+
+from convoy.plan.layouts import Layout
+from convoy.report.proof import Proof, as_json, closing, head, row
+from convoy.report.summary import Summary
+
+SUMMARY = Summary(
+    weights_sha256="ab" * 32,
+    updates=4,
+    epochs=1,
+    images=64,
+    seconds=1.25,
+    layout="1 replica × 2 stages",
+    exit_reason="done",
+    peak_bytes=[290_400_000, 295_000_000],
+    peak_stash=[2, 1],
+)
+EVEN = Proof(Layout(stages=2, recompute=True), SUMMARY, equal=True, difference=0.0)
+ODD = Proof(Layout(stages=2), SUMMARY, equal=False, difference=3e-7)
+FAST = Proof(Layout(replicas=2, reduction="fast"), SUMMARY, equal=False, difference=3e-7)
+
+
+def test_a_row_stands_under_its_head() -> None:
+    words = row(EVEN)
+
+    assert words.startswith("1 × 2 ")
+    for column, value in [("schedule", "interleaved"), ("recompute", "yes"), ("peak", "290 295")]:
+        assert words.index(value) == head().index(column)
+    assert words.endswith("yes")
+
+
+def test_a_crossing_names_both_layouts() -> None:
+    crossed = Proof(Layout(replicas=4), SUMMARY, True, 0.0, before=Layout(stages=2))
+
+    assert row(crossed).startswith("1 × 2 → 4 × 1")
+
+
+def test_other_weights_are_told_with_their_distance() -> None:
+    assert row(ODD).endswith("no: differs by 3.0e-07")
+    assert row(FAST).endswith("no, as documented: differs by 3.0e-07")
+    assert not ODD.holds and FAST.holds and EVEN.holds
+
+
+def test_the_closing_line_counts_what_is_promised() -> None:
+    assert closing([EVEN, FAST]) == (
+        f"1 of 1 exact layouts have the same weights: sha256 {'ab' * 32}"
+    )
+    assert closing([EVEN, ODD]) == "1 of 2 exact layouts have other weights than the first"
+
+
+def test_programs_read_it_too() -> None:
+    read = json.loads(json.dumps(as_json([EVEN, FAST])))
+
+    assert read["equal"] is True
+    assert json.loads(json.dumps(as_json([EVEN, ODD])))["equal"] is False
+    assert {"layout", "weights_sha256", "exact", "equal", "difference"} <= set(read["layouts"][0])
+    assert [one["exact"] for one in read["layouts"]] == [True, False]
