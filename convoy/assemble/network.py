@@ -61,9 +61,7 @@ def share_statistics(network: Network, span: Group | None) -> None:
 
 def with_recomputation(network: Network, plan: RunPlan) -> Network:
     """The same network, as frugal as the plan wants it."""
-    wish = plan.config.memory
-    wanted = len(plan.stages) > 1 if wish.enable_recompute is None else wish.enable_recompute
-    if not wanted:
+    if not plan.recompute.enabled:
         return network
 
     @contextmanager
@@ -77,5 +75,5 @@ def with_recomputation(network: Network, plan: RunPlan) -> Network:
             for norm in network.norms:
                 norm.recording = True
 
-    frugal = Recomputing(network.slice, wish.recompute_checkpoints, quiet)
+    frugal = Recomputing(network.slice, plan.recompute.kept, quiet)
     return Network(network.slice, network.norms, frugal)

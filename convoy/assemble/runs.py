@@ -149,6 +149,10 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     keeper = Keeper(scene.folder, prepared.plan.config.checkpoint, outfeed)
     run = TrainingRun(prepared.post, prepared.material, outfeed)
     run.begin_at(start)
+    if prepared.plan.balanced:
+        text = f"stages balanced by cost begin at {', '.join(prepared.plan.borders)}"
+        for listener in scene.listeners:
+            listener(Noticed("balanced", text, start.done))
     summary = run.go(scene.stop, keeper, scene.listeners)
     return Finished(summary, scene.folder.path)
 

@@ -2,14 +2,19 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 from convoy.cli.arguments import add_config, read_line
+from convoy.cli.saying import say
 from convoy.config.command_line import Parser
 from convoy.config.resolve import resolve
+from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
+from convoy.plan.network import plan_network
 from convoy.plan.plan import plan_run
 from convoy.plan.printed import plan_as_text, sources_as_text
+from convoy.plan.splits import asks_for_list, split_points, splits_as_text
 
 SAYS = "What a run would be, without running it: batches, stages, schedule, memory, rates."
 
@@ -18,6 +23,9 @@ def main(words: list[str]) -> int:
     """Answers at once: nothing of it needs torch."""
     line = read_line("plan", words, SAYS, _add_own)
     resolved = resolve(line.asked())
+    if asks_for_list(resolved.config):
+        show_splits(resolved.config, as_json=line.own.json)
+        return ExitCode.DONE
     plan = plan_run(resolved.config)
     if line.own.json:
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
@@ -27,6 +35,15 @@ def main(words: list[str]) -> int:
     if line.own.explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
     return ExitCode.DONE
+
+
+def show_splits(config: RunConfig, as_json: bool) -> None:
+    """`--pipeline-splits list`: where a stage may begin, instead of a plan or a run."""
+    points = split_points(plan_network(config), config.batch.micro_batch_size)
+    if as_json:
+        print(json.dumps([asdict(point) for point in points], indent=1))
+    else:
+        say(splits_as_text(points))
 
 
 def _add_own(parser: Parser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from convoy.cli.arguments import add_config, read_line
 from convoy.cli.crew import Payload, changed, resolved_of, run_in_workers
-from convoy.cli.train import EXIT_CODES
+from convoy.cli.endings import EXIT_CODES
 from convoy.config.command_line import Parser
 from convoy.config.layers import from_source
 from convoy.config.resolve import Resolved, resolve

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from convoy.cli.arguments import read_line
 from convoy.cli.crew import Payload, carry_out, resolved_of
+from convoy.cli.endings import EXIT_CODES
 from convoy.cli.saying import say
-from convoy.cli.train import EXIT_CODES
 from convoy.config.command_line import Parser
 from convoy.config.resume import resolve_resumed, settings_of_run
 from convoy.launch.world import World

@@ -2,24 +2,23 @@
 
 from convoy.cli.arguments import add_config, read_line
 from convoy.cli.crew import Payload, carry_out, resolved_of
+from convoy.cli.endings import EXIT_CODES
+from convoy.cli.plan import show_splits
 from convoy.cli.saying import say
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
 from convoy.launch.world import World
+from convoy.plan.splits import asks_for_list
 
 SAYS = "Train a network. With no option at all: ResNet-14 on the built-in shapes."
-
-EXIT_CODES = {
-    "done": ExitCode.DONE,
-    "preempted": ExitCode.PREEMPTED,
-    "limit": ExitCode.PREEMPTED,
-    "interrupted": ExitCode.INTERRUPTED,
-}
 
 
 def main(words: list[str]) -> int:
     """Everything that can be refused is refused before torch is imported."""
     resolved = resolve(read_line("train", words, SAYS, add_config).asked())
+    if asks_for_list(resolved.config):
+        show_splits(resolved.config, as_json=False)
+        return ExitCode.DONE
     return carry_out("convoy.cli.train:work", resolved, {})
 
 

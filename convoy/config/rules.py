@@ -51,11 +51,18 @@ def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
 
 
 def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
-    shards, given = run.pipeline.shards, len(run.pipeline.pipeline_splits)
-    if shards is not None and given not in (0, shards - 1):
-        yield Problem(
-            "--pipeline-splits", f"gives {given + 1} stages but --shards asks for {shards}"
-        )
+    pipeline = run.pipeline
+    shards, given = pipeline.shards, len(pipeline.pipeline_splits)
+    if shards is None or given in (0, shards - 1) or "list" in pipeline.pipeline_splits:
+        return
+    folded = "; or fold them into one device with --pipeline-schedule sequential"
+    if shards == 1 and pipeline.pipeline_schedule == "sequential":
+        return  # the borders of stages that share a device are its recompute points
+    yield Problem(
+        "--pipeline-splits",
+        f"gives {given + 1} stages but --shards asks for {shards}; "
+        f"use --shards {given + 1}{folded * (shards == 1)}",
+    )
 
 
 def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:

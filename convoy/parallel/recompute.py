@@ -6,7 +6,6 @@
 Between forward and backward the segments hold nothing; each runs again right before its backward.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
@@ -16,20 +15,21 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.parallel.slice import Bundle, Slice
+from convoy.plan.recompute import segment_starts
 
 # Inside, layers that remember what they saw do not remember it a second time.
 Quiet = Callable[[], AbstractContextManager[None]]
 
 
 class Recomputing(nn.Module):
-    """The face of a slice. `points` are patterns of layer names whose output is kept."""
+    """The face of a slice. `kept` names the layers whose result is kept; it may name others."""
 
-    def __init__(self, layers: Slice, points: Sequence[str], quiet: Quiet) -> None:
+    def __init__(self, layers: Slice, kept: Sequence[str], quiet: Quiet) -> None:
         super().__init__()
         self.slice = layers
         self.quiet = quiet
         names = list(layers.layers)
-        starts = segment_starts(names, points)
+        starts = segment_starts(names, kept)
         for start in starts:
             layers.spare_what_comes_into(start)
         self.segments = [range(*borders) for borders in pairwise([*starts, len(names)])]
@@ -52,10 +52,3 @@ class Recomputing(nn.Module):
             context_fn=lambda: (nullcontext(), self.quiet()),
         )
         return made
-
-
-def segment_starts(names: Sequence[str], points: Sequence[str]) -> list[int]:
-    """Where segments begin: at the first layer, and after each one that a pattern matches whole."""
-    patterns = [re.compile(point) for point in points]
-    kept = [any(one.fullmatch(name) for one in patterns) for name in names[:-1]]
-    return [0, *(index + 1 for index, is_kept in enumerate(kept) if is_kept)]

@@ -145,6 +145,8 @@ class Stage(PipelineStage):
         last_backward: bool = False,
     ) -> None:
         super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        if loss is not None:
+            loss.detach_()  # the runtime holds it to the end, and with its graph all that came in
         if self.is_first:
             del self.bwd_cache[bwd_chunk_id]
         else:

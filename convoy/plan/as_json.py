@@ -19,6 +19,8 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "batch": _batch(plan),
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
         "stages": _stages(plan),
+        "borders": {"layers": list(plan.borders), "balanced": plan.balanced},
+        "recompute": _recompute(plan),
         "schedule": _schedule(plan),
         "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
         "learning_rate": _learning_rate(plan),
@@ -54,6 +56,14 @@ def _stages(plan: RunPlan) -> list[dict[str, Any]]:
         }
         for stage in plan.stages
     ]
+
+
+def _recompute(plan: RunPlan) -> dict[str, Any]:
+    return {
+        "enabled": plan.recompute.enabled,
+        "kept": list(plan.recompute.kept),
+        "folded": [stage.names[0] for stage in plan.folded],
+    }
 
 
 def _schedule(plan: RunPlan) -> dict[str, Any]:

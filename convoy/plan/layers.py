@@ -185,7 +185,7 @@ def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, .
     for index, layer in enumerate(layers):
         given = taken(layer.route, bundle)
         made = layer.operation.shape(given)
-        after = _after(layer.route, bundle, made)
+        after = put(layer.route, bundle, made)
         positions = INDEX * made.elements if isinstance(layer.operation, MaxPool) else 0
         costs.append(
             LayerCost(
@@ -215,7 +215,7 @@ def _kept_results(layers: Iterable[LayerPlan]) -> set[int]:
         if not isinstance(layer.operation, Add | GlobalPool | PadChannels):
             kept.add(maker)
         made_by = maker if isinstance(layer.operation, Relu) else index
-        makers = _after(layer.route, makers, made_by)
+        makers = put(layer.route, makers, made_by)
     return kept | {makers[0]}
 
 
@@ -224,7 +224,8 @@ def taken(route: Route, bundle: tuple[T, ...]) -> T:
     return bundle[1] if route is Route.SIDE else bundle[0]
 
 
-def _after(route: Route, bundle: tuple[T, ...], made: T) -> tuple[T, ...]:
+def put(route: Route, bundle: tuple[T, ...], made: T) -> tuple[T, ...]:
+    """The bundle behind a layer that has made this out of it."""
     match route:
         case Route.MAIN:
             return (made, *bundle[1:])

@@ -1,65 +1,131 @@
-"""Bytes of each stage: weights, gradients, optimizer state, and activations kept for backward."""
+"""Bytes of each stage: weights, gradients, optimizer state, and what its micro-batches hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
+from convoy.config.sections.machine import MemoryConfig
+from convoy.plan.activations import Passage, passage
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import LayerCost, Shape
+from convoy.plan.layers import LayerCost, LayerPlan
+from convoy.plan.recompute import RecomputePlan
 from convoy.plan.schedules import Schedule
+from convoy.plan.stages import StagePlan
+from convoy.plan.traffic import Place, events_of, most_held
 
 BYTES = 4  # of one number: 32-bit is the only precision there is yet
+BYTES_OF = {"auto": BYTES, "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The largest parts of what a stage's device holds. Temporary buffers of torch come on top."""
+    """What one process of a stage holds at most. Buffers inside torch's kernels come on top."""
 
     weights: int
-    gradients: int  # the partial sums of the gradient tree
-    optimizer_state: int
+    gradients: int  # one in the weights, and the partial sums of the tree
+    optimizer_state: int  # on the device
+    offloaded: int  # optimizer state that lies elsewhere between updates
     stash_sets: int  # micro-batches between their forward and their backward
-    stash: int  # their activations
+    stash: int  # what they keep meanwhile
+    activations: int  # the stash, the pass that is being made, and what is on its way
     link: int  # what one micro-batch sends to the next stage, if there is one
 
     @property
     def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer_state + self.stash
+        return self.weights + self.gradients + self.optimizer_state + self.activations
 
 
-def stage_memory(
-    layers: Sequence[LayerCost],
-    batch: BatchPlan,
-    schedule: Schedule,
-    place: tuple[int, int],
-    momentum: bool,
-) -> StageMemory:
-    """The memory of stage `place[0]` of `place[1]`, which holds these layers."""
-    micro_batches = batch.gradient_accumulation
-    weights = BYTES * sum(layer.parameters for layer in layers)
-    is_last = place[0] == place[1] - 1
-    sets = schedule.peak_stash(place[0], place[1], micro_batches)
-    return StageMemory(
-        weights=weights,
-        gradients=weights * partial_sums(micro_batches),
-        optimizer_state=weights if momentum else 0,
-        stash_sets=sets,
-        stash=BYTES * batch.micro_batch_size * _kept(layers) * sets,
-        link=0 if is_last else BYTES * batch.micro_batch_size * _elements(layers[-1].bundle_out),
-    )
+@dataclass(frozen=True)
+class StagedNetwork:
+    """A network cut into stages, with the order of their work and what they compute again."""
+
+    layers: Sequence[LayerPlan]
+    costs: Sequence[LayerCost]
+    stages: tuple[StagePlan, ...]
+    schedule: Schedule
+    recompute: RecomputePlan
+
+    def parameters(self, stage: StagePlan) -> int:
+        return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
+
+    def passage(self, stage: StagePlan) -> Passage:
+        part = slice(stage.first, stage.last + 1)
+        starts = self.recompute.starts(stage.names)
+        return passage(self.layers[part], self.costs[part], starts, is_first=stage.stage == 0)
 
 
-def _kept(layers: Sequence[LayerCost]) -> int:
-    """Elements of one sample that a stage keeps: what it receives, and what its layers keep."""
-    received = layers[0].bundle_in
-    # What came in is the sender's: a first layer may not write over it and makes a new tensor.
-    anew = received[0].elements if layers[0].in_place else 0
-    return _elements(received) + anew + sum(layer.kept for layer in layers)
+def plan_memory(
+    network: StagedNetwork, batch: BatchPlan, wish: MemoryConfig, has_momentum: bool
+) -> tuple[StageMemory, ...]:
+    """The memory of each stage; of its replicas, the one that holds most."""
+    schedule, stages = network.schedule, len(network.stages)
+    events = events_of(schedule, stages, _enough(schedule, stages, batch.gradient_accumulation))
+    sums, sample = most_sums(batch), BYTES * batch.micro_batch_size
+    shards = batch.replicas if wish.enable_optimizer_rts else 1
+    made = []
+    for stage in network.stages:
+        parameters, held = network.parameters(stage), network.passage(stage)
+        state = BYTES * -(-parameters // shards) if has_momentum else 0
+        place = _place(schedule, stage.stage, stages, batch.gradient_accumulation)
+        sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
+        made.append(
+            StageMemory(
+                weights=BYTES * parameters,
+                gradients=(BYTES + sums * BYTES_OF[wish.accumulator_dtype]) * parameters,
+                optimizer_state=0 if wish.offload_optimizer else state,
+                offloaded=state if wish.offload_optimizer else 0,
+                stash_sets=sets,
+                stash=sample * sets * held.between,
+                activations=sample * most_held(held, events[stage.stage], place),
+                link=sample * held.goes_out if stage.stage < stages - 1 else 0,
+            )
+        )
+    return tuple(made)
 
 
-def _elements(bundle: Iterable[Shape]) -> int:
-    return sum(shape.elements for shape in bundle)
+def _place(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> Place:
+    before = max(0, stage - 1)  # the first stage sends nothing back
+    return Place(stage, stages, schedule.peak_stash(before, stages, micro_batches))
 
 
-def partial_sums(micro_batches: int) -> int:
-    """How many gradients the pairwise tree holds at most: one a level."""
-    return micro_batches.bit_length()
+def _enough(schedule: Schedule, stages: int, micro_batches: int) -> int:
+    """Micro-batches after which nothing new happens: the line has filled and begun to repeat."""
+    return min(micro_batches, 3 * schedule.in_flight(stages) + 2)
+
+
+def most_sums(batch: BatchPlan) -> int:
+    """Vectors of the gradient tree on the replica that needs most of them."""
+    count = batch.gradient_accumulation
+    # Only where a block begins between two multiples of a power of two above its length matters.
+    span = 1 << count.bit_length()
+    different = min(batch.replicas, span // gcd(count, span))
+    return max(tree_vectors(count, replica * count) for replica in range(different))
+
+
+def tree_vectors(micro_batches: int, first: int = 0) -> int:
+    """Sums that wait at most while a block of leaves is added up, from the leaf `first` on.
+
+    Up to the most even number in the block the waiting sums grow, behind it they shrink: as many
+    as there are ones in the two distances.
+    """
+    most, end = 0, first + micro_batches
+    while end > first:
+        middle = _most_even(first, end)
+        behind = (end - middle + 1).bit_length() - 1  # the most ones of a number up to that
+        most = max(most, (middle - first).bit_count() + behind)
+        end = middle - 1
+    return most
+
+
+def _most_even(first: int, last: int) -> int:
+    """The number of a range that can be halved most often; 0 is the most even of all."""
+    for level in range(last.bit_length(), -1, -1):
+        number = last >> level << level
+        if number >= first:
+            return number
+    raise AssertionError("level 0 is the last number itself")
+
+
+def partial_sums(micro_batches: int, first: int = 0) -> int:
+    """Gradients there are at the end of a backward at most: sums that wait, and the new one."""
+    return tree_vectors(micro_batches - 1, first) + 1

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from convoy.config.catalog import DATA
 from convoy.config.schema import RunConfig
+from convoy.config.sections.machine import PipelineConfig
 from convoy.plan.batch import BatchPlan
 from convoy.plan.layers import LayerCost
 from convoy.plan.loop import LoopPlan, plan_loop
-from convoy.plan.memory import StageMemory, stage_memory
+from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
 from convoy.plan.network import NetworkPlan, plan_network
+from convoy.plan.recompute import RecomputePlan, plan_recompute
 from convoy.plan.schedules import SCHEDULES, Schedule
 from convoy.plan.stages import StagePlan, balance, cut, divide
 from convoy.plan.topology import TopologyPlan
@@ -22,9 +24,11 @@ class RunPlan:
     batch: BatchPlan
     topology: TopologyPlan
     network: NetworkPlan
-    stages: tuple[StagePlan, ...]
+    stages: tuple[StagePlan, ...]  # what each process of a line runs
+    folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     devices: tuple[int, ...]
     schedule: Schedule
+    recompute: RecomputePlan
     memory: tuple[StageMemory, ...]
     loop: LoopPlan
 
@@ -36,6 +40,16 @@ class RunPlan:
             f"{topology.replicas} replica{'s' * (topology.replicas > 1)} × "
             f"{topology.stages} stage{'s' * (topology.stages > 1)}"
         )
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the borders between stages were chosen by cost."""
+        return not self.config.pipeline.pipeline_splits and self.borders != ()
+
+    @property
+    def borders(self) -> tuple[str, ...]:
+        """The first layers of all stages but the first, folded ones too."""
+        return tuple(stage.names[0] for stage in (self.folded or self.stages)[1:])
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
@@ -51,25 +65,52 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     )
     network = plan_network(config)
     network.check_micro_batch(batch.micro_batch_size)
-    stages = plan_stages(config, network)
-    topology = TopologyPlan(
-        config.device.hosts, config.device.instances, config.batch.replicas, len(stages)
+    line = _plan_line(config, network)
+    staged = StagedNetwork(
+        network.layers, network.costs, line.stages, line.schedule, line.recompute
     )
-    schedule = SCHEDULES[config.pipeline.pipeline_schedule]
-    devices = topology.device_map(config.pipeline.device_mapping)
-    schedule.check_count(len(stages), batch.gradient_accumulation)
-    schedule.check_devices(devices)
     return RunPlan(
         config=config,
         batch=batch,
-        topology=topology,
+        topology=line.topology,
         network=network,
-        stages=stages,
-        devices=devices,
-        schedule=schedule,
-        memory=_memory(config, network, stages, batch, schedule),
+        stages=line.stages,
+        folded=line.folded,
+        devices=line.devices,
+        schedule=line.schedule,
+        recompute=line.recompute,
+        memory=plan_memory(staged, batch, config.memory, config.optimizer.momentum > 0),
         loop=plan_loop(config, batch, _samples(config) if samples is None else samples),
     )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The stages of one replica: where they run, in what order, what they keep."""
+
+    stages: tuple[StagePlan, ...]
+    folded: tuple[StagePlan, ...]
+    topology: TopologyPlan
+    devices: tuple[int, ...]
+    schedule: Schedule
+    recompute: RecomputePlan
+
+
+def _plan_line(config: RunConfig, network: NetworkPlan) -> _Line:
+    """Cut the network and share it out. Sequential stages of one device are folded into one."""
+    names = [layer.name for layer in network.layers]
+    wish, device = config.pipeline, config.device
+    asked = plan_stages(config, network)
+    folds = _are_one(wish, len(asked))
+    stages = cut(names, ()) if folds else asked
+    topology = TopologyPlan(device.hosts, device.instances, config.batch.replicas, len(stages))
+    mapping = tuple(dict.fromkeys(wish.device_mapping)) if folds else wish.device_mapping
+    devices, schedule = topology.device_map(mapping), SCHEDULES[wish.pipeline_schedule]
+    schedule.check_count(len(stages), config.batch.gradient_accumulation)
+    schedule.check_devices(devices)
+    borders = [stage.first for stage in asked[1:]] if folds else []
+    recompute = plan_recompute(config.memory, names, len(asked), borders)
+    return _Line(stages, asked if folds else (), topology, devices, schedule, recompute)
 
 
 def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...]:
@@ -81,24 +122,11 @@ def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...
     return divide(names, balance([cost.macs for cost in network.costs], pipeline.shards or 1))
 
 
-def _memory(
-    config: RunConfig,
-    network: NetworkPlan,
-    stages: tuple[StagePlan, ...],
-    batch: BatchPlan,
-    schedule: Schedule,
-) -> tuple[StageMemory, ...]:
-    momentum = config.optimizer.momentum > 0
-    return tuple(
-        stage_memory(
-            network.costs[one.first : one.last + 1],
-            batch,
-            schedule,
-            (one.stage, len(stages)),
-            momentum,
-        )
-        for one in stages
-    )
+def _are_one(wish: PipelineConfig, stages: int) -> bool:
+    """Whether all stages are to take turns on one device: they would only wait for each other."""
+    mapping = wish.device_mapping
+    share = wish.shards == 1 or (len(mapping) == stages and len(set(mapping)) == 1)
+    return wish.pipeline_schedule == "sequential" and stages > 1 and share
 
 
 def _samples(config: RunConfig) -> int:

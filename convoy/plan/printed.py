@@ -1,4 +1,4 @@
-"""A RunPlan for people: a few lines of figures and a drawing of the schedule."""
+"""A RunPlan for people: a few lines of figures, two tables and a drawing of the schedule."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,16 @@ UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 def plan_as_text(plan: RunPlan, width: int) -> list[str]:
     """What `convoy plan` prints."""
-    return [*_figures(plan), "", *_stage_table(plan), "", *_schedule(plan, width)]
+    return [
+        *_figures(plan),
+        *_shape(plan),
+        "",
+        *_stage_table(plan),
+        "",
+        *_memory_table(plan),
+        "",
+        *_schedule(plan, width),
+    ]
 
 
 def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:
@@ -69,18 +78,65 @@ def _figures(plan: RunPlan) -> Iterator[str]:
     )
 
 
+def _shape(plan: RunPlan) -> Iterator[str]:
+    """How stages and replicas work together, where there are any."""
+    if plan.borders:
+        how = "balanced by cost" if plan.balanced else "as given"
+        yield f"stages    {how}: {' '.join(plan.borders)}"
+    yield f"recompute {_recompute(plan)}"
+    if plan.topology.replicas > 1:
+        span = counted(plan.config.replica.bn_span, "replica")
+        has_batch = plan.config.network.norm_type == "batch"
+        yield (
+            f"replicas  {plan.config.replica.reduction} sum of the gradients"
+            f"{f', batch statistics over {span}' * has_batch}"
+        )
+
+
+def _recompute(plan: RunPlan) -> str:
+    """What is kept. The borders of folded stages are recompute points, or nothing at all."""
+    kept = " ".join(plan.recompute.kept)
+    if plan.folded:
+        as_one = f"{len(plan.folded)} stages run as one process on device {plan.devices[0]}"
+        if not plan.recompute.enabled:
+            return f"off: {as_one}, and their borders mean nothing"
+        return f"on: {as_one}; recompute points are the results of {kept}"
+    if not plan.recompute.enabled:
+        return "off: all that the backward pass needs is kept"
+    return f"on: a stage keeps what comes in{f' and the results of {kept}' if kept else ''}"
+
+
 def _stage_table(plan: RunPlan) -> Iterator[str]:
-    yield "stage  device  first layer          parameters       work    memory  of it stash"
+    yield "stage  device  first layer          parameters       work"
     work = max(1, plan.network.macs)
-    for stage, memory in zip(plan.stages, plan.memory, strict=True):
+    for stage in plan.stages:
         costs = plan.layer_costs(stage)
         share = 100 * sum(cost.macs for cost in costs) / work
         yield (
             f"{stage.stage:>5}  {plan.devices[stage.stage]:>6}  {stage.names[0]:<20} "
-            f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} % "
-            f"{short(memory.total):>8}B {short(memory.stash):>8}B "
-            f"in {counted(memory.stash_sets, 'set')}"
+            f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} %"
         )
+
+
+def _memory_table(plan: RunPlan) -> Iterator[str]:
+    yield "memory   weights  gradients  optimizer  activations      total  activations waiting"
+    for stage, one in enumerate(plan.memory):
+        sizes = (one.weights, one.gradients, one.optimizer_state, one.activations, one.total)
+        widths = (8, 10, 10, 12, 10)
+        columns = " ".join(
+            f"{short(size) + 'B':>{width}}" for size, width in zip(sizes, widths, strict=True)
+        )
+        yield f"stage {stage:<2}{columns}  {short(one.stash)}B in {counted(one.stash_sets, 'set')}"
+    yield from _optimizer_notes(plan)
+
+
+def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
+    wish, replicas = plan.config.memory, plan.topology.replicas
+    if wish.enable_optimizer_rts and replicas > 1:
+        yield f"         optimizer state divided over {replicas} replicas"
+    if wish.offload_optimizer:
+        most = max(one.offloaded for one in plan.memory)
+        yield f"         optimizer state off the device between updates: {short(most)}B at most"
 
 
 def _schedule(plan: RunPlan, width: int) -> Iterator[str]:

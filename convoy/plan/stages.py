@@ -12,6 +12,7 @@ from convoy.errors import ConfigError
 from convoy.registry import suggest
 
 OPTION = "--pipeline-splits"
+SHOWN = f"`{OPTION} list` shows where a stage may begin"
 
 
 @dataclass(frozen=True)
@@ -48,26 +49,33 @@ def _first_layers(names: Sequence[str]) -> dict[str, int]:
     """Every word a split may be → the layer it means. A layer's own name wins over a group's."""
     firsts = {name: index for index, name in enumerate(names)}
     for index, name in enumerate(names):
-        words = name.split("/")
-        for length in range(1, len(words)):
-            firsts.setdefault("/".join(words[:length]), index)
+        for group in groups_of(name):
+            firsts.setdefault(group, index)
     return firsts
+
+
+def groups_of(name: str) -> list[str]:
+    """The groups that a layer belongs to, the widest first: `layer1`, `layer1/0`."""
+    words = name.split("/")
+    return ["/".join(words[:length]) for length in range(1, len(words))]
 
 
 def _problems(firsts: dict[str, int], splits: Sequence[str]) -> Iterator[Problem]:
     """Everything that is wrong with the list."""
     for split in dict.fromkeys(splits):
         if split not in firsts:
-            yield Problem(OPTION, f"{split!r} is no layer of this model; {suggest(split, firsts)}")
+            near = suggest(split, firsts)
+            yield Problem(OPTION, f"{split!r} is no layer of this model; {near} ({SHOWN})")
         elif firsts[split] == 0:
             text = f"{split!r} is the first layer: the stage before it would be empty; leave it out"
-            yield Problem(OPTION, text)
+            yield Problem(OPTION, f"{text} ({SHOWN})")
     known = [split for split in splits if split in firsts]
     yield from _repeated(firsts, known)
     if any(firsts[after] < firsts[before] for before, after in pairwise(known)):
         usable = {firsts[split]: split for split in reversed(known) if firsts[split] > 0}
         ordered = [usable[layer] for layer in sorted(usable)]
-        yield Problem(OPTION, f"{' '.join(known)} is out of order; use {' '.join(ordered)}")
+        text = f"{' '.join(known)} is out of order; use {' '.join(ordered)}"
+        yield Problem(OPTION, f"{text} ({SHOWN})")
 
 
 def _repeated(firsts: dict[str, int], known: Sequence[str]) -> Iterator[Problem]:
@@ -77,7 +85,7 @@ def _repeated(firsts: dict[str, int], known: Sequence[str]) -> Iterator[Problem]
         layer = firsts[split]
         if layer in met:
             same = "is given twice" if met[layer] == split else f"is the layer of {met[layer]!r}"
-            yield Problem(OPTION, f"{split!r} {same}; name it once")
+            yield Problem(OPTION, f"{split!r} {same}; name it once ({SHOWN})")
         met.setdefault(layer, split)
 
 

@@ -76,7 +76,8 @@ class TopologyPlan:
     def device_map(self, mapping: tuple[int, ...] = ()) -> tuple[int, ...]:
         """The device of each stage; one each, in order, when nothing is given."""
         if mapping and len(mapping) != self.stages:
-            text = f"names {len(mapping)} devices for {self.stages} stages; name one for each stage"
+            devices, stages = _counted(len(mapping), "device"), _counted(self.stages, "stage")
+            text = f"names {devices} for {stages}; name one for each stage"
             refuse([Problem("--device-mapping", text)])
         return mapping or tuple(range(self.stages))
 
@@ -88,3 +89,7 @@ def _uneven(parts: str, count: int, whole: str, total: int) -> Problem:
     nearest = f"{below} or {above}" if above else f"{below}"
     text = f"{count} does not divide {whole} {total}; use {parts} {nearest}"
     return Problem(parts, text)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -1,6 +1,8 @@
 """convoy plan: figures for people, one stable object for programs, and who set each value."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,65 @@ def test_prefixes_and_lists_reach_the_plan() -> None:
     ]
     assert shape["batch"]["gradient_accumulation"] == 4
     assert shape["schedule"]["name"] == "sequential"
+
+
+@pytest.mark.parametrize("more", [(), ("--shards", "2")])
+def test_the_points_where_a_stage_may_begin_are_listed(more: tuple[str, ...]) -> None:
+    said = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", *more)
+    title, *rows = said.out.splitlines()
+
+    assert (said.code, said.err) == (0, "")
+    assert title.startswith("a stage may begin at")
+    assert (rows[0].split()[0], rows[-1].split()[0], len(rows)) == ("bn1", "fc", 27)
+
+
+def test_the_list_is_told_to_programs_too() -> None:
+    said = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", "--json")
+    points = json.loads(said.out)
+
+    assert set(points[0]) == {"name", "tensors", "bytes", "work_before"}
+    assert points[3] == {
+        "name": "layer1/0/bn1",
+        "tensors": 2,
+        "bytes": 32 * 4 * 2 * 16 * 32 * 32,
+        "work_before": pytest.approx(0.229, abs=1e-3),
+    }
+
+
+def test_every_point_of_the_list_can_be_a_split() -> None:
+    words = ("--model", "resnet8", "--grad", "2")
+    listed = convoy("plan", *words, "--pipeline-splits", "list", "--json").out
+    for point in json.loads(listed):
+        shape = plan(*words, "--pipeline-splits", point["name"])
+
+        assert shape["stages"][1]["first"] == point["name"]
+        assert shape["memory"][0]["link"] == point["bytes"]
+
+
+def test_a_wrong_split_tells_of_the_list() -> None:
+    said = convoy("plan", "--pipeline-splits", "layer2/0/con1")
+
+    assert (said.code, said.out) == (2, "")
+    assert "did you mean layer2/0/conv1" in said.err
+    assert "`--pipeline-splits list` shows where a stage may begin" in said.err
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
+BLOCKS = re.findall(r"```console\n\$ convoy (plan [^\n]+)\n([^$`]+)```", PAGE.read_text())
+
+
+@pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=[command for command, _ in BLOCKS])
+def test_what_the_page_on_pipelines_shows_is_what_the_program_prints(
+    command: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    printed = convoy(*shlex.split(command)).out
+    whole = shown.removesuffix("…\n")  # the rest of a long table
+
+    assert whole in printed
+
+
+def test_the_page_on_pipelines_draws_every_schedule() -> None:
+    drawn = {command.split()[-1] for command, shown in BLOCKS if "F0" in shown}
+
+    assert drawn == {"grouped", "interleaved", "sequential"}

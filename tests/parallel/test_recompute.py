@@ -7,32 +7,14 @@ import torch
 from lines import Case, Trained, smooth, train_alone
 from torch import Tensor
 
+from convoy.config.sections.machine import MemoryConfig
 from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.recompute import segment_starts
-
-NAMES = ["conv1", "bn1", "relu", "layer1/0/conv1", "layer1/0/relu", "fc"]
-
-
-def test_without_points_the_whole_slice_is_one_segment():
-    assert segment_starts(NAMES, []) == [0]
-
-
-def test_a_segment_begins_after_each_point():
-    assert segment_starts(NAMES, ["relu", "layer1/0/conv1"]) == [0, 3, 4]
-
-
-def test_a_pattern_must_match_the_whole_name():
-    assert segment_starts(NAMES, ["conv1", r"layer\d/0"]) == [0, 1]
-
-
-def test_the_last_layer_begins_no_segment():
-    assert segment_starts(NAMES, ["fc"]) == [0]
-
+from convoy.plan.recompute import plan_recompute
 
 POINTS = {
     "none": (),
-    "block borders": (r"relu|layer\d/\d/relu",),
-    "before rectifiers": (r".*bn\d", ".*add"),
+    "block borders": (r"relu|layer\d/\d",),
+    "before rectifiers": (".*add",),
     "inside blocks": (r".*conv\d",),
     "everywhere": (".*",),
 }
@@ -42,8 +24,17 @@ POINTS = {
 @pytest.mark.parametrize("points", POINTS.values(), ids=POINTS.keys())
 def test_the_bits_are_the_same_with_and_without(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
+    names = [layer.name for layer in case.layers]
+    wish = MemoryConfig(enable_recompute=True, recompute_checkpoints=points)
+    kept = plan_recompute(wish, names, stages=1).kept
 
-    assert train_alone(replace(case, recompute=points)) == train_alone(case)
+    assert train_alone(replace(case, recompute=kept)) == train_alone(case)
+
+
+def test_names_of_other_stages_change_nothing():
+    case = Case(micro_batches=1, recompute=("layer9/0/relu", "layer2/0/relu"))
+
+    assert kept_sizes(case) == kept_sizes(replace(case, recompute=("layer2/0/relu",)))
 
 
 def kept_sizes(case: Case) -> list[tuple[int, ...]]:

@@ -31,13 +31,17 @@ KEYS = {
     },
     "topology": {"hosts", "instances", "replicas", "stages", "processes"},
     "stages": {"stage", "device", "first", "last", "layers", "parameters", "macs"},
+    "borders": {"layers", "balanced"},
+    "recompute": {"enabled", "kept", "folded"},
     "schedule": {"name", "unit", "length", "ramp_share", "stash", "actions"},
     "memory": {
         "weights",
         "gradients",
         "optimizer_state",
+        "offloaded",
         "stash_sets",
         "stash",
+        "activations",
         "link",
         "total",
     },
@@ -65,7 +69,9 @@ def test_the_sections_are_stable(found: dict[str, Any]):
     assert set(found) == {"model", "data", *KEYS}
 
 
-@pytest.mark.parametrize("section", ["network", "batch", "topology", "schedule", "learning_rate"])
+@pytest.mark.parametrize(
+    "section", sorted(KEYS.keys() - {"stages", "memory", "options", "updates"})
+)
 def test_the_keys_of_a_section_are_stable(found: dict[str, Any], section: str):
     assert set(found[section]) == KEYS[section]
 
@@ -108,6 +114,22 @@ def test_stages_name_all_their_layers_and_add_up(found: dict[str, Any], plan: Ru
     ]
     assert sum(row["parameters"] for row in stages) == 75_290
     assert sum(row["macs"] for row in stages) == found["network"]["macs"]
+
+
+def test_borders_and_recomputation_are_told(found: dict[str, Any]):
+    assert found["borders"] == {"layers": ["layer2/0/bn1"], "balanced": True}
+    assert found["recompute"] == {"enabled": True, "kept": [], "folded": []}
+
+
+def test_folded_stages_are_named_by_their_first_layers():
+    asked = {"model": "resnet8", "pipeline_splits": ("layer2", "fc"), "shards": 1}
+    plan = plan_run(build_config({**asked, "pipeline_schedule": "sequential"}))
+
+    assert plan_as_json(plan, {})["recompute"] == {
+        "enabled": True,
+        "kept": ["layer1/0/relu", "avgpool"],
+        "folded": ["conv1", "layer2/0/conv1", "fc"],
+    }
 
 
 def test_the_schedule_is_written_action_by_action(found: dict[str, Any]):

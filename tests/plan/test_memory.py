@@ -1,88 +1,134 @@
-"""The memory of a stage: by hand, and against what autograd saves behind every possible cut."""
+"""The memory of a stage: by hand, and its gradients against the tree that really grows."""
+
+from typing import Any
 
 import pytest
-from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
-from saved import saved_bytes, small_change
-from torch import Tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from convoy.models.build import build_layers
-from convoy.parallel.slice import Slice
+from convoy.config.schema import build_config
+from convoy.numerics.gradients import spans_of
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import LayerCost, LayerPlan, Shape, layer_costs
-from convoy.plan.memory import StageMemory, partial_sums, stage_memory
+from convoy.plan.memory import StageMemory, most_sums, partial_sums, tree_vectors
+from convoy.plan.plan import plan_run
 from convoy.plan.schedules import SCHEDULES
 
-INTERLEAVED = SCHEDULES["interleaved"]
 
-# Two layers of a stage that receives a bundle of 10 + 6 elements and sends one of 8.
-TWO_LAYERS = (
-    LayerCost("a", (Shape(10, 1), Shape(6, 1)), (Shape(5, 1), Shape(6, 1)), 7, 0, 5, False),
-    LayerCost("b", (Shape(5, 1), Shape(6, 1)), (Shape(8, 1),), 4, 0, 8, False),
-)
+def memory(**asked: Any) -> tuple[StageMemory, ...]:
+    chosen = {"model": "resnet8", "micro_batch_size": 2, "norm_type": "batch", **asked}
+    return plan_run(build_config(chosen)).memory
 
 
-def test_a_stage_holds_weights_partial_sums_momentum_and_stash():
-    batch = BatchPlan(micro_batch_size=3, gradient_accumulation=4, replicas=2)
-    memory = stage_memory(TWO_LAYERS, batch, INTERLEAVED, place=(0, 2), momentum=True)
-    weights, kept = 4 * 11, 4 * 3 * (10 + 6 + 5 + 8)
+def test_a_stage_holds_weights_gradients_momentum_and_activations():
+    first, last = memory(pipeline_splits=("fc",), gradient_accumulation=4)
+    head = 65 * 10
 
-    assert memory == StageMemory(
-        weights=weights,
-        gradients=3 * weights,
-        optimizer_state=weights,
-        stash_sets=2,
-        stash=2 * kept,
-        link=4 * 3 * 8,
-    )
-    assert memory.total == 5 * weights + 2 * kept
+    assert last.weights == 4 * head
+    assert last.gradients == (1 + 2) * last.weights  # one in the weights, two sums that wait
+    assert last.optimizer_state == last.weights
+    assert first.weights + last.weights == 4 * 75_290
+    assert last.total == 5 * last.weights + last.activations
 
 
-def test_without_momentum_there_is_no_optimizer_state():
-    memory = stage_memory(TWO_LAYERS, BatchPlan(3, 4, 1), INTERLEAVED, (0, 2), momentum=False)
+def test_the_activations_of_the_head_are_counted_by_hand():
+    _, last = memory(pipeline_splits=("fc",), gradient_accumulation=4)
+    given, made = 64, 10
+    stash = given + made
+    backward = stash + made + given  # and the gradients of both
+    on_their_way = given + given  # the next one comes in, a gradient goes back
 
-    assert memory.optimizer_state == 0
+    assert last.stash == 4 * 2 * stash
+    assert last.activations == 4 * 2 * (backward + on_their_way)
 
 
-def test_the_last_stage_sends_nothing_on():
-    memory = stage_memory(TWO_LAYERS, BatchPlan(3, 4, 1), INTERLEAVED, (1, 2), momentum=True)
+def test_what_travels_on_is_told_for_all_but_the_last():
+    first, last = memory(pipeline_splits=("layer2/0/conv2",), gradient_accumulation=4)
 
-    assert (memory.link, memory.stash_sets) == (0, 1)
+    assert first.link == 4 * 2 * (32 * 16 * 16 + 16 * 32 * 32)  # both roads of the block
+    assert last.link == 0
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("stage", range(3))
-def test_a_stage_keeps_as_many_sets_as_its_schedule(name: str, stage: int):
-    schedule, batch = SCHEDULES[name], BatchPlan(1, 12, 1)
-    memory = stage_memory(TWO_LAYERS, batch, schedule, (stage, 3), momentum=True)
+def test_a_stage_keeps_as_many_sets_as_its_schedule(name: str):
+    stages = memory(shards=3, gradient_accumulation=12, pipeline_schedule=name)
 
-    assert memory.stash_sets == schedule.peak_stash(stage, 3, 12)
-    assert memory.stash == memory.stash_sets * 4 * (10 + 6 + 5 + 8)
+    assert [one.stash_sets for one in stages] == [
+        SCHEDULES[name].peak_stash(stage, 3, 12) for stage in range(3)
+    ]
+    assert all(one.activations > one.stash for one in stages)
+
+
+def test_without_momentum_there_is_no_optimizer_state():
+    (alone,) = memory(momentum=0.0)
+
+    assert (alone.optimizer_state, alone.offloaded) == (0, 0)
+
+
+def test_optimizer_state_is_divided_over_replicas_and_rounded_up():
+    (alone,) = memory(replicas=4, enable_optimizer_rts=True)
+
+    assert alone.optimizer_state == 4 * -(-75_290 // 4)
+
+
+def test_offloaded_state_is_no_memory_of_the_device():
+    (resident,), (offloaded,) = memory(), memory(offload_optimizer=True)
+
+    assert (offloaded.optimizer_state, offloaded.offloaded) == (0, resident.optimizer_state)
+    assert offloaded.total == resident.total - resident.optimizer_state
+
+
+def test_offloaded_and_divided_state_is_the_part_of_one_replica():
+    (alone,) = memory(replicas=2, enable_optimizer_rts=True, offload_optimizer=True)
+
+    assert (alone.optimizer_state, alone.offloaded) == (0, 2 * 75_290)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("auto", 4), ("float64", 8), ("float32", 4), ("bfloat16", 2)]
+)
+def test_sums_have_a_type_of_their_own(kind: str, size: int):
+    (alone,) = memory(accumulator_dtype=kind, gradient_accumulation=8)
+
+    assert alone.gradients == (4 + 3 * size) * 75_290
+
+
+def test_recomputation_saves_most_of_what_waits():
+    kept = memory(model="resnet20", enable_recompute=False)[0]
+    recomputed = memory(model="resnet20", enable_recompute=True)[0]
+    at_blocks = memory(
+        model="resnet20", enable_recompute=True, recompute_checkpoints=(r"layer\d/\d",)
+    )[0]
+
+    assert recomputed.stash < at_blocks.stash < 0.3 * kept.stash
+    assert at_blocks.activations < 0.4 * kept.activations
+    assert recomputed.activations <= kept.activations  # one segment: all of it comes back at once
 
 
 @pytest.mark.parametrize(
     ("micro_batches", "sums"), [(1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (1024, 11)]
 )
-def test_the_tree_holds_one_sum_a_level(micro_batches: int, sums: int):
+def test_at_the_end_of_a_backward_there_is_one_gradient_a_level(micro_batches: int, sums: int):
     assert partial_sums(micro_batches) == sums
 
 
-@pytest.mark.parametrize("layers", [small_layers(), small_layers("group"), bottleneck_layers()])
-def test_behind_every_cut_the_stash_is_what_came_in_and_what_autograd_saves(
-    layers: tuple[LayerPlan, ...],
-):
-    images, labels = images_and_labels(2, 16)
-    costs = layer_costs(layers, Shape(3, 16))
-    modules = build_layers(layers, seed=0)
-    for start in range(1, len(layers)):
-        place = (1, 2)
-        planned = stage_memory(costs[start:], BatchPlan(2, 2, 1), INTERLEAVED, place, True).stash
-        received = _received(layers[:start], images)
-        saved = saved_bytes(Slice(layers[start:], modules), received, labels)
-
-        assert saved == planned + small_change(layers[start:], samples=2), layers[start].name
+def vectors_by_growing(first: int, count: int) -> int:
+    return max(len(spans_of(first, grown)) for grown in range(1, count + 1))
 
 
-def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ...]:
-    """What the layers before the cut send, as tensors of the receiver's own."""
-    bundle: tuple[Tensor, ...] = slice_of(before)(images)
-    return tuple(tensor.detach().clone().requires_grad_() for tensor in bundle)
+@settings(deadline=None)  # the machine may be busy
+@given(st.integers(0, 300), st.integers(1, 70))
+def test_the_tree_of_any_block_holds_as_many_vectors_as_it_really_does(first: int, count: int):
+    assert tree_vectors(count, first) == vectors_by_growing(first, count)
+
+
+@pytest.mark.parametrize("count", [*range(1, 20), 31, 32, 48, 63])
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8, 70])
+def test_of_all_replicas_the_one_with_most_sums_counts(count: int, replicas: int):
+    most = max(vectors_by_growing(replica * count, count) for replica in range(replicas))
+
+    assert most_sums(BatchPlan(1, count, replicas)) == most
+
+
+def test_a_block_that_begins_anywhere_may_need_twice_as_many():
+    assert tree_vectors(6, first=0) == 2
+    assert tree_vectors(6, first=1) == 4

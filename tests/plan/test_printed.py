@@ -23,10 +23,16 @@ batch     32 micro × 4 accumulated × 1 replica = 128 samples per update
 length    5 epochs × 62 updates = 310 updates, 39,680 images
 rate      cosine: 0 at first, 0.09045 at most, 2.568e-06 at last
 layout    1 host, 1 instance, 1 replica × 2 stages = 2 processes
+stages    balanced by cost: layer2/0/bn1
+recompute on: a stage keeps what comes in
 
-stage  device  first layer          parameters       work    memory  of it stash
-    0       0  conv1                     9,744     51.9 %   28.2 MB   28.0 MB in 2 sets
-    1       1  layer2/0/bn1             65,546     48.1 %    9.7 MB    8.4 MB in 1 set
+stage  device  first layer          parameters       work
+    0       0  conv1                     9,744     51.9 %
+    1       1  layer2/0/bn1             65,546     48.1 %
+
+memory   weights  gradients  optimizer  activations      total  activations waiting
+stage 0  39.0 kB   116.9 kB    39.0 kB      27.0 MB    27.2 MB  7.1 MB in 2 sets
+stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB in 1 set
 
 interleaved, 4 micro-batches through 2 stages: 10 half-steps, \
 20.0 % of the time idle if all stages take equally long
@@ -41,6 +47,53 @@ def test_one_device_is_printed_by_the_same_words():
 
     assert "layout    1 host, 1 instance, 1 replica × 1 stage = 1 process" in lines
     assert lines[-2:] == ["half-step  0   1", "stage 0    F0  B0"]
+
+
+def line(word: str, **asked: Any) -> str:
+    (found,) = [one for one in printed(**asked).splitlines() if one.startswith(word)]
+    return found
+
+
+def test_given_splits_are_told_as_given():
+    told = line("stages", pipeline_splits=("layer2", "fc"), gradient_accumulation=3)
+
+    assert told == "stages    as given: layer2/0/conv1 fc"
+
+
+def test_recomputation_is_told_with_what_it_keeps():
+    assert line("recompute") == "recompute off: all that the backward pass needs is kept"
+    assert line("recompute", enable_recompute=True, recompute_checkpoints=("layer1",)) == (
+        "recompute on: a stage keeps what comes in and the results of layer1/0/relu"
+    )
+
+
+def test_folded_stages_are_told_with_their_recompute_points():
+    asked = {"pipeline_splits": ("layer2",), "shards": 1, "pipeline_schedule": "sequential"}
+    as_one = "2 stages run as one process on device 0"
+
+    assert line("recompute", **asked) == (
+        f"recompute on: {as_one}; recompute points are the results of layer1/0/relu"
+    )
+    assert line("recompute", enable_recompute=False, **asked) == (
+        f"recompute off: {as_one}, and their borders mean nothing"
+    )
+
+
+def test_replicas_are_told_with_their_sum_and_their_statistics():
+    assert line("replicas", replicas=4, bn_span=2, norm_type="batch") == (
+        "replicas  exact sum of the gradients, batch statistics over 2 replicas"
+    )
+    assert line("replicas", replicas=4, reduction="fast", norm_type="none") == (
+        "replicas  fast sum of the gradients"
+    )
+    assert "replicas  " not in printed()
+
+
+def test_where_optimizer_state_lies_is_told():
+    lines = printed(replicas=2, enable_optimizer_rts=True, offload_optimizer=True).splitlines()
+
+    assert "         optimizer state divided over 2 replicas" in lines
+    assert "         optimizer state off the device between updates: 150.6 kB at most" in lines
 
 
 def test_a_long_schedule_is_drawn_within_the_width():

@@ -91,11 +91,104 @@ def test_the_layout_is_told_in_words(replicas: int, stages: int, words: str):
     assert run.layout == words
 
 
+def test_recomputation_follows_the_number_of_stages():
+    assert not plan().recompute.enabled
+    assert plan(shards=2, gradient_accumulation=2).recompute.enabled
+
+
+def test_balanced_borders_are_known_from_given_ones():
+    balanced = plan(shards=2, gradient_accumulation=2)
+    given = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
+
+    assert (balanced.balanced, balanced.borders) == (True, ("layer2/0/bn1",))
+    assert (given.balanced, given.borders) == (False, ("layer2/0/conv1",))
+    assert (plan().balanced, plan().borders) == (False, ())
+
+
+FOLDED = {
+    "by devices": {"shards": 3, "device_mapping": (4, 4, 4)},
+    "by one shard": {"shards": 1, "device_mapping": (4,)},
+    "by both": {"shards": 1, "device_mapping": (4, 4, 4)},
+    "without a number": {"device_mapping": (4, 4, 4)},
+}
+
+
+@pytest.mark.parametrize("asked", FOLDED.values(), ids=FOLDED.keys())
+def test_sequential_stages_of_one_device_are_one_process(asked: dict[str, Any]):
+    splits = ("layer2", "layer3/0/conv2")
+    run = plan(pipeline_schedule="sequential", pipeline_splits=splits, **asked)
+    (stage,) = run.stages
+
+    assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
+    assert (run.topology.stages, run.topology.processes, run.devices) == (1, 1, (4,))
+    assert [one.names[0] for one in run.folded] == ["conv1", "layer2/0/conv1", "layer3/0/conv2"]
+    assert run.recompute.enabled
+    assert run.recompute.kept == ("layer1/0/relu", "layer3/0/relu1")
+
+
+def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
+    run = plan(
+        shards=2,
+        device_mapping=(0, 0),
+        pipeline_schedule="sequential",
+        recompute_checkpoints=("layer3",),
+    )
+
+    assert run.balanced
+    assert run.recompute.kept == ("layer2/0/conv1", "layer3/0/relu")
+
+
+def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batches():
+    folded = plan(shards=3, device_mapping=(0, 0, 0), pipeline_schedule="sequential")
+    whole = plan(shards=1, gradient_accumulation=7)
+
+    assert folded.memory[0].activations < whole.memory[0].activations
+
+
+def test_without_recomputation_folded_borders_mean_nothing():
+    asked = {"shards": 3, "device_mapping": (0, 0, 0), "pipeline_schedule": "sequential"}
+    run = plan(enable_recompute=False, **asked)
+
+    assert len(run.folded) == 3
+    assert run.recompute.kept == ()
+    assert run.memory == plan(enable_recompute=False).memory
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pipeline_schedule": "grouped", "device_mapping": (0, 0, 0)},
+        {"pipeline_schedule": "sequential", "device_mapping": (0, 0, 1)},
+        {"pipeline_schedule": "sequential"},
+    ],
+)
+def test_all_other_stages_stay_processes_of_their_own(asked: dict[str, Any]):
+    run = plan(shards=3, gradient_accumulation=6, **asked)
+
+    assert (len(run.stages), run.topology.processes, run.folded) == (3, 3, ())
+
+
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
         ({"shards": 2, "gradient_accumulation": 3}, "multiple of 2"),
         ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
+        (
+            {"pipeline_schedule": "sequential", "shards": 3, "device_mapping": (0,)},
+            "names 1 device for 3 stages",
+        ),
+        (
+            {
+                "pipeline_schedule": "sequential",
+                "shards": 1,
+                "pipeline_splits": ("fc",),
+                "device_mapping": (0, 1),
+            },
+            "names 2 devices for 1 stage",
+        ),
+        ({"shards": 99}, "99 stages need at least 99 layers but the model has 28; lower --shards"),
+        ({"recompute_checkpoints": ("fc",)}, "use --enable-recompute"),
+        ({"enable_recompute": True, "recompute_checkpoints": ("fz",)}, "no layer of this model"),
         ({"pipeline_splits": ("layer9",)}, "no layer of this model"),
         ({"replicas": 3, "instances": 2}, "--instances"),
         ({"norm_type": "group", "norm_num_groups": 5}, "--norm-num-groups"),

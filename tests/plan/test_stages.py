@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from convoy.errors import ConfigError
 from convoy.plan.stages import StagePlan, balance, cut, divide
 
+LISTED = " (`--pipeline-splits list` shows where a stage may begin)"
+
 LAYERS = (
     "conv1",
     "layer1/0/conv1",
@@ -81,6 +83,7 @@ def test_a_split_that_is_no_layer_is_refused_with_near_names():
     assert problem.startswith(
         "--pipeline-splits 'layer1/1/conv2' is no layer of this model; did you mean layer1/1/conv1"
     )
+    assert problem.endswith("?" + LISTED)
 
 
 def test_a_group_is_offered_as_a_near_name():
@@ -92,25 +95,25 @@ def test_a_group_is_offered_as_a_near_name():
 def test_a_split_on_the_first_layer_is_refused():
     assert problems(["conv1"]) == [
         "--pipeline-splits 'conv1' is the first layer: the stage before it would be empty; "
-        "leave it out"
+        "leave it out" + LISTED
     ]
 
 
 def test_a_split_given_twice_is_refused():
     assert problems(["layer2", "layer2"]) == [
-        "--pipeline-splits 'layer2' is given twice; name it once"
+        "--pipeline-splits 'layer2' is given twice; name it once" + LISTED
     ]
 
 
 def test_two_names_of_one_layer_are_refused():
     assert problems(["layer2", "layer2/0/conv1"]) == [
-        "--pipeline-splits 'layer2/0/conv1' is the layer of 'layer2'; name it once"
+        "--pipeline-splits 'layer2/0/conv1' is the layer of 'layer2'; name it once" + LISTED
     ]
 
 
 def test_splits_out_of_order_are_refused_with_the_order():
     assert problems(["fc", "layer1/1", "layer2"]) == [
-        "--pipeline-splits fc layer1/1 layer2 is out of order; use layer1/1 layer2 fc"
+        "--pipeline-splits fc layer1/1 layer2 is out of order; use layer1/1 layer2 fc" + LISTED
     ]
 
 
@@ -123,7 +126,7 @@ def test_all_problems_of_a_list_are_reported_together():
         "'fc' is given",
         "conv1 fc layer2",
     ]
-    assert listed[-1].endswith("is out of order; use layer2 fc")
+    assert listed[-1].endswith("is out of order; use layer2 fc" + LISTED)
 
 
 def dearest(costs: Sequence[float], starts: Sequence[int]) -> float:

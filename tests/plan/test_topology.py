@@ -112,3 +112,10 @@ def test_a_device_map_of_the_wrong_length_is_refused():
     assert str(refused.value) == (
         "--device-mapping names 3 devices for 4 stages; name one for each stage"
     )
+
+
+def test_one_stage_has_one_device():
+    plan = TopologyPlan(hosts=1, instances=1, replicas=1, stages=1)
+
+    with pytest.raises(ConfigError, match="names 2 devices for 1 stage; name one"):
+        plan.device_map((0, 1))

@@ -1,0 +1,41 @@
+"""The law of the stash: every stage of every schedule holds as many sets as was promised."""
+
+from collections.abc import Iterator
+
+import pytest
+from lines import Case, Crew, crew, train_stage
+
+from convoy.plan.schedules import SCHEDULES
+from convoy.plan.stages import balance
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4, 5, 6])
+def line(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crew]:
+    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+        yield made
+
+
+def law(schedule: str, stages: int) -> list[int]:
+    """Sets between forward and backward, as the schedules define them."""
+    behind = range(stages - 1, -1, -1)  # stages behind each one
+    match schedule:
+        case "grouped":
+            return [2 * one + 2 for one in behind]
+        case "interleaved":
+            return [one + 1 for one in behind]
+        case _:
+            return [1] * stages
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_each_stage_holds_as_many_sets_as_the_law_says(line: Crew, schedule: str):
+    stages = len(line.pipes)
+    starts = balance([1.0] * len(Case().layers), stages)
+    case = Case(starts, schedule, 4 * stages, samples=2, size=8)
+    seen = line.run(train_stage, case)
+
+    assert [one.stash for one in seen] == law(schedule, stages)

@@ -1,0 +1,102 @@
+"""What a micro-batch holds: against autograd behind every cut, and against torch's whole life."""
+
+import pytest
+from activation_bytes import measure_alone
+from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
+from saved import saved_bytes, small_change
+from torch import Tensor
+
+from convoy.config.schema import build_config
+from convoy.models.build import build_layers
+from convoy.parallel.slice import Slice
+from convoy.plan.activations import Passage, passage
+from convoy.plan.layers import Conv, LayerPlan, Relu, Route, Shape, layer_costs
+from convoy.plan.plan import plan_run
+
+
+@pytest.mark.parametrize("layers", [small_layers(), small_layers("group"), bottleneck_layers()])
+def test_behind_every_cut_the_stash_is_what_came_in_and_what_autograd_saves(
+    layers: tuple[LayerPlan, ...],
+):
+    images, labels = images_and_labels(2, 16)
+    costs = layer_costs(layers, Shape(3, 16))
+    modules = build_layers(layers, seed=0)
+    for start in range(1, len(layers)):
+        held = passage(layers[start:], costs[start:], None, is_first=False)
+        saved = saved_bytes(
+            Slice(layers[start:], modules), _received(layers[:start], images), labels
+        )
+
+        assert saved == 8 * held.between + small_change(layers[start:], 2), layers[start].name
+
+
+def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ...]:
+    """What the layers before the cut send, as tensors of the receiver's own."""
+    bundle: tuple[Tensor, ...] = slice_of(before)(images)
+    return tuple(tensor.detach().clone().requires_grad_() for tensor in bundle)
+
+
+def small_passage(starts: list[int] | None) -> Passage:
+    layers = small_layers()
+    return passage(layers, layer_costs(layers, Shape(3, 32)), starts, is_first=True)
+
+
+def test_recomputation_keeps_what_came_in_and_what_goes_out():
+    held = small_passage([0])
+
+    assert held.between == held.came_in + held.goes_out == 3 * 32 * 32 + 10
+
+
+def test_the_backward_of_one_segment_needs_as_much_as_without_recomputation():
+    assert small_passage([0]).backward == small_passage(None).backward
+
+
+def test_segments_make_the_backward_cheaper():
+    names = [layer.name for layer in small_layers()]
+    after_blocks = [0, *(index + 1 for index, name in enumerate(names) if name.endswith("/relu"))]
+
+    assert small_passage(after_blocks).backward < 0.9 * small_passage(None).backward
+
+
+def test_a_tensor_that_two_segments_need_is_kept_once():
+    names = [layer.name for layer in small_layers()]
+    inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
+    road = 16 * 32 * 32
+
+    assert small_passage(inside).between == 3 * 32 * 32 + 10 + 3 * road  # the side road once
+
+
+def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
+    layers = (LayerPlan("relu", Relu()), LayerPlan("conv", Conv(4, 2, 3), Route.FORK))
+    held = passage(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
+    road, made = 4 * 25, 2 * 25
+    gradients = made + road + road + road  # received for both, the new one, and the sum
+
+    assert held.between == road + road + made  # the rectifier may not write over what came in
+    assert held.backward == held.between + gradients
+
+
+ALONE = {
+    "everything kept": {"enable_recompute": False},
+    "one segment": {"enable_recompute": True},
+    "blocks": {"enable_recompute": True, "recompute_checkpoints": (r"layer\d/\d",)},
+    "everywhere": {"enable_recompute": True, "recompute_checkpoints": (".*",)},
+}
+
+
+@pytest.mark.parametrize("model", ["resnet8", "resnet14", "resnet18"])
+@pytest.mark.parametrize("asked", ALONE.values(), ids=ALONE.keys())
+def test_one_process_holds_what_the_plan_says(asked: dict[str, object], model: str):
+    whole = {
+        "model": model,
+        "norm_type": "batch",
+        "data": "generated",
+        "num_classes": 10,
+        "image_size": 16,
+        "micro_batch_size": 6,
+        "gradient_accumulation": 2,
+        **asked,
+    }
+    (planned,) = plan_run(build_config(whole)).memory
+
+    assert planned.activations == pytest.approx(measure_alone(whole).activations, rel=0.05)
