@@ -1,0 +1,315 @@
+"""How well stages and replicas use two cores.
+
+    python benchmarks/pipeline.py stages   [--model resnet20] [--batch 32] [--rounds 20]
+    python benchmarks/pipeline.py replicas [--model resnet20] [--batch 64] [--rounds 20]
+
+`stages`: two stages of one thread each, 16 micro-batches. In each round every stage times its own
+forward and backward passes while the other stage does the same; then each schedule runs once.
+Efficiency is the time of the ideal schedule with those stage times ÷ the time it took.
+
+`replicas`: two replicas of one thread each against one process of two threads with the same samples
+an update, and against torch's DistributedDataParallel, in turn. Ratios are of images per second.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from interleaved import ratio_with_interval
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from convoy.assemble.machine import make_repeatable
+from convoy.assemble.network import build_network, whole
+from convoy.assemble.post import Post, posted
+from convoy.assemble.training import Material, TrainingRun
+from convoy.config.schema import build_config
+from convoy.data.generated import Generated
+from convoy.engine.loss import CrossEntropy
+from convoy.engine.outfeed import Outfeed
+from convoy.launch.memory import keep_freed_memory
+from convoy.launch.supervisor import run_workers
+from convoy.launch.world import World
+from convoy.models.layers import forget
+from convoy.parallel.council import Matter, Single
+from convoy.parallel.group import Group, Groups, Rendezvous, join
+from convoy.parallel.stage import borders_of
+from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.simulate import Costs, simulate
+from convoy.plan.topology import TopologyPlan
+
+CPU = torch.device("cpu")
+MICRO_BATCHES = 16
+SCHEDULES = ("grouped", "interleaved")
+PASSES = 5
+
+
+def planned(payload: dict[str, Any], **more: Any) -> RunPlan:
+    return plan_run(
+        build_config(
+            {
+                "model": payload["model"],
+                "data": "synthetic",
+                "image_size": payload["size"],
+                "num_classes": 10,
+                "threads": 1,
+                **more,
+            }
+        )
+    )
+
+
+def training(post: Post) -> TrainingRun:
+    size = post.plan.network.image_size
+    return TrainingRun(post, Material(Generated(1, size, 10, 0), None, {}), Outfeed())
+
+
+def batches(run: TrainingRun) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    """An update's micro-batches, resident on the device."""
+    one = run.trainer.feed.resident
+    for _ in range(run.plan.batch.gradient_accumulation):
+        yield one.images, one.labels
+
+
+# -- stages ------------------------------------------------------------------------------------
+
+
+class StandIn:
+    """One stage alone, with inputs and gradients of the right shape that come from nowhere."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+        post, samples = run.post, run.plan.batch.micro_batch_size
+        borders = borders_of(run.plan.network, post.stage, samples, CPU)
+        self.is_first, self.is_last = post.wanted.images, post.wanted.labels
+        self.given = [_laid(torch.randn(size)) for size in borders.incoming]
+        self.answer = [_laid(torch.randn(size)) for size in borders.outgoing]
+        self.labels = torch.randint(10, (samples,))
+        self.loss = CrossEntropy(run.plan.config.loss)
+
+    def times(self) -> tuple[float, float]:
+        """Median seconds of a forward and of a backward pass, taking the gradients included."""
+        pairs = [self._pass() for _ in range(PASSES)]
+        forget(self.run.network.norms)
+        self.run.trainer.update.gradients.clear()
+        return median(one for one, _ in pairs), median(one for _, one in pairs)
+
+    def _pass(self) -> tuple[float, float]:
+        given = [one.clone().requires_grad_(not self.is_first) for one in self.given]
+        began = perf_counter()
+        made = self.run.network.runs(*given)
+        loss = self.loss(made[0], self.labels) if self.is_last else None
+        between = perf_counter()
+        if loss is not None:
+            loss.backward()
+        else:
+            torch.autograd.backward(made, self.answer)
+        self.run.trainer.update.gradients.collect()
+        return between - began, perf_counter() - between
+
+
+def _laid(tensor: Tensor) -> Tensor:
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+
+def time_stages(world: World, payload: dict[str, Any]) -> int:
+    """One stage's part; the first process writes down what all measured."""
+    keep_freed_memory()
+    plans = {
+        name: planned(
+            payload,
+            micro_batch_size=payload["batch"],
+            shards=2,
+            gradient_accumulation=MICRO_BATCHES,
+            pipeline_schedule=name,
+            enable_recompute=payload["recompute"],
+        )
+        for name in SCHEDULES
+    }
+    with posted(world, plans["grouped"]) as post:
+        runs = {name: training(replace(post, plan=plan)) for name, plan in plans.items()}
+        rows = [one_round(post, runs) for _ in range(payload["rounds"] + 2)][2:]
+        found = post.council.gather(Matter.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
+    if world.rank == 0:
+        Path(payload["result"]).write_text(json.dumps([one.tolist() for one in found]))
+    return 0
+
+
+def one_round(post: Post, runs: dict[str, TrainingRun]) -> list[float]:
+    """Forward, backward, then the passage of an update under each schedule."""
+    stand_in = StandIn(runs["grouped"])
+    runs["grouped"].network.slice.train()
+    post.council.meet(Matter.STOP, 0)
+    row = [*stand_in.times()]
+    for run in runs.values():
+        post.council.meet(Matter.STOP, 0)
+        began = perf_counter()
+        run.passage.run(batches(run))
+        post.council.meet(Matter.STOP, 0)
+        row.append(perf_counter() - began)
+        update = run.trainer.update
+        update.optimizer.step(update.replicas.reduce(update.gradients), 0.0)
+        update.gradients.clear()
+        forget(run.network.norms)
+    return row
+
+
+def show_stages(found: list[list[list[float]]]) -> None:
+    forward, backward = (
+        tuple(median(row[column] for row in stage) for stage in found) for column in (0, 1)
+    )
+    print(f"stage times: forward {_ms(forward)}, backward {_ms(backward)} (median)")
+    for column, name in enumerate(SCHEDULES, start=2):
+        ideal, taken = [], []
+        for first, second in zip(*found, strict=True):
+            costs = Costs((first[0], second[0]), (first[1], second[1]))
+            schedule = plan_schedule(name)
+            ideal.append(simulate(schedule, costs).seconds)
+            taken.append(max(first[column], second[column]))
+        value, low, high = ratio_with_interval(ideal, taken)
+        print(f"{name}: efficiency {value:.3f} [{low:.3f}, {high:.3f}], {median(taken):.3f} s")
+
+
+def plan_schedule(name: str) -> list[Any]:
+    from convoy.plan.schedules import SCHEDULES as KNOWN
+
+    return [KNOWN[name].actions(stage, 2, MICRO_BATCHES) for stage in range(2)]
+
+
+def _ms(times: tuple[float, ...]) -> str:
+    return " / ".join(f"{1000 * one:.1f} ms" for one in times)
+
+
+# -- replicas ----------------------------------------------------------------------------------
+
+
+def time_replicas(world: World, payload: dict[str, Any]) -> int:
+    """Ranks 0 and 1 are replicas, rank 2 is the process of two threads; they take turns."""
+    keep_freed_memory()
+    topology = TopologyPlan(hosts=1, instances=1, replicas=3, stages=1)
+    everybody = join(world, topology, Rendezvous(world.meeting, True)).world.handle
+    assert everybody is not None
+    pair = dist.new_group([0, 1])
+    cores = sorted(payload["cores"])
+    if world.rank == 2:
+        os.sched_setaffinity(0, cores)
+        steps = {"alone": lone_step(payload)}
+        make_repeatable(2)
+    else:
+        assert isinstance(pair, dist.ProcessGroup)
+        os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+        steps = {"ours": replica_step(payload, world.rank, pair), "ddp": ddp_step(payload, pair)}
+        make_repeatable(1)
+    rows = [turns(steps, everybody) for _ in range(payload["rounds"] + 2)][2:]
+    found = [torch.zeros(len(rows), 3, dtype=torch.float64) for _ in range(3)]
+    dist.all_gather(found, torch.tensor(rows, dtype=torch.float64), group=everybody)
+    if world.rank == 0:
+        Path(payload["result"]).write_text(json.dumps([one.tolist() for one in found]))
+    return 0
+
+
+def turns(steps: dict[str, Callable[[], None]], everybody: dist.ProcessGroup) -> list[float]:
+    row = []
+    for name in ("ours", "alone", "ddp"):
+        dist.barrier(group=everybody)
+        began = perf_counter()
+        if name in steps:
+            steps[name]()
+        row.append(perf_counter() - began)
+    return row
+
+
+def lone_step(payload: dict[str, Any]) -> Callable[[], None]:
+    plan = planned(payload, micro_batch_size=2 * payload["batch"])
+    return update_of(Post(plan, plan.topology.coordinates(0), Groups.alone(), Single(), CPU))
+
+
+def replica_step(payload: dict[str, Any], rank: int, pair: dist.ProcessGroup) -> Callable[[], None]:
+    plan = planned(payload, micro_batch_size=payload["batch"], replicas=2)
+    alone = Group((rank,), 0, None)
+    siblings = Group((0, 1), rank, pair)
+    groups = replace(Groups.alone(), line=alone, siblings=siblings)
+    return update_of(Post(plan, plan.topology.coordinates(rank), groups, Single(), CPU))
+
+
+def update_of(post: Post) -> Callable[[], None]:
+    run = training(post)
+    return lambda: [None for _ in run.trainer.update(batches(run), 0.01)] and None
+
+
+def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], None]:
+    """The same network as torch's own users would train it."""
+    plan = planned(payload, micro_batch_size=payload["batch"])
+    network = build_network(plan.network, whole(plan.network), 0, CPU)
+    wrapped = DistributedDataParallel(network.slice, process_group=pair)
+    optimizer = torch.optim.SGD(wrapped.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
+    size = (payload["batch"], 3, payload["size"], payload["size"])
+    images, labels = _laid(torch.randn(size)), torch.randint(10, size[:1])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(wrapped(images)[0], labels).backward()
+        optimizer.step()
+        forget(network.norms)
+
+    return step
+
+
+def show_replicas(found: list[list[list[float]]]) -> None:
+    ours = [max(a[0], b[0]) for a, b in zip(found[0], found[1], strict=True)]
+    ddp = [max(a[2], b[2]) for a, b in zip(found[0], found[1], strict=True)]
+    alone = [row[1] for row in found[2]]
+    for text, above, below in (
+        ("two replicas against one process of two threads", alone, ours),
+        ("torch's DDP against one process of two threads", alone, ddp),
+        ("two replicas against torch's DDP", ddp, ours),
+    ):
+        value, low, high = ratio_with_interval(above, below)
+        print(f"{text}: {value:.3f} × its images/s [{low:.3f}, {high:.3f}]")
+    print(f"seconds an update: ours {median(ours):.3f}, one {median(alone):.3f}, {median(ddp):.3f}")
+
+
+# -- both --------------------------------------------------------------------------------------
+
+
+PARTS = {"stages": (2, time_stages, show_stages), "replicas": (3, time_replicas, show_replicas)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--model", default="resnet20")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--no-recompute", action="store_true")
+    asked = parser.parse_args()
+    processes, target, show = PARTS[asked.part]
+    topology = TopologyPlan(hosts=1, instances=1, replicas=1, stages=processes)
+    with TemporaryDirectory() as folder:
+        payload = vars(asked) | {
+            "result": str(Path(folder) / "result.json"),
+            "recompute": not asked.no_recompute,
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+        words = {key: value for key, value in payload.items() if key != "part"}
+        outcome = run_workers(topology, f"pipeline:{target.__name__}", words, threads=1)
+        if outcome.code:
+            sys.exit("\n".join(outcome.describe()))
+        print(f"{asked.model}, {asked.size} px, micro-batch {asked.batch}, {asked.rounds} rounds")
+        show(json.loads(Path(payload["result"]).read_text()))
+
+
+if __name__ == "__main__":
+    main()
