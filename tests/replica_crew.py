@@ -1,8 +1,10 @@
 """Replicas in real processes for tests: a crew stays, and trains one case after the other."""
 
+import dataclasses
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,12 +27,12 @@ from convoy.config.sections.training import OptimizerConfig
 from convoy.engine.update import Update
 from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
+from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
 from convoy.optim.homes import Home, Resident
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.exact import ExactReplicas
 from convoy.parallel.optimizer_state import MappedFile, gatherer
-from convoy.parallel.peers import Peers
+from convoy.parallel.peers import Message, Peers, Pending
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
 
@@ -54,6 +56,8 @@ class Case:
     buffer_bytes: int = 1 << 20
     updates: range = range(len(RATES))
     start: "Outcome | None" = None
+    overlapped: bool = True
+    accumulator: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -64,37 +68,67 @@ class Outcome:
     tensors: Arrays = field(repr=False)
     state: Arrays = field(repr=False)
     state_elements: int  # kept by this replica
+    early: int = 0  # posts during a backward
 
 
-def replicas_of(peers: Peers | None, case: Case) -> Replicas:
+class Counting(Peers):
+    """Peers that count what they post while a backward is at work."""
+
+    def __init__(self, peers: Peers) -> None:
+        super().__init__(peers.group)
+        self.early = 0
+
+    def exchange(
+        self, sent: Iterable[Message], received: Iterable[Message], subject: int = 0
+    ) -> Pending:
+        self.early += in_backward()
+        return super().exchange(sent, received, subject)
+
+    def add_up(self, vector: Tensor) -> Pending:
+        self.early += in_backward()
+        return super().add_up(vector)
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def replicas_of(peers: Peers | None, case: "Case | Sum | Shuffled") -> Replicas:
     if peers is None:
         return Alone()
-    meeting = Meeting(case.sharded, case.buffer_bytes)
+    meeting = Meeting(case.sharded, case.buffer_bytes, case.overlapped)
     return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
 
 
 def train(peers: Peers | None, case: Case) -> Outcome:
     """A resnet8 with batch norm, from the start or from another training's end."""
+    counting = Counting(peers) if peers else None
     replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
     accumulated = case.micro_batches // count
     network = slice_of(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     flat = FlatWeights(network.named_weights())
-    replicas = replicas_of(peers, case)
+    replicas = replicas_of(counting, case)
     home: Home = MappedFile(case.offload) if case.offload else Resident()
     optimizer = Sgd(flat, OptimizerConfig(), replicas.owned(flat.elements), home)
-    tree = GradientTree(flat, first=replica * accumulated)
+    dtype = ACCUMULATOR_TYPES[case.accumulator]
+    tree = GradientTree(flat, replica * accumulated, dtype, expected=accumulated)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     pipeline = Pipeline(network, F.cross_entropy, tree.collect)
     update = Update(pipeline, tree, replicas, optimizer, partial(absorb, norms))
     if case.start:
-        with torch.no_grad():
-            for name, tensor in network.named_tensors().items():
-                tensor.copy_(torch.from_numpy(case.start.tensors[name]))
-        optimizer.load({name: torch.from_numpy(one) for name, one in case.start.state.items()})
+        _take_over(case.start, network.named_tensors(), optimizer)
     for number in case.updates:
         seeds = range(replica * accumulated, (replica + 1) * accumulated)
         update((images_and_labels(4, 8, 100 * number + seed) for seed in seeds), RATES[number])
-    return _outcome(network.named_tensors(), optimizer, replicas)
+    outcome = _outcome(network.named_tensors(), optimizer, replicas)
+    return dataclasses.replace(outcome, early=counting.early if counting else 0)
+
+
+@torch.no_grad()
+def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Sgd) -> None:
+    for name, tensor in tensors.items():
+        tensor.copy_(torch.from_numpy(start.tensors[name]))
+    optimizer.load({name: torch.from_numpy(one) for name, one in start.state.items()})
 
 
 def _outcome(named: dict[str, Tensor], optimizer: Sgd, replicas: Replicas) -> Outcome:
@@ -117,6 +151,8 @@ class Sum:
     fast: bool = False
     sharded: bool = False
     buffer_bytes: int = 1 << 20
+    overlapped: bool = True
+    accumulator: str = "auto"
 
 
 def leaf(number: int, elements: int) -> Tensor:
@@ -128,8 +164,10 @@ def reduce_twice(peers: Peers | None, case: Sum) -> tuple[range, list[float]]:
     """The owned range and its mean gradient, of the second of two updates."""
     replica = peers.replica if peers else 0
     weight = nn.Parameter(torch.zeros(case.elements))
-    tree = GradientTree(FlatWeights({"weight": weight}), replica * case.accumulated)
-    replicas = replicas_of(peers, Case(0, case.fast, case.sharded, buffer_bytes=case.buffer_bytes))
+    dtype, first = ACCUMULATOR_TYPES[case.accumulator], replica * case.accumulated
+    tree = GradientTree(FlatWeights({"weight": weight}), first, dtype, case.accumulated)
+    replicas = replicas_of(peers, case)
+    replicas.follow(tree)  # in vain: no backward runs here
     mean = torch.empty(0)
     for seed in (1000, 0):
         tree.clear()
@@ -138,6 +176,43 @@ def reduce_twice(peers: Peers | None, case: Sum) -> tuple[range, list[float]]:
             tree.collect()
         mean = replicas.reduce(tree)
     return replicas.owned(tree.flat.elements), mean.tolist()
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Several weights, and trees, whose last backward reaches them in any order."""
+
+    accumulated: int
+    trees: int = 1
+    same_order: bool = False  # in all replicas
+    fast: bool = False
+    sharded: bool = False
+    buffer_bytes: int = 2000
+    overlapped: bool = True
+
+
+def reduce_shuffled(peers: Peers | None, case: Shuffled) -> list[tuple[range, list[float]]]:
+    """For each tree the owned range and its mean gradient."""
+    replica = peers.replica if peers else 0
+    replicas = replicas_of(peers, case)
+    first = replica * case.accumulated
+    trees = []
+    for _ in range(case.trees):
+        weights = {str(one): nn.Parameter(torch.zeros(100 + one, 3)) for one in range(7)}
+        tree = GradientTree(FlatWeights(weights), first, expected=case.accumulated)
+        replicas.follow(tree)
+        trees.append(tree)
+    for number in range(case.accumulated):
+        chance = random.Random(0 if case.same_order else replica)
+        for index, tree in enumerate(trees):
+            seed = 100 * index + first + number
+            for name, weight in chance.sample(sorted(tree.flat.weights.items()), 7):
+                gradient = leaf(10 * seed + int(name), weight.numel()).view_as(weight)
+                (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
+        for tree in reversed(trees):
+            tree.collect()
+    owned = replicas.owned(trees[0].flat.elements)
+    return [(owned, replicas.reduce(tree).tolist()) for tree in trees]
 
 
 def compare_weights(peers: Peers, odd: tuple[int, ...]) -> str:

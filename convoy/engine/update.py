@@ -40,6 +40,7 @@ class Update:
         self.replicas = replicas
         self.optimizer = optimizer
         self.absorb_statistics = absorb_statistics
+        replicas.follow(gradients)
 
     def __call__(self, micro_batches: Iterable[MicroBatch], rate: float) -> list[Passed]:
         """Forward and backward for each micro-batch, then one step along the mean gradient."""

@@ -9,17 +9,27 @@ micro-batches of all replicas, so any split into replicas and accumulation gives
           └─────+─────┘        begins anywhere); what is left at the end is added from the right
 
 A replica that computes 1, 2, 3 hands out the nodes 1 and 2+3: never 1+2, which no tree holds.
+A leaf is rounded to the type of the sums before anything is added to it, wherever it was computed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from convoy.numerics.flat import FlatWeights
 
-_Change = Callable[[list[Tensor], list[Tensor]], object]
+# What `--accumulator-dtype` may say. Sums in float16 become infinite beyond 65504.
+ACCUMULATOR_TYPES: dict[str, torch.dtype | None] = {
+    "auto": None,  # that of the weights
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(frozen=True)
@@ -85,39 +95,71 @@ class _Sheet:
     views: list[Tensor]
 
 
-class GradientTree:
-    """Collects one replica's gradients from the weights; `first` is its first leaf's number."""
+@dataclass(frozen=True)
+class _Growth:
+    """What one leaf changes: it comes upon the first sheet, each sheet upon the one after it."""
 
-    def __init__(self, flat: FlatWeights, first: int = 0) -> None:
+    is_new: bool  # nothing lies on the first sheet yet
+    sheets: list[_Sheet]
+
+
+class GradientTree:
+    """Collects one replica's gradients from the weights; `first` is its first leaf's number.
+
+    Whoever watches a tree that knows how many leaves an update has is told of each weight whose
+    sum is complete while the last backward is still busy with earlier layers.
+    """
+
+    def __init__(
+        self,
+        flat: FlatWeights,
+        first: int = 0,
+        dtype: torch.dtype | None = None,  # of the sums; None is that of the weights
+        expected: int | None = None,  # leaves of an update; None: nobody is told early
+    ) -> None:
         self.flat = flat
         self.first = first
+        self.dtype = dtype or flat.values.dtype
+        self.expected = expected
         self.leaves = 0
+        self.summed: set[int] = set()  # weights, by place, that hold the leaf that is growing
+        self._weights = list(flat.weights.values())
+        self._growth: _Growth | None = None
         self._spans: list[Span] = []
         self._sheets: list[_Sheet] = []  # one for each span
         self._spare: list[_Sheet] = []  # used again: fresh memory costs a fault per page
 
-    @torch.no_grad()
     def collect(self) -> None:
         """Take what the backward pass of one micro-batch left in the weights."""
-        leaf = Span(self.first + self.leaves, 0)
+        self._take([one for one in range(len(self._weights)) if one not in self.summed])
+        assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
+        assert self._growth is not None
+        self._spare.extend(self._growth.sheets[:-1])
+        self._growth = None
+        self.summed.clear()
         self.leaves += 1
-        gradients = [_gradient(weight) for weight in self.flat.weights.values()]
-        if self._spans and self._spans[-1].is_left_of(leaf):
-            _each(torch._foreach_add_, self._sheets[-1], gradients)
-            self._spans[-1] = self._spans[-1].parent()
-        else:
-            self._spans.append(leaf)
-            self._sheets.append(self._blank())
-            _each(torch._foreach_copy_, self._sheets[-1], gradients)
-        for weight in self.flat.weights.values():
-            weight.grad = None
-        while len(self._spans) > 1 and self._spans[-2].is_left_of(self._spans[-1]):
-            self._join_last()
+
+    def watch(self, on_summed: Callable[[], None]) -> None:
+        """Call back after each weight that is complete before the last backward has ended."""
+        assert self.expected is not None, "which backward is the last one?"
+        for place, weight in enumerate(self._weights):
+            hook = partial(self._arrived, place, on_summed)
+            weight.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def nodes(self) -> list[Node]:
         """What this replica has to add to the sum of all, in order. Nothing is copied."""
         pairs = zip(self._spans, self._sheets, strict=True)
         return [Node(span, sheet.vector) for span, sheet in pairs]
+
+    def extents(self) -> list[range]:
+        """Where each weight lies in the vectors, by place."""
+        views = self.flat.views(self.flat.values)
+        starts = [view.storage_offset() for view in views]
+        return [range(at, at + view.numel()) for at, view in zip(starts, views, strict=True)]
+
+    def for_weights(self, mean: Tensor) -> Tensor:
+        """A mean gradient in the type of the weights, as the optimizer wants it."""
+        return mean.to(self.flat.values.dtype)
 
     def clear(self) -> None:
         """The update is made, or will not be: the vectors are free again."""
@@ -126,26 +168,48 @@ class GradientTree:
         self._spans.clear()
         self.leaves = 0
 
-    def _join_last(self) -> None:
-        right = self._sheets.pop()
-        self._sheets[-1].vector.add_(right.vector)
-        self._spare.append(right)
-        self._spans.pop()
-        self._spans[-1] = self._spans[-1].parent()
+    def _arrived(self, place: int, on_summed: Callable[[], None], weight: Tensor) -> None:
+        del weight  # torch hands it over; its place says more
+        if self.leaves + 1 == self.expected:
+            assert place not in self.summed, "one backward gives a weight one gradient"
+            self._take([place])
+            self.summed.add(place)
+            on_summed()
+
+    @torch.no_grad()
+    def _take(self, places: Sequence[int]) -> None:
+        """Add the growing leaf's gradients of some weights wherever it belongs."""
+        self._growth = growth = self._growth or self._grow()
+        if not places:  # torch refuses empty lists, and a stage may have no weights
+            return
+        gradients = [self._gradient(self._weights[place]) for place in places]
+        columns = [[sheet.views[place] for place in places] for sheet in growth.sheets]
+        (torch._foreach_copy_ if growth.is_new else torch._foreach_add_)(columns[0], gradients)
+        for right, left in pairwise(columns):
+            torch._foreach_add_(left, right)
+        for place in places:
+            self._weights[place].grad = None
+
+    def _gradient(self, weight: nn.Parameter) -> Tensor:
+        assert weight.grad is not None, "the loss does not depend on this weight"
+        return weight.grad.to(self.dtype)
+
+    def _grow(self) -> _Growth:
+        """Make a place for the next leaf, and join the siblings that it completes."""
+        assert self.leaves != self.expected, f"an update has {self.expected} micro-batches"
+        span = Span(self.first + self.leaves, 0)
+        is_new = not (self._spans and self._spans[-1].is_left_of(span))
+        sheets = [self._blank()] if is_new else []
+        while self._spans and self._spans[-1].is_left_of(span):
+            span = self._spans.pop().parent()
+            sheets.append(self._sheets.pop())
+        self._spans.append(span)
+        self._sheets.append(sheets[-1])
+        return _Growth(is_new, sheets)
 
     def _blank(self) -> _Sheet:
         """Zeros between the weights stay: only the views are ever written."""
         if self._spare:
             return self._spare.pop()
-        vector = torch.zeros_like(self.flat.values)
+        vector = torch.zeros_like(self.flat.values, dtype=self.dtype)
         return _Sheet(vector, self.flat.views(vector))
-
-
-def _gradient(weight: nn.Parameter) -> Tensor:
-    assert weight.grad is not None, "the loss does not depend on this weight"
-    return weight.grad
-
-
-def _each(change: _Change, sheet: _Sheet, gradients: list[Tensor]) -> None:
-    if gradients:  # torch refuses empty lists, and a stage may have no weights
-        change(sheet.views, gradients)

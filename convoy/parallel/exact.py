@@ -5,117 +5,123 @@
     replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree for it, and sends the mean to all.
 
 With an accumulation of a power of two, a replica has one node and sends as much as in a ring
-all-reduce. A shard travels in portions: while one is folded, the next is under way.
+all-reduce. A shard travels in portions: while one is folded, the next is under way. A portion takes
+the same stretch of every shard, so all replicas have equal work, with sharded state and without.
 """
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from convoy.numerics.gradients import GradientTree, Node, Span, fold, spans_of
+from convoy.parallel.exchange import UNDER_WAY
 from convoy.parallel.peers import Peers, Pending
-from convoy.parallel.replicas import Meeting, Together, slice_of
+from convoy.parallel.replicas import Together, slice_of
 from convoy.parallel.sharding import Shards, portion_size
 
-_UNDER_WAY = 2  # portions: one is folded, one arrives
+_Spans = tuple[tuple[Span, ...], ...]  # by replica
+
+
+@dataclass(frozen=True)
+class _Route:
+    """What all portions of a tree have in common."""
+
+    peers: Peers
+    shards: Shards
+    micro_batches: int  # of all replicas
+    sharded: bool  # the owner of a mean keeps it to itself
+    subject: int  # of its messages
+    inboxes: list[list[list[Node]]]  # by slot and replica; our own place is empty
 
 
 @dataclass(frozen=True)
 class _Portion:
     """One stretch of every shard: ours comes in from all, the others' go out."""
 
-    peers: Peers
-    shards: Shards
+    route: _Route
     first: int  # element of the shard
     size: int
-    inbox: list[list[Node]]  # by replica; our own place is empty
 
-    def of(self, vector: Tensor, replica: int) -> Tensor:
-        return vector[self.shards.portion(replica, self.first, self.size)]
+    def stretches(self) -> list[range]:
+        slices = [self._slice(one) for one in range(self.route.peers.replicas)]
+        return [range(one.start, one.stop) for one in slices]
 
-    def nodes_from(self, replica: int, mine: list[Node]) -> list[Node]:
-        """A replica's nodes of our stretch."""
-        own = self.peers.replica
-        if replica == own:
-            return [Node(node.span, self.of(node.vector, own)) for node in mine]
-        length = len(self.of(mine[0].vector, own))
-        return [Node(node.span, node.vector[:length]) for node in self.inbox[replica]]
-
-    def ask(self, mine: list[Node]) -> Pending:
+    def begin(self, mine: list[Node], slot: int) -> Pending:
         """Send the others their stretches of our nodes, and receive theirs of ours."""
-        others = self.peers.others
-        sent = [(peer, self.of(node.vector, peer)) for peer in others for node in mine]
-        received = [(peer, node.vector) for peer in others for node in self.nodes_from(peer, mine)]
-        return self.peers.exchange(sent, received)
+        peers = self.route.peers
+        sent = [(peer, self._of(node.vector, peer)) for peer in peers.others for node in mine]
+        nodes = self._nodes(mine, slot)
+        received = [(peer, node.vector) for peer in peers.others for node in nodes[peer]]
+        return peers.exchange(sent, received, self.route.subject)
 
-    def add_up(self, mine: list[Node], micro_batches: int) -> None:
-        """The mean of our stretch, written where our first node was: that one is spent."""
-        replicas = range(self.peers.replicas)
-        total = fold(node for one in replicas for node in self.nodes_from(one, mine))
-        torch.div(total, micro_batches, out=self.of(mine[0].vector, self.peers.replica))
+    def settle(self, mine: list[Node], slot: int) -> Pending:
+        """The mean of our stretch, written where our first node was, then sent to everybody."""
+        peers, mean = self.route.peers, mine[0].vector
+        own = self._of(mean, peers.replica)
+        total = fold(chain.from_iterable(self._nodes(mine, slot)))
+        torch.div(total, self.route.micro_batches, out=own)
+        if self.route.sharded:
+            return Pending([])
+        sent = [(peer, own) for peer in peers.others]
+        received = [(peer, self._of(mean, peer)) for peer in peers.others]
+        return peers.exchange(sent, received, self.route.subject)
 
-    def spread(self, mean: Tensor) -> Pending:
-        """Send everybody the mean of our stretch, and receive theirs."""
-        own, others = self.of(mean, self.peers.replica), self.peers.others
-        sent = [(peer, own) for peer in others]
-        return self.peers.exchange(sent, [(peer, self.of(mean, peer)) for peer in others])
+    def _nodes(self, mine: list[Node], slot: int) -> list[list[Node]]:
+        """Every replica's nodes of our stretch."""
+        own = self.route.peers.replica
+        ours = [Node(node.span, self._of(node.vector, own)) for node in mine]
+        length = len(ours[0].vector)
+        nodes = [[_begin_of(node, length) for node in one] for one in self.route.inboxes[slot]]
+        nodes[own] = ours
+        return nodes
+
+    def _of(self, vector: Tensor, replica: int) -> Tensor:
+        return vector[self._slice(replica)]
+
+    def _slice(self, replica: int) -> slice:
+        return self.route.shards.portion(replica, self.first, self.size)
 
 
 class ExactReplicas(Together):
     """Any split of an update's micro-batches into replicas gives the same bits."""
 
-    def __init__(self, peers: Peers, meeting: Meeting) -> None:
-        super().__init__(peers, meeting)
-        self._inbox = torch.empty(0)
-
-    @torch.no_grad()
-    def reduce(self, tree: GradientTree) -> Tensor:
-        mine, micro_batches = tree.nodes(), tree.leaves * self.peers.replicas
-        mean = mine[0].vector
-        portions = self._portions(tree.leaves, mean)
-        asked = [portion.ask(mine) for portion in portions[:1]]
-        spread: list[Pending] = []
-        for number, portion in enumerate(portions):
-            asked += [following.ask(mine) for following in portions[number + 1 : number + 2]]
-            asked.pop(0).wait()
-            portion.add_up(mine, micro_batches)
-            if not self.meeting.sharded:
-                spread.append(portion.spread(mean))
-        for pending in spread:
-            pending.wait()
-        return mean[slice_of(self.owned(len(mean)))]
-
-    def _portions(self, leaves: int, like: Tensor) -> list[_Portion]:
-        shards, spans = self.shards(len(like)), _spans_by_replica(leaves, self.peers.replicas)
+    def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Portion]:
+        shards, replicas = self.shards(tree.flat.elements), self.peers.replicas
+        spans = _spans_by_replica(leaves, replicas)
         # The most that any replica receives: all must cut their shards alike.
         counts = [len(theirs) for theirs in spans]
         rows = sum(counts) - min(counts)
-        limit = self.meeting.buffer_bytes
-        size = portion_size(shards.size, _UNDER_WAY * max(1, rows), limit, like.element_size())
-        inboxes = [self._nodes(spans, one) for one in self._room_for(rows, size, like)]
-        return [
-            _Portion(self.peers, shards, first, size, inboxes[number % _UNDER_WAY])
-            for number, first in enumerate(range(0, shards.size, size))
-        ]
+        limit, element = self.meeting.buffer_bytes, tree.dtype.itemsize
+        size = portion_size(shards.size, UNDER_WAY * max(1, rows), limit, element)
+        device = tree.flat.values.device
+        memory = torch.empty((UNDER_WAY, rows, size), dtype=tree.dtype, device=device)
+        inboxes = [self._inbox(spans, slot) for slot in memory]
+        micro_batches, sharded = leaves * replicas, self.meeting.sharded
+        route = _Route(self.peers, shards, micro_batches, sharded, subject, inboxes)
+        return [_Portion(route, first, size) for first in range(0, shards.size, size)]
 
-    def _room_for(self, rows: int, size: int, like: Tensor) -> Tensor:
-        """Memory for what comes in; the same in every update."""
-        shape = (_UNDER_WAY, rows, size)
-        if self._inbox.shape != shape:
-            self._inbox = torch.empty(shape, dtype=like.dtype, device=like.device)
-        return self._inbox
+    @torch.no_grad()
+    def reduce(self, tree: GradientTree) -> Tensor:
+        self.exchange_of(tree, tree.leaves).finish()
+        mean = tree.nodes()[0].vector
+        return tree.for_weights(mean[slice_of(self.owned(len(mean)))])
 
-    def _nodes(self, spans: tuple[tuple[Span, ...], ...], room: Tensor) -> list[list[Node]]:
-        """The rows of one inbox, handed out in the order in which messages are posted."""
-        rows = iter(room)
+    def _inbox(self, spans: _Spans, memory: Tensor) -> list[list[Node]]:
+        """The rows of one slot, handed out in the order in which messages are posted."""
+        rows = iter(memory)
         return [
             [] if replica == self.peers.replica else [Node(span, next(rows)) for span in theirs]
             for replica, theirs in enumerate(spans)
         ]
 
 
+def _begin_of(node: Node, length: int) -> Node:
+    return Node(node.span, node.vector[:length])
+
+
 @cache
-def _spans_by_replica(leaves: int, replicas: int) -> tuple[tuple[Span, ...], ...]:
+def _spans_by_replica(leaves: int, replicas: int) -> _Spans:
     return tuple(tuple(spans_of(replica * leaves, leaves)) for replica in range(replicas))

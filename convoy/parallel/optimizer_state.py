@@ -1,4 +1,4 @@
-"""Optimizer state away from the device and over replicas: kept in a file, made whole for a save."""
+"""Optimizer state away from the device and over replicas: kept elsewhere, made whole for a save."""
 
 import mmap
 import os
@@ -49,6 +49,28 @@ class MappedFile:
         """Give the memory back; what was written stays in the file."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class HostMemory:
+    """State in the host's memory while the weights are on an accelerator.
+
+    The optimizer copies it block by block. With CUDA the memory is pinned, so that the device reads
+    it without help; that branch has not run yet, for want of such a device.
+    """
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        pinned = torch.cuda.is_available()
+        return torch.zeros(elements, dtype=like.dtype, device="cpu", pin_memory=pinned)
+
+    def rest(self) -> None:
+        """It never left."""
+
+
+def home_for(device: torch.device, offloaded: bool, folder: Path) -> MappedFile | HostMemory | None:
+    """Where state lives between updates; None is with the weights, as every optimizer has it."""
+    if not offloaded:
+        return None
+    return MappedFile(folder) if device.type == "cpu" else HostMemory()
 
 
 def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:

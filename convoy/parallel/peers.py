@@ -37,11 +37,16 @@ class Peers:
         self.ranks = dist.get_process_group_ranks(group)
         self.others = [one for one in range(self.replicas) if one != self.replica]
 
-    def exchange(self, sent: Iterable[Message], received: Iterable[Message]) -> Pending:
-        """Post messages; empty ones are left out on both sides."""
+    def exchange(
+        self, sent: Iterable[Message], received: Iterable[Message], subject: int = 0
+    ) -> Pending:
+        """Post messages; empty ones are left out on both sides.
+
+        Messages of another subject are never mistaken for these, whenever they are posted.
+        """
         posted = [(dist.isend, *one) for one in sent] + [(dist.irecv, *one) for one in received]
         wanted = [
-            dist.P2POp(call, tensor, group=self.group, group_peer=peer)
+            dist.P2POp(call, tensor, group=self.group, tag=subject, group_peer=peer)
             for call, peer, tensor in posted
             if tensor.numel()
         ]
@@ -57,7 +62,7 @@ class Peers:
         pending.wait()
         return stacked
 
-    def add_up(self, vector: Tensor, portion: int) -> None:
-        """Replace a vector by the sum over all replicas, in torch's own order of adding."""
-        for first in range(0, len(vector), portion):
-            dist.all_reduce(vector[first : first + portion], group=self.group)
+    def add_up(self, vector: Tensor) -> Pending:
+        """Begin to replace a vector by the sum over all replicas, in torch's order of adding."""
+        work = dist.all_reduce(vector, group=self.group, async_op=True)
+        return Pending([] if work is None else [work])

@@ -4,17 +4,19 @@ One face, three kinds. `Alone` has nobody to meet; `ExactReplicas` add along the
 micro-batches, so the bits are those of one replica; `FastReplicas` add as torch likes it.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from convoy.numerics.gradients import GradientTree, fold
+from convoy.numerics.gradients import GradientTree, Node, fold
 from convoy.parallel.agreement import check_agreement
-from convoy.parallel.peers import Peers
-from convoy.parallel.sharding import Shards
+from convoy.parallel.exchange import UNDER_WAY, Exchange, Portion
+from convoy.parallel.peers import Peers, Pending
+from convoy.parallel.sharding import Shards, portion_size
 
 
 class Replicas(Protocol):
@@ -22,6 +24,9 @@ class Replicas(Protocol):
 
     def owned(self, elements: int) -> range:
         """The part of a flat vector whose state lives here and which is updated here."""
+
+    def follow(self, tree: GradientTree) -> None:
+        """From now on begin to reduce this tree's gradient before its last backward ends."""
 
     def reduce(self, tree: GradientTree) -> Tensor:
         """The mean gradient over all micro-batches of all replicas, of the owned range."""
@@ -42,8 +47,11 @@ class Alone:
     def owned(self, elements: int) -> range:
         return range(elements)
 
+    def follow(self, tree: GradientTree) -> None:
+        """Nothing to begin."""
+
     def reduce(self, tree: GradientTree) -> Tensor:
-        return fold(tree.nodes()).div_(tree.leaves)
+        return tree.for_weights(fold(tree.nodes()).div_(tree.leaves))
 
     def share(self, values: Tensor) -> None:
         """Everything is here."""
@@ -60,15 +68,35 @@ class Meeting:
     """How replicas meet."""
 
     sharded: bool  # each replica keeps the optimizer's state of its own shard alone
-    buffer_bytes: int  # most memory for messages under way
+    buffer_bytes: int  # most memory for messages of one stage under way
+    # Begin during the last backward. Two replicas of one thread on two cores gained nothing by it
+    # (`benchmarks/reduction.py`): there, what carries messages takes its time from the backward.
+    overlapped: bool = False
 
 
-class Together:
+class Together(ABC):
     """What exact and fast replicas share: everything but the sum."""
 
     def __init__(self, peers: Peers, meeting: Meeting) -> None:
         self.peers = peers
         self.meeting = meeting
+        self._exchanges: dict[tuple[GradientTree, int], Exchange] = {}
+
+    @abstractmethod
+    def portions(self, tree: GradientTree, leaves: int, subject: int) -> Sequence[Portion]:
+        """How the gradient of a tree with so many leaves travels."""
+
+    def follow(self, tree: GradientTree) -> None:
+        if self.meeting.overlapped and tree.expected is not None:
+            tree.watch(self.exchange_of(tree, tree.expected).begin_ready)
+
+    def exchange_of(self, tree: GradientTree, leaves: int) -> Exchange:
+        """Each tree has its own, under its own subject, in the order in which they came."""
+        if (tree, leaves) not in self._exchanges:
+            subject = len(self._exchanges) + 1
+            portions = self.portions(tree, leaves, subject)
+            self._exchanges[tree, leaves] = Exchange(tree, portions)
+        return self._exchanges[tree, leaves]
 
     def shards(self, elements: int) -> Shards:
         return Shards(elements, self.peers.replicas)
@@ -99,15 +127,44 @@ class Together:
         return range(self.peers.replicas)
 
 
+@dataclass(frozen=True)
+class _Stretch:
+    """A portion that torch adds up."""
+
+    peers: Peers
+    elements: range
+
+    def stretches(self) -> list[range]:
+        return [self.elements]
+
+    def begin(self, mine: list[Node], slot: int) -> Pending:
+        del slot  # the sum is made in place
+        part = slice_of(self.elements)
+        return self.peers.add_up(fold(Node(node.span, node.vector[part]) for node in mine))
+
+    def settle(self, mine: list[Node], slot: int) -> Pending:
+        """The sum lies where our first node was."""
+        del mine, slot
+        return Pending([])
+
+
 class FastReplicas(Together):
     """Adds in the order that is quickest: other layouts differ in the last bits."""
 
+    def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Stretch]:
+        del leaves, subject  # torch numbers its sums itself
+        elements, limit = tree.flat.elements, self.meeting.buffer_bytes
+        size = portion_size(elements, UNDER_WAY, limit, tree.dtype.itemsize)
+        return [
+            _Stretch(self.peers, range(first, min(first + size, elements)))
+            for first in range(0, elements, size)
+        ]
+
+    @torch.no_grad()
     def reduce(self, tree: GradientTree) -> Tensor:
-        total = fold(tree.nodes())
-        portion = max(1, self.meeting.buffer_bytes // total.element_size())
-        self.peers.add_up(total, portion)
-        owned = self.owned(len(total))
-        return total[slice_of(owned)].div_(tree.leaves * self.peers.replicas)
+        self.exchange_of(tree, tree.leaves).finish()
+        total = tree.nodes()[0].vector[slice_of(self.owned(tree.flat.elements))]
+        return tree.for_weights(total.div_(tree.leaves * self.peers.replicas))
 
 
 def slice_of(elements: range) -> slice:

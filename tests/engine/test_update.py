@@ -131,6 +131,22 @@ def test_the_same_updates_give_the_same_bits():
     assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
 
 
+def test_replicas_follow_the_gradients_from_the_start():
+    class Following(Alone):
+        """Remembers whom it follows."""
+
+        def __init__(self) -> None:
+            self.followed: list[GradientTree] = []
+
+        def follow(self, tree: GradientTree) -> None:
+            self.followed.append(tree)
+
+    replicas = Following()
+    live = Live(replicas=replicas)
+
+    assert replicas.followed == [live.gradients]
+
+
 def test_replicas_complete_the_weights_after_the_step():
     class Zeroing(Alone):
         """Others whose share of the weights is all zeros."""

@@ -1,7 +1,7 @@
 """The gradient tree against an explicit pairwise sum, bit for bit, however the leaves are split."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, permutations
 
 import pytest
 import torch
@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree, Node, Span, fold, spans_of
+from convoy.numerics.gradients import (
+    ACCUMULATOR_TYPES,
+    GradientTree,
+    Node,
+    Span,
+    fold,
+    spans_of,
+)
 from convoy.plan.memory import partial_sums
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
+TYPES = [one for one in ACCUMULATOR_TYPES.values() if one]
+in_every_type = pytest.mark.parametrize("dtype", TYPES, ids=str)
 
 
 def leaves(count: int, seed: int = 0) -> list[list[Tensor]]:
@@ -37,9 +46,11 @@ def expected(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [pairwise(column) for column in zip(*gradients, strict=True)]
 
 
-def tree(first: int = 0) -> GradientTree:
+def tree(
+    first: int = 0, dtype: torch.dtype | None = None, expected: int | None = None
+) -> GradientTree:
     weights = {str(index): nn.Parameter(torch.zeros(shape)) for index, shape in enumerate(SHAPES)}
-    return GradientTree(FlatWeights(weights), first)
+    return GradientTree(FlatWeights(weights), first, dtype, expected)
 
 
 def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None) -> GradientTree:
@@ -62,10 +73,19 @@ def same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
 
 
-def blocks(gradients: list[list[Tensor]], sizes: Sequence[int]) -> Iterator[Node]:
+def blocks(
+    gradients: list[list[Tensor]], sizes: Sequence[int], dtype: torch.dtype | None = None
+) -> Iterator[Node]:
     """The nodes of replicas that hold so many leaves each."""
     for end, size in zip(accumulate(sizes), sizes, strict=True):
-        yield from grow(gradients[end - size : end], tree(first=end - size)).nodes()
+        yield from grow(gradients[end - size : end], tree(end - size, dtype)).nodes()
+
+
+def backward(grown: GradientTree, gradient: Sequence[Tensor], places: Sequence[int]) -> None:
+    """A backward pass that reaches the weights in this order."""
+    weights = list(grown.flat.weights.values())
+    for place in places:
+        (weights[place] * gradient[place]).sum().backward()
 
 
 @pytest.mark.parametrize("count", range(1, 34))
@@ -188,3 +208,142 @@ def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> N
         grow([gradient], into=grown)
 
     assert most == partial_sums(count)
+
+
+@in_every_type
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 12])
+def test_a_leaf_is_rounded_before_it_is_added(dtype: torch.dtype, count: int) -> None:
+    gradients = leaves(count)
+    rounded = [[one.to(dtype) for one in leaf] for leaf in gradients]
+
+    assert same(total(grow(gradients, tree(dtype=dtype))), expected(rounded))
+
+
+@in_every_type
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 7, 9, 12, 15])
+def test_equal_blocks_give_the_bits_of_one_block_in_every_type(
+    dtype: torch.dtype, count: int
+) -> None:
+    gradients = leaves(count, seed=count)
+    whole = fold(grow(gradients, tree(dtype=dtype)).nodes())
+    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+        split = blocks(gradients, [count // replicas] * replicas, dtype)
+
+        assert torch.equal(fold(split), whole)
+
+
+def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
+    gradients = leaves(24)
+    true = expected([[one.double() for one in leaf] for leaf in gradients])
+    far = {
+        dtype: max(
+            float((one - other).abs().max())
+            for one, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
+        )
+        for dtype in TYPES
+    }
+
+    assert far[torch.float64] < far[torch.float32] < far[torch.float16] < far[torch.bfloat16]
+
+
+def test_sums_are_in_the_type_of_the_weights_unless_told_otherwise() -> None:
+    plain, told = tree(), tree(dtype=torch.float32)
+    mean = plain.flat.values
+
+    assert plain.dtype == torch.float32
+    assert plain.for_weights(mean) is mean
+    assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), told)))
+
+
+def test_the_optimizer_gets_the_type_of_the_weights() -> None:
+    grown = grow(leaves(2), tree(dtype=torch.float64))
+    mean = grown.for_weights(fold(grown.nodes()))
+
+    assert mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("places", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
+def test_a_watched_tree_holds_the_same_bits_in_any_order(
+    count: int, places: tuple[int, ...]
+) -> None:
+    gradients = leaves(count)
+    watched = tree(expected=count)
+    seen: list[set[int]] = []
+    watched.watch(lambda: seen.append(set(watched.summed)))
+    for leaf in gradients:
+        backward(watched, leaf, places)
+        watched.collect()
+
+    assert seen == [set(places[: end + 1]) for end in range(3)]
+    assert same(total(watched), expected(gradients))
+
+
+def test_what_a_watcher_is_told_of_is_complete_at_once() -> None:
+    gradients = leaves(4)
+    watched = tree(expected=4)
+    watched.watch(lambda: sums.append(watched.flat.views(fold(watched.nodes()))[2].clone()))
+    sums: list[Tensor] = []
+    for leaf in gradients:
+        backward(watched, leaf, [2, 1, 0])
+        watched.collect()
+
+    assert all(torch.equal(one, expected(gradients)[2]) for one in sums)
+
+
+def test_weights_without_a_hook_are_collected_at_the_end() -> None:
+    """torch's split backward writes gradients past the hooks."""
+    gradients = leaves(3)
+    watched = tree(expected=3)
+    watched.watch(lambda: None)
+    for leaf in gradients:
+        backward(watched, leaf, [1])
+        for place, weight in enumerate(watched.flat.weights.values()):
+            if place != 1:
+                weight.grad = leaf[place].clone()
+        watched.collect()
+
+    assert same(total(watched), expected(gradients))
+
+
+def test_a_watched_tree_can_be_used_again() -> None:
+    watched = tree(expected=3)
+    watched.watch(lambda: None)
+    for seed in (1, 2):
+        gradients = leaves(3, seed)
+        for leaf in gradients:
+            backward(watched, leaf, [2, 1, 0])
+            watched.collect()
+
+        assert same(total(watched), expected(gradients))
+
+
+def test_trees_of_one_process_know_nothing_of_each_other() -> None:
+    one, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
+    one.watch(lambda: None)
+    other.watch(lambda: None)
+    gradients = leaves(4)
+    for number in range(2):
+        backward(one, gradients[number], [2, 1])
+        backward(other, gradients[2 + number], [2, 1, 0])
+        backward(one, gradients[number], [0])
+        other.collect()
+        one.collect()
+
+    assert same(total(one), expected(gradients[:2]))
+    assert same(total(other), expected([[one.double() for one in leaf] for leaf in gradients[2:]]))
+
+
+def test_a_second_gradient_of_a_weight_is_no_silent_mistake() -> None:
+    watched = tree(expected=1)
+    watched.watch(lambda: None)
+    (leaf,) = leaves(1)
+    backward(watched, leaf, [2])
+
+    with pytest.raises(AssertionError, match="one gradient"):
+        backward(watched, leaf, [2])
+
+
+def test_more_micro_batches_than_announced_are_no_silent_mistake() -> None:
+    with pytest.raises(AssertionError, match="2 micro-batches"):
+        grow(leaves(3), tree(expected=2))

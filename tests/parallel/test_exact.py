@@ -1,6 +1,7 @@
 """Replicas in real processes: any layout of the same micro-batches ends with the same bits."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from replica_crew import (
     Crew,
     Failed,
     Outcome,
+    Shuffled,
     Sum,
     compare_weights,
     crew_of,
     good,
     joined,
+    reduce_shuffled,
     reduce_twice,
     train,
 )
@@ -65,6 +68,20 @@ def test_the_size_of_the_buffer_changes_no_bit(crew: Crew, buffer_bytes: int) ->
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
+def test_portions_leave_during_the_last_backward_without_changing_a_bit(
+    crew: Crew, sharded: bool, fast: bool
+) -> None:
+    case = Case(12, fast, sharded, buffer_bytes=20_000, updates=range(2))
+    after = good(crew.run(train, replace(case, overlapped=False)))
+    during = good(crew.run(train, case))
+
+    assert [one.early for one in after] == [0] * crew.replicas
+    assert all(one.early >= 8 for one in during)
+    assert [one.sha256 for one in during] == [one.sha256 for one in after]
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 @pytest.mark.parametrize("elements", [1, 16, 40, 50, 1000, 4099])
 @pytest.mark.parametrize("accumulated", [1, 3, 5, 8])
 def test_vectors_that_do_not_divide_are_reduced_as_by_one(
@@ -80,6 +97,64 @@ def test_vectors_that_do_not_divide_are_reduced_as_by_one(
         assert joined(parts) == lone
     else:
         assert all(values == lone for _, values in parts)
+
+
+@pytest.mark.parametrize("accumulator", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+@pytest.mark.parametrize("accumulated", [1, 3, 4, 5])
+def test_sums_of_every_type_are_those_of_one_replica(
+    crew: Crew, accumulator: str, sharded: bool, accumulated: int
+) -> None:
+    """Seven portions and more, whatever the size of the type."""
+    case = Sum(1000, accumulated, sharded=sharded, buffer_bytes=600, accumulator=accumulator)
+    lone = reduce_twice(None, replace(case, accumulated=accumulated * crew.replicas))[1]
+    parts = good(crew.run(reduce_twice, case))
+
+    assert (joined(parts) == lone) if sharded else all(values == lone for _, values in parts)
+
+
+@pytest.mark.parametrize("accumulator", ["float64", "bfloat16"])
+def test_a_training_with_sums_of_another_type_has_the_bits_of_one_replica(
+    crew: Crew, accumulator: str
+) -> None:
+    case = Case(12, buffer_bytes=20_000, accumulator=accumulator)
+    lone = train(None, case)
+    ended = good(crew.run(train, case))
+
+    assert {one.sha256 for one in ended} == {lone.sha256} != {alone(12).sha256}
+
+
+@pytest.mark.parametrize("accumulator", ["float64", "bfloat16", "float16"])
+def test_fast_replicas_add_in_every_type(crew: Crew, accumulator: str) -> None:
+    case = Sum(1000, 3, fast=True, buffer_bytes=600, accumulator=accumulator)
+    lone = np.array(reduce_twice(None, replace(case, accumulated=3 * crew.replicas))[1])
+    parts = good(crew.run(reduce_twice, case))
+
+    assert len({str(values) for _, values in parts}) == 1
+    assert np.abs(np.array(parts[0][1]) - lone).max() < 0.05 * np.abs(lone).max()
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_replicas_whose_backward_runs_in_other_orders_reach_the_same_bits(
+    crew: Crew, sharded: bool, accumulated: int
+) -> None:
+    case = Shuffled(accumulated, sharded=sharded)
+    (lone,) = reduce_shuffled(None, replace(case, accumulated=accumulated * crew.replicas))
+    parts = [one for (one,) in good(crew.run(reduce_shuffled, case))]
+
+    assert (joined(parts) == lone[1]) if sharded else all(one == lone for one in parts)
+
+
+@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
+def test_several_trees_of_one_process_are_reduced_at_the_same_time(crew: Crew, fast: bool) -> None:
+    case = Shuffled(2, trees=3, same_order=True, fast=fast)
+    during = good(crew.run(reduce_shuffled, case))
+    after = good(crew.run(reduce_shuffled, replace(case, overlapped=False)))
+    lone = reduce_shuffled(None, replace(case, accumulated=2 * crew.replicas))
+
+    assert during == after
+    assert fast or all(one == lone for one in during)
 
 
 def test_sharding_divides_the_state(crew: Crew) -> None:

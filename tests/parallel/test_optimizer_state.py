@@ -10,8 +10,9 @@ import torch
 from convoy.config.sections.training import OptimizerConfig
 from convoy.errors import StorageError
 from convoy.numerics.flat import FlatWeights
+from convoy.optim.homes import Home
 from convoy.optim.optimizers import Sgd
-from convoy.parallel.optimizer_state import MappedFile
+from convoy.parallel.optimizer_state import HostMemory, MappedFile, home_for
 
 ELEMENTS = 1 << 22  # 16 MiB
 
@@ -20,7 +21,7 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def sgd(home: MappedFile | None = None) -> Sgd:
+def sgd(home: Home | None = None) -> Sgd:
     weight = torch.nn.Parameter(torch.randn(ELEMENTS // 4, 4, generator=torch.Generator()))
     return Sgd(FlatWeights({"weight": weight}), OptimizerConfig(), home=home)
 
@@ -92,3 +93,28 @@ def test_a_full_disk_is_told_before_the_first_update(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot take 400 bytes"):
         MappedFile(tmp_path / "missing").vector(100, torch.empty(0))
+
+
+def test_state_of_a_device_goes_to_the_host_and_that_of_a_cpu_into_a_file(tmp_path: Path) -> None:
+    cpu, device = torch.device("cpu"), torch.device("cuda", 0)
+
+    assert isinstance(home_for(cpu, True, tmp_path), MappedFile)
+    assert isinstance(home_for(device, True, tmp_path), HostMemory)
+    assert home_for(cpu, False, tmp_path) is home_for(device, False, tmp_path) is None
+
+
+def test_host_memory_holds_zeros_off_the_device() -> None:
+    vector = HostMemory().vector(100, torch.empty(0, dtype=torch.float64, device="meta"))
+
+    assert vector.device.type == "cpu" and vector.dtype == torch.float64
+    assert vector.shape == (100,) and not vector.any()
+
+
+def test_updates_from_host_memory_give_the_bits_of_resident_ones() -> None:
+    kept, hosted = sgd(), sgd(HostMemory())
+    for update in range(3):
+        gradient = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(update))
+        kept.step(gradient.clone(), 0.1)
+        hosted.step(gradient, 0.1)
+
+    assert torch.equal(kept.flat.values, hosted.flat.values)

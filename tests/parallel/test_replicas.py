@@ -33,6 +33,20 @@ def test_the_sum_is_divided_once() -> None:
     assert Alone().reduce(tree)[0] == ((one + two) + four) / 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch.dtype) -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    tree = GradientTree(FlatWeights({"weight": weight}), dtype=dtype)
+    for value in (0.1, 0.2, 0.4):
+        weight.grad = torch.full_like(weight, value)
+        tree.collect()
+    one, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
+    mean = Alone().reduce(tree)
+
+    assert mean.dtype == torch.float32
+    assert mean[0] == (((one + two) + four) / 3).float()
+
+
 def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
     values = torch.arange(48.0)
     replicas = Alone()
