@@ -29,7 +29,7 @@ from convoy.data.feed import Hands, Wanted
 from convoy.data.generated import Generated
 from convoy.data.order import Place
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.launch.memory import keep_freed_memory
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
@@ -50,12 +50,15 @@ class Training:
             {"model": model, "data": "synthetic", "micro_batch_size": batch, "image_size": 64}
         )
         plan = plan_run(config)
-        self.network = build_network(plan.network, whole(plan.network), 0, CPU)
+        self.network = build_network(plan.network, [whole(plan.network)], 0, CPU)
         self.optimizer = Sgd(FlatWeights(self.network.slice.named_weights()), config.optimizer)
         gradients = GradientTree(self.optimizer.flat)
         pipeline = Pipeline(self.network.slice, CrossEntropy(config.loss), gradients.collect)
         self._update = Update(
-            pipeline, gradients, Alone(), self.optimizer, partial(absorb, self.network.norms)
+            pipeline,
+            [Holding(gradients, self.optimizer)],
+            Alone(),
+            partial(absorb, self.network.norms),
         )
         feed = training_feed(plan, Generated(1, 64, 10, 0), CPU, Wanted())
         (self.batch,) = feed.micro_batches([Place(0, 0)], Hands(0, 1))

@@ -31,7 +31,7 @@ from convoy.engine.outfeed import Outfeed
 from convoy.engine.part import Part
 from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.events import Event, Updated
 from convoy.launch.memory import keep_freed_memory
 from convoy.models.layers import absorb
@@ -126,11 +126,13 @@ def our_trainer(data: str, batch: int, updates: int) -> Trainer:
         values | {"samples": batch * 100, "updates": updates, "epoch": None, "num_classes": 10}
     )
     plan = plan_run(config)
-    network = build_network(plan.network, whole(plan.network), 0, CPU)
+    network = build_network(plan.network, [whole(plan.network)], 0, CPU)
     optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
     gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network.slice, CrossEntropy(config.loss), gradients.collect)
-    update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, network.norms))
+    update = Update(
+        pipeline, [Holding(gradients, optimizer)], Alone(), partial(absorb, network.norms)
+    )
     feed = training_feed(plan, Generated(batch * 100, 32, 10, 0), CPU, Wanted())
     if data == "generated":
         feed.augmentation = PAD_CROP_FLIP

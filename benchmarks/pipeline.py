@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,8 @@ def planned(payload: dict[str, Any], **more: Any) -> RunPlan:
 
 def training(post: Post) -> TrainingRun:
     size = post.plan.network.image_size
-    return TrainingRun(post, Material(Generated(1, size, 10, 0), None, {}), Outfeed())
+    material = Material(Generated(1, size, 10, 0), None, {})
+    return TrainingRun(post, material, Outfeed(), Path(tempfile.gettempdir()))
 
 
 def batches(run: TrainingRun) -> Iterator[tuple[Tensor | None, Tensor | None]]:
@@ -90,8 +92,9 @@ class StandIn:
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
+        self.tree = run.holdings[0].gradients
         post, samples = run.post, run.plan.batch.micro_batch_size
-        borders = borders_of(run.plan.network, post.stage, samples, CPU)
+        borders = borders_of(run.plan.network, post.stages[0], samples, CPU)
         self.is_first, self.is_last = post.wanted.images, post.wanted.labels
         self.given = [_laid(torch.randn(size)) for size in borders.incoming]
         self.answer = [_laid(torch.randn(size)) for size in borders.outgoing]
@@ -102,20 +105,20 @@ class StandIn:
         """Median seconds of a forward and of a backward pass, taking the gradients included."""
         pairs = [self._pass() for _ in range(PASSES)]
         forget(self.run.network.norms)
-        self.run.trainer.update.gradients.clear()
+        self.tree.clear()
         return median(one for one, _ in pairs), median(one for _, one in pairs)
 
     def _pass(self) -> tuple[float, float]:
         given = [one.clone().requires_grad_(not self.is_first) for one in self.given]
         began = perf_counter()
-        made = self.run.network.runs(*given)
+        made = self.run.network.runs[0](*given)
         loss = self.loss(made[0], self.labels) if self.is_last else None
         between = perf_counter()
         if loss is not None:
             loss.backward()
         else:
             torch.autograd.backward(made, self.answer)
-        self.run.trainer.update.gradients.collect()
+        self.tree.collect()
         return between - began, perf_counter() - between
 
 
@@ -158,9 +161,9 @@ def one_round(post: Post, runs: dict[str, TrainingRun]) -> list[float]:
         run.passage.run(batches(run))
         post.council.meet(Matter.STOP, 0)
         row.append(perf_counter() - began)
-        update = run.trainer.update
-        update.optimizer.step(update.replicas.reduce(update.gradients), 0.0)
-        update.gradients.clear()
+        holding = run.holdings[0]
+        holding.optimizer.step(run.replicas.reduce(holding.gradients), 0.0)
+        holding.gradients.clear()
         forget(run.network.norms)
     return row
 
@@ -251,7 +254,7 @@ def update_of(post: Post) -> Callable[[], None]:
 def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], None]:
     """The same network as torch's own users would train it."""
     plan = planned(payload, micro_batch_size=payload["batch"])
-    network = build_network(plan.network, whole(plan.network), 0, CPU)
+    network = build_network(plan.network, [whole(plan.network)], 0, CPU)
     wrapped = DistributedDataParallel(network.slice, process_group=pair)
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     size = (payload["batch"], 3, payload["size"], payload["size"])

@@ -23,9 +23,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from interleaved import ratio_with_interval
 
-from convoy.assemble.network import build_network
+from convoy.assemble.network import build_network, whole
 from convoy.config.schema import build_config
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.launch.memory import keep_freed_memory
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
@@ -59,7 +59,7 @@ def updates_of(peers: Peers, options: argparse.Namespace) -> dict[str, Update]:
     """One network and one optimizer; each way has a tree of its own."""
     words = {"model": options.model, "image_size": options.image_size, "data": "generated"}
     plan = plan_run(build_config(words))
-    network = build_network(plan.network, 0, torch.device("cpu"))
+    network = build_network(plan.network, [whole(plan.network)], 0, torch.device("cpu"))
     flat = FlatWeights(network.slice.named_weights())
     optimizer = Sgd(flat, plan.config.optimizer)
     updates = {}
@@ -71,7 +71,7 @@ def updates_of(peers: Peers, options: argparse.Namespace) -> dict[str, Update]:
         absorb_statistics = partial(absorb, network.norms)
         if way == "alone during":
             tree.watch(lambda: None)
-        updates[way] = Update(pipeline, tree, replicas, optimizer, absorb_statistics)
+        updates[way] = Update(pipeline, [Holding(tree, optimizer)], replicas, absorb_statistics)
     return updates
 
 

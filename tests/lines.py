@@ -34,7 +34,7 @@ from convoy.parallel.slice import Slice
 from convoy.parallel.stage import Stage, borders_of
 from convoy.plan.layers import LayerPlan, Linear, Shape, layer_costs
 from convoy.plan.network import NetworkPlan
-from convoy.plan.schedules import SCHEDULES, Action, Backward, Forward, Schedule
+from convoy.plan.schedules import Action, Backward, Forward, Schedule, schedule_of
 from convoy.plan.stages import StagePlan, divide
 
 SECONDS = 60  # nothing here may take longer
@@ -56,6 +56,11 @@ class Case:
     size: int = 12
     samples: int = 4
     recompute: tuple[str, ...] | None = None
+    stages_per_process: int = 1
+
+    @property
+    def order(self) -> Schedule:
+        return schedule_of(self.schedule, self.stages_per_process)
 
     @property
     def layers(self) -> tuple[LayerPlan, ...]:
@@ -173,7 +178,7 @@ def line_of(
 ) -> Line:
     place = dist.get_rank(group)
     borders = borders_of(case.network, case.stages[place], case.samples, CPU)
-    wanted = schedule or SCHEDULES[case.schedule]
+    wanted = schedule or case.order
     stage = Stage(trained.module, borders, group, wanted, case.micro_batches)
     return Line(stage, smooth, trained.collect)
 
@@ -214,12 +219,18 @@ def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> An
     trained.module.train(is_training)
     borders = borders_of(case.network, case.stages[place], case.samples, CPU)
     batches = [images if place == 0 else None for images, _ in case.batches()]
-    made = list(Inference(trained.module, borders, group).run(batches))
+    inference = Inference(trained.module, borders, group)
+    made, again = ([_digest(one) for one in inference.run(batches)] for _ in range(2))
+    assert again == made  # a validation is not the last one
     return Answers(
-        [None if logits is None else digest(logits) for logits in made],
+        made,
         all(one.training == is_training for one in trained.module.modules()),
         train_stage(group, case),
     )
+
+
+def _digest(logits: Tensor | None) -> str | None:
+    return None if logits is None else digest(logits)
 
 
 class Unruly(Schedule):
@@ -235,13 +246,34 @@ class Unruly(Schedule):
 
 def train_unruly(group: dist.ProcessGroup, case: Case) -> str:
     """What the line says to a schedule that does not keep its promise."""
-    logging.disable(logging.ERROR)  # torch prints the whole order of work
     trained = Trained(case, dist.get_rank(group))
     try:
         line_of(case, trained, group, Unruly("unruly", "slot", 0)).run(case.batches())
     except ConvoyError as error:
         return str(error)
     return "nothing"
+
+
+class _Heard(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def log_of_unruly(group: dist.ProcessGroup, case: Case) -> list[str]:
+    """What torch logs while an update fails."""
+    heard = _Heard()
+    logger = logging.getLogger("torch.distributed.pipelining")
+    logger.addHandler(heard)
+    logger.setLevel(logging.DEBUG)
+    train_unruly(group, case)
+    logging.getLogger("torch.distributed.pipelining.schedules").warning("a warning")
+    return [text for text in heard.texts if not text.startswith("[Stage")]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from convoy.checkpoint.digest import weights_sha256
 from convoy.config.sections.training import OptimizerConfig
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
@@ -114,7 +114,7 @@ def train(peers: Peers | None, case: Case) -> Outcome:
     tree = GradientTree(flat, replica * accumulated, dtype, expected=accumulated)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     pipeline = Pipeline(network, F.cross_entropy, tree.collect)
-    update = Update(pipeline, tree, replicas, optimizer, partial(absorb, norms))
+    update = Update(pipeline, [Holding(tree, optimizer)], replicas, partial(absorb, norms))
     if case.start:
         _take_over(case.start, network.named_tensors(), optimizer)
     for number in case.updates:

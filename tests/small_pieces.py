@@ -19,7 +19,7 @@ from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.part import Part
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.events import Event
 from convoy.models.build import build_layers
 from convoy.models.layers import BatchNorm, absorb
@@ -110,7 +110,7 @@ def small_run(plan: LoopPlan, norm: str = "batch", hands: Hands | None = None) -
     gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network, CrossEntropy(LossConfig()), gradients.collect)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    update = Update(pipeline, gradients, Alone(), optimizer, partial(absorb, norms))
+    update = Update(pipeline, [Holding(gradients, optimizer)], Alone(), partial(absorb, norms))
     outfeed = Outfeed()
     feed, part = small_feed(plan.samples), Part.whole(plan.micro_batches)
     trainer = Trainer(plan, feed, hands or Hands(0, 1), update, outfeed, part)

@@ -13,7 +13,7 @@ from networks import images_and_labels
 from torch import Tensor
 
 from convoy.config.sections.training import OptimizerConfig
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -79,7 +79,7 @@ class Worker:
             norm.share_with(NormSync(partners))
         optimizer = Sgd(flat, OptimizerConfig())
         self.update = Update(
-            self._pipeline(), self.tree, replicas, optimizer, partial(absorb, norms)
+            self._pipeline(), [Holding(self.tree, optimizer)], replicas, partial(absorb, norms)
         )
 
     def _pipeline(self) -> Pipeline | Line:

@@ -67,7 +67,7 @@ def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
     first = plan_run(config)
     source = open_source(config.data, first.network, "train")
     plan = plan_run(config, len(source))
-    network = build_network(plan.network, whole(plan.network), config.data.seed, device)
+    network = build_network(plan.network, [whole(plan.network)], config.data.seed, device)
     match(model, network.slice.named_tensors())
     network.load(model)
     if not network.norms:

@@ -8,7 +8,7 @@ from convoy.config.sections.machine import DeviceConfig
 from convoy.errors import ConfigError
 
 
-def choose_device(config: DeviceConfig, local_rank: int = 0) -> torch.device:
+def choose_device(config: DeviceConfig, number: int = 0) -> torch.device:
     """The asked device; `auto` takes an accelerator when there is one."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.mps.is_available()}
     kind = config.device
@@ -19,20 +19,20 @@ def choose_device(config: DeviceConfig, local_rank: int = 0) -> torch.device:
         raise ConfigError(f"--device {kind} is not on this machine; it has {found}")
     if kind != "cuda":
         return torch.device(kind)
-    device = torch.device(kind, _number(config, local_rank, torch.cuda.device_count()))
+    device = torch.device(kind, _chosen(config, number, torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
 
 
-def _number(config: DeviceConfig, local_rank: int, there: int) -> int:
+def _chosen(config: DeviceConfig, number: int, there: int) -> int:
     """Which accelerator: the chosen ones in turn, all of them when none was chosen."""
     chosen = config.select_devices or tuple(range(there))
-    unknown = [number for number in chosen if number >= there]
+    unknown = [one for one in chosen if one >= there]
     if unknown:
         raise ConfigError(
             f"--select-devices {unknown[0]} is not on this machine; it has 0 to {there - 1}"
         )
-    return chosen[local_rank % len(chosen)]
+    return chosen[number % len(chosen)]
 
 
 def make_repeatable(threads: int) -> None:

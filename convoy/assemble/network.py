@@ -1,6 +1,6 @@
-"""The live layers of one stage: their weights by name, their waiting statistics."""
+"""The live layers of one process: their weights by name, their waiting statistics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,26 +14,37 @@ from convoy.parallel.norm_sync import NormSync
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
 from convoy.plan.network import NetworkPlan
-from convoy.plan.plan import RunPlan
+from convoy.plan.recompute import RecomputePlan
 from convoy.plan.stages import StagePlan, cut
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers as a slice, those of them that gather statistics, and what is run of it."""
+    """The layers of a process, a slice for each of its stages; those of them that gather
+    statistics; and what is run: the slices themselves, or such as keep less."""
 
-    slice: Slice
+    slices: tuple[Slice, ...]
     norms: list[BatchNorm]
-    runs: nn.Module  # the slice itself, or one that keeps less of it
+    runs: tuple[nn.Module, ...]
+
+    @property
+    def slice(self) -> Slice:
+        """The only one."""
+        (only,) = self.slices
+        return only
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and running statistics by name, without a way back through autograd."""
-        return {name: one.detach() for name, one in self.slice.named_tensors().items()}
+        return {
+            name: tensor.detach()
+            for one in self.slices
+            for name, tensor in one.named_tensors().items()
+        }
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over weights and running statistics by name."""
-        for name, tensor in self.slice.named_tensors().items():
+        for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
 
@@ -43,12 +54,18 @@ def whole(plan: NetworkPlan) -> StagePlan:
     return stage
 
 
-def build_network(plan: NetworkPlan, stage: StagePlan, seed: int, device: torch.device) -> Network:
+def build_network(
+    plan: NetworkPlan, stages: Sequence[StagePlan], seed: int, device: torch.device
+) -> Network:
     """Fresh layers on the device. Pixels lie together (channels_last): 1.17 × on a CPU."""
-    layers = plan.layers[stage.first : stage.last + 1]
-    built = Slice(layers, build_layers(layers, seed))
-    built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-    return Network(built, [one for one in built.modules() if isinstance(one, BatchNorm)], built)
+    slices = []
+    for stage in stages:
+        layers = plan.layers[stage.first : stage.last + 1]
+        built = Slice(layers, build_layers(layers, seed))
+        built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+        slices.append(built)
+    norms = [one for built in slices for one in built.modules() if isinstance(one, BatchNorm)]
+    return Network(tuple(slices), norms, tuple(slices))
 
 
 def share_statistics(network: Network, span: Group | None) -> None:
@@ -59,9 +76,9 @@ def share_statistics(network: Network, span: Group | None) -> None:
             norm.share_with(partners)
 
 
-def with_recomputation(network: Network, plan: RunPlan) -> Network:
+def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
     """The same network, as frugal as the plan wants it."""
-    if not plan.recompute.enabled:
+    if not plan.enabled:
         return network
 
     @contextmanager
@@ -75,5 +92,5 @@ def with_recomputation(network: Network, plan: RunPlan) -> Network:
             for norm in network.norms:
                 norm.recording = True
 
-    frugal = Recomputing(network.slice, plan.recompute.kept, quiet)
-    return Network(network.slice, network.norms, frugal)
+    frugal = tuple(Recomputing(one, plan.kept, quiet) for one in network.slices)
+    return Network(network.slices, network.norms, frugal)

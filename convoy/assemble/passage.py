@@ -1,14 +1,14 @@
 """How micro-batches pass through the stages of a replica, and how replicas meet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from convoy.assemble.network import Network
 from convoy.assemble.post import Post
 from convoy.engine.evaluator import Answers
 from convoy.engine.update import Passage
 from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.inference import Inference
-from convoy.parallel.line import Line
+from convoy.parallel.inference import InferenceLoop
+from convoy.parallel.line import Loop
 from convoy.parallel.peers import Peers
 from convoy.parallel.pipeline import LoneInference, Loss, Pipeline
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
@@ -16,16 +16,23 @@ from convoy.parallel.stage import Borders, Stage, borders_of
 
 
 def make_passage(
-    post: Post, network: Network, loss: Loss, after_backward: Callable[[], None]
+    post: Post, network: Network, loss: Loss, collect: Sequence[Callable[[], None]]
 ) -> Passage:
-    """Forward and backward: through the only stage, or through ours of several."""
+    """Forward and backward: through the only stage, or through ours of several.
+
+    `collect` has a function for each stage, which takes the gradients of a micro-batch.
+    """
     plan, group = post.plan, post.groups.line.handle
     if group is None:
-        return Pipeline(network.runs, loss, after_backward)
-    borders = _borders(post, plan.batch.micro_batch_size)
+        (run,), (take,) = network.runs, collect
+        return Pipeline(run, loss, take)
     accumulation = plan.batch.gradient_accumulation
-    stage = Stage(network.runs, borders, group, plan.schedule, accumulation)
-    return Line(stage, loss, after_backward)
+    borders = _borders(post, plan.batch.micro_batch_size)
+    stages = [
+        Stage(run, border, group, plan.schedule, accumulation, turn)
+        for turn, (run, border) in enumerate(zip(network.runs, borders, strict=True))
+    ]
+    return Loop(stages, loss, collect)
 
 
 def make_answers(post: Post, network: Network, samples: int) -> Answers:
@@ -33,7 +40,7 @@ def make_answers(post: Post, network: Network, samples: int) -> Answers:
     group = post.groups.line.handle
     if group is None:
         return LoneInference(network.slice)
-    return Inference(network.slice, _borders(post, samples), group)
+    return InferenceLoop(network.slices, _borders(post, samples), group)
 
 
 def make_replicas(post: Post) -> Replicas:
@@ -48,5 +55,6 @@ def make_replicas(post: Post) -> Replicas:
     return kind(Peers(group), meeting)
 
 
-def _borders(post: Post, samples: int) -> Borders:
-    return borders_of(post.plan.network, post.stage, samples, post.device)
+def _borders(post: Post, samples: int) -> list[Borders]:
+    network, device = post.plan.network, post.device
+    return [borders_of(network, stage, samples, device) for stage in post.stages]

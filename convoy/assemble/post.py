@@ -30,8 +30,9 @@ class Post:
     device: torch.device
 
     @property
-    def stage(self) -> StagePlan:
-        return self.plan.stages[self.at.stage]
+    def stages(self) -> tuple[StagePlan, ...]:
+        """What this process runs: one stage, or one for each time around the line."""
+        return self.plan.stages_of(self.at.stage)
 
     @property
     def wanted(self) -> Wanted:
@@ -62,10 +63,16 @@ def posted(world: World, plan: RunPlan) -> Iterator[Post]:
 
     After an error nobody is waited for: the others may be gone, and this process ends anyway.
     """
-    device = choose_device(plan.config.device, world.local_rank)
+    device = choose_device(plan.config.device, _device_number(plan, world.local_rank))
     make_repeatable(plan.config.device.threads)
     rendezvous = Rendezvous(world.meeting, world.on_one_host, device.type)
     groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
     at, whole = plan.topology.coordinates(world.rank), groups.world.handle
     yield Post(plan, at, groups, Single() if whole is None else FullCouncil(whole), device)
     groups.leave()
+
+
+def _device_number(plan: RunPlan, local_rank: int) -> int:
+    """Among the chosen devices of this host: each replica has its own, as many as it maps to."""
+    replica, place = divmod(local_rank, plan.topology.stages)
+    return replica * (max(plan.devices) + 1) + plan.devices[place]

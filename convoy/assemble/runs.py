@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
+from tempfile import gettempdir
 
 from convoy.assemble.keeping import Keeper, KeptElsewhere
 from convoy.assemble.origin import Origin, same_training
@@ -147,7 +148,7 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     tell_start(prepared.post, start)
     outfeed = Outfeed()
     keeper = Keeper(scene.folder, prepared.plan.config.checkpoint, outfeed)
-    run = TrainingRun(prepared.post, prepared.material, outfeed)
+    run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
     if prepared.plan.balanced:
         text = f"stages balanced by cost begin at {', '.join(prepared.plan.borders)}"
@@ -162,7 +163,9 @@ def _follow(prepared: _Prepared, stop: StopRequest) -> Finished:
     start = hear_start(prepared.post)
     if isinstance(start, Path):
         return Finished(Summary.read(RunFolder(start).summary), start, was_complete=True)
-    run = TrainingRun(prepared.post, prepared.material, Outfeed())
+    # On another host the folder may not be there.
+    scratch = Path(start.folder) if Path(start.folder).is_dir() else Path(gettempdir())
+    run = TrainingRun(prepared.post, prepared.material, Outfeed(), scratch)
     run.begin_at(start)
     return Finished(run.go(stop, KeptElsewhere(), []), Path(start.folder))
 

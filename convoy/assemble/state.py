@@ -28,7 +28,7 @@ class TrainingState:
 
     post: Post
     network: Network
-    optimizer: Sgd
+    optimizers: list[Sgd]  # one for each of our stages
     replicas: Replicas
     trainer: Trainer
 
@@ -38,9 +38,8 @@ class TrainingState:
         The tensors may be the live ones: copy before going on.
         """
         totals = self.trainer.meter.totals()
-        gather = gatherer(self.replicas, self.optimizer.flat.elements)
         model = self._of_all_stages(self.network.tensors())
-        optimizer = self._of_all_stages(self.optimizer.named_state(gather))
+        optimizer = self._of_all_stages(self._optimizer_state())
         if not self.post.council.is_first:
             return None
         _refuse_broken(model, update)
@@ -52,6 +51,13 @@ class TrainingState:
             "meter": asdict(totals),
         }
         return Contents(model=model, optimizer=optimizer, state=place | facts)
+
+    def _optimizer_state(self) -> dict[str, Tensor]:
+        """Whole vectors, though each replica may hold a part alone."""
+        state: dict[str, Tensor] = {}
+        for one in self.optimizers:
+            state |= one.named_state(gatherer(self.replicas, one.flat.elements))
+        return state
 
     def weights_sha256(self) -> str | None:
         """Of the whole network, on the first process; all must ask."""
@@ -81,14 +87,15 @@ class TrainingState:
     def restore(self, contents: Contents) -> None:
         """Go back to a captured state that fits."""
         self.network.load(contents.model)
-        self.optimizer.load(contents.optimizer)
+        for one in self.optimizers:
+            one.load(contents.optimizer)
         self.trainer.meter.start_from(_totals(contents.state.get("meter")))
 
 
 def refuse_misfit(plan: RunPlan, contents: Contents) -> None:
     """A checkpoint of another network or optimizer is no place to go on from."""
     meta = torch.device("meta")
-    network = build_network(plan.network, whole(plan.network), 0, meta)
+    network = build_network(plan.network, [whole(plan.network)], 0, meta)
     match(contents.model, network.tensors())
     form = Sgd(FlatWeights(network.slice.named_weights()), plan.config.optimizer).named_form()
     match(contents.optimizer, form, of="optimizer")

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import torch
@@ -23,16 +24,18 @@ from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed, Subscriber
 from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.errors import ConvoyError, StorageError
 from convoy.events import Ended, Event, Noticed, Updated, Validated
 from convoy.faults import Deed, planned_faults
 from convoy.launch.outcome import from_elsewhere
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
+from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
 from convoy.optim.optimizers import Sgd
 from convoy.parallel.council import Matter
+from convoy.parallel.optimizer_state import home_for
+from convoy.parallel.slice import Slice
 from convoy.report.summary import Summary
 from convoy.report.throughput import Throughput
 
@@ -59,22 +62,21 @@ class TrainingRun:
     Every process of a run goes through this in the same order; the first one also keeps and tells.
     """
 
-    def __init__(self, post: Post, material: Material, outfeed: Outfeed) -> None:
+    def __init__(self, post: Post, material: Material, outfeed: Outfeed, scratch: Path) -> None:
+        """`scratch` is where state may lie that is kept off the device."""
         self.post = post
         self.plan = post.plan
         self.outfeed = outfeed
-        fresh = build_network(
-            self.plan.network, post.stage, self.plan.config.data.seed, post.device
-        )
+        seed = self.plan.config.data.seed
+        fresh = build_network(self.plan.network, post.stages, seed, post.device)
         share_statistics(fresh, post.groups.span.handle)
-        self.network = with_recomputation(fresh, self.plan)
+        self.network = with_recomputation(fresh, self.plan.recompute)
         self.replicas = make_replicas(post)
-        flat = FlatWeights(self.network.slice.named_weights())
-        owned = self.replicas.owned(flat.elements)
-        self.optimizer = Sgd(flat, self.plan.config.optimizer, owned)
+        self.holdings = [self._holding(one, scratch) for one in self.network.slices]
         self.origin = material.origin
         self.trainer = self._trainer(material.train)
-        self.state = TrainingState(post, self.network, self.optimizer, self.replicas, self.trainer)
+        optimizers = [one.optimizer for one in self.holdings]
+        self.state = TrainingState(post, self.network, optimizers, self.replicas, self.trainer)
         self.validate = self._validator(material.validation)
         self.validated: Validated | None = None
         self.speed = Throughput(self.plan.loop.samples_per_update)
@@ -84,14 +86,23 @@ class TrainingRun:
         self._seconds_before = 0.0
         self._began = monotonic()
 
+    def _holding(self, layers: Slice, scratch: Path) -> Holding:
+        config, accumulation = self.plan.config, self.plan.batch.gradient_accumulation
+        flat = FlatWeights(layers.named_weights())
+        first = self.post.at.replica * accumulation
+        dtype = ACCUMULATOR_TYPES[config.memory.accumulator_dtype]
+        owned = self.replicas.owned(flat.elements)
+        home = home_for(self.post.device, config.memory.offload_optimizer, scratch)
+        optimizer = Sgd(flat, config.optimizer, owned, home)
+        return Holding(GradientTree(flat, first, dtype, accumulation), optimizer)
+
     def _trainer(self, source: Source) -> Trainer:
         plan, post = self.plan, self.post
-        first = post.at.replica * plan.batch.gradient_accumulation
-        gradients = GradientTree(self.optimizer.flat, first)
         loss = CrossEntropy(plan.config.loss)
-        self.passage = make_passage(post, self.network, loss, gradients.collect)
+        collect = [one.gradients.collect for one in self.holdings]
+        self.passage = make_passage(post, self.network, loss, collect)
         absorb_statistics = partial(absorb, self.network.norms)
-        update = Update(self.passage, gradients, self.replicas, self.optimizer, absorb_statistics)
+        update = Update(self.passage, self.holdings, self.replicas, absorb_statistics)
         feed = training_feed(plan, source, post.device, post.wanted)
         hands = hands_of(plan.config)
         return Trainer(plan.loop, feed, hands, update, self.outfeed, post.part)
@@ -187,7 +198,7 @@ class TrainingRun:
     def _deeds(self) -> dict[str, Deed]:
         """What a test may do to this process, beside signals."""
         return {
-            "flip": lambda: flip_a_bit(self.optimizer.flat.values),
+            "flip": lambda: flip_a_bit(self.holdings[0].optimizer.flat.values),
             "stray": lambda: self.post.council.meet(Matter.SAVE, self._update),
         }
 

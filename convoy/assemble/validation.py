@@ -65,7 +65,7 @@ def validate_checkpoints(
     device = choose_device(config.device)
     make_repeatable(threads_each(config.device.threads, 1))
     plan = plan_network(config)
-    network = build_network(plan, whole(plan), config.data.seed, device)
+    network = build_network(plan, [whole(plan)], config.data.seed, device)
     source = open_source(config.data, plan, "validation")
     feed = validation_feed(config, source, device, Wanted())
     answers = LoneInference(network.slice)

@@ -55,7 +55,7 @@ def _row(name: str) -> dict[str, Any]:
         "model": plan.config.network.model,
         "data": plan.config.data.data,
         "replicas": plan.batch.replicas,
-        "stages": plan.topology.stages,
+        "stages": len(plan.stages),
         "micro_batch_size": plan.batch.micro_batch_size,
         "gradient_accumulation": plan.batch.gradient_accumulation,
         "global_batch_size": plan.batch.samples_per_update,

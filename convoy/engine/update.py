@@ -1,6 +1,7 @@
 """One weight update."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -24,29 +25,37 @@ class Passage(Protocol):
         """The most micro-batches between their forward and their backward so far."""
 
 
+@dataclass(frozen=True)
+class Holding:
+    """The weights of one stage: how their gradients are summed, and how they change."""
+
+    gradients: GradientTree
+    optimizer: Sgd
+
+
 class Update:
     """Spends an update's micro-batches on one change of the weights."""
 
     def __init__(
         self,
         pipeline: Passage,
-        gradients: GradientTree,
+        holdings: Sequence[Holding],
         replicas: Replicas,
-        optimizer: Sgd,
         absorb_statistics: Callable[[Gather], None],
     ) -> None:
         self.pipeline = pipeline
-        self.gradients = gradients
+        self.holdings = list(holdings)
         self.replicas = replicas
-        self.optimizer = optimizer
         self.absorb_statistics = absorb_statistics
-        replicas.follow(gradients)
+        for one in self.holdings:
+            replicas.follow(one.gradients)
 
     def __call__(self, micro_batches: Iterable[MicroBatch], rate: float) -> list[Passed]:
         """Forward and backward for each micro-batch, then one step along the mean gradient."""
         passed = self.pipeline.run(micro_batches)
-        self.optimizer.step(self.replicas.reduce(self.gradients), rate)
-        self.replicas.share(self.optimizer.flat.values)
-        self.gradients.clear()
+        for one in self.holdings:
+            one.optimizer.step(self.replicas.reduce(one.gradients), rate)
+            self.replicas.share(one.optimizer.flat.values)
+            one.gradients.clear()
         self.absorb_statistics(self.replicas.gather_statistics)
         return passed

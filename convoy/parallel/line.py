@@ -1,51 +1,78 @@
-"""One stage's part in an update of a pipeline over several processes.
+"""One process's part in an update of a pipeline over several processes.
 
 Our schedule says what runs in which order; torch's runtime adds the sends and receives and carries
 it out. It is driven below its public `step`, which wants the whole batch in one piece.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 
 from torch import Tensor
 from torch.distributed.pipelining.schedules import (
     _Action,
     _ComputationType,
+    _merge_bw,
     _PipelineScheduleRuntime,
 )
 
 from convoy.parallel.pipeline import Loss, MicroBatch, Passed, passed
 from convoy.parallel.slice import Bundle
 from convoy.parallel.stage import Stage
-from convoy.plan.schedules import Action, Forward
+from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward, Row
+
+NOTHING: MicroBatch = (None, None)
+
+_KINDS = {
+    Forward: _ComputationType.FORWARD,
+    Backward: _ComputationType.FULL_BACKWARD,
+    BackwardInput: _ComputationType.BACKWARD_INPUT,
+    BackwardWeight: _ComputationType.BACKWARD_WEIGHT,
+}
 
 
-class Line:
-    """The face of `Pipeline`, for one stage of several; results exist on the last stage only."""
+class Loop:
+    """The face of `Pipeline`, for the stages of one process; results exist where the last one is.
 
-    def __init__(self, stage: Stage, loss: Loss, after_backward: Callable[[], None]) -> None:
-        self.stage = stage
+    `after_backward` has a function for each of the stages. It takes the gradients of one
+    micro-batch from the weights of that stage, micro-batches come in their order.
+    """
+
+    def __init__(
+        self, stages: Sequence[Stage], loss: Loss, after_backward: Sequence[Callable[[], None]]
+    ) -> None:
+        self.stages = list(stages)
         self.loss = loss
-        self.after_backward = after_backward
+        self.stash_seen = 0  # the most activation sets that all stages together held at once
+        self._after_backward = list(after_backward)
         self._passed: list[Passed] = []
-        self._runtime = _Runtime(stage, self._loss)
+        self._runtime = _Runtime(self.stages, self._loss)
+        # At most one of them is an end of the line, where images enter or labels are needed.
+        self._fed = next((one for one in self.stages if one.is_last), self.stages[0])
 
     def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
         """Train on each micro-batch; `after_backward` takes the gradients of each."""
         self._passed = []
-        self.stage.begin(iter(micro_batches), self.after_backward)
+        feed = iter(micro_batches)
+        for stage, after_backward in zip(self.stages, self._after_backward, strict=True):
+            taken = feed if stage is self._fed else repeat(NOTHING)
+            stage.begin(self._watched(taken), after_backward)
         self._runtime.run()
-        self.stage.finish()
+        for stage in self.stages:
+            stage.finish()
         return self._passed
 
-    @property
-    def stash_seen(self) -> int:
-        """The most activation sets that this stage held at once."""
-        return self.stage.stash_seen
+    def _watched(self, feed: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        """A stage takes from its feed when it goes forward: then it will hold one more."""
+        for micro_batch in feed:
+            held = sum(stage.stash for stage in self.stages) + 1
+            self.stash_seen = max(self.stash_seen, held)
+            yield micro_batch
 
     def _loss(self, made: Bundle, target: None) -> Tensor:
         """The labels came with the micro-batch that has just gone forward."""
         del target
-        labels = self.stage.labels
+        labels = self._fed.labels
         assert labels is not None, "the last stage needs labels"
         (logits,) = made
         loss = self.loss(logits, labels)
@@ -53,19 +80,30 @@ class Line:
         return loss
 
 
+class Line(Loop):
+    """The same for a process that holds one stage."""
+
+    def __init__(self, stage: Stage, loss: Loss, after_backward: Callable[[], None]) -> None:
+        super().__init__([stage], loss, [self._take])
+        self.stage = stage
+        self.after_backward = after_backward
+
+    def _take(self) -> None:
+        self.after_backward()
+
+
 class _Runtime(_PipelineScheduleRuntime):
     """torch's runtime with our order of work."""
 
-    def __init__(self, stage: Stage, loss: Callable[[Bundle, None], Tensor]) -> None:
+    def __init__(self, stages: list[Stage], loss: Callable[[Bundle, None], Tensor]) -> None:
+        _say_less()
+        first = stages[0]
         super().__init__(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            [stage], stage.micro_batches, loss_fn=loss, scale_grads=False
+            stages, first.micro_batches, loss_fn=loss, scale_grads=False
         )
+        orders = first.schedule.orders(first.num_stages, first.micro_batches)
         self.pipeline_order = {
-            one: [
-                _torch_action(one, action)
-                for action in stage.schedule.actions(one, stage.num_stages, stage.micro_batches)
-            ]
-            for one in range(stage.num_stages)
+            process: _torch_actions(process, order) for process, order in enumerate(orders)
         }
         self._prepare_schedule_with_comms(self.pipeline_order)
 
@@ -75,7 +113,22 @@ class _Runtime(_PipelineScheduleRuntime):
         self._step_microbatches(target_mbs=targets, return_outputs=False)
 
 
-def _torch_action(stage: int, action: Action) -> _Action:
-    forward = isinstance(action, Forward)
-    kind = _ComputationType.FORWARD if forward else _ComputationType.FULL_BACKWARD
-    return _Action(stage, kind, action.micro)
+def _torch_actions(process: int, order: Row) -> list[_Action | None]:
+    """The first stage has nobody to answer: its two halves stand together and become one."""
+    return [*_merge_bw([_torch_action(process, action) for action in order])]
+
+
+def _torch_action(process: int, action: Action) -> _Action:
+    stage = process if action.stage is None else action.stage
+    return _Action(stage, _KINDS[type(action)], action.micro)
+
+
+def _say_less() -> None:
+    """torch tells which class it uses, and the whole order of work when something fails in it."""
+    logger = logging.getLogger("torch.distributed.pipelining.schedules")
+    logger.addFilter(_is_warning)
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    """What fails is raised as well, so nothing is lost."""
+    return record.levelno == logging.WARNING

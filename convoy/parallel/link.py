@@ -23,9 +23,34 @@ class Moving:
     works: list[dist.Work]
 
     def wait(self) -> Bundle:
-        for work in self.works:
-            work.wait()
+        """May be asked again; gloo would wait forever for what it has told once."""
+        while self.works:
+            self.works.pop(0).wait()
         return self.bundle
+
+
+@dataclass(frozen=True)
+class Road:
+    """The border between two neighboring stages, as one of them sees it."""
+
+    group: Group
+    peer: int  # the neighbor's process, by its rank in the group
+    border: int  # two processes may share several: what crosses one must not take another's place
+
+    def send(self, tensor: Tensor) -> dist.Work | None:
+        return dist.isend(tensor, group=self.group, group_dst=self.peer, tag=self.border)
+
+    def receive(self, tensor: Tensor) -> dist.Work | None:
+        return dist.irecv(tensor, group=self.group, group_src=self.peer, tag=self.border)
+
+
+def roads_of(group: Group, stage: int) -> tuple[Road, Road]:
+    """To the stage before and to the one after; at the two ends there is a road nobody uses."""
+    processes = dist.get_world_size(group)
+    return (
+        Road(group, (stage - 1) % processes, stage),
+        Road(group, (stage + 1) % processes, stage + 1),
+    )
 
 
 class Link:
@@ -37,13 +62,10 @@ class Link:
     the order of their strides, so nothing is copied.
     """
 
-    def __init__(
-        self, sizes: tuple[Size, ...], device: torch.device, group: Group, peer: int
-    ) -> None:
+    def __init__(self, sizes: tuple[Size, ...], device: torch.device, road: Road) -> None:
         self.sizes = sizes
         self.device = device
-        self.group = group
-        self.peer = peer
+        self.road = road
         self._told: list[Strides] = []  # how bundles lie that we send
         self._heard: list[Strides] = []  # how bundles lie that we receive
         self._telling: Tensor | None = None
@@ -52,7 +74,7 @@ class Link:
         works = [] if self._told else [self._tell(bundle)]
         given = zip(bundle, self._told, strict=True)
         ready = tuple(_in_order(laid(one.detach(), strides)) for one, strides in given)
-        works += [dist.isend(one, group=self.group, group_dst=self.peer) for one in ready]
+        works += [self.road.send(one) for one in ready]
         return Moving(ready, _started(works))
 
     def receive(self) -> Moving:
@@ -62,9 +84,7 @@ class Link:
             torch.empty_strided(size, strides, device=self.device)
             for size, strides in zip(self.sizes, self._heard, strict=True)
         )
-        works = [
-            dist.irecv(_in_order(one), group=self.group, group_src=self.peer) for one in bundle
-        ]
+        works = [self.road.receive(_in_order(one)) for one in bundle]
         return Moving(bundle, _started(works))
 
     def _tell(self, bundle: Sequence[Tensor]) -> dist.Work | None:
@@ -72,12 +92,13 @@ class Link:
         self._told = [_dense(one).stride() for one in bundle]
         steps = [step for strides in self._told for step in strides]
         self._telling = torch.tensor(steps, device=self.device)  # must outlive its journey
-        return dist.isend(self._telling, group=self.group, group_dst=self.peer)
+        return self.road.send(self._telling)
 
     def _hear(self) -> None:
         dimensions = [len(size) for size in self.sizes]
         heard = torch.empty(sum(dimensions), dtype=torch.int64, device=self.device)
-        dist.recv(heard, group=self.group, group_src=self.peer)
+        for work in _started([self.road.receive(heard)]):
+            work.wait()
         steps = iter(heard.tolist())
         self._heard = [tuple(islice(steps, count)) for count in dimensions]
 

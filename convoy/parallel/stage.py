@@ -5,6 +5,7 @@ holds what was sent until the update ends. Here a tensor lives from its receive 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
 from convoy.errors import ConvoyError
-from convoy.parallel.link import Group, Link, Moving, Size, Strides, laid
+from convoy.parallel.halves import Halves, Tape
+from convoy.parallel.link import Group, Link, Moving, Size, Strides, laid, roads_of
 from convoy.parallel.pipeline import MicroBatch
 from convoy.parallel.slice import Bundle
 from convoy.plan.layers import GlobalPool, LayerPlan, Shape
@@ -53,8 +55,19 @@ def _sizes(
     return tuple((samples, shape.channels, shape.size, shape.size) for shape in bundle)
 
 
+def links_of(borders: Borders, group: Group, stage: int) -> tuple[Link, Link]:
+    """To the stage before, and to the one after."""
+    before, after = roads_of(group, stage)
+    return (
+        Link(borders.incoming, borders.device, before),
+        Link(borders.outgoing, borders.device, after),
+    )
+
+
 class Stage(PipelineStage):
-    """One stage of S in a process group of S; the rank in the group is the stage."""
+    """One stage of a line of processes: stage `rank`, and `rank + turn × processes` where a process
+    holds several and the line goes around more than once.
+    """
 
     def __init__(
         self,
@@ -63,8 +76,10 @@ class Stage(PipelineStage):
         group: Group,
         schedule: Schedule,
         micro_batches: int,
+        turn: int = 0,
     ) -> None:
-        stage, stages = dist.get_rank(group), dist.get_world_size(group)
+        processes = dist.get_world_size(group)
+        stage, stages = dist.get_rank(group) + turn * processes, schedule.stages_on(processes)
         super().__init__(
             layers,
             stage,
@@ -77,10 +92,10 @@ class Stage(PipelineStage):
         self.has_backward = True
         self.schedule = schedule
         self.micro_batches = micro_batches
-        # At the two ends of the line there is a link that nobody uses.
-        self.back = Link(borders.incoming, borders.device, group, stage - 1)
-        self.onward = Link(borders.outgoing, borders.device, group, stage + 1)
+        self.back, self.onward = links_of(borders, group, stage)
         self.peak_stash = schedule.peak_stash(stage, stages, micro_batches)
+        # The stage before has sent so many, at most, since the last gradient it took from us.
+        self._on_credit = schedule.unanswered(max(0, stage - 1), stages, micro_batches)
         self.stash_seen = 0  # the most activation sets between forward and backward so far
         self.received_seen = 0  # the most incoming bundles so far, those on their way included
         self.labels: Tensor | None = None
@@ -89,6 +104,9 @@ class Stage(PipelineStage):
         self._inputs: dict[int, Moving] = {}
         self._gradients: dict[int, Moving] = {}
         self._strides: dict[int, dict[int, Strides]] = {}  # of the gradients we send back
+        self._halves = Halves(layers)
+        self._tapes: dict[int, Tape] = {}  # of split backward passes that have not begun
+        self._going_back = 0  # the micro-batch of the backward pass that runs
         self._sent_onward: dict[int, Moving] = {}
         self._sent_back: dict[int, Moving] = {}
 
@@ -112,18 +130,28 @@ class Stage(PipelineStage):
     ) -> Any:
         images, self.labels = next(self._feed)
         given = (images,) if self.is_first else args
-        made = super().forward_one_chunk(fwd_chunk_id, given, kwargs, save_forward_output)
+        with self._taping(fwd_chunk_id):
+            made = super().forward_one_chunk(fwd_chunk_id, given, kwargs, save_forward_output)
         self._check_stash()
         if not self.is_first:
             # The stage before has gone backward this often, or it could not have sent this one.
-            before = self.schedule.peak_stash(
-                self.stage_index - 1, self.num_stages, self.micro_batches
-            )
-            self._let_go(fwd_chunk_id - before + 1)
+            self._let_go(fwd_chunk_id - self._on_credit + 1)
         return made
 
+    def _taping(self, micro: int) -> AbstractContextManager[None]:
+        """The first stage has nobody to answer, so its backward passes stay whole."""
+        if self.is_first or not self.schedule.splits_backward:
+            return nullcontext()
+        self._tapes[micro] = Tape()
+        return self._halves.noting(self._tapes[micro])
+
+    @property
+    def stash(self) -> int:
+        """Activation sets held now: whole, or their weight half still to be done."""
+        return len(self.fwd_cache) + len(self.backward_state)
+
     def _check_stash(self) -> None:
-        held = len(self.fwd_cache)
+        held = self.stash
         self.stash_seen = max(self.stash_seen, held)
         if held > self.peak_stash:
             raise ConvoyError(
@@ -144,6 +172,7 @@ class Stage(PipelineStage):
         full_backward: bool = True,
         last_backward: bool = False,
     ) -> None:
+        self._going_back = bwd_chunk_id
         super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
         if loss is not None:
             loss.detach_()  # the runtime holds it to the end, and with its graph all that came in
@@ -154,12 +183,40 @@ class Stage(PipelineStage):
             self._sent_back[bwd_chunk_id] = self.back.send(self._gradients_of(bwd_chunk_id))
         if not self.is_last:
             self._sent_onward.pop(bwd_chunk_id).wait()  # its gradient is here, so it arrived
+        if full_backward:
+            self._after_backward()
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+        del self.dw_runner[bwd_chunk_id]
         self._after_backward()
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> tuple[tuple[Tensor | None, ...], Any]:
+        """Where torch takes a backward pass apart, we do it our way."""
+        match backward_type:
+            case "input":
+                tape = self._tapes.pop(self._going_back)
+                return self._first_half(bwd_kwargs, tape), tape
+            case "weight":
+                self._halves.second(bwd_kwargs["param_groups"])
+                return (), None
+            case _:
+                return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+
+    def _first_half(self, given: dict[str, Any], tape: Tape) -> tuple[Tensor | None, ...]:
+        gradients = self._halves.first(
+            given["stage_output"], given["output_grads"], given["input_values"], tape
+        )
+        # torch keeps these for the second half, which needs nothing but the tape.
+        given.update(stage_output=None, output_grads=None, input_values=None)
+        return gradients
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Each of these four starts its transfer itself: nothing is left to the runtime."""
         self._inputs[fwd_chunk_id] = self.back.receive()
-        received = len(self._inputs) + len(self.fwd_cache)
+        received = len(self._inputs) + self.stash
         self.received_seen = max(self.received_seen, received)
         return []
 

@@ -38,6 +38,7 @@ class Passage:
     between: int  # from its forward to its backward: came in, goes out, kept
     forward: int  # the most during its forward
     backward: int  # the most during its backward, with gradients and what is computed again
+    answers: int = 0  # gradients that a split backward keeps for the weights
 
 
 def passage(
@@ -108,7 +109,17 @@ class _Follower:
             # What only passes by gets its gradient at once, as a copy of what was received.
             self.ledger.hold(_Tensor(one.elements) for one in goes_out if one in came_in)
         self._go_back(inputs, _new(self.costs[-1].bundle_out), is_first)
-        return Passage(_sum(came_in), _sum(goes_out), between, forward, self.ledger.most)
+        most = self.ledger.most
+        return Passage(_sum(came_in), _sum(goes_out), between, forward, most, self._answers())
+
+    def _answers(self) -> int:
+        """What convolutions and linear layers made has a gradient each."""
+        pairs = zip(self.layers, self.costs, strict=True)
+        return sum(
+            taken(layer.route, cost.bundle_out).elements
+            for layer, cost in pairs
+            if isinstance(layer.operation, Conv | Linear)
+        )
 
     def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
         """What comes into a segment is kept if it saves something, and what leaves the stage."""

@@ -47,7 +47,7 @@ def _stages(plan: RunPlan) -> list[dict[str, Any]]:
     return [
         {
             "stage": stage.stage,
-            "device": plan.devices[stage.stage],
+            "device": plan.device_of(stage),
             "first": stage.names[0],
             "last": stage.names[-1],
             "layers": list(stage.names),
@@ -67,7 +67,7 @@ def _recompute(plan: RunPlan) -> dict[str, Any]:
 
 
 def _schedule(plan: RunPlan) -> dict[str, Any]:
-    stages, micro_batches = plan.topology.stages, plan.batch.gradient_accumulation
+    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
     schedule = plan.schedule
     return {
         "name": schedule.name,
@@ -75,10 +75,7 @@ def _schedule(plan: RunPlan) -> dict[str, Any]:
         "length": schedule.length(stages, micro_batches),
         "ramp_share": schedule.ramp_share(stages, micro_batches),
         "stash": [schedule.stash(stage, stages) for stage in range(stages)],
-        "actions": [
-            " ".join(map(str, schedule.actions(stage, stages, micro_batches)))
-            for stage in range(stages)
-        ],
+        "actions": [" ".join(map(str, row)) for row in schedule.orders(stages, micro_batches)],
     }
 
 

@@ -10,11 +10,12 @@ from itertools import product
 from typing import Any
 
 from convoy.errors import ConfigError
-from convoy.plan.schedules import SCHEDULES
+from convoy.plan.schedules import schedule_of
 
 MOST_STAGES = 4
 MOST_REPLICAS = 4
-_SCHEDULES = ("interleaved", "grouped", "sequential")
+_SCHEDULES = ("interleaved", "grouped", "sequential", "zero-bubble", "looped")
+_ROUNDS = 2  # stages on each device where there are several
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,12 @@ class Layout:
     reduction: str = "exact"
 
     @property
+    def stages_per_device(self) -> int:
+        return _rounds(self.schedule)
+
+    @property
     def processes(self) -> int:
-        return self.stages * self.replicas
+        return self.stages // self.stages_per_device * self.replicas
 
     @property
     def exact(self) -> bool:
@@ -46,6 +51,7 @@ class Layout:
             "replicas": self.replicas,
             "gradient_accumulation": micro_batches // self.replicas,
             "pipeline_schedule": self.schedule,
+            "stages_per_device": self.stages_per_device,
             "pipeline_splits": (),
             "device_mapping": (),
             "enable_recompute": self.recompute,
@@ -79,6 +85,7 @@ def _with_choices(shapes: list[tuple[int, int]], micro_batches: int) -> Iterator
             continue
         recompute, offload, sharding, workers = (number >> bit & 1 == 1 for bit in range(4))
         sharding = sharding and replicas > 1
+        recompute = recompute and schedule_of(name, _rounds(name)).allows_recompute
         yield Layout(stages, replicas, name, recompute, offload, sharding, 2 * workers)
         number += 1
 
@@ -88,10 +95,14 @@ def _fits(schedule: str, stages: int, accumulation: int) -> bool:
     if stages == 1:
         return schedule == "interleaved"
     try:
-        SCHEDULES[schedule].check_count(stages, accumulation)
+        schedule_of(schedule, _rounds(schedule)).check_count(stages, accumulation)
     except ConfigError:
         return False
     return True
+
+
+def _rounds(schedule: str) -> int:
+    return _ROUNDS if schedule == "looped" else 1
 
 
 def crossings(layouts: list[Layout]) -> list[tuple[Layout, Layout]]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from convoy.config.catalog import DATA
 from convoy.config.schema import RunConfig
 from convoy.config.sections.machine import PipelineConfig
+from convoy.errors import ConfigError
 from convoy.plan.batch import BatchPlan
 from convoy.plan.layers import LayerCost
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
 from convoy.plan.network import NetworkPlan, plan_network
 from convoy.plan.recompute import RecomputePlan, plan_recompute
-from convoy.plan.schedules import SCHEDULES, Schedule
+from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import StagePlan, balance, cut, divide
 from convoy.plan.topology import TopologyPlan
 
@@ -36,10 +37,15 @@ class RunPlan:
     def layout(self) -> str:
         """The shape of the convoy in a few words."""
         topology = self.topology
+        replicas, stages, processes = topology.replicas, len(self.stages), topology.stages
+        around = f" on {processes} devices" if stages > processes else ""
         return (
-            f"{topology.replicas} replica{'s' * (topology.replicas > 1)} × "
-            f"{topology.stages} stage{'s' * (topology.stages > 1)}"
+            f"{replicas} replica{'s' * (replicas > 1)} × {stages} stage{'s' * (stages > 1)}{around}"
         )
+
+    def stages_of(self, process: int) -> tuple[StagePlan, ...]:
+        """What one process of a line runs: one stage, or one for each time around."""
+        return self.stages[process :: self.topology.stages]
 
     @property
     def balanced(self) -> bool:
@@ -50,6 +56,9 @@ class RunPlan:
     def borders(self) -> tuple[str, ...]:
         """The first layers of all stages but the first, folded ones too."""
         return tuple(stage.names[0] for stage in (self.folded or self.stages)[1:])
+
+    def device_of(self, stage: StagePlan) -> int:
+        return self.devices[stage.stage % self.topology.stages]
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
@@ -103,13 +112,22 @@ def _plan_line(config: RunConfig, network: NetworkPlan) -> _Line:
     asked = plan_stages(config, network)
     folds = _are_one(wish, len(asked))
     stages = cut(names, ()) if folds else asked
-    topology = TopologyPlan(device.hosts, device.instances, config.batch.replicas, len(stages))
-    mapping = tuple(dict.fromkeys(wish.device_mapping)) if folds else wish.device_mapping
-    devices, schedule = topology.device_map(mapping), SCHEDULES[wish.pipeline_schedule]
+    schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
     schedule.check_count(len(stages), config.batch.gradient_accumulation)
+    processes = len(stages) // schedule.stages_per_process
+    topology = TopologyPlan(device.hosts, device.instances, config.batch.replicas, processes)
+    mapping = tuple(dict.fromkeys(wish.device_mapping)) if folds else wish.device_mapping
+    devices = topology.device_map(mapping)
     schedule.check_devices(devices)
     borders = [stage.first for stage in asked[1:]] if folds else []
-    recompute = plan_recompute(config.memory, names, len(asked), borders)
+    whole = schedule.allows_recompute or len(asked) == 1
+    recompute = plan_recompute(config.memory, names, len(asked) if whole else 1, borders)
+    if recompute.enabled and not whole:
+        raise ConfigError(
+            f"--enable-recompute cannot be used with --pipeline-schedule {schedule.name}: each "
+            "half of a backward pass would compute its forward again; leave it out, or use "
+            "--pipeline-schedule interleaved"
+        )
     return _Line(stages, asked if folds else (), topology, devices, schedule, recompute)
 
 

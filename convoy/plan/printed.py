@@ -113,7 +113,7 @@ def _stage_table(plan: RunPlan) -> Iterator[str]:
         costs = plan.layer_costs(stage)
         share = 100 * sum(cost.macs for cost in costs) / work
         yield (
-            f"{stage.stage:>5}  {plan.devices[stage.stage]:>6}  {stage.names[0]:<20} "
+            f"{stage.stage:>5}  {plan.device_of(stage):>6}  {stage.names[0]:<20} "
             f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} %"
         )
 
@@ -140,7 +140,7 @@ def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
 
 
 def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
-    stages, micro_batches = plan.topology.stages, plan.batch.gradient_accumulation
+    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
     idle = plan.schedule.ramp_share(stages, micro_batches)
     yield (
         f"{plan.schedule.name}, {counted(micro_batches, 'micro-batch')} through "

@@ -1,152 +1,50 @@
-"""Grouped, interleaved, sequential: the order of forwards and backwards on each stage, as data.
+"""All schedules by name.
 
 The reference applications' "Interleaved" is what torch calls 1F1B; torch's own "Interleaved1F1B"
-is something else: several stages on each device. `grouped` has no counterpart in torch.
+is `looped` here: several stages on each device. `grouped` has no counterpart in torch.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from convoy.errors import ConfigError
+from convoy.plan.actions import Action, Backward, Forward
+from convoy.plan.looped import Looped
+from convoy.plan.schedule import Schedule
+from convoy.plan.zero_bubble import ZeroBubble
 from convoy.registry import Registry
 
+__all__ = ["SCHEDULES", "Action", "Backward", "Forward", "Schedule", "looped", "schedule_of"]
 
-@dataclass(frozen=True)
-class Forward:
-    """The forward pass of one micro-batch through one stage."""
-
-    micro: int
-
-    def __str__(self) -> str:
-        return f"F{self.micro}"
-
-
-@dataclass(frozen=True)
-class Backward:
-    """The backward pass of one micro-batch through one stage."""
-
-    micro: int
-
-    def __str__(self) -> str:
-        return f"B{self.micro}"
-
-
-Action = Forward | Backward
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """An order of work. One number tells the three apart: how many micro-batches are in flight.
-
-    A micro-batch passes 2S slots: forward on stage 0 … S−1, then backward on S−1 … 0. A new one
-    enters whenever the slots are free for it, every 2S / in-flight columns of the timetable:
-
-                    in flight   a column is                 enters every    waiting at stage s
-    grouped         2S          a time step: an F and a B   column          2(S−1−s)
-    interleaved     S           a half-step: an F or a B    second column   S−1−s
-    sequential      1           a slot: one device works    2S columns      0
-
-    One stage is no pipeline: nothing runs beside it, so all three go F0 B0 F1 B1 … with any count.
-    """
-
-    name: str
-    unit: str  # what one column of the timetable is
-    in_flight_per_stage: int  # 0: one micro-batch in all
-    shares_devices: bool = True  # two stages may train on one device
-
-    def in_flight(self, stages: int, *, training: bool = True) -> int:
-        """Micro-batches on their way at the same time."""
-        most = 2 if training else 1  # without backwards there are only S slots to be in
-        per_stage = min(self.in_flight_per_stage, most) if stages > 1 else 0
-        return max(1, per_stage * stages)
-
-    def spacing(self, stages: int, *, training: bool = True) -> int:
-        """Columns from the start of one micro-batch to the start of the next."""
-        return slots(stages, training=training) // self.in_flight(stages, training=training)
-
-    def actions(
-        self, stage: int, stages: int, micro_batches: int, *, training: bool = True
-    ) -> list[Action]:
-        """Run ahead just far enough, then pair each forward with the oldest backward."""
-        if not training:
-            return [Forward(micro) for micro in range(micro_batches)]
-        ahead = self.peak_stash(stage, stages, micro_batches) - 1
-        fill = [Forward(micro) for micro in range(ahead)]
-        pairs = [(Forward(micro), Backward(micro - ahead)) for micro in range(ahead, micro_batches)]
-        drain = [Backward(micro) for micro in range(micro_batches - ahead, micro_batches)]
-        return [*fill, *(action for pair in pairs for action in pair), *drain]
-
-    def waiting(self, stage: int, stages: int) -> int:
-        """Micro-batches queued between the forward and the backward of a stage at full flow."""
-        return self.stash(stage, stages) - 1
-
-    def stash(self, stage: int, stages: int) -> int:
-        """Activation sets from earlier columns, just before a backward at full flow."""
-        return -(-_gap(stage, stages) // self.spacing(stages))
-
-    def peak_stash(self, stage: int, stages: int, micro_batches: int) -> int:
-        """Activation sets a process really holds at most: what memory must be planned for.
-
-        Grouped holds one more than `stash`: in each step its forward comes before its backward.
-        """
-        return min(_gap(stage, stages) // self.spacing(stages) + 1, micro_batches)
-
-    def length(self, stages: int, micro_batches: int, *, training: bool = True) -> int:
-        """Columns of the timetable of one update."""
-        spacing = self.spacing(stages, training=training)
-        return spacing * (micro_batches - 1) + slots(stages, training=training)
-
-    def ramp_share(self, stages: int, micro_batches: int, *, training: bool = True) -> float:
-        """The share of the time in which a device has nothing to do, if all slots cost the same."""
-        passes = 2 if training else 1
-        places = 2 if training and self.spacing(stages) == 1 else 1  # grouped: F and B in a column
-        whole = places * self.length(stages, micro_batches, training=training)
-        return (whole - passes * micro_batches) / whole
-
-    def check_count(self, stages: int, micro_batches: int) -> None:
-        """Refuse a count that would not fill the pipeline; it is a rule of training only."""
-        multiple = self.in_flight(stages)
-        if micro_batches >= multiple and micro_batches % multiple == 0:
-            return
-        below = micro_batches // multiple * multiple
-        allowed = [str(count) for count in (below, below + multiple) if count > 0]
-        raise ConfigError(
-            f"{self.name.capitalize()} with {stages} stages needs --gradient-accumulation to be a "
-            f"multiple of {multiple} and at least {multiple}, got {micro_batches}; "
-            f"use {' or '.join(allowed)}"
-        )
-
-    def check_devices(self, devices: Sequence[int]) -> None:
-        """Refuse a device that would have to train two stages in alternation."""
-        shared = sorted({device for device in devices if devices.count(device) > 1})
-        if shared and not self.shares_devices:
-            raise ConfigError(
-                f"{self.name.capitalize()} trains one stage on a device, but --device-mapping "
-                f"gives device {', '.join(map(str, shared))} more than one; name {len(devices)} "
-                "different devices, or use --pipeline-schedule grouped or sequential"
-            )
-
-
-def slots(stages: int, *, training: bool = True) -> int:
-    """Passes that one micro-batch needs, one after the other."""
-    return 2 * stages if training else stages
-
-
-def slot(action: Action, stage: int, stages: int) -> int:
-    """The place of an action among the slots of its micro-batch."""
-    return stage if isinstance(action, Forward) else 2 * stages - 1 - stage
-
-
-def _gap(stage: int, stages: int) -> int:
-    """Columns from a micro-batch's forward on a stage to its backward there."""
-    return slot(Backward(0), stage, stages) - slot(Forward(0), stage, stages)
-
-
-SCHEDULES = Registry(
+# Those that need no further number.
+SCHEDULES: Registry[Schedule] = Registry(
     "schedule",
     {
         "grouped": Schedule("grouped", "time step", 2),
         "interleaved": Schedule("interleaved", "half-step", 1, shares_devices=False),
         "sequential": Schedule("sequential", "slot", 0),
+        "zero-bubble": ZeroBubble(
+            "zero-bubble", "third-step", 1, shares_devices=False, splits_backward=True
+        ),
     },
 )
+
+
+def looped(stages_per_device: int) -> Schedule:
+    """So many stages on each device, one for each time around."""
+    if stages_per_device < 2:
+        raise ConfigError(
+            "--pipeline-schedule looped needs --stages-per-device of at least 2, got "
+            f"{stages_per_device}; with one stage on each device use --pipeline-schedule "
+            "interleaved"
+        )
+    return Looped("looped", "half-step", 1, False, stages_per_process=stages_per_device)
+
+
+def schedule_of(name: str, stages_per_device: int = 1) -> Schedule:
+    """The schedule that the options ask for."""
+    if name == "looped":
+        return looped(stages_per_device)
+    if stages_per_device > 1:
+        raise ConfigError(
+            f"--stages-per-device {stages_per_device} needs --pipeline-schedule looped, "
+            f"got {name}; leave --stages-per-device at 1, or use looped"
+        )
+    return SCHEDULES[name]

@@ -1,12 +1,13 @@
-"""Place the actions of a schedule in time, and draw them for people: a row per stage.
+"""Place the actions of a schedule in time, and draw them for people: a row per process.
 
-Slot p of micro-batch m runs in column (spacing × m + p); a column is a time step (grouped: a
-forward and a backward), a half-step (interleaved) or one device's turn (sequential).
+A column is a time step (grouped: a forward and a backward), a half-step (interleaved, looped), a
+third-step (zero-bubble) or one device's turn (sequential). A process of several stages is one row.
 """
 
 from dataclasses import dataclass
 
-from convoy.plan.schedules import Action, Schedule, slot
+from convoy.plan.actions import Action
+from convoy.plan.schedule import Schedule
 
 Cell = tuple[Action, ...]
 
@@ -16,10 +17,11 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Timetable:
-    """Who does what when: `rows[stage][column]` holds the actions of that time, in order."""
+    """Who does what when: `rows[process][column]` holds the actions of that time, in order."""
 
     unit: str  # what one column is
     rows: tuple[tuple[Cell, ...], ...]
+    row_name: str = "stage"
 
     @property
     def columns(self) -> int:
@@ -30,22 +32,28 @@ def place(
     schedule: Schedule, stages: int, micro_batches: int, *, training: bool = True
 ) -> Timetable:
     """The timetable of one update, or of forward passes alone."""
-    spacing = schedule.spacing(stages, training=training)
+    orders = schedule.orders(stages, micro_batches, training=training)
+    columns = schedule.columns(stages, micro_batches, training=training)
+    length = 1 + max(max(places) for places in columns)
     rows = []
-    for stage in range(stages):
-        row: list[Cell] = [()] * schedule.length(stages, micro_batches, training=training)
-        for action in schedule.actions(stage, stages, micro_batches, training=training):
-            row[spacing * action.micro + slot(action, stage, stages)] += (action,)
+    for order, places in zip(orders, columns, strict=True):
+        row: list[Cell] = [()] * length
+        for action, column in zip(order, places, strict=True):
+            row[column] += (action,)
         rows.append(tuple(row))
-    return Timetable(schedule.unit, tuple(rows))
+    row_name = "stage" if schedule.stages_per_process == 1 else "process"
+    return Timetable(schedule.unit, tuple(rows), row_name)
 
 
 def draw(timetable: Timetable, width: int | None = None) -> list[str]:
-    """Lines of text: a header with the time, then the stages. A width leaves out the middle.
+    """Lines of text: a header with the time, then the rows. A width leaves out the middle.
 
     The first and the last column always stay, so a very small width is exceeded.
     """
-    labels = [timetable.unit, *(f"stage {stage}" for stage in range(len(timetable.rows)))]
+    labels = [
+        timetable.unit,
+        *(f"{timetable.row_name} {row}" for row in range(len(timetable.rows))),
+    ]
     side = max(map(len, labels))
     shown = _whole(timetable) if width is None else _fit(timetable, width - side)
     table = [[label.ljust(side) for label in labels], *shown]
@@ -53,7 +61,7 @@ def draw(timetable: Timetable, width: int | None = None) -> list[str]:
 
 
 def _column(timetable: Timetable, time: int) -> list[str]:
-    """One column as text of equal width: the time, then a cell per stage."""
+    """One column as text of equal width: the time, then a cell per row."""
     cells = [" ".join(map(str, row[time])) or IDLE for row in timetable.rows]
     return _pad([str(time), *cells])
 

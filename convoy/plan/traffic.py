@@ -6,10 +6,11 @@ has had the action that makes it. Memory for it is taken from that moment on.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
 from convoy.plan.activations import Passage
-from convoy.plan.schedules import Action, Backward, Forward, Schedule
+from convoy.plan.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ Event = Action | Receive
 
 def events_of(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Event]]:
     """The order of each stage with its receives."""
-    orders = [deque(schedule.actions(stage, stages, micro_batches)) for stage in range(stages)]
+    # Each stage as if it had a process to itself: one that holds several never holds more.
+    lists = [schedule.actions(stage, stages, micro_batches) for stage in range(stages)]
+    orders = [deque(replace(action, stage=None) for action in one) for one in lists]
     events: list[list[Event]] = [[] for _ in orders]
     arriving: list[set[Action]] = [set() for _ in orders]
     while any(orders):
@@ -34,14 +37,16 @@ def events_of(schedule: Schedule, stages: int, micro_batches: int) -> list[list[
             action = order.popleft()
             events[stage].append(action)
             neighbor = stage + 1 if isinstance(action, Forward) else stage - 1
-            if 0 <= neighbor < stages:
+            if 0 <= neighbor < stages and not isinstance(action, BackwardWeight):
                 events[neighbor].append(Receive(action))
                 arriving[neighbor].add(action)
     return events
 
 
 def _begins(action: Action, stage: int, stages: int) -> bool:
-    """Whether it needs nothing of a neighbor: the first forward and the last backward."""
+    """Whether it needs nothing of a neighbor: the first forward, the last backward, and weights."""
+    if isinstance(action, BackwardWeight):
+        return True
     return stage == (0 if isinstance(action, Forward) else stages - 1)
 
 
@@ -75,10 +80,14 @@ def most_held(passage: Passage, events: Sequence[Event], place: Place) -> int:
                 while sent and sent[0] <= micro - place.lead_before:
                     moving -= back
                     sent.popleft()
-            case Backward(micro):
+            case Backward(micro) | BackwardInput(micro):
                 moving -= onward
                 held -= passage.between
                 most = max(most, held + moving + passage.backward)
                 moving += back
                 sent.append(micro)
+                if isinstance(event, BackwardInput):  # all of it waits for the other half
+                    held += passage.between + passage.answers
+            case BackwardWeight():
+                held -= passage.between + passage.answers
     return most

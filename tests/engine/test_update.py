@@ -8,7 +8,7 @@ from networks import images_and_labels, slice_of, small_layers
 from torch import Tensor
 
 from convoy.config.sections.training import OptimizerConfig
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -32,9 +32,8 @@ class Live:
         self.optimizer = Sgd(flat, CONFIG)
         self.update = Update(
             Pipeline(self.network, F.cross_entropy, self.gradients.collect),
-            self.gradients,
+            [Holding(self.gradients, self.optimizer)],
             replicas or Alone(),
-            self.optimizer,
             partial(absorb, self.norms),
         )
 

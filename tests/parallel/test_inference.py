@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from lines import Answers, Case, Crew, Trained, crew, digest, infer, joined, starts_of, train_alone
+from loops import answer_around, infer_around
 
 pytestmark = pytest.mark.processes
 
@@ -58,3 +59,53 @@ def test_training_goes_on_after_a_validation(line: Crew):
 
 def case_alone(case: Case) -> Case:
     return Case(schedule=case.schedule, micro_batches=case.micro_batches)
+
+
+# Three stages inside blocks for each of two processes, two for each of three.
+AROUND = ("layer1/0/bn2", "layer2/0/conv2", "layer2/0/add", "layer3/0/relu1", "layer3/0/conv2")
+
+
+def case_around(line: Crew, rounds: int, batches: int) -> Case:
+    stages = rounds * len(line.pipes)
+    starts = starts_of(Case(), *AROUND[: stages - 1])
+    return Case(starts, "looped", batches, stages_per_process=rounds)
+
+
+def rounds_on(line: Crew) -> int:
+    return 6 // len(line.pipes)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_batches_go_around_and_the_logits_are_those_of_one_process(line: Crew, turns: int):
+    case = case_around(line, rounds_on(line), turns * len(line.pipes))
+    *others, last = line.run(infer_around, case)
+
+    assert last[-1].logits == answers_alone(case)
+    assert all(one.logits == [None] * case.micro_batches for stages in others for one in stages)
+
+
+@pytest.mark.parametrize("batches", range(1, 6))
+def test_a_turn_that_is_not_full_goes_around_as_well(line: Crew, batches: int):
+    case = case_around(line, rounds_on(line), batches)
+    *others, last = line.run(answer_around, case)
+
+    assert last == answers_alone(case)
+    assert others == [[None] * batches] * len(others)
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_all_stages_of_a_process_are_left_as_they_were(line: Crew, is_training: bool):
+    case = case_around(line, rounds_on(line), len(line.pipes))
+    answers: list[list[Answers]] = line.run(infer_around, case, is_training)
+
+    assert all(one.is_as_before for stages in answers for one in stages)
+
+
+def test_training_goes_on_after_a_validation_that_went_around(line: Crew):
+    case = case_around(line, rounds_on(line), 2 * len(line.pipes))
+    answers: list[list[Answers]] = line.run(infer_around, case)
+    turns = zip(*answers, strict=True)
+    after = joined([one.update_after for turn in turns for one in turn])
+    alone = train_alone(Case(micro_batches=case.micro_batches))
+
+    assert (after.gradients, after.losses) == (alone.gradients, alone.losses)

@@ -1,13 +1,29 @@
 """The line: order, memory and results of an update whose stages are processes of their own."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
-from lines import Case, Crew, crew, starts_of, train_all, train_stage, train_unruly, watch
+from lines import (
+    Case,
+    Crew,
+    crew,
+    log_of_unruly,
+    starts_of,
+    train_all,
+    train_stage,
+    train_unruly,
+    watch,
+)
+from torch.distributed.pipelining.schedules import (
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
 
 from convoy.parallel.stage import Borders, borders_of
-from convoy.plan.schedules import SCHEDULES
+from convoy.plan.actions import Action
+from convoy.plan.schedules import SCHEDULES, looped
 
 STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 CPU = torch.device("cpu")
@@ -29,7 +45,7 @@ def case_for(line: Crew, schedule: str, rounds: int = 2) -> Case:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_stage_holds_what_the_schedule_says(line: Crew, schedule: str):
     case = case_for(line, schedule)
     seen = line.run(train_stage, case)
@@ -44,7 +60,7 @@ def test_each_stage_holds_what_the_schedule_says(line: Crew, schedule: str):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_gradients_are_told_once_for_each_micro_batch_of_every_update(line: Crew, schedule: str):
     case = case_for(line, schedule, rounds=1)
     seen = line.run(train_stage, case, 2)
@@ -77,7 +93,7 @@ def test_results_exist_on_the_last_stage_only(line: Crew):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_nothing_that_traveled_is_left_after_the_update(line: Crew, schedule: str):
     assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
 
@@ -97,6 +113,52 @@ def test_a_schedule_that_holds_more_than_it_promised_is_stopped(tmp_path_factory
         (said,) = alone.run(train_unruly, Case(micro_batches=3))
 
     assert said.startswith("stage 0 of 1 holds 2 activation sets, but unruly with 3 micro-batches")
+
+
+@pytest.mark.processes
+def test_torch_logs_warnings_only_even_where_an_update_fails(tmp_path_factory):
+    with crew(1, tmp_path_factory.mktemp("alone")) as alone:
+        (heard,) = alone.run(log_of_unruly, Case(micro_batches=3))
+
+    assert heard == ["a warning"]
+
+
+def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:
+    """What torch's own generator gives for each process, without its gaps."""
+    inputs = SimpleNamespace(
+        pp_group_size=processes,
+        n_local_stages=stages // processes,
+        microbatches_per_round=processes,
+        _n_microbatches=micro_batches,
+    )
+    rows = [kind._calculate_single_rank_operations(inputs, one) for one in range(processes)]
+    return [[str(action) for action in row if action is not None] for row in rows]
+
+
+def named(process: int, action: Action) -> str:
+    """An action as torch prints it."""
+    return str(action) if action.stage is not None else f"{process}{action}"
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_zero_bubble_is_the_order_of_torch(stages: int):
+    for count in range(stages, 4 * stages, stages):
+        ours = [
+            [named(process, action) for action in row]
+            for process, row in enumerate(SCHEDULES["zero-bubble"].orders(stages, count))
+        ]
+
+        assert ours == torch_order(ScheduleInterleavedZeroBubble, stages, stages, count)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 4])
+@pytest.mark.parametrize("processes", range(2, 6))
+def test_looped_is_the_order_of_torch(processes: int, rounds: int):
+    stages = processes * rounds
+    for count in range(processes, 5 * processes, processes):
+        ours = [list(map(str, row)) for row in looped(rounds).orders(stages, count)]
+
+        assert ours == torch_order(ScheduleInterleaved1F1B, processes, stages, count)
 
 
 def borders(case: Case, stage: int) -> Borders:

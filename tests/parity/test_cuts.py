@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 from lines import Case, Crew, Seen, crew, joined, starts_of, train_all, train_alone
+from loops import in_order, train_loops
 
 pytestmark = pytest.mark.processes
 
-SCHEDULES = ("grouped", "interleaved", "sequential")
+SCHEDULES = ("grouped", "interleaved", "sequential", "zero-bubble")
+KEPT = ("layer1/0/relu", "layer2/0/relu", "layer3/0/relu")
 INSIDE_BLOCKS = {
     3: ("layer1/0/bn2", "layer3/0/relu1"),
     4: ("layer1/0/conv2", "layer2/0/downsample/0", "layer3/0/add"),
@@ -65,19 +67,20 @@ def test_a_cut_at_any_layer_leaves_the_same_bits(pair: Crew, schedule: str):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["interleaved", "zero-bubble"])
 @pytest.mark.parametrize(
     "case",
     [
-        Case(model="resnet8-pad", schedule="interleaved"),
-        Case(model="resnet8-group", schedule="interleaved"),
-        Case(size=4, samples=3, schedule="interleaved"),  # the last images are single pixels
-        Case(model="pooled-norm", schedule="interleaved"),
-        Case(model="bottleneck", size=16, samples=2, micro_batches=2, schedule="interleaved"),
+        Case(model="resnet8-pad"),
+        Case(model="resnet8-group"),
+        Case(size=4, samples=3),  # the last images are single pixels
+        Case(model="pooled-norm"),
+        Case(model="bottleneck", size=16, samples=2, micro_batches=2),
     ],
     ids=["shortcuts without weights", "group norm", "single pixels", "pooled norm", "bottlenecks"],
 )
-def test_other_networks_may_be_cut_anywhere_as_well(pair: Crew, case: Case):
-    assert differing(pair, every_cut(case)) == {}
+def test_other_networks_may_be_cut_anywhere_as_well(pair: Crew, case: Case, schedule: str):
+    assert differing(pair, every_cut(replace(case, schedule=schedule))) == {}
 
 
 @pytest.mark.slow
@@ -105,8 +108,48 @@ def test_more_stages_that_end_inside_blocks_leave_the_same_bits(line: Crew, sche
     stages = len(line.pipes)
     case = Case(schedule=schedule, micro_batches=2 * stages)
     starts = starts_of(case, *INSIDE_BLOCKS[stages])
-    recomputed = replace(
-        case, starts=starts, recompute=("layer1/0/relu", "layer2/0/relu", "layer3/0/relu")
-    )
+    cases = [replace(case, starts=starts, model=model) for model in ("resnet8", "resnet8-group")]
+    if case.order.allows_recompute:
+        cases.append(replace(case, starts=starts, recompute=KEPT))
 
-    assert differing(line, [replace(case, starts=starts), recomputed]) == {}
+    assert differing(line, cases) == {}
+
+
+AROUND = (
+    "layer1/0/conv2",
+    "layer1/0/add",
+    "layer2/0/bn2",
+    "layer2/0/downsample/0",
+    "layer3/0/relu1",
+)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "resnet8-group"])
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_several_stages_in_each_process_leave_the_same_bits(pair: Crew, rounds: int, model: str):
+    case = Case(schedule="looped", micro_batches=6, model=model, stages_per_process=rounds)
+    starts = starts_of(case, *AROUND[: 2 * rounds - 1])
+    plain = replace(case, starts=starts)
+    cases = [plain, replace(plain, recompute=KEPT)]
+    alone = train_alone(replace(case, starts=(0,), stages_per_process=1))
+    parts = pair.run(train_loops, cases)
+
+    for index, one in enumerate(cases):
+        ours = joined(in_order([part[index] for part in parts]))
+
+        assert differences(ours, alone) == [], one.recompute
+
+
+@pytest.mark.slow
+def test_three_stages_that_begin_anywhere_in_one_process_leave_the_same_bits(pair: Crew):
+    """Every border inside the network stands once at each of the three places."""
+    case = Case(schedule="looped", micro_batches=2, stages_per_process=2)
+    last = len(case.layers) - 3
+    cases = [replace(case, starts=(0, one, one + 1, one + 2)) for one in range(1, last + 1)]
+    alone = train_alone(replace(case, starts=(0,), stages_per_process=1))
+    parts = pair.run(train_loops, cases)
+
+    for index, one in enumerate(cases):
+        ours = joined(in_order([part[index] for part in parts]))
+
+        assert differences(ours, alone) == [], one.starts

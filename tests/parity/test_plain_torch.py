@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from convoy.config.sections.training import LossConfig, OptimizerConfig
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
@@ -77,9 +77,8 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
     update = Update(
         Pipeline(network, loss, gradients.collect),
-        gradients,
+        [Holding(gradients, Sgd(flat, OPTIMIZER))],
         Alone(),
-        Sgd(flat, OPTIMIZER),
         partial(absorb, norms),
     )
     passed = [

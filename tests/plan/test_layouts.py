@@ -37,7 +37,13 @@ def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
         for stages, replicas in product(range(1, 5), range(1, 5))
         if stages * replicas <= 8
     }
-    assert {one.schedule for one in exact} == {"grouped", "interleaved", "sequential"}
+    assert {one.schedule for one in exact} == {
+        "grouped",
+        "interleaved",
+        "sequential",
+        "zero-bubble",
+        "looped",
+    }
 
 
 def test_every_two_choices_are_met_together() -> None:

@@ -1,17 +1,22 @@
-"""The three orders of work: drawn once, then their properties over all small sizes."""
+"""The orders of work: drawn once, then their properties over all small sizes."""
 
 import pytest
 
 from convoy.errors import ConfigError
-from convoy.plan.schedules import SCHEDULES, Backward, Forward, Schedule
+from convoy.plan.actions import Forward, answers, is_last_of_its_micro
+from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
 
-GROUPED, INTERLEAVED, SEQUENTIAL = (SCHEDULES[name] for name in SCHEDULES)
+GROUPED, INTERLEAVED, SEQUENTIAL = (
+    SCHEDULES[name] for name in ("grouped", "interleaved", "sequential")
+)
 
 LAYOUTS = [(SCHEDULES[name], stages) for name in SCHEDULES for stages in range(1, 7)]
 
 
 def allowed_counts(name: str, stages: int) -> range:
     """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
+    if name == "zero-bubble":
+        return range(stages, 25)
     multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
     multiple = multiple if stages > 1 else 1
     return range(multiple, 25, multiple)
@@ -68,9 +73,10 @@ def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
         for stage in range(stages):
             actions = schedule.actions(stage, stages, micro_batches)
             forwards = [action.micro for action in actions if isinstance(action, Forward)]
-            backwards = [action.micro for action in actions if isinstance(action, Backward)]
+            answered = [action.micro for action in actions if answers(action)]
+            ended = [action.micro for action in actions if is_last_of_its_micro(action)]
 
-            assert forwards == backwards == list(range(micro_batches))
+            assert forwards == answered == ended == list(range(micro_batches))
 
 
 @pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
@@ -79,8 +85,9 @@ def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedul
         for stage in range(stages):
             held, most = 0, 0
             for action in schedule.actions(stage, stages, micro_batches):
-                held += 1 if isinstance(action, Forward) else -1
+                held += isinstance(action, Forward)
                 most = max(most, held)
+                held -= is_last_of_its_micro(action)
 
             assert held == 0
             assert most == schedule.peak_stash(stage, stages, micro_batches)
@@ -138,6 +145,7 @@ def test_inference_runs_forward_only(name: str):
         actions = SCHEDULES[name].actions(stage, 3, 4, training=False)
 
         assert actions == [Forward(0), Forward(1), Forward(2), Forward(3)]
+        assert SCHEDULES[name].orders(3, 4, training=False)[stage] == actions
 
 
 def test_inference_has_half_the_slots():
@@ -199,3 +207,42 @@ def test_other_schedules_share_devices(schedule: Schedule):
 def test_a_schedule_that_is_none_is_refused_with_near_names():
     with pytest.raises(ConfigError, match="unknown schedule 'group'; did you mean grouped"):
         SCHEDULES["group"]
+
+
+def test_options_name_a_schedule():
+    for name in SCHEDULES:
+        assert schedule_of(name) is SCHEDULES[name]
+
+    assert schedule_of("looped", 3).stages_per_process == 3
+
+
+def test_several_stages_on_a_device_are_for_looped_alone():
+    with pytest.raises(ConfigError) as refused:
+        schedule_of("grouped", 2)
+
+    assert str(refused.value) == (
+        "--stages-per-device 2 needs --pipeline-schedule looped, got grouped; leave "
+        "--stages-per-device at 1, or use looped"
+    )
+
+
+def test_looped_with_one_stage_on_a_device_is_refused():
+    with pytest.raises(ConfigError) as refused:
+        schedule_of("looped")
+
+    assert str(refused.value) == (
+        "--pipeline-schedule looped needs --stages-per-device of at least 2, got 1; with one "
+        "stage on each device use --pipeline-schedule interleaved"
+    )
+
+
+def test_only_a_backward_in_one_piece_can_compute_its_forward_again():
+    allowed = {name: schedule_of(name).allows_recompute for name in SCHEDULES}
+
+    assert allowed == {
+        "grouped": True,
+        "interleaved": True,
+        "sequential": True,
+        "zero-bubble": False,
+    }
+    assert schedule_of("looped", 2).allows_recompute

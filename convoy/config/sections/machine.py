@@ -20,7 +20,13 @@ class PipelineConfig:
     pipeline_schedule: str = option(
         "interleaved",
         "Order of forward and backward work.",
-        one_of("grouped", "interleaved", "sequential"),
+        one_of("grouped", "interleaved", "sequential", "zero-bubble", "looped"),
+        free=True,
+    )
+    stages_per_device: int = option(
+        1,
+        "Stages on each device, one for each time around; for the looped schedule.",
+        at_least(1, at_most=64),
         free=True,
     )
     device_mapping: tuple[int, ...] = option((), "Device of each stage.", at_least(0), free=True)

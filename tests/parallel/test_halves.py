@@ -1,0 +1,149 @@
+"""A backward pass in two halves leaves the same bits, and nothing else."""
+
+import gc
+import weakref
+from collections.abc import Sequence
+
+import pytest
+import torch
+from networks import images_and_labels, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.parallel.halves import Halves, Tape
+from convoy.parallel.slice import Slice
+
+NORMS = ["batch", "group"]
+
+
+def images_of(seed: int) -> Tensor:
+    images, _ = images_and_labels(4, 12, seed)
+    return images.to(memory_format=torch.channels_last).requires_grad_()
+
+
+def made_network(norm: str) -> Slice:
+    return slice_of(small_layers(norm)).to(memory_format=torch.channels_last).train()
+
+
+def taken(network: Slice) -> dict[str, Tensor]:
+    """The gradients of all weights; the weights have none afterwards."""
+    weights = network.named_weights()
+    gradients = {name: one.grad for name, one in weights.items() if one.grad is not None}
+    network.zero_grad()
+    return gradients
+
+
+def whole(network: Slice, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    (logits,) = network(images)
+    logits.logsumexp(1).sum().backward()
+    assert images.grad is not None
+    return images.grad, taken(network)
+
+
+def first_half(network: Slice, halves: Halves, images: Tensor) -> tuple[Tensor, Tape]:
+    tape = Tape()
+    with halves.noting(tape):
+        (logits,) = network(images)
+    (gradient,) = halves.first([logits.logsumexp(1).sum()], None, [images], tape)
+    assert gradient is not None
+    return gradient, tape
+
+
+def equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(one, theirs[name]) for name, one in ours.items()
+    )
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_two_halves_leave_the_bits_of_the_whole(norm: str):
+    network = made_network(norm)
+    gradient, weights = whole(network, images_of(0))
+    ours, tape = first_half(network, Halves(network), images_of(0))
+    Halves.second(tape)
+
+    assert torch.equal(ours, gradient)
+    assert ours.stride() == gradient.stride()
+    assert equal(taken(network), weights)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_first_half_leaves_the_weights_alone(norm: str):
+    network = made_network(norm)
+    first_half(network, Halves(network), images_of(0))
+
+    assert taken(network) == {}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_other_micro_batches_may_come_between_the_halves(norm: str):
+    network = made_network(norm)
+    expected = [whole(network, images_of(seed))[1] for seed in range(3)]
+    halves = Halves(network)
+    tapes = [first_half(network, halves, images_of(seed))[1] for seed in range(3)]
+    for tape, weights in zip(tapes, expected, strict=True):
+        halves.second(tape)
+
+        assert equal(taken(network), weights)
+
+
+def test_weights_of_one_layer_stay_together():
+    """The kernel of a convolution makes the gradient of its bias with that of its weight."""
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 2))
+    tape = Tape()
+    halves = Halves(layers)
+    with halves.noting(tape):
+        made = layers(torch.ones(2, 3, 4, 4))
+    halves.first([made.sum()], None, [], tape)
+
+    assert [len(one.weights) for one in tape.products] == [2, 2]
+    assert list(map(id, tape.prompt)) == list(map(id, layers[1].parameters()))
+
+
+def test_what_a_layer_has_kept_may_be_sent_on_as_well():
+    """As at a border inside a residual block: the side road is what the convolution read."""
+    layers = nn.Conv2d(3, 3, 3, padding=1)
+    given = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    kept = given.relu()
+    gradients = [torch.ones_like(kept), torch.full_like(kept, 2)]
+    torch.autograd.backward([layers(kept), kept], gradients, retain_graph=True)
+    expected: Sequence[Tensor | None] = [given.grad, layers.weight.grad, layers.bias.grad]
+    layers.zero_grad()
+    tape = Tape()
+    halves = Halves(layers)
+    with halves.noting(tape):
+        made = [layers(kept), kept]
+    (gradient,) = halves.first(made, gradients, [given], tape)
+    halves.second(tape)
+    ours = [gradient, layers.weight.grad, layers.bias.grad]
+
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+
+
+def test_nothing_is_held_after_the_second_half():
+    network = made_network("batch")
+    images = images_of(0)
+    _, tape = first_half(network, Halves(network), images)
+    kept = weakref.ref(images)  # the first convolution needs it for its weights
+    gc.disable()  # the graph must go at once, without a search for cycles
+    try:
+        del images
+        held_before = kept() is not None
+        Halves.second(tape)
+        del tape
+
+        assert held_before and kept() is None
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_noted_after_the_forward_pass():
+    network = made_network("batch")
+    _, tape = first_half(network, Halves(network), images_of(0))
+    noted = len(tape.products)
+    network(images_of(1))
+
+    assert (
+        len(tape.products)
+        == noted
+        == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in network.modules())
+    )
