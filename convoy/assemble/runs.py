@@ -19,6 +19,7 @@ from convoy.assemble.training import Material, TrainingRun
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.checkpoint.strict_json import JSON
+from convoy.config.effects import typed, without_effect
 from convoy.config.resolve import Resolved
 from convoy.config.schema import RunConfig
 from convoy.config.written import binding_values, digest, settings_as_yaml
@@ -154,8 +155,19 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
         text = f"stages balanced by cost begin at {', '.join(prepared.plan.borders)}"
         for listener in scene.listeners:
             listener(Noticed("balanced", text, start.done))
+    for notice in _in_vain(prepared.resolved, start):
+        for listener in scene.listeners:
+            listener(notice)
     summary = run.go(scene.stop, keeper, scene.listeners)
     return Finished(summary, scene.folder.path)
+
+
+def _in_vain(resolved: Resolved, start: Start) -> list[Noticed]:
+    """Options without effect; what a run was begun with is not told again when it goes on."""
+    is_new = start.contents is None
+    given = resolved.settings if is_new else typed(resolved.settings)
+    options = without_effect(resolved.config, given)
+    return [Noticed("no_effect", one.reason, start.done) for one in options]
 
 
 def _follow(prepared: _Prepared, stop: StopRequest) -> Finished:

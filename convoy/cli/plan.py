@@ -7,13 +7,14 @@ from dataclasses import asdict
 from convoy.cli.arguments import add_config, read_line
 from convoy.cli.saying import say
 from convoy.config.command_line import Parser
+from convoy.config.effects import without_effect
 from convoy.config.resolve import resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.network import plan_network
 from convoy.plan.plan import plan_run
-from convoy.plan.printed import plan_as_text, sources_as_text
+from convoy.plan.printed import effectless_as_text, plan_as_text, sources_as_text
 from convoy.plan.splits import asks_for_list, split_points, splits_as_text
 
 SAYS = "What a run would be, without running it: batches, stages, schedule, memory, rates."
@@ -31,7 +32,8 @@ def main(words: list[str]) -> int:
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
         return ExitCode.DONE
     width = shutil.get_terminal_size((100, 24)).columns
-    print("\n".join(plan_as_text(plan, width)))
+    in_vain = without_effect(resolved.config, resolved.settings)
+    print("\n".join([*plan_as_text(plan, width), *effectless_as_text(in_vain)]))
     if line.own.explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
     return ExitCode.DONE

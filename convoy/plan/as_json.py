@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from convoy.config.effects import without_effect
 from convoy.config.layers import Setting
 from convoy.plan.plan import RunPlan
 
@@ -26,6 +27,10 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "learning_rate": _learning_rate(plan),
         "updates": _updates(plan),
         "options": {name: asdict(setting) for name, setting in settings.items()},
+        "without_effect": [
+            {"option": one.option, "reason": one.reason}
+            for one in without_effect(plan.config, settings)
+        ],
     }
 
 

@@ -1,7 +1,8 @@
 """A RunPlan for people: a few lines of figures, two tables and a drawing of the schedule."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
 from convoy.plan.plan import RunPlan
@@ -22,6 +23,13 @@ def plan_as_text(plan: RunPlan, width: int) -> list[str]:
         "",
         *_schedule(plan, width),
     ]
+
+
+def effectless_as_text(options: Sequence[Effectless]) -> list[str]:
+    """The options that were given in vain, each with the reason; nothing if there are none."""
+    labels = ["no effect", *[""] * len(options)]
+    rows = [f"{label:<9} {one.flag} {one.why}" for label, one in zip(labels, options, strict=False)]
+    return ["", *rows] if rows else []
 
 
 def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:

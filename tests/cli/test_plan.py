@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from running import convoy
 
+from convoy.config.named import shipped_names
 from convoy.config.schema import option_table
 
 
@@ -39,7 +40,7 @@ def test_the_object_has_its_stable_shape() -> None:
 
     assert {
         *("batch", "topology", "stages", "schedule", "memory", "learning_rate", "updates"),
-        "options",
+        *("options", "without_effect"),
     } <= set(shape)
     assert shape["batch"]["samples_per_update"] == 32
     assert shape["updates"]["per_epoch"] * 3 == shape["updates"]["total"]
@@ -107,6 +108,45 @@ def test_prefixes_and_lists_reach_the_plan() -> None:
     ]
     assert shape["batch"]["gradient_accumulation"] == 4
     assert shape["schedule"]["name"] == "sequential"
+
+
+def test_options_without_effect_are_shown_behind_the_plan() -> None:
+    words = ("--lr-decay", "0.3", "--num-workers=0", "--prefetch-depth=2", "--no-augment")
+    said = convoy("plan", *words)
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-3:] == [
+        "",
+        "no effect --prefetch-depth with --dataloader-worker 0",
+        "          --lr-decay with --lr-schedule cosine",
+    ]
+
+
+def test_options_without_effect_are_told_to_programs_too(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("lr_decay: 0.5\nreduction: fast\n")  # the usual decay was not chosen
+    shape = plan("--config-path", str(mine), "--validation-frequency", "1")
+
+    assert shape["without_effect"] == [
+        {"option": "reduction", "reason": "--reduction has no effect with one replica"},
+        {
+            "option": "validation_frequency",
+            "reason": "--validation-frequency has no effect with --validation-mode after",
+        },
+    ]
+
+
+@pytest.mark.parametrize("words", [(), ("--reduction", "fast", "--replicas", "2")])
+def test_a_plan_in_which_all_has_its_effect_says_nothing_of_it(words: tuple[str, ...]) -> None:
+    assert plan(*words)["without_effect"] == []
+    assert "no effect" not in convoy("plan", *words).out
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_no_shipped_configuration_asks_in_vain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_DIR", "DATA")
+
+    assert plan("--config", name)["without_effect"] == []
 
 
 @pytest.mark.parametrize("more", [(), ("--shards", "2")])

@@ -94,6 +94,11 @@ def test_the_last_stage_holds_what_is_planned(bench: Bench, kept: str, schedule:
     assert far_off(bench.compare("resnet8", kept, schedule)[-1:]) == []
 
 
+@QUICK
+def test_halves_of_a_backward_hold_what_is_planned(bench: Bench):
+    assert far_off(bench.compare("resnet8", "all kept", "zero-bubble")) == []
+
+
 @pytest.mark.evidence
 @ALL
 def test_stages_of_all_networks_hold_what_is_planned(bench: Bench):

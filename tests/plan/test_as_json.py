@@ -48,6 +48,7 @@ KEYS = {
     "learning_rate": {"schedule", "first", "last", "at_epochs"},
     "updates": {"samples", "per_epoch", "total", "epochs", "images"},
     "options": {"value", "source"},
+    "without_effect": {"option", "reason"},
 }
 
 
@@ -70,7 +71,7 @@ def test_the_sections_are_stable(found: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    "section", sorted(KEYS.keys() - {"stages", "memory", "options", "updates"})
+    "section", sorted(KEYS.keys() - {"stages", "memory", "options", "updates", "without_effect"})
 )
 def test_the_keys_of_a_section_are_stable(found: dict[str, Any], section: str):
     assert set(found[section]) == KEYS[section]
@@ -86,6 +87,15 @@ def test_every_option_has_its_value_and_source(found: dict[str, Any]):
     assert found["options"]["model"] == {"value": "resnet8", "source": "command line"}
     assert found["options"]["epoch"] == {"value": 2.5, "source": "default"}
     assert found["options"]["pipeline_splits"]["value"] == []
+
+
+def test_options_without_effect_are_named_with_the_reason(plan: RunPlan, found: dict[str, Any]):
+    given = {"lr_decay": Setting(0.3, "command line"), "reduction": Setting("fast", "command line")}
+
+    assert found["without_effect"] == []
+    assert plan_as_json(plan, given)["without_effect"] == [
+        {"option": "lr_decay", "reason": "--lr-decay has no effect with --lr-schedule cosine"}
+    ]
 
 
 def test_the_figures_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan):

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
+from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.schema import build_config
 from convoy.plan.plan import plan_run
-from convoy.plan.printed import counted, plan_as_text, short, sources_as_text
+from convoy.plan.printed import (
+    counted,
+    effectless_as_text,
+    plan_as_text,
+    short,
+    sources_as_text,
+)
 
 
 def printed(width: int = 100, **asked: Any) -> str:
@@ -152,3 +159,17 @@ def test_sources_begin_with_what_somebody_chose():
         ["--augment", "true"],
     ]
     assert [rest.split()[-2:] for _, rest in lines[:2]] == [["command", "line"], ["config", "tiny"]]
+
+
+def test_options_without_effect_stand_in_a_block_of_their_own():
+    options = [
+        Effectless("augment", "with --data shapes"),
+        Effectless("reduction", "with one replica"),
+    ]
+
+    assert effectless_as_text([]) == []
+    assert effectless_as_text(options) == [
+        "",
+        "no effect --augment with --data shapes",
+        "          --reduction with one replica",
+    ]

@@ -49,7 +49,7 @@ def as_word(event: Event) -> str:
     return f"receive {event.made_by}" if isinstance(event, Receive) else str(event)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential"])
 @pytest.mark.parametrize("stages", range(1, 7))
 def test_receives_stand_where_torch_puts_them(name: str, stages: int):
     ours = events_of(SCHEDULES[name], stages, 4 * stages)

@@ -134,3 +134,56 @@ def test_a_loss_that_is_no_number_stops_the_run_with_code_5(tmp_path: Path) -> N
     assert said.code == 5
     assert "lower --lr" in said.err
     assert saved == []
+
+
+def in_vain(run: Path) -> list[str]:
+    """What a run told of options without effect, over all of its parts."""
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [one["text"] for one in events if one.get("kind") == "no_effect"]
+
+
+def test_options_without_effect_are_named_once(tmp_path: Path, reference: str) -> None:
+    run = tmp_path / "run"
+    words = ("--lr-decay", "0.5", "--reduction=fast", "--prefetch-depth", "7")
+    said = convoy("train", *TINY, *words, "--output", run)
+    told = [
+        "--prefetch-depth has no effect with --dataloader-worker 0",
+        "--lr-decay has no effect with --lr-schedule cosine",
+        "--reduction has no effect with one replica",
+    ]
+
+    assert said.code == 0, said.err
+    assert in_vain(run) == told
+    assert all(said.out.count(text) == 1 for text in told)
+    assert all((run / "log.txt").read_text().count(text) == 1 for text in told)
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == reference
+
+
+def test_a_run_of_which_all_has_its_effect_tells_nothing_of_it(tmp_path: Path) -> None:
+    digest(tmp_path / "run", "--validation-mode", "after", "--valid-batch-size", "9")
+
+    assert in_vain(tmp_path / "run") == []
+
+
+def test_a_run_that_goes_on_tells_only_what_is_given_in_vain_now(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = "--lr-decay has no effect with --lr-schedule cosine"
+    second = "--prefetch-depth has no effect with --dataloader-worker 0"
+    begun = convoy("train", *TINY, "--output", run, "--lr-decay", "0.3", "--stop-after", "5")
+    assert (begun.code, in_vain(run)) == (75, [first])
+    again = convoy("resume", run, "--stop-after", "8")
+    assert (again.code, in_vain(run)) == (75, [first])
+    ended = convoy("resume", run, "--prefetch-depth", "7")
+    plan = json.loads((run / "plan.json").read_text())
+
+    assert (ended.code, in_vain(run)) == (0, [first, second])
+    assert [one["reason"] for one in plan["without_effect"]] == [second, first]
+
+
+def test_the_configuration_of_a_run_as_a_file_tells_only_what_was_chosen(tmp_path: Path) -> None:
+    digest(tmp_path / "first", "--lr-decay", "0.3")
+    config = tmp_path / "first" / "config.yaml"
+    said = convoy("train", "--config-path", config, "--output", tmp_path / "second")
+
+    assert said.code == 0, said.err
+    assert in_vain(tmp_path / "second") == ["--lr-decay has no effect with --lr-schedule cosine"]

@@ -1,0 +1,266 @@
+"""Options that can do nothing in a configuration, and why. What was asked for is never ignored
+without a word: `convoy plan` shows these, and a run tells each of them once.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from convoy.config.catalog import DATA, MODELS
+from convoy.config.layers import Setting
+from convoy.config.schema import RunConfig, option_table
+
+Idle = Callable[[RunConfig], str | None]  # why an option does nothing; None: it does something
+
+AUGMENTED = ("cifar10", "cifar100")  # data sets that have crops and flips
+BOTTLENECKS = ("resnet50", "resnet101", "resnet152")  # models that have them
+COMMAND_LINE = "command line"  # the source of what was typed, as `command_line.py` names it
+_FILE = re.compile(r", line \d+$")  # how the source of a value in a file ends
+
+
+@dataclass(frozen=True)
+class Effectless:
+    """An option that was given in vain."""
+
+    option: str
+    why: str
+
+    @property
+    def flag(self) -> str:
+        return option_table()[self.option].flag
+
+    @property
+    def reason(self) -> str:
+        """The whole sentence."""
+        return f"{self.flag} has no effect {self.why}"
+
+
+def the_model_has_no_bottlenecks(run: RunConfig) -> str | None:
+    model = run.network.model
+    return None if model in BOTTLENECKS else f"with --model {model}: it has no bottlenecks"
+
+
+def every_block_projects(run: RunConfig) -> str | None:
+    return "with --shortcut-type C" if run.network.shortcut_type == "C" else None
+
+
+def there_is_no_norm(run: RunConfig) -> str | None:
+    return "with --norm-type none" if run.network.norm_type == "none" else None
+
+
+def the_norm_is_not(kind: str) -> Idle:
+    def idle(run: RunConfig) -> str | None:
+        norm = run.network.norm_type
+        return None if norm == kind else f"with --norm-type {norm}"
+
+    return idle
+
+
+def the_data_is_made(run: RunConfig) -> str | None:
+    data = run.data.data
+    return None if DATA[data].on_disk else f"with --data {data}: there are no files to read"
+
+
+def the_data_is_not_augmented(run: RunConfig) -> str | None:
+    data = run.data.data
+    return None if data in AUGMENTED else f"with --data {data}: it has no crops and flips"
+
+
+def nothing_comes_from_the_host(run: RunConfig) -> str | None:
+    """Synthetic images lie on the device; those of its validation do not."""
+    if run.data.data == "synthetic" and run.validation.validation_mode == "none":
+        return "with --data synthetic and --validation-mode none"
+    return None
+
+
+def nothing_is_prepared_ahead(run: RunConfig) -> str | None:
+    return "with --dataloader-worker 0" if run.data.dataloader_worker == 0 else None
+
+
+def every_worker_has_its_own(run: RunConfig) -> str | None:
+    """Each worker prepares one micro-batch, however few are wanted ahead."""
+    workers = run.data.dataloader_worker
+    return f"below --dataloader-worker {workers}" if run.data.prefetch_depth < workers else None
+
+
+def the_schedule_is_none_of(*schedules: str) -> Idle:
+    def idle(run: RunConfig) -> str | None:
+        schedule = run.learning_rate.lr_schedule
+        return None if schedule in schedules else f"with --lr-schedule {schedule}"
+
+    return idle
+
+
+def step_never_drops(run: RunConfig) -> str | None:
+    rate = run.learning_rate
+    if rate.lr_schedule == "step" and not rate.lr_epoch_decay:
+        return "with --lr-schedule step without --lr-epoch-decay"
+    return None
+
+
+def step_drops_on_time(run: RunConfig) -> str | None:
+    """A drop waits for the next change of the rate, but here each falls on one."""
+    rate = run.learning_rate
+    often = Fraction(str(rate.lr_scheduler_freq))
+    if rate.lr_schedule != "step" or not often:
+        return None
+    waits = any((often * Fraction(str(epoch))).denominator > 1 for epoch in rate.lr_epoch_decay)
+    return None if waits else "with --lr-schedule step: every drop falls on a change"
+
+
+def there_is_one_stage(run: RunConfig) -> str | None:
+    return "with one stage" if _stages(run) == 1 else None
+
+
+def borders_mean_nothing(run: RunConfig) -> str | None:
+    """Stages that share a device run as one; only recomputation knows where they begin."""
+    folds = run.pipeline.shards == 1 or _is_folded_by_mapping(run)
+    if folds and run.memory.enable_recompute is False:
+        return "on one device with --no-enable-recompute"
+    return None
+
+
+def the_mapping_has_no_devices(run: RunConfig) -> str | None:
+    """All processes share the one device there is, but a mapping may still fold stages."""
+    return None if _is_folded_by_mapping(run) else there_is_one_device(run)
+
+
+def there_is_one_device(run: RunConfig) -> str | None:
+    device = run.device.device
+    return f"with --device {device}" if device in ("cpu", "mps") else None
+
+
+def the_optimizer_has_no_state(run: RunConfig) -> str | None:
+    return "with --momentum 0: there is no state" if run.optimizer.momentum == 0 else None
+
+
+def there_is_one_replica(run: RunConfig) -> str | None:
+    return "with one replica" if run.batch.replicas == 1 else None
+
+
+def only_a_stop_saves(run: RunConfig) -> str | None:
+    saves = run.checkpoint.ckpts_per_epoch > 0
+    return None if saves else "with --ckpts-per-epoch 0, unless the run is stopped"
+
+
+def the_save_of_a_stop_must_hold(run: RunConfig) -> str | None:
+    saves = run.checkpoint.ckpts_per_epoch > 0
+    return None if saves else "with --ckpts-per-epoch 0: what a stop saves must be written"
+
+
+def training_does_not_average(run: RunConfig) -> str | None:
+    del run
+    return "on training: `convoy average` takes it"
+
+
+def validation_is_not_repeated(run: RunConfig) -> str | None:
+    mode = run.validation.validation_mode
+    return None if mode == "during" else f"with --validation-mode {mode}"
+
+
+def nothing_is_validated(run: RunConfig) -> str | None:
+    never = run.validation.validation_mode == "none"
+    return "with --validation-mode none: `convoy validate` takes it" if never else None
+
+
+def the_folder_is_given(run: RunConfig) -> str | None:
+    return "beside --output" if run.checkpoint.checkpoint_output_path is not None else None
+
+
+# In the order of the option table. The first reason that holds is told.
+IDLE: dict[str, tuple[Idle, ...]] = {
+    "resnet_version": (the_model_has_no_bottlenecks,),
+    "norm_num_groups": (the_norm_is_not("group"),),
+    "norm_eps": (there_is_no_norm,),
+    "batchnorm_momentum": (the_norm_is_not("batch"),),
+    "zero_init_last_norm": (
+        the_model_has_no_bottlenecks,
+        there_is_no_norm,
+        every_block_projects,
+    ),
+    "data_dir": (the_data_is_made,),
+    "augment": (the_data_is_not_augmented,),
+    "normalization_location": (nothing_comes_from_the_host,),
+    "dataloader_worker": (nothing_comes_from_the_host,),
+    "prefetch_depth": (
+        nothing_comes_from_the_host,
+        nothing_is_prepared_ahead,
+        every_worker_has_its_own,
+    ),
+    "lr_decay": (the_schedule_is_none_of("step", "exponential"), step_never_drops),
+    "lr_epoch_decay": (the_schedule_is_none_of("step"),),
+    "lr_scheduler_freq": (step_never_drops, step_drops_on_time),
+    "poly_lr_decay_power": (the_schedule_is_none_of("polynomial"),),
+    "poly_lr_end_ratio": (the_schedule_is_none_of("polynomial"),),
+    "pipeline_splits": (borders_mean_nothing,),
+    "pipeline_schedule": (there_is_one_stage,),
+    "device_mapping": (the_mapping_has_no_devices,),
+    "offload_optimizer": (the_optimizer_has_no_state,),
+    "enable_optimizer_rts": (there_is_one_replica, the_optimizer_has_no_state),
+    "reduction": (there_is_one_replica,),
+    "max_cross_replica_buffer_size": (there_is_one_replica,),
+    "select_devices": (there_is_one_device,),
+    "keep_last": (only_a_stop_saves,),
+    "on_save_error": (the_save_of_a_stop_must_hold,),
+    "weight_avg_strategy": (training_does_not_average,),
+    "weight_avg_n": (training_does_not_average,),
+    "weight_avg_exp_decay": (training_does_not_average,),
+    "norm_statistics": (training_does_not_average,),
+    "validation_frequency": (validation_is_not_repeated,),
+    "valid_batch_size": (nothing_is_validated,),
+    "log_dir": (the_folder_is_given,),
+}
+
+
+def without_effect(run: RunConfig, settings: Mapping[str, Setting]) -> list[Effectless]:
+    """Every option that somebody gave for nothing, in the order of the option table."""
+    usual = _usual(run)
+    return [
+        Effectless(name, why)
+        for name, idle in IDLE.items()
+        if name in settings and _is_given(settings[name], usual[name])
+        if (why := _why(run, idle)) is not None
+    ]
+
+
+def _why(run: RunConfig, idle: tuple[Idle, ...]) -> str | None:
+    return next((why for one in idle if (why := one(run)) is not None), None)
+
+
+def typed(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Those of the command line alone: of a resumed run, what its first part has not told."""
+    return {name: one for name, one in settings.items() if one.source == COMMAND_LINE}
+
+
+def _is_given(setting: Setting, usual: Any) -> bool:
+    """Whether a person asked for it here. To switch a thing off that is not there is granted.
+
+    A file may be one that the program wrote, with every value: what is usual was not chosen there.
+    An environment variable holds for many runs, and no dialect's unsaid values are anybody's wish.
+    """
+    if setting.value in (None, ()) or setting.value is False:
+        return False
+    if setting.source == COMMAND_LINE:
+        return True
+    return _FILE.search(setting.source) is not None and setting.value != usual
+
+
+def _usual(run: RunConfig) -> dict[str, Any]:
+    """Each value as it is when nobody gives it."""
+    defaults = {row.name: row.default for row in option_table().values()}
+    return defaults | MODELS[run.network.model].defaults | DATA[run.data.data].defaults
+
+
+def _stages(run: RunConfig) -> int:
+    """The stages asked for, those that will share a device too."""
+    splits = len(run.pipeline.pipeline_splits)
+    return splits + 1 if splits else run.pipeline.shards or 1
+
+
+def _is_folded_by_mapping(run: RunConfig) -> bool:
+    """Whether sequential stages run as one because one device is named for all of them."""
+    wish = run.pipeline
+    is_one = wish.shards != 1 and _stages(run) > 1 and len(set(wish.device_mapping)) == 1
+    return wish.pipeline_schedule == "sequential" and is_one

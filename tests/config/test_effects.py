@@ -1,0 +1,441 @@
+"""Options given in vain: who is told, of what, and that what is told is true."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from convoy.config.catalog import DATA, MODELS
+from convoy.config.command_line import SOURCE
+from convoy.config.effects import (
+    AUGMENTED,
+    BOTTLENECKS,
+    COMMAND_LINE,
+    IDLE,
+    Effectless,
+    typed,
+    without_effect,
+)
+from convoy.config.layers import Setting, from_source
+from convoy.config.resolve import Asked, resolve
+from convoy.config.schema import build_config, option_table
+from convoy.data.augment import BY_DATA, NONE
+from convoy.plan.learning_rate import LearningRatePlan
+from convoy.plan.network import plan_network
+from convoy.plan.plan import plan_run
+from convoy.plan.resnet import resnet_shape
+
+
+def told(source: str = "command line", **values: Any) -> list[str]:
+    """What a run hears that is asked for these values."""
+    resolved = resolve(Asked(from_source(source, values), environment={}))
+    return [one.reason for one in without_effect(resolved.config, resolved.settings)]
+
+
+STEP = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
+FOLDED = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
+NO_VALIDATION = {"data": "synthetic", "validation_mode": "none"}
+
+IN_VAIN = [
+    ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
+    ({"norm_num_groups": 8}, "--norm-num-groups", "with --norm-type batch"),
+    ({"norm_num_groups": 8, "norm_type": "none"}, "--norm-num-groups", "with --norm-type none"),
+    ({"norm_eps": 1e-3, "norm_type": "none"}, "--norm-eps", "with --norm-type none"),
+    (
+        {"batchnorm_momentum": 0.2, "norm_type": "group"},
+        "--batchnorm-momentum",
+        "with --norm-type group",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet34"},
+        "--zero-init-last-norm",
+        "with --model resnet34: it has no bottlenecks",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet50", "norm_type": "none"},
+        "--zero-init-last-norm",
+        "with --norm-type none",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet50", "shortcut_type": "C"},
+        "--zero-init-last-norm",
+        "with --shortcut-type C",
+    ),
+    ({"data_dir": "DATA"}, "--data-dir", "with --data shapes: there are no files to read"),
+    (
+        {"augment": True, "data": "generated"},
+        "--augment",
+        "with --data generated: it has no crops and flips",
+    ),
+    (
+        {"normalization_location": "device", **NO_VALIDATION},
+        "--normalization-location",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"dataloader_worker": 2, **NO_VALIDATION},
+        "--dataloader-worker",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"prefetch_depth": 9, **NO_VALIDATION},
+        "--prefetch-depth",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"prefetch_depth": 9, "dataloader_worker": 0},
+        "--prefetch-depth",
+        "with --dataloader-worker 0",
+    ),
+    (
+        {"prefetch_depth": 3, "dataloader_worker": 4},
+        "--prefetch-depth",
+        "below --dataloader-worker 4",
+    ),
+    ({"lr_decay": 0.1}, "--lr-decay", "with --lr-schedule cosine"),
+    (
+        {"lr_decay": 0.1, "lr_schedule": "step"},
+        "--lr-decay",
+        "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    ({"lr_epoch_decay": (1.0,)}, "--lr-epoch-decay", "with --lr-schedule cosine"),
+    (
+        {"lr_epoch_decay": (1.0,), "lr_schedule": "exponential"},
+        "--lr-epoch-decay",
+        "with --lr-schedule exponential",
+    ),
+    (
+        {"lr_scheduler_freq": 2.0, "lr_schedule": "step"},
+        "--lr-scheduler-freq",
+        "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    (
+        {"lr_scheduler_freq": 0.5, **STEP},
+        "--lr-scheduler-freq",
+        "with --lr-schedule step: every drop falls on a change",
+    ),
+    (
+        {"poly_lr_decay_power": 3.0, "lr_schedule": "step", "lr_epoch_decay": (1.0,)},
+        "--poly-lr-decay-power",
+        "with --lr-schedule step",
+    ),
+    ({"poly_lr_end_ratio": 0.0}, "--poly-lr-end-ratio", "with --lr-schedule cosine"),
+    (
+        {**FOLDED, "shards": 1, "enable_recompute": False},
+        "--pipeline-splits",
+        "on one device with --no-enable-recompute",
+    ),
+    (
+        {**FOLDED, "device_mapping": (1, 1), "enable_recompute": False},
+        "--pipeline-splits",
+        "on one device with --no-enable-recompute",
+    ),
+    ({"pipeline_schedule": "grouped"}, "--pipeline-schedule", "with one stage"),
+    ({"pipeline_schedule": "sequential", "shards": 1}, "--pipeline-schedule", "with one stage"),
+    ({"device_mapping": (3,), "device": "cpu"}, "--device-mapping", "with --device cpu"),
+    ({"device_mapping": (1, 0), "device": "cpu", "shards": 2}, "--device-mapping", "with --device"),
+    (
+        {**FOLDED, "shards": 1, "device_mapping": (1, 1), "device": "cpu"},
+        "--device-mapping",
+        "with --device cpu",
+    ),
+    ({**FOLDED, "device_mapping": (1, 0), "device": "cpu"}, "--device-mapping", "with --device"),
+    (
+        {**FOLDED, "pipeline_schedule": "grouped", "device_mapping": (1, 1), "device": "cpu"},
+        "--device-mapping",
+        "with --device cpu",
+    ),
+    (
+        {"offload_optimizer": True, "momentum": 0.0},
+        "--offload-optimizer",
+        "with --momentum 0: there is no state",
+    ),
+    ({"enable_optimizer_rts": True}, "--enable-optimizer-rts", "with one replica"),
+    (
+        {"enable_optimizer_rts": True, "replicas": 2, "momentum": 0.0},
+        "--enable-optimizer-rts",
+        "with --momentum 0: there is no state",
+    ),
+    ({"reduction": "fast"}, "--reduction", "with one replica"),
+    (
+        {"max_cross_replica_buffer_size": 4096},
+        "--max-cross-replica-buffer-size",
+        "with one replica",
+    ),
+    ({"select_devices": (1,), "device": "cpu"}, "--select-devices", "with --device cpu"),
+    ({"select_devices": (1,), "device": "mps"}, "--select-devices", "with --device mps"),
+    (
+        {"keep_last": 3, "ckpts_per_epoch": 0},
+        "--keep-last",
+        "with --ckpts-per-epoch 0, unless the run is stopped",
+    ),
+    (
+        {"on_save_error": "continue", "ckpts_per_epoch": 0},
+        "--on-save-error",
+        "with --ckpts-per-epoch 0: what a stop saves must be written",
+    ),
+    (
+        {"weight_avg_strategy": "exponential"},
+        "--weight-avg-strategy",
+        "on training: `convoy average` takes it",
+    ),
+    ({"weight_avg_n": 5}, "--weight-avg-n", "on training: `convoy average` takes it"),
+    (
+        {"weight_avg_exp_decay": 0.9},
+        "--weight-avg-exp-decay",
+        "on training: `convoy average` takes it",
+    ),
+    ({"norm_statistics": "keep"}, "--norm-statistics", "on training: `convoy average` takes it"),
+    ({"validation_frequency": 2}, "--validation-frequency", "with --validation-mode after"),
+    (
+        {"validation_frequency": 2, "validation_mode": "none"},
+        "--validation-frequency",
+        "with --validation-mode none",
+    ),
+    (
+        {"valid_batch_size": 9, "validation_mode": "none"},
+        "--valid-batch-size",
+        "with --validation-mode none: `convoy validate` takes it",
+    ),
+    ({"log_dir": "here", "checkpoint_output_path": "there"}, "--log-dir", "beside --output"),
+]
+
+
+@pytest.mark.parametrize(("values", "flag", "why"), IN_VAIN)
+def test_what_is_given_in_vain_is_told_in_one_line(
+    values: dict[str, Any], flag: str, why: str
+) -> None:
+    (line,) = told(**values)
+
+    assert line.startswith(f"{flag} has no effect {why}")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"norm_num_groups": 8, "norm_type": "group", "norm_eps": 1e-3},
+        {"batchnorm_momentum": 0.2, "norm_eps": 1e-3},
+        {"model": "resnet50", "zero_init_last_norm": True, "resnet_version": "v1"},
+        {"data": "cifar10", "data_dir": "DATA", "augment": True},
+        {"dataloader_worker": 2, "prefetch_depth": 2, "normalization_location": "device"},
+        {"dataloader_worker": 1, "prefetch_depth": 9},
+        {"data": "generated", "validation_mode": "none", "dataloader_worker": 2},
+        # The images of its validation come from the host.
+        {"data": "synthetic", "dataloader_worker": 2, "prefetch_depth": 4},
+        {"lr_decay": 0.1, "lr_schedule": "exponential", "lr_scheduler_freq": 1.0},
+        {"lr_decay": 0.1, "lr_scheduler_freq": 0.3, **STEP},
+        {"lr_scheduler_freq": 0.0, **STEP},
+        {"lr_scheduler_freq": 1.0, "warmup_epoch": 1.0},
+        {
+            "lr_schedule": "polynomial",
+            "poly_lr_decay_power": 3.0,
+            "poly_lr_end_ratio": 0.1,
+            "lr_scheduler_freq": 1.0,
+        },
+        {"shards": 2, "pipeline_schedule": "grouped", "device_mapping": (1, 0)},
+        {"pipeline_splits": ("layer2",), "pipeline_schedule": "grouped"},
+        {**FOLDED, "shards": 1},
+        {**FOLDED, "shards": 1, "device_mapping": (1, 1)},
+        {**FOLDED, "device_mapping": (1, 1), "device": "cpu"},
+        {**FOLDED, "enable_recompute": False},
+        {"offload_optimizer": True},
+        {
+            "replicas": 2,
+            "reduction": "fast",
+            "max_cross_replica_buffer_size": 4096,
+            "enable_optimizer_rts": True,
+        },
+        {"select_devices": (1,)},
+        {"select_devices": (1,), "device": "cuda"},
+        {"keep_last": 3, "on_save_error": "continue"},
+        {"validation_frequency": 2, "validation_mode": "during", "valid_batch_size": 9},
+        {"log_dir": "here"},
+        {"checkpoint_output_path": "there"},
+        {"hosts": 1, "instances": 1, "replicas": 1, "bn_span": 1, "shards": 1},
+    ],
+)
+def test_what_has_an_effect_is_not_told(values: dict[str, Any]) -> None:
+    assert told(**values) == []
+
+
+def test_every_option_of_the_table_is_tried_here() -> None:
+    flags = {flag for _, flag, _ in IN_VAIN}
+
+    assert flags == {option_table()[name].flag for name in IDLE}
+
+
+def test_options_are_told_in_the_order_of_the_option_table() -> None:
+    assert list(IDLE) == [name for name in option_table() if name in IDLE]
+
+
+def test_every_option_is_named_once() -> None:
+    values = {"reduction": "fast", "augment": True, "enable_optimizer_rts": True, "momentum": 0.0}
+
+    assert [line.split()[0] for line in told(**values)] == [
+        *("--augment", "--enable-optimizer-rts", "--reduction"),
+    ]
+
+
+def test_one_stage_is_not_folded_by_its_mapping() -> None:
+    values = {"pipeline_schedule": "sequential", "device_mapping": (0,), "device": "cpu"}
+
+    assert told(**values) == [
+        "--pipeline-schedule has no effect with one stage",
+        "--device-mapping has no effect with --device cpu",
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"augment": False},
+        {"zero_init_last_norm": False},
+        {"enable_optimizer_rts": False},
+        {"offload_optimizer": False, "momentum": 0.0},
+        {"device_mapping": (), "lr_epoch_decay": (), "data_dir": None},
+    ],
+)
+def test_to_do_without_what_is_not_there_is_granted(values: dict[str, Any]) -> None:
+    assert told(**values) == []
+
+
+def test_a_typed_value_is_told_even_if_it_is_the_usual_one() -> None:
+    assert told(lr_decay=0.5) == ["--lr-decay has no effect with --lr-schedule cosine"]
+
+
+def test_a_value_of_a_file_is_told_with_the_same_words() -> None:
+    assert told("mine.yaml, line 3", lr_decay=0.3) == told(lr_decay=0.3)
+    assert told("config mine, line 3", lr_decay=0.3) == told(lr_decay=0.3)
+
+
+@pytest.mark.parametrize(
+    "source", ["default", "model resnet14", "data shapes", "convoy prove", "environment DATA_DIR"]
+)
+def test_what_nobody_gave_here_is_not_told(source: str) -> None:
+    assert told(source, lr_decay=0.3, data_dir="DATA") == []
+
+
+def test_a_file_with_every_usual_value_tells_nothing() -> None:
+    usual = resolve(Asked(environment={})).settings  # what the model brings, too
+    values = {name: one.value for name, one in usual.items()}
+
+    assert values["norm_num_groups"] != option_table()["norm_num_groups"].default
+    assert told("runs/a/config.yaml, line 9", **values) == []
+
+
+def test_only_what_was_typed_is_left_for_a_run_that_goes_on() -> None:
+    settings = {
+        "lr_decay": Setting(0.3, "runs/a/config.yaml, line 9"),
+        "prefetch_depth": Setting(9, "command line"),
+        "reduction": Setting("exact", "default"),
+    }
+    config = build_config({"lr_decay": 0.3, "prefetch_depth": 9, "dataloader_worker": 0})
+
+    assert typed(settings) == {"prefetch_depth": Setting(9, "command line")}
+    assert [one.option for one in without_effect(config, settings)] == [
+        *("prefetch_depth", "lr_decay"),
+    ]
+    assert [one.option for one in without_effect(config, typed(settings))] == ["prefetch_depth"]
+
+
+def test_the_sentence_holds_the_flag_and_the_reason() -> None:
+    one = Effectless("lr_epoch_decay", "with --lr-schedule cosine")
+
+    assert one.flag == "--lr-epoch-decay"
+    assert one.reason == "--lr-epoch-decay has no effect with --lr-schedule cosine"
+
+
+def test_the_command_line_has_one_name() -> None:
+    assert COMMAND_LINE == SOURCE
+
+
+def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> None:
+    assert set(AUGMENTED) == {name for name in DATA if BY_DATA[name] != NONE}
+
+
+def test_models_with_bottlenecks_are_those_that_the_plan_builds_so() -> None:
+    configs = {name: build_config({"model": name}).network for name in MODELS}
+
+    assert set(BOTTLENECKS) == {
+        name for name, config in configs.items() if resnet_shape(config).bottleneck
+    }
+
+
+_NETWORK = ("--resnet-version", "--zero-init-last-norm")
+OF_NETWORKS = [(values, flag) for values, flag, _ in IN_VAIN if flag in _NETWORK]
+
+
+@pytest.mark.parametrize(("values", "flag"), OF_NETWORKS)
+def test_a_network_is_the_same_whatever_the_option_says(values: dict[str, Any], flag: str) -> None:
+    other = {"--resnet-version": "v1.5", "--zero-init-last-norm": False}[flag]
+    changed = values | {flag[2:].replace("-", "_"): other}
+    plans = [plan_network(build_config(one)) for one in (values, changed)]
+
+    assert values != changed
+    assert plans[0] == plans[1]
+
+
+EPOCHS = [(), (1.0,), (0.5, 2.0), (0.3,), (1.5, 2.25), (2.0, 4.0)]
+
+
+@pytest.mark.parametrize("epochs", EPOCHS)
+@pytest.mark.parametrize("often", [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 10.0])
+@pytest.mark.parametrize("updates_per_epoch", [3, 10])
+def test_the_rate_is_the_same_when_its_frequency_is_said_to_do_nothing(
+    epochs: tuple[float, ...], often: float, updates_per_epoch: int
+) -> None:
+    values = {"lr_schedule": "step", "lr_epoch_decay": epochs, "lr_scheduler_freq": often}
+    config = build_config(values).learning_rate
+    at_every_update = replace(config, lr_scheduler_freq=0.0)
+    rates = [
+        [LearningRatePlan(one, updates_per_epoch, 60).rate(update) for update in range(60)]
+        for one in (config, at_every_update)
+    ]
+
+    assert rates[0] == rates[1] or told(**values) == []
+
+
+OF_RATES = [values for values, flag, _ in IN_VAIN if flag.startswith(("--lr-", "--poly-"))]
+
+
+@pytest.mark.parametrize("values", OF_RATES)
+def test_the_rate_is_the_same_without_what_is_given_in_vain(values: dict[str, Any]) -> None:
+    config = build_config(values)
+    (one,) = without_effect(config, from_source("command line", values))
+    usual = values | {one.option: option_table()[one.option].default}
+    rates = [
+        [LearningRatePlan(wish, 10, 50).rate(update) for update in range(50)]
+        for wish in (config.learning_rate, build_config(usual).learning_rate)
+    ]
+
+    assert rates[0] == rates[1]
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_one_stage_works_alike_under_every_schedule(schedule: str, accumulation: int) -> None:
+    values = {"gradient_accumulation": accumulation, "pipeline_schedule": schedule}
+    plan = plan_run(build_config(values))
+    usual = plan_run(build_config({"gradient_accumulation": accumulation}))
+
+    assert plan.memory == usual.memory
+    assert plan.schedule.actions(0, 1, accumulation) == usual.schedule.actions(0, 1, accumulation)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        FOLDED,
+        {**FOLDED, "shards": 1},
+        {**FOLDED, "device_mapping": (1, 1)},
+        {**FOLDED, "device_mapping": (0, 1)},
+        {**FOLDED, "device_mapping": (1, 1), "pipeline_schedule": "grouped"},
+    ],
+)
+def test_stages_are_counted_as_the_plan_folds_them(values: dict[str, Any]) -> None:
+    wish = {**values, "gradient_accumulation": 4, "enable_recompute": False}
+    said = [line for line in told(**wish) if line.startswith("--pipeline-splits")]
+
+    assert bool(said) == bool(plan_run(build_config(wish)).folded)
