@@ -69,7 +69,7 @@ def most_held(passage: Passage, events: Sequence[Event], place: Place) -> int:
     onward = passage.goes_out if place.stage < place.stages - 1 else 0
     held = moving = most = 0
     sent: deque[int] = deque()
-    for event in events:
+    for event in _joined(events):
         match event:
             case Receive(made_by):
                 moving += back if isinstance(made_by, Forward) else onward
@@ -80,14 +80,30 @@ def most_held(passage: Passage, events: Sequence[Event], place: Place) -> int:
                 while sent and sent[0] <= micro - place.lead_before:
                     moving -= back
                     sent.popleft()
-            case Backward(micro) | BackwardInput(micro):
+            case Backward(micro):
                 moving -= onward
                 held -= passage.between
                 most = max(most, held + moving + passage.backward)
                 moving += back
                 sent.append(micro)
-                if isinstance(event, BackwardInput):  # all of it waits for the other half
-                    held += passage.between + passage.answers
+            case BackwardInput(micro):  # nothing is freed: all of it waits for the other half
+                moving -= onward
+                held += passage.answers
+                most = max(most, held + moving + passage.backward - passage.between)
+                moving += back
+                sent.append(micro)
             case BackwardWeight():
                 held -= passage.between + passage.answers
     return most
+
+
+def _joined(events: Sequence[Event]) -> list[Event]:
+    """Two halves that stand together are one backward pass, and run as one."""
+    joined: list[Event] = []
+    for event in events:
+        before = joined[-1] if joined else None
+        if isinstance(event, BackwardWeight) and before == BackwardInput(event.micro):
+            joined[-1] = Backward(event.micro)
+        else:
+            joined.append(event)
+    return joined

@@ -95,8 +95,10 @@ def test_the_last_stage_holds_what_is_planned(bench: Bench, kept: str, schedule:
 
 
 @QUICK
-def test_halves_of_a_backward_hold_what_is_planned(bench: Bench):
-    assert far_off(bench.compare("resnet8", "all kept", "zero-bubble")) == []
+def test_halves_of_a_backward_hold_about_what_is_planned(bench: Bench):
+    stages = bench.compare("resnet8", "all kept", "zero-bubble")
+
+    assert [one for one in stages if abs(one.ratio - 1) > 0.2] == []
 
 
 @pytest.mark.evidence
