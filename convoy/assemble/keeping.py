@@ -33,7 +33,10 @@ class Keeping(Protocol):
 class Keeper:
     """Writes into the run folder, and tells of it by the outfeed."""
 
-    def __init__(self, folder: RunFolder, config: CheckpointConfig, outfeed: Outfeed) -> None:
+    def __init__(
+        self, folder: RunFolder, config: CheckpointConfig, outfeed: Outfeed, keep_copy: bool
+    ) -> None:
+        """`keep_copy` holds on to the memory of a save for the next one."""
         self.folder = folder
         self.store = Store(folder.checkpoints)
         self.store.check_writable()
@@ -41,7 +44,7 @@ class Keeper:
         self._failed: int | None = None  # the last update that could not be saved
         on_failed = stop_the_run if config.on_save_error == "stop" else self._tell_failed
         self._saver = BackgroundSaver(
-            self.store, config.keep_last or None, self._tell_saved, on_failed
+            self.store, config.keep_last or None, self._tell_saved, on_failed, keep_copy
         )
 
     def save(self, contents: Contents | None, update: int) -> None:

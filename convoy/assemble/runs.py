@@ -148,7 +148,9 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     """The first process: tell the others where to begin, then go with them."""
     tell_start(prepared.post, start)
     outfeed = Outfeed()
-    keeper = Keeper(scene.folder, prepared.plan.config.checkpoint, outfeed)
+    config = prepared.plan.config
+    keep_copy = not config.memory.offload_optimizer  # it would hold what was put aside
+    keeper = Keeper(scene.folder, config.checkpoint, outfeed, keep_copy)
     run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
     if prepared.plan.balanced:

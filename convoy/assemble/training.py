@@ -180,6 +180,8 @@ class TrainingRun:
     def _save(self) -> None:
         self.replicas.agree(self.state.digest, self._update)
         self.keeping.save(self.state.capture(self._update, self._facts()), self._update)
+        for one in self.holdings:
+            one.optimizer.home.rest()  # a save has looked at all of it
         self._saved_update = self._update
 
     def _close(self, reason: str) -> None:

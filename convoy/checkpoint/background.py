@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.one_block import room_for
 from convoy.checkpoint.store import Store
 from convoy.errors import StorageError
 
@@ -44,7 +45,11 @@ def _stand_back() -> None:
 
 
 class BackgroundSaver:
-    """Saves without keeping the weights waiting for the disk."""
+    """Saves without keeping the weights waiting for the disk.
+
+    Between saves the memory of the copy is kept for the next one, which is then quicker, or given
+    back: a run that keeps its optimizer's state off the device has none to spare.
+    """
 
     def __init__(
         self,
@@ -52,11 +57,13 @@ class BackgroundSaver:
         keep: int | None,  # None keeps all
         on_saved: OnSaved,
         on_failed: OnFailed = stop_the_run,
+        keep_copy: bool = True,
     ) -> None:
         self._store = store
         self._keep = keep
         self._on_saved = on_saved
         self._on_failed = on_failed
+        self._keep_copy = keep_copy
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_stand_back)
         self._pending: tuple[int, Future[_Written]] | None = None
         self._copy: Contents | None = None
@@ -67,8 +74,9 @@ class BackgroundSaver:
         """Copy now, write later; tensors may change as soon as this returns."""
         self._wait()
         self._settle()
-        self._copy = contents.copy(reuse=self._copy)
-        self._pending = update, self._thread.submit(self._write, self._copy, update)
+        copy = contents.copy(reuse=self._copy if self._keep_copy else room_for(contents))
+        self._copy = copy if self._keep_copy else None  # else the thread alone holds it
+        self._pending = update, self._thread.submit(self._write, copy, update)
 
     def check(self) -> None:
         """Call at every update boundary: tells of a finished save, raises a failed one."""
@@ -99,6 +107,8 @@ class BackgroundSaver:
             self._on_failed(update, error)
         else:
             self._on_saved(update, written.path, written.seconds)
+        finally:
+            del future  # an error knows this frame and the copy: together they would stay
 
     def _write(self, contents: Contents, update: int) -> _Written:
         """In the other thread: the new one is read back before an old one goes."""

@@ -20,7 +20,7 @@ class Proof:
     layout: Layout
     summary: Summary
     equal: bool
-    difference: float  # largest one of any weight, as a share of its tensor's largest; 0: none
+    difference: float  # largest one of any weight
     before: Layout | None = None  # the layout that made the checkpoint it went on from
 
     @property

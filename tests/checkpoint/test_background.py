@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,64 @@ def test_the_bits_saved_are_those_of_the_call(tmp_path: Path):
     saver.finish()
 
     assert fingerprint(store.load(3)) == fingerprint(small())
+
+
+class Watched(Store):
+    """Knows where the copy lay that it was given, and whether it is still there."""
+
+    def save(self, contents: Contents, update: int) -> Path:
+        parts = (contents.model, contents.optimizer, contents.averages)
+        storages = [one.untyped_storage() for part in parts for one in part.values()]
+        self.blocks = {one.data_ptr() for one in storages}
+        self.storage = weakref.ref(storages[0])
+        return super().save(contents, update)
+
+
+@pytest.mark.parametrize("keep_copy", [True, False])
+def test_the_copy_is_kept_for_the_next_save_or_given_back(tmp_path: Path, keep_copy: bool):
+    store = Watched(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore, keep_copy=keep_copy)
+    saver.save(small(1), 1)
+    saver.finish()
+
+    assert (store.storage() is not None) == keep_copy
+
+
+def test_a_copy_to_be_given_back_is_one_block(tmp_path: Path):
+    store = Watched(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore, keep_copy=False)
+    saver.save(small(1), 1)
+    saver.finish()
+
+    assert len(store.blocks) == 1
+
+
+def test_a_copy_is_given_back_when_the_disk_is_full_too(tmp_path: Path):
+    class WatchedAndFull(Watched):
+        def save(self, contents: Contents, update: int) -> Path:
+            super().save(contents, update)
+            raise StorageError("ENOSPC")
+
+    store = WatchedAndFull(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore, on_failed=ignore, keep_copy=False)
+    saver.save(small(1), 1)
+    saver.finish()
+
+    assert store.storage() is None
+
+
+def test_copies_that_are_given_back_hold_the_bits_of_the_call(tmp_path: Path):
+    store = SlowStore(tmp_path)
+    saver = BackgroundSaver(store, 2, ignore, keep_copy=False)
+    contents = small(1)
+    saver.save(contents, 1)
+    contents.model["fc.weight"].zero_()
+    contents.optimizer["fc.weight/velocity"].zero_()
+    store.go.set()
+    saver.save(small(2), 2)
+    saver.finish()
+
+    assert [fingerprint(store.load(n)) for n in (1, 2)] == [fingerprint(small(n)) for n in (1, 2)]
 
 
 def test_a_finished_save_is_told_on_the_callers_thread(tmp_path: Path):
