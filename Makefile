@@ -17,6 +17,10 @@ test-slow: .venv/developed
 bench: .venv/developed
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/loop_overhead.py
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/checkpoint_stall.py
+	$(BIN)/python benchmarks/pipeline.py stages
+	$(BIN)/python benchmarks/pipeline.py replicas
+	$(BIN)/python benchmarks/reduction.py
+	$(BIN)/python benchmarks/memory.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
