@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from convoy.launch.processes import nursery
+
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,3 +13,12 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVOY_TEST_FAULTS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_start_quickly() -> None:
+    """One server for the workers of all tests, with all rooms loaded; it starts in the background.
+
+    Whichever test came first would otherwise decide what it has loaded.
+    """
+    nursery(["convoy.assemble.runs", "convoy.cli.train", "convoy.cli.resume", "convoy.cli.prove"])

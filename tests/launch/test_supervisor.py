@@ -170,7 +170,7 @@ def test_a_killed_worker_is_named_while_the_others_wait_for_it(rank: int) -> Non
 
 
 def test_a_worker_that_leaves_without_a_word_is_lost() -> None:
-    assert str(fail("leave").error()).endswith("(rank 2) left with code 3 without a word")
+    assert "(rank 2) left with code 3 without a word; " in str(fail("leave").error())
 
 
 def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:

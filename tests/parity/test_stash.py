@@ -27,6 +27,8 @@ def law(schedule: str, stages: int) -> list[int]:
             return [2 * one + 2 for one in behind]
         case "interleaved":
             return [one + 1 for one in behind]
+        case "zero-bubble":
+            return [stages] * stages
         case _:
             return [1] * stages
 
