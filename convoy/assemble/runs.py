@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,10 +95,9 @@ def resume_run(path: Path, wish: Wish, world: World, stop: StopRequest) -> Finis
             folder.summary.unlink(missing_ok=True)  # that of the part before
             start = Start(contents.update, str(folder.path), _last_validation(folder), contents)
             with _listeners(folder, prepared.resolved.config) as listeners:
-                for notice in notices:
-                    for listener in listeners:
-                        listener(notice)
-                return _lead(prepared, start, Scene(folder, listeners, stop))
+                scene = Scene(folder, listeners, stop)
+                scene.tell(notices)
+                return _lead(prepared, start, scene)
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,12 @@ class Scene:
     folder: RunFolder
     listeners: list[Subscriber]
     stop: StopRequest
+
+    def tell(self, events: Iterable[Event]) -> None:
+        """Before the run has an outfeed of its own."""
+        for event in events:
+            for listener in self.listeners:
+                listener(event)
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def _prepare(resolved: Resolved, joined: Post) -> _Prepared:
     measured = config.validation.validation_mode != "none"
     validation = open_source(config.data, joined.plan.network, "validation") if measured else None
     post = replace(joined, plan=plan_run(config, len(train)))
-    refuse_differences(post.council, digest(resolved.settings), len(train))
+    refuse_differences(post.council, config, len(train))
     origin: dict[str, JSON] = {}
     if post.council.is_first:
         origin = {
@@ -153,15 +158,17 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     keeper = Keeper(scene.folder, config.checkpoint, outfeed, keep_copy)
     run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
-    if prepared.plan.balanced:
-        text = f"stages balanced by cost begin at {', '.join(prepared.plan.borders)}"
-        for listener in scene.listeners:
-            listener(Noticed("balanced", text, start.done))
-    for notice in _in_vain(prepared.resolved, start):
-        for listener in scene.listeners:
-            listener(notice)
+    scene.tell([*_choices(prepared.plan, start), *_in_vain(prepared.resolved, start)])
     summary = run.go(scene.stop, keeper, scene.listeners)
     return Finished(summary, scene.folder.path)
+
+
+def _choices(plan: RunPlan, start: Start) -> list[Noticed]:
+    """What was decided for the user."""
+    if not plan.balanced:
+        return []
+    text = f"stages balanced by cost begin at {', '.join(plan.borders)}"
+    return [Noticed("balanced", text, start.done)]
 
 
 def _in_vain(resolved: Resolved, start: Start) -> list[Noticed]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from convoy.assemble.post import Post
 from convoy.checkpoint.contents import Contents
+from convoy.config.schema import RunConfig
 from convoy.errors import ConfigError
 from convoy.events import Validated
 from convoy.parallel import cargo
@@ -28,9 +29,18 @@ class Start:
     contents: Contents | None = None
 
 
-def refuse_differences(council: Council, config_sha256: str, samples: int) -> None:
-    """All processes must have been started with one configuration, and see the same data."""
-    said = hashlib.sha256(f"{config_sha256} {samples}".encode()).digest()
+def refuse_differences(council: Council, config: RunConfig, samples: int) -> None:
+    """All processes must have been started with one configuration, and see the same data.
+
+    Only where things lie may differ from host to host.
+    """
+    anywhere = replace(
+        config,
+        data=replace(config.data, data_dir=None),
+        checkpoint=replace(config.checkpoint, checkpoint_output_path=None),
+        report=replace(config.report, log_dir="", name=None, progress="none"),
+    )
+    said = hashlib.sha256(f"{anywhere} {samples}".encode()).digest()
     own = torch.frombuffer(bytearray(said), dtype=torch.uint8)
     found = [bytes(one.tolist()) for one in council.gather(Matter.BEGIN, 0, own)]
     odd = [rank for rank, other in enumerate(found) if other != found[0]]
