@@ -98,7 +98,7 @@ def measure(group: dist.ProcessGroup, asked: Asked) -> Measured:
     borders = borders_of(plan.network, plan.stages[place], samples, CPU)
     micro_batches = plan.batch.gradient_accumulation
     stage = Stage(module, borders, group, plan.schedule, micro_batches)
-    line = Line(stage, nn.functional.cross_entropy, lambda: module.zero_grad(set_to_none=True))
+    line = Line([stage], nn.functional.cross_entropy, [lambda: module.zero_grad(set_to_none=True)])
     with ActivationTracker(samples) as tracker:
         line.run(_feed(plan, first=place == 0, last=place == last))
     return Measured(tracker.peak, line.stash_seen)

@@ -180,7 +180,7 @@ def line_of(
     borders = borders_of(case.network, case.stages[place], case.samples, CPU)
     wanted = schedule or case.order
     stage = Stage(trained.module, borders, group, wanted, case.micro_batches)
-    return Line(stage, smooth, trained.collect)
+    return Line([stage], smooth, [trained.collect])
 
 
 def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Seen:
@@ -195,7 +195,7 @@ def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Seen:
             for images, labels in case.batches()
         )
     seen = trained.after(passed)
-    seen.stash, seen.received = line.stash_seen, line.stage.received_seen
+    seen.stash, seen.received = line.stash_seen, line.stages[0].received_seen
     return seen
 
 
@@ -219,7 +219,7 @@ def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> An
     trained.module.train(is_training)
     borders = borders_of(case.network, case.stages[place], case.samples, CPU)
     batches = [images if place == 0 else None for images, _ in case.batches()]
-    inference = Inference(trained.module, borders, group)
+    inference = Inference([trained.module], [borders], group)
     made, again = ([_digest(one) for one in inference.run(batches)] for _ in range(2))
     assert again == made  # a validation is not the last one
     return Answers(
@@ -302,7 +302,7 @@ def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
         taken.append(len(given))
         trained.collect()
 
-    line.after_backward = collect
+    line.after_backward = [collect]
     passed = line.run(feed())
     borders = borders_of(case.network, case.stages[place], case.samples, CPU)
     sizes = {*(borders.incoming if place else ()), *borders.outgoing}

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from lines import CPU, Answers, Case, Seen, Trained, digest, smooth
 from torch import Tensor
 
-from convoy.parallel.inference import InferenceLoop
-from convoy.parallel.line import Loop
+from convoy.parallel.inference import Inference
+from convoy.parallel.line import Line
 from convoy.parallel.link import Link, roads_of
 from convoy.parallel.pipeline import Passed
 from convoy.parallel.stage import Borders, Stage, borders_of
@@ -32,12 +32,12 @@ def borders_in(case: Case, stage: int) -> Borders:
     return borders_of(case.network, case.stages[stage], case.samples, CPU)
 
 
-def loop_of(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> Loop:
+def loop_of(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> Line:
     stages = [
         Stage(part.module, borders_in(case, stage), group, case.order, case.micro_batches, turn)
         for turn, (stage, part) in enumerate(zip(own_stages(group, case), parts, strict=True))
     ]
-    return Loop(stages, smooth, [part.collect for part in parts])
+    return Line(stages, smooth, [part.collect for part in parts])
 
 
 def train_loop(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Around:
@@ -102,7 +102,7 @@ def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> 
     batches: list[Tensor | None] = [
         images if dist.get_rank(group) == 0 else None for images, _ in case.batches()
     ]
-    loop = InferenceLoop([part.module for part in parts], borders, group)
+    loop = Inference([part.module for part in parts], borders, group)
     made, again = (
         [None if logits is None else digest(logits) for logits in loop.run(batches)]
         for _ in range(2)

@@ -90,7 +90,7 @@ class Worker:
         borders = borders_of(case.network, case.stages[self.stage], batch.micro_batch_size, CPU)
         schedule = SCHEDULES[case.schedule]
         stage = Stage(self.trained.module, borders, group, schedule, batch.gradient_accumulation)
-        return Line(stage, smooth, self.tree.collect)
+        return Line([stage], smooth, [self.tree.collect])
 
     def feed(self, update: int) -> Iterator[MicroBatch]:
         last = self.spanned.topology.stages - 1

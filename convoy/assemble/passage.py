@@ -7,8 +7,8 @@ from convoy.assemble.post import Post
 from convoy.engine.evaluator import Answers
 from convoy.engine.update import Passage
 from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.inference import InferenceLoop
-from convoy.parallel.line import Loop
+from convoy.parallel.inference import Inference
+from convoy.parallel.line import Line
 from convoy.parallel.peers import Peers
 from convoy.parallel.pipeline import LoneInference, Loss, Pipeline
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
@@ -32,7 +32,7 @@ def make_passage(
         Stage(run, border, group, plan.schedule, accumulation, turn)
         for turn, (run, border) in enumerate(zip(network.runs, borders, strict=True))
     ]
-    return Loop(stages, loss, collect)
+    return Line(stages, loss, collect)
 
 
 def make_answers(post: Post, network: Network, samples: int) -> Answers:
@@ -40,7 +40,7 @@ def make_answers(post: Post, network: Network, samples: int) -> Answers:
     group = post.groups.line.handle
     if group is None:
         return LoneInference(network.slice)
-    return InferenceLoop(network.slices, _borders(post, samples), group)
+    return Inference(network.slices, _borders(post, samples), group)
 
 
 def make_replicas(post: Post) -> Replicas:

@@ -20,7 +20,7 @@ from convoy.parallel.stage import Borders, links_of
 T = TypeVar("T")
 
 
-class InferenceLoop:
+class Inference:
     """The stages of one process, in a line that goes around once for each of them.
 
     As many batches as processes take turns: all of them pass the first stage, then the second, …
@@ -62,13 +62,6 @@ class InferenceLoop:
             for station in self._stations:
                 for number, images in turn:
                     yield _Step(station, number, images)
-
-
-class Inference(InferenceLoop):
-    """The same for a process that holds one stage."""
-
-    def __init__(self, layers: nn.Module, borders: Borders, group: Group) -> None:
-        super().__init__([layers], [borders], group)
 
 
 class _Station:

@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class Loop:
+class Line:
     """The face of `Pipeline`, for the stages of one process; results exist where the last one is.
 
     `after_backward` has a function for each of the stages. It takes the gradients of one
@@ -44,7 +44,7 @@ class Loop:
         self.stages = list(stages)
         self.loss = loss
         self.stash_seen = 0  # the most activation sets that all stages together held at once
-        self._after_backward = list(after_backward)
+        self.after_backward = list(after_backward)
         self._passed: list[Passed] = []
         self._runtime = _Runtime(self.stages, self._loss)
         # At most one of them is an end of the line, where images enter or labels are needed.
@@ -54,7 +54,7 @@ class Loop:
         """Train on each micro-batch; `after_backward` takes the gradients of each."""
         self._passed = []
         feed = iter(micro_batches)
-        for stage, after_backward in zip(self.stages, self._after_backward, strict=True):
+        for stage, after_backward in zip(self.stages, self.after_backward, strict=True):
             taken = feed if stage is self._fed else repeat(NOTHING)
             stage.begin(self._watched(taken), after_backward)
         self._runtime.run()
@@ -78,18 +78,6 @@ class Loop:
         loss = self.loss(logits, labels)
         self._passed.append(passed(logits, labels, loss))
         return loss
-
-
-class Line(Loop):
-    """The same for a process that holds one stage."""
-
-    def __init__(self, stage: Stage, loss: Loss, after_backward: Callable[[], None]) -> None:
-        super().__init__([stage], loss, [self._take])
-        self.stage = stage
-        self.after_backward = after_backward
-
-    def _take(self) -> None:
-        self.after_backward()
 
 
 class _Runtime(_PipelineScheduleRuntime):
