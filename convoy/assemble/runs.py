@@ -41,16 +41,7 @@ from convoy.report.run_folder import (
     open_run_folder,
     write_atomically,
 )
-from convoy.report.summary import Summary
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that ended: what it came to and where it lies."""
-
-    summary: Summary
-    folder: Path
-    was_complete: bool = False
+from convoy.report.summary import Finished, Summary
 
 
 @dataclass(frozen=True)

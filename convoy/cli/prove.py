@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from convoy.cli.arguments import add_config, read_line
-from convoy.cli.crew import Payload, changed, resolved_of, run_in_workers
+from convoy.cli.crew import Payload, changed, run_in_workers
 from convoy.cli.endings import EXIT_CODES
+from convoy.cli.one_process import resume, start
 from convoy.config.command_line import Parser
 from convoy.config.layers import from_source
 from convoy.config.resolve import Resolved, resolve
@@ -106,27 +107,29 @@ class Bench:
     def train(self, layout: Layout) -> Proof:
         """From the start to the end."""
         run = self._new_folder()
-        self._run("start", layout, {"checkpoint_output_path": str(run)})
+        self._run("begin", layout, {"checkpoint_output_path": str(run)})
         return self._proof(layout, run)
 
     def cross(self, before: Layout, after: Layout) -> Proof:
         """Half of it under one layout, the rest under another."""
         run = self._new_folder()
         shutil.copytree(self._half(before), run)
-        self._run("resume", after, {}, run=str(run))
+        self._run("go_on", after, {}, run=str(run))
         return replace(self._proof(after, run), before=before)
 
     def _half(self, layout: Layout) -> Path:
         if layout not in self._halves:
             run = self._halves[layout] = self._new_folder()
             half = max(1, plan_run(self.resolved.config).loop.updates // 2)
-            self._run("start", layout, {"checkpoint_output_path": str(run), "stop_after": half})
+            self._run("begin", layout, {"checkpoint_output_path": str(run), "stop_after": half})
         return self._halves[layout]
 
     def _run(self, how: str, layout: Layout, more: dict[str, Any], run: str = "") -> None:
         values = {**_UNSEEN, **layout.values(self.micro_batches), **more}
         asked = changed(self.resolved, values, "convoy prove")
-        code = run_in_workers(f"convoy.cli.prove:{how}", asked, {"run": run})
+        code = run_in_workers(
+            f"convoy.cli.prove:{how}", asked, {"run": run, "checkpoint": None, "override": False}
+        )
         if code not in (ExitCode.DONE, ExitCode.PREEMPTED):
             raise SystemExit(code)
 
@@ -148,26 +151,11 @@ class Bench:
         return self.folder / str(self._runs)
 
 
-def start(world: World, payload: Payload) -> int:
+def begin(world: World, payload: Payload) -> int:
     """One process of a run that tells nothing."""
-    from convoy.assemble.runs import start_run
-    from convoy.cli.signals import stop_on_signals
-    from convoy.engine.stopping import StopRequest
-
-    stop = StopRequest()
-    with stop_on_signals(stop):
-        finished = start_run(resolved_of(payload), world, stop)
-    return EXIT_CODES[finished.summary.exit_reason]
+    return EXIT_CODES[start(world, payload).summary.exit_reason]
 
 
-def resume(world: World, payload: Payload) -> int:
+def go_on(world: World, payload: Payload) -> int:
     """One process of a run that goes on under another layout."""
-    from convoy.assemble.runs import Wish, resume_run
-    from convoy.cli.signals import stop_on_signals
-    from convoy.engine.stopping import StopRequest
-
-    stop = StopRequest()
-    wish = Wish(resolved_of(payload), checkpoint=None, override=False)
-    with stop_on_signals(stop):
-        finished = resume_run(Path(payload["run"]), wish, world, stop)
-    return EXIT_CODES[finished.summary.exit_reason]
+    return EXIT_CODES[resume(world, payload).summary.exit_reason]

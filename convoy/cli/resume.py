@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from convoy.cli.arguments import read_line
-from convoy.cli.crew import Payload, carry_out, resolved_of
+from convoy.cli.crew import Payload, carry_out
 from convoy.cli.endings import EXIT_CODES
+from convoy.cli.one_process import resume
 from convoy.cli.saying import say
 from convoy.config.command_line import Parser
 from convoy.config.resume import resolve_resumed, settings_of_run
 from convoy.launch.world import World
+from convoy.report.summary import closing_lines
 
 SAYS = """Go on with a run from its newest sound checkpoint, exactly as if it had never stopped.
 Options that the weights depend on are those of the run, unless --override is given."""
@@ -25,17 +27,8 @@ def main(words: list[str]) -> int:
 
 
 def work(world: World, payload: Payload) -> int:
-    """One process of the run, perhaps the only one."""
-    from convoy.assemble.runs import Wish, resume_run
-    from convoy.cli.signals import stop_on_signals
-    from convoy.engine.stopping import StopRequest
-    from convoy.report.summary import closing_lines
-
-    stop = StopRequest()
-    checkpoint = Path(payload["checkpoint"]) if payload["checkpoint"] else None
-    wish = Wish(resolved_of(payload), checkpoint, payload["override"])
-    with stop_on_signals(stop):
-        finished = resume_run(Path(payload["run"]), wish, world, stop)
+    """One process of the run; the first one says what it came to."""
+    finished = resume(world, payload)
     if world.rank == 0:
         complete = ["already complete: nothing was changed"] if finished.was_complete else []
         say([*complete, *closing_lines(finished.summary, finished.folder)])

@@ -1,14 +1,16 @@
 """convoy train"""
 
 from convoy.cli.arguments import add_config, read_line
-from convoy.cli.crew import Payload, carry_out, resolved_of
+from convoy.cli.crew import Payload, carry_out
 from convoy.cli.endings import EXIT_CODES
+from convoy.cli.one_process import start
 from convoy.cli.plan import show_splits
 from convoy.cli.saying import say
 from convoy.config.resolve import resolve
 from convoy.errors import ExitCode
 from convoy.launch.world import World
 from convoy.plan.splits import asks_for_list
+from convoy.report.summary import closing_lines
 
 SAYS = "Train a network. With no option at all: ResNet-14 on the built-in shapes."
 
@@ -23,15 +25,8 @@ def main(words: list[str]) -> int:
 
 
 def work(world: World, payload: Payload) -> int:
-    """One process of the run, perhaps the only one."""
-    from convoy.assemble.runs import start_run
-    from convoy.cli.signals import stop_on_signals
-    from convoy.engine.stopping import StopRequest
-    from convoy.report.summary import closing_lines
-
-    stop = StopRequest()
-    with stop_on_signals(stop):
-        finished = start_run(resolved_of(payload), world, stop)
+    """One process of the run; the first one says what it came to."""
+    finished = start(world, payload)
     if world.rank == 0:
         say(closing_lines(finished.summary, finished.folder))
     return EXIT_CODES[finished.summary.exit_reason]

@@ -49,6 +49,15 @@ class Summary:
             ) from error
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended: what it came to and where it lies."""
+
+    summary: Summary
+    folder: Path
+    was_complete: bool = False
+
+
 def _from_record(record: dict[str, object]) -> Summary:
     return Summary(
         weights_sha256=_text(record, "weights_sha256"),

@@ -68,10 +68,17 @@ def test_all_layouts_are_different_and_cover_every_choice(found: list[dict[str, 
 
     assert len({tuple(one[choice] for choice in choices) for one in layouts}) == len(layouts)
     assert seen["stages"] == seen["replicas"] == {1, 2, 3, 4}
-    assert seen["schedule"] == {None, "grouped", "interleaved", "sequential"}
+    assert seen["schedule"] == {
+        None,
+        "grouped",
+        "interleaved",
+        "sequential",
+        "zero-bubble",
+        "looped",
+    }
     assert all(seen[name] == {False, True} for name in ("recompute", "offload", "sharding"))
     assert seen["workers"] == {0, 2}
-    assert max(one["stages"] * one["replicas"] for one in layouts) == 8
+    assert max(len(one["peak_bytes"]) * one["replicas"] for one in layouts) == 8
 
 
 def test_what_any_of_four_layouts_saves_any_other_resumes(found: list[dict[str, Any]]) -> None:
