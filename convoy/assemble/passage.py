@@ -49,7 +49,9 @@ def make_replicas(post: Post) -> Replicas:
     if group is None:
         return Alone()
     meeting = Meeting(
-        config.memory.enable_optimizer_rts, config.replica.max_cross_replica_buffer_size
+        config.memory.enable_optimizer_rts,
+        config.replica.max_cross_replica_buffer_size,
+        config.replica.overlap_reduction,
     )
     kind = ExactReplicas if config.replica.reduction == "exact" else FastReplicas
     return kind(Peers(group), meeting)

@@ -200,6 +200,7 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "offload_optimizer": (the_optimizer_has_no_state,),
     "enable_optimizer_rts": (there_is_one_replica, the_optimizer_has_no_state),
     "reduction": (there_is_one_replica,),
+    "overlap_reduction": (there_is_one_replica,),
     "max_cross_replica_buffer_size": (there_is_one_replica,),
     "select_devices": (there_is_one_device,),
     "keep_last": (only_a_stop_saves,),

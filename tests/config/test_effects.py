@@ -157,6 +157,7 @@ IN_VAIN = [
         "with --momentum 0: there is no state",
     ),
     ({"reduction": "fast"}, "--reduction", "with one replica"),
+    ({"overlap_reduction": True}, "--overlap-reduction", "with one replica"),
     (
         {"max_cross_replica_buffer_size": 4096},
         "--max-cross-replica-buffer-size",
@@ -244,6 +245,7 @@ def test_what_is_given_in_vain_is_told_in_one_line(
         {
             "replicas": 2,
             "reduction": "fast",
+            "overlap_reduction": True,
             "max_cross_replica_buffer_size": 4096,
             "enable_optimizer_rts": True,
         },

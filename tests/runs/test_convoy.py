@@ -44,6 +44,24 @@ LAYOUTS = {
         "--offload-optimizer",
         "--max-cross-replica-buffer-size=4096",
     ),
+    "two replicas of two stages that exchange early": (
+        "--replicas=2",
+        "--shards=2",
+        "--gradient-accumulation=2",
+        "--overlap-reduction",
+        "--max-cross-replica-buffer-size=65536",
+    ),
+    "zero-bubble": (
+        "--shards=2",
+        "--gradient-accumulation=4",
+        "--pipeline-schedule=zero-bubble",
+    ),
+    "looped": (
+        "--shards=4",
+        "--stages-per-device=2",
+        "--gradient-accumulation=4",
+        "--pipeline-schedule=looped",
+    ),
     "four replicas": ("--replicas=4", "--gradient-accumulation=1", "--enable-recompute"),
 }
 

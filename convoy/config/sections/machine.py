@@ -70,6 +70,11 @@ class ReplicaConfig:
         "Sum over replicas: exact gives the bits of one replica, fast those of torch's all-reduce.",
         one_of("exact", "fast"),
     )
+    overlap_reduction: bool = option(
+        False,
+        "Begin to exchange gradients during the last backward of an update. Never changes a bit.",
+        free=True,
+    )
     max_cross_replica_buffer_size: int = option(
         10 * 2**20,
         "Bytes of gradients on their way between replicas at most.",
