@@ -47,8 +47,9 @@ class Stored:
 def stored_bytes(plan: RunPlan) -> int:
     """After the forward pass of one micro-batch: what its backward pass will need."""
     cpu, size = torch.device("cpu"), plan.network.image_size
-    built = build_network(plan.network, whole(plan.network), 0, cpu)
-    network = with_recomputation(built, plan).runs.train()
+    built = build_network(plan.network, [whole(plan.network)], 0, cpu)
+    (network,) = with_recomputation(built, plan.recompute).runs
+    network.train()
     stored = Stored(network)
     images = torch.randn(plan.batch.micro_batch_size, size, size, 3).permute(0, 3, 1, 2)
     with saved_tensors_hooks(stored, lambda tensor: tensor):

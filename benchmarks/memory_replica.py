@@ -26,15 +26,14 @@ from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.schema import build_config
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Update
+from convoy.engine.update import Holding, Update
 from convoy.launch.memory import keep_freed_memory
 from convoy.launch.world import World
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.homes import Home, Resident
 from convoy.optim.optimizers import Sgd
-from convoy.parallel.optimizer_state import MappedFile, gatherer
+from convoy.parallel.optimizer_state import gatherer, home_for
 from convoy.plan.plan import plan_run
 
 PAGE = mmap.PAGESIZE
@@ -70,18 +69,18 @@ class Replica:
 
     def __init__(self, post: Post, folder: Path) -> None:
         plan, config = post.plan, post.plan.config
-        self.network = build_network(plan.network, post.stage, 0, post.device)
+        self.network = build_network(plan.network, post.stages, 0, post.device)
         replicas = make_replicas(post)
         flat = FlatWeights(self.network.slice.named_weights())
-        offload = config.memory.offload_optimizer
-        home: Home = MappedFile(folder) if offload else Resident()
+        home = home_for(post.device, config.memory.offload_optimizer, folder)
         self.optimizer = Sgd(flat, config.optimizer, replicas.owned(flat.elements), home)
         self._gather = gatherer(replicas, flat.elements)
         gradients = GradientTree(flat, post.at.replica * plan.batch.gradient_accumulation)
         loss = CrossEntropy(config.loss)
-        passage = make_passage(post, self.network, loss, gradients.collect)
+        passage = make_passage(post, self.network, loss, [gradients.collect])
         statistics = partial(absorb, self.network.norms)
-        self._update = Update(passage, gradients, replicas, self.optimizer, statistics)
+        holdings = [Holding(gradients, self.optimizer)]
+        self._update = Update(passage, holdings, replicas, statistics)
         size, samples = plan.network.image_size, plan.batch.micro_batch_size
         images = torch.randn(samples, size, size, 3).permute(0, 3, 1, 2)
         self._batch = images, torch.arange(samples)

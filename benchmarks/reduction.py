@@ -78,7 +78,7 @@ def updates_of(peers: Peers, options: argparse.Namespace) -> dict[str, Update]:
 def only(way: str, updates: dict[str, Update], expected: int) -> Update:
     """The hooks of all trees hang on the same weights: let those of one way act."""
     for name, update in updates.items():
-        update.gradients.expected = expected if name == way else None
+        update.holdings[0].gradients.expected = expected if name == way else None
     return updates[way]
 
 
@@ -107,7 +107,7 @@ def measure(replica: int, store: str, options: argparse.Namespace) -> None:
             wall[way].append(perf_counter() - began)
             processor[way].append(process_time() - worked)
     if replica == 0:
-        print(f"{updates[WAYS[0]].optimizer.flat.elements:,} elements")
+        print(f"{updates[WAYS[0]].holdings[0].optimizer.flat.elements:,} elements")
         tell("wall", wall)
         tell("processor", processor)
     dist.destroy_process_group()

@@ -7,13 +7,16 @@ second instead of three.
 import io
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.cli.main import main
+from convoy.launch.worker import PASSED_ON
 
 # The smallest training worth the name: 12 updates of 2 × 8 images in two epochs, under a second.
 TINY = [
@@ -97,6 +100,8 @@ def convoy_process(*words: str | Path, scratch: Path, env: Mapping[str, str] | N
 
 def _child(words: list[str], out: Path, err: Path, env: dict[str, str]) -> None:
     os.environ.update(env)
+    # The server that we come from holds them back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     for path, descriptor in ((out, 1), (err, 2)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, descriptor)
@@ -106,3 +111,10 @@ def _child(words: list[str], out: Path, err: Path, env: dict[str, str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come so far"
+        time.sleep(0.1)

@@ -94,8 +94,8 @@ def _dispatch(words: list[str]) -> int:
     verb = import_module(f"convoy.cli.{words[0]}")
     try:
         code: int = verb.main(words[1:])
-    except SystemExit:  # argparse leaves so after it has printed the help, and only then
-        return ExitCode.DONE
+    except SystemExit as leaving:  # argparse leaves so after it has printed the help
+        return leaving.code if isinstance(leaving.code, int) else ExitCode.DONE
     return code
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +12,12 @@ from convoy.cli.arguments import add_config, read_line
 from convoy.cli.crew import Payload, changed, run_in_workers
 from convoy.cli.endings import EXIT_CODES
 from convoy.cli.one_process import resume, start
+from convoy.cli.saying import say, say_error
 from convoy.config.command_line import Parser
-from convoy.config.layers import from_source
+from convoy.config.layers import Setting, from_source
 from convoy.config.resolve import Resolved, resolve
-from convoy.errors import ConfigError, ExitCode
+from convoy.config.schema import option_table
+from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.launch.world import World
 from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
@@ -43,6 +45,7 @@ _QUICK = _SMALL | {
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
+_OWN = ("checkpoint_output_path", "name", "log_dir", "stop_after")
 # Each run is short and nobody watches it; its last checkpoint is compared.
 _UNSEEN = {
     "progress": "none",
@@ -56,16 +59,19 @@ def main(words: list[str]) -> int:
     """Real runs in real processes, one layout after the other."""
     line = read_line("prove", words, SAYS, _add_own)
     usual = _QUICK if line.own.quick else _SMALL
-    if line.own.most_processes < 1:
-        raise ConfigError(f"--most-processes must be at least 1, got {line.own.most_processes}")
+    _refuse(line.own.most_processes, line.given)
     resolved = resolve(replace(line.asked(), dialect=from_source("convoy prove", usual)))
     plan_run(resolved.config)
     proofs: list[Proof] = []
-    with TemporaryDirectory(prefix="convoy-prove-") as folder:
-        for proof in _prove(resolved, Path(folder), line.own.most_processes, line.own.quick):
-            proofs.append(proof)
-            if not line.own.json:
-                print("\n".join([head(), row(proof)] if len(proofs) == 1 else [row(proof)]))
+    try:
+        with TemporaryDirectory(prefix="convoy-prove-") as folder:
+            for proof in _prove(resolved, Path(folder), line.own.most_processes, line.own.quick):
+                proofs.append(proof)
+                if not line.own.json:
+                    say([head(), row(proof)] if len(proofs) == 1 else [row(proof)])
+    except _Stopped as stopped:
+        say_error(ConvoyError(f"stopped after {len(proofs)} layouts: nothing is proved"))
+        return stopped.code
     print(json.dumps(as_json(proofs), indent=1) if line.own.json else closing(proofs))
     return ExitCode.DONE if all(one.holds for one in proofs) else ExitCode.NUMERIC
 
@@ -79,6 +85,18 @@ def _add_own(parser: Parser) -> None:
     add_config(parser)
 
 
+def _refuse(most_processes: int, given: Mapping[str, Setting]) -> None:
+    """What has no place here."""
+    if most_processes < 1:
+        raise ConfigError(f"--most-processes must be at least 1, got {most_processes}")
+    in_vain = [option_table()[name].flag for name in _OWN if name in given]
+    if in_vain:
+        raise ConfigError(
+            f"{' and '.join(in_vain)} cannot be given: prove trains in folders of its own, "
+            "from the start to the end, and removes them"
+        )
+
+
 def _prove(resolved: Resolved, folder: Path, most: int, quick: bool) -> Iterator[Proof]:
     batch = resolved.config.batch
     micro_batches = batch.gradient_accumulation * batch.replicas
@@ -89,8 +107,23 @@ def _prove(resolved: Resolved, folder: Path, most: int, quick: bool) -> Iterator
     bench = Bench(resolved, micro_batches, folder)
     for layout in layouts:
         yield bench.train(layout)
-    for before, after in crossings(layouts)[: 3 if quick else None]:
+    pairs = crossings(layouts) if bench.updates > 1 else []  # there is a middle to stop at
+    for before, after in pairs[: 3 if quick else None]:
         yield bench.cross(before, after)
+
+
+class _Stopped(Exception):
+    """A run was asked to stop before its end."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _reason(run: Path) -> str | None:
+    """Why a run ended; None if it did not even begin."""
+    summary = run / "summary.json"
+    return Summary.read(summary).exit_reason if summary.exists() else None
 
 
 class Bench:
@@ -100,6 +133,7 @@ class Bench:
         self.resolved = resolved
         self.micro_batches = micro_batches
         self.folder = folder
+        self.updates = plan_run(resolved.config).loop.updates
         self._first: tuple[Summary, Path] | None = None
         self._halves: dict[Layout, Path] = {}
         self._runs = 0
@@ -120,18 +154,18 @@ class Bench:
     def _half(self, layout: Layout) -> Path:
         if layout not in self._halves:
             run = self._halves[layout] = self._new_folder()
-            half = max(1, plan_run(self.resolved.config).loop.updates // 2)
-            self._run("begin", layout, {"checkpoint_output_path": str(run), "stop_after": half})
+            more = {"checkpoint_output_path": str(run), "stop_after": self.updates // 2}
+            self._run("begin", layout, more)
         return self._halves[layout]
 
     def _run(self, how: str, layout: Layout, more: dict[str, Any], run: str = "") -> None:
         values = {**_UNSEEN, **layout.values(self.micro_batches), **more}
         asked = changed(self.resolved, values, "convoy prove")
-        code = run_in_workers(
-            f"convoy.cli.prove:{how}", asked, {"run": run, "checkpoint": None, "override": False}
-        )
-        if code not in (ExitCode.DONE, ExitCode.PREEMPTED):
-            raise SystemExit(code)
+        words = {"run": run, "checkpoint": None, "override": False}
+        code = run_in_workers(f"convoy.cli.prove:{how}", asked, words)
+        reason = _reason(Path(run or more["checkpoint_output_path"]))
+        if reason != ("limit" if "stop_after" in more else "done"):
+            raise _Stopped(code)  # by a signal: what came of it is no evidence
 
     def _proof(self, layout: Layout, run: Path) -> Proof:
         summary = Summary.read(run / "summary.json")

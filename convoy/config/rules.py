@@ -67,7 +67,7 @@ def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
 
 def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
     span, replicas = run.replica.bn_span, run.batch.replicas
-    if replicas % span == 0:
+    if span < 1 or replicas % span == 0:  # too small a span is told by its limit
         return
     fitting = [one for one in range(1, replicas + 1) if replicas % one == 0]
     spans = [

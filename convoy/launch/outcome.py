@@ -37,7 +37,9 @@ _PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pi
 _PEER_LATE = re.compile(r"gloo/.*Timed out waiting", re.S)
 _PEER_ERRORS = {"DistNetworkError", "DistStoreError"}
 
-_WAY_OUT = "the others were stopped; `convoy resume` goes on from the last checkpoint"
+_WAY_OUT = (
+    "the others were stopped; `convoy resume` goes on from the last checkpoint, if there is one"
+)
 
 
 @dataclass(frozen=True)

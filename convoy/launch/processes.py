@@ -8,19 +8,22 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TextIO
 
+from convoy.errors import ConfigError
 from convoy.launch.lines import Lines
 from convoy.launch.messages import LONGEST_LINE, Message, decode
 from convoy.launch.outcome import Place
-from convoy.launch.worker import Ends, Order, work
+from convoy.launch.worker import PASSED_ON, Ends, Order, work
 
 Context = ForkServerContext | SpawnContext
 
@@ -35,15 +38,30 @@ def nursery(modules: Sequence[str]) -> Context:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(modules))
-    with _interrupts_held_back():
-        forkserver.ensure_running()
+    try:
+        with _signals_held_back():
+            resource_tracker.ensure_running()
+        # Python lets signals through again once it has started its tracker, so they are held anew.
+        with _signals_held_back():
+            forkserver.ensure_running()
+    except OSError as error:
+        raise ConfigError(_no_place(error)) from error
     return context
 
 
+def _no_place(error: OSError) -> str:
+    folder = tempfile.gettempdir()
+    return (
+        f"workers cannot be started with {folder} ({len(folder)} characters) as the folder for "
+        f"temporary files: {error}; set TMPDIR to a short path that can be written to"
+    )
+
+
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """What starts here never sees Ctrl-C: the forkserver would die of it while it loads torch."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def _signals_held_back() -> Iterator[None]:
+    """What starts here never sees a signal to the whole group (Ctrl-C, `timeout`, a closed
+    terminal): it would die, and all workers would seem lost. Workers let them through again."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     try:
         yield
     finally:
@@ -152,6 +170,15 @@ class Worker:
         is_over = self.exit_code is not None
         lines = self.report.take_all() if is_over else self.report.take()
         return [decode(line) for line in lines]
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has halted it (SIGSTOP): it can neither end nor say so."""
+        try:
+            status = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] == "T"
 
     def send(self, number: int) -> None:
         """A signal, to a process that may be gone already."""

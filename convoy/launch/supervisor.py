@@ -207,9 +207,11 @@ class Supervisor:
         """Who has not listened until now is killed; after a failure that needs no word."""
         if _now() < self._deadline:
             return
-        for worker in self._running if self._stopped is None and not self._is_unready else []:
+        silent = self._running if self._stopped is None and not self._is_unready else []
+        for worker in sorted(silent, key=lambda one: not one.is_stopped):  # the others wait for it
             name = signal.Signals(self._passed[0]).name
-            text = f"did not end within {self.limits.saving:g} s of {name} and was killed"
+            halted = "is halted (SIGSTOP), " * worker.is_stopped
+            text = f"{halted}did not end within {self.limits.saving:g} s of {name} and was killed"
             self._add(Trouble(worker.place, text, ExitCode.HANG, _now()))
         self._kill()
 
@@ -284,7 +286,9 @@ def _signals_into(arrived: list[int]) -> Iterator[None]:
         del frame
         arrived.append(number)
 
-    before = {number: signal.signal(number, remember) for number in PASSED_ON}
+    # What was ignored when we were started stays ignored: that is how `nohup` works.
+    heard = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, remember) for number in heard}
     try:
         yield
     finally:

@@ -52,7 +52,10 @@ def has_launcher(environment: Mapping[str, str]) -> bool:
 
 def _text(environment: Mapping[str, str], name: str) -> str:
     if name not in environment:
-        raise ConfigError(f"{name} is not set, though this process was started as one of several")
+        raise ConfigError(
+            f"{name} is not set, though RANK or WORLD_SIZE say that this process is one of "
+            "several; start it with torchrun, or unset them"
+        )
     return environment[name]
 
 

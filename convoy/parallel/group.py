@@ -82,7 +82,7 @@ def join(member: Member, topology: TopologyPlan, rendezvous: Rendezvous, span: i
     assert topology.replicas % span == 0
     if member.size != topology.processes:
         raise ConfigError(
-            f"{member.size} processes were started, but --replicas {topology.replicas} × "
+            f"the run has processes: {member.size}, but --replicas {topology.replicas} × "
             f"--shards {topology.stages} need {topology.processes}; start as many"
         )
     if member.size == 1:

@@ -33,7 +33,7 @@ def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
     assert isinstance(error, WorkerLostError)
     assert str(error) == (
         "replica 1, stage 0 (rank 2) was ended by SIGKILL; the others were stopped; "
-        "`convoy resume` goes on from the last checkpoint"
+        "`convoy resume` goes on from the last checkpoint, if there is one"
     )
 
 

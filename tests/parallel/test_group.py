@@ -152,7 +152,7 @@ def test_a_run_of_one_makes_no_process_group() -> None:
 def test_a_number_of_processes_that_is_not_the_plans_is_refused() -> None:
     world = World(rank=0, size=2, local_rank=0, local_size=2)
 
-    with pytest.raises(ConfigError, match=r"2 processes were started.*2 × --shards 2 need 4"):
+    with pytest.raises(ConfigError, match=r"has processes: 2, but.*2 × --shards 2 need 4"):
         join(world, grid(2, 2), HERE_ONLY)
 
 

@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from running import TINY, Process, convoy, convoy_process
+from running import TINY, Process, convoy, convoy_process, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -210,6 +209,42 @@ def test_a_signal_saves_stops_and_leaves_nobody_behind(
     del alone
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGHUP, 75)])
+def test_a_signal_to_the_whole_group_saves_too(tmp_path: Path, number: int, code: int) -> None:
+    """As `timeout`, a closed terminal and many batch systems send it."""
+    run = tmp_path / "run"
+    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(run), "--updates=2000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "convoy", *words],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: (run / "metrics.jsonl").exists() and told(run / "metrics.jsonl"))
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=120)
+
+    assert (process.returncode, err) == (code, "")
+    assert list((run / "checkpoints").glob("update-*"))
+
+
+def test_an_early_interrupt_is_quiet(tmp_path: Path) -> None:
+    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "convoy", *words],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: psutil.Process(process.pid).children(recursive=True))
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+
+    assert (process.returncode, err) == (130, "")
+
+
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", run, "--updates=2000"]
@@ -262,13 +297,6 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert said.code == 2
     assert text in said.err
     assert not (tmp_path / "run").exists()
-
-
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come so far"
-        time.sleep(0.1)
 
 
 def _works(process: psutil.Process) -> bool:

@@ -1,10 +1,13 @@
 """`convoy prove`: real runs under many layouts, and a verdict that can be trusted."""
 
 import json
+import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
-from running import convoy, convoy_process
+from running import Process, convoy, convoy_process, wait_until
 
 from convoy.cli import prove
 from convoy.plan.layouts import Layout
@@ -44,7 +47,23 @@ def test_a_table_is_printed_for_people() -> None:
     assert "exact layouts have the same weights" in lines[-1]
 
 
-@pytest.mark.parametrize("words", [("--most-processes=0",), ("--updates=0",), ("--model=resnet7",)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_proof_that_is_stopped_proves_nothing(tmp_path: Path, number: int, code: int) -> None:
+    process = Process(["prove", *FEW, "--updates=2000"], tmp_path)
+    wait_until(lambda: psutil.Process(process.pid).children(recursive=True)[2:])
+    time.sleep(1)
+    process.send(number)
+    said = process.wait()
+
+    assert said.code == code
+    assert "nothing is proved" in said.err
+    assert "exact layouts" not in said.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--most-processes=0",), ("--updates=0",), ("--model=resnet7",), ("--output=x",)],
+)
 def test_a_wrong_wish_is_refused(words: tuple[str, ...]) -> None:
     said = convoy("prove", "--quick", *words)
 
