@@ -74,7 +74,6 @@ def _stand_apart() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
 
 
 def _speak_through(out: Connection, err: Connection) -> None:
@@ -86,12 +85,17 @@ def _speak_through(out: Connection, err: Connection) -> None:
 
 def _carry_out(order: Order, report: Connection) -> Ended | Failed:
     try:
+        # Held back since the server started; one that waits strikes here, where it is understood.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         _settle(order)
         _tell(report, Started(os.getpid()))
         return Ended(int(find(order.target)(order.world, json.loads(order.payload))))
     except SystemExit as leaving:
         return Ended(_exit_code(leaving.code))
     except KeyboardInterrupt:
+        # Nobody was ready to finish an update: the supervisor must not wait for the others to.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
         return Ended(ExitCode.INTERRUPTED)
     except BaseException as error:
         return _failure(error)
