@@ -35,7 +35,7 @@ class Validator:
     def __call__(self, update: int, epoch: float) -> Validated:
         """Every sample once; the network is left as it was. All processes must call it."""
         began = monotonic()
-        score = evaluate(self._answers, self._feed, self._hands, self._share)
+        score = evaluate(self._answers, self._feed, self._hands, self._share, update)
         seconds = monotonic() - began
         return Validated(
             update,

@@ -132,6 +132,10 @@ def there_is_one_device(run: RunConfig) -> str | None:
     return f"with --device {device}" if device in ("cpu", "mps") else None
 
 
+def loaders_are_not_shared(run: RunConfig) -> str | None:
+    return "yet: every replica reads its own samples" if run.device.instances > 1 else None
+
+
 def the_optimizer_has_no_state(run: RunConfig) -> str | None:
     return "with --momentum 0: there is no state" if run.optimizer.momentum == 0 else None
 
@@ -203,6 +207,7 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "overlap_reduction": (there_is_one_replica,),
     "max_cross_replica_buffer_size": (there_is_one_replica,),
     "select_devices": (there_is_one_device,),
+    "instances": (loaders_are_not_shared,),
     "keep_last": (only_a_stop_saves,),
     "on_save_error": (the_save_of_a_stop_must_hold,),
     "weight_avg_strategy": (training_does_not_average,),

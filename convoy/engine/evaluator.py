@@ -40,7 +40,9 @@ class Share:
     council: Council
 
 
-def evaluate(answers: Answers, feed: ValidationFeed, hands: Hands, share: Share) -> Score:
+def evaluate(
+    answers: Answers, feed: ValidationFeed, hands: Hands, share: Share, update: int
+) -> Score:
     """Run the whole source through the network as it would be used; leave it as it was."""
     rows = torch.zeros(feed.count, 3, dtype=torch.float64)
     numbers = range(share.replica, feed.count, share.replicas)
@@ -51,7 +53,7 @@ def evaluate(answers: Answers, feed: ValidationFeed, hands: Hands, share: Share)
             batch = waiting.popleft()
             if logits is not None:
                 rows[number] = _row(logits, batch)
-    return _score(share.council.gather(Matter.MEASURE, 0, rows), len(feed.source))
+    return _score(share.council.gather(Matter.MEASURE, update, rows), len(feed.source))
 
 
 def _remembered(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Tensor | None]:

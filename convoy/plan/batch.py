@@ -1,4 +1,4 @@
-"""Micro-batch × accumulation × replicas: how samples become updates, and where an update lies.
+"""Micro-batch × accumulation × replicas: how samples become updates.
 
 In: three counts and the number of samples. Out: samples per update, updates per epoch and per run.
 Every epoch holds the same whole number of updates; samples that fill no update are left out of it.
@@ -9,19 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from convoy.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where in the run an update lies; both count from 0."""
-
-    epoch: int
-    update_in_epoch: int
-
-
-def position_of(update: int, updates_per_epoch: int) -> Position:
-    """The place of an update that counts from 0; also the place after that many updates."""
-    return Position(*divmod(update, updates_per_epoch))
 
 
 @dataclass(frozen=True)

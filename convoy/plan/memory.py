@@ -124,8 +124,3 @@ def _most_even(first: int, last: int) -> int:
         if number >= first:
             return number
     raise AssertionError("level 0 is the last number itself")
-
-
-def partial_sums(micro_batches: int, first: int = 0) -> int:
-    """Gradients there are at the end of a backward at most: sums that wait, and the new one."""
-    return tree_vectors(micro_batches - 1, first) + 1

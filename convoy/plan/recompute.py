@@ -27,10 +27,6 @@ class RecomputePlan:
         """Where the segments of a stage with these layers begin; None: nothing runs again."""
         return segment_starts(names, self.kept) if self.enabled else None
 
-    def kept_in(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of the names that are kept."""
-        return tuple(name for name in names if name in set(self.kept))
-
 
 def segment_starts(names: Sequence[str], kept: Sequence[str]) -> list[int]:
     """Segments begin at the first layer, and after each kept one but the last."""

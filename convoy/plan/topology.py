@@ -51,10 +51,6 @@ class TopologyPlan:
     def instances_per_host(self) -> int:
         return self.instances // self.hosts
 
-    @property
-    def processes_per_host(self) -> int:
-        return self.processes // self.hosts
-
     def rank(self, replica: int, stage: int) -> int:
         assert 0 <= replica < self.replicas and 0 <= stage < self.stages
         return replica * self.stages + stage

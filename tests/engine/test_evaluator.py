@@ -26,7 +26,7 @@ ALONE = Share(0, 1, Single())
 
 
 def score_of(network: Slice, feed: ValidationFeed, hands: Hands | None = None) -> Score:
-    return evaluate(LoneInference(network), feed, hands or Hands(0, 1), ALONE)
+    return evaluate(LoneInference(network), feed, hands or Hands(0, 1), ALONE, update=7)
 
 
 def counted(network: Slice, source: Shuffled) -> Score:
@@ -128,7 +128,7 @@ class Joint(Single):
         self.parts: list[torch.Tensor] = []
 
     def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        del matter, update
+        assert (matter, update) == (Matter.MEASURE, 7)
         self.parts.append(part)
         return self.parts
 
@@ -146,6 +146,7 @@ def test_replicas_share_the_batches_and_come_to_the_same_bits(
             feed_of(source, batch_size),
             Hands(0, 1),
             Share(replica, replicas, council),
+            update=7,
         )
         for replica in range(replicas)
     ]

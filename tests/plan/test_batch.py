@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from convoy.errors import ConfigError
-from convoy.plan.batch import BatchPlan, Position, position_of
+from convoy.plan.batch import BatchPlan
 
 SMALL = [
     BatchPlan(micro, accumulation, replicas)
@@ -123,18 +123,6 @@ def test_a_length_that_is_no_length_is_refused(epochs: float):
 def test_a_run_too_small_for_one_update_is_refused_however_long():
     with pytest.raises(ConfigError, match="one update needs 20 samples"):
         BatchPlan(10, 2, 1).total_updates(19, epochs=1000)
-
-
-def test_positions_walk_through_the_epochs():
-    walked = [position_of(update, 3) for update in range(5)]
-
-    assert walked == [
-        Position(0, 0),
-        Position(0, 1),
-        Position(0, 2),
-        Position(1, 0),
-        Position(1, 1),
-    ]
 
 
 def test_a_plan_cannot_be_changed():

@@ -47,7 +47,7 @@ def test_blocks_are_equal_and_contiguous(plan: TopologyPlan):
 
     assert hosts == sorted(hosts)
     assert instances == sorted(instances)
-    assert {hosts.count(host) for host in range(plan.hosts)} == {plan.processes_per_host}
+    assert {hosts.count(host) for host in range(plan.hosts)} == {plan.processes // plan.hosts}
     assert {instances.count(instance) for instance in range(plan.instances)} == {
         plan.replicas_per_instance * plan.stages
     }

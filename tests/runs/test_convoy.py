@@ -99,6 +99,28 @@ def test_every_layout_comes_to_the_same_bits_and_tells_the_same(
     assert told(run / "validation.jsonl") == told(alone / "validation.jsonl")
 
 
+OTHERWISE = {
+    "statistics over two replicas": ("--replicas=2", "--gradient-accumulation=2", "--bn-span=2"),
+    "sums in 16 bits": ("--gradient-accumulation=4", "--accumulator-dtype=bfloat16"),
+}
+AND_WITH = {
+    "statistics over two replicas": ("--shards=2",),
+    "sums in 16 bits": ("--replicas=2", "--gradient-accumulation=2"),
+}
+
+
+@pytest.mark.parametrize("training", OTHERWISE)
+def test_another_training_has_other_bits_and_these_in_every_layout_too(
+    training: str, alone: Path, tmp_path: Path
+) -> None:
+    for name, more in {"one": (), "other": AND_WITH[training]}.items():
+        said = convoy("train", *WORDS, *OTHERWISE[training], *more, "--output", tmp_path / name)
+        assert (said.code, said.err) == (0, "")
+    one, other = summary(tmp_path / "one"), summary(tmp_path / "other")
+
+    assert one["weights_sha256"] == other["weights_sha256"] != summary(alone)["weights_sha256"]
+
+
 def test_one_process_prints_and_says_what_the_run_is(tmp_path: Path) -> None:
     words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", tmp_path / "run")
     said = convoy_process(*words, scratch=tmp_path)

@@ -1,0 +1,98 @@
+"""What is asked for is what is built: no option stops at the plan."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.assemble import passage
+from convoy.assemble.passage import make_replicas
+from convoy.assemble.post import Post, posted
+from convoy.assemble.training import Material, TrainingRun
+from convoy.config.schema import build_config
+from convoy.data.generated import Generated
+from convoy.engine.outfeed import Outfeed
+from convoy.launch.world import World
+from convoy.optim.homes import Resident
+from convoy.parallel.exact import ExactReplicas
+from convoy.parallel.group import Group
+from convoy.parallel.optimizer_state import MappedFile
+from convoy.parallel.recompute import Recomputing
+from convoy.parallel.replicas import FastReplicas, Meeting, Together
+from convoy.plan.plan import plan_run
+
+
+def post_of(**values: Any) -> Post:
+    asked = {"model": "resnet8", "data": "generated", "image_size": 12, "threads": 1}
+    with posted(World.alone(), plan_run(build_config(asked | values))) as post:
+        return post
+
+
+def run_of(folder: Path, **values: Any) -> TrainingRun:
+    material = Material(Generated(64, 12, 10, 0), None, {})
+    return TrainingRun(post_of(**values), material, Outfeed(), folder)
+
+
+def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    (holding,) = run.holdings
+
+    assert isinstance(holding.optimizer.home, Resident)
+    assert run.network.runs == run.network.slices
+
+
+def test_offloaded_state_lies_in_a_file(tmp_path: Path) -> None:
+    (holding,) = run_of(tmp_path, offload_optimizer=True).holdings
+
+    assert isinstance(holding.optimizer.home, MappedFile)
+    assert holding.optimizer.home.folder == tmp_path
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
+def test_gradients_are_summed_in_the_type_that_was_asked_for(tmp_path: Path, name: str) -> None:
+    run = run_of(tmp_path, accumulator_dtype=name)
+    gradients = run.holdings[0].gradients
+    for weight in run.network.slice.parameters():
+        weight.grad = torch.ones_like(weight)
+    gradients.collect()
+
+    assert {str(node.vector.dtype) for node in gradients.nodes()} == {f"torch.{name}"}
+
+
+def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
+    (frugal,) = run.network.runs
+
+    assert isinstance(frugal, Recomputing)
+    assert len(frugal.segments) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "meeting"),
+    [
+        ({}, ExactReplicas, Meeting(False, 10 * 2**20, False)),
+        ({"reduction": "fast"}, FastReplicas, Meeting(False, 10 * 2**20, False)),
+        ({"enable_optimizer_rts": True}, ExactReplicas, Meeting(True, 10 * 2**20, False)),
+        ({"overlap_reduction": True}, ExactReplicas, Meeting(False, 10 * 2**20, True)),
+        (
+            {"max_cross_replica_buffer_size": 4096},
+            ExactReplicas,
+            Meeting(False, 4096, False),
+        ),
+    ],
+)
+def test_replicas_meet_as_they_were_asked_to(
+    values: dict[str, Any],
+    kind: type[Together],
+    meeting: Meeting,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passage, "Peers", lambda group: group)
+    post = post_of(**values)
+    siblings = Group((0, 1), 0, object())  # type: ignore[arg-type]  # nobody is spoken to here
+    made = make_replicas(replace(post, groups=replace(post.groups, siblings=siblings)))
+
+    assert type(made) is kind
+    assert made.meeting == meeting

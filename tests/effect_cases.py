@@ -1,0 +1,179 @@
+"""Options that are given in vain: the values asked for, the option, and the reason that is told."""
+
+from typing import Any
+
+Values = dict[str, Any]
+
+STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
+FOLDED: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
+NO_VALIDATION: Values = {"data": "synthetic", "validation_mode": "none"}
+
+IN_VAIN: list[tuple[Values, str, str]] = [
+    ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
+    ({"norm_num_groups": 8}, "--norm-num-groups", "with --norm-type batch"),
+    ({"norm_num_groups": 8, "norm_type": "none"}, "--norm-num-groups", "with --norm-type none"),
+    ({"norm_eps": 1e-3, "norm_type": "none"}, "--norm-eps", "with --norm-type none"),
+    (
+        {"batchnorm_momentum": 0.2, "norm_type": "group"},
+        "--batchnorm-momentum",
+        "with --norm-type group",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet34"},
+        "--zero-init-last-norm",
+        "with --model resnet34: it has no bottlenecks",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet50", "norm_type": "none"},
+        "--zero-init-last-norm",
+        "with --norm-type none",
+    ),
+    (
+        {"zero_init_last_norm": True, "model": "resnet50", "shortcut_type": "C"},
+        "--zero-init-last-norm",
+        "with --shortcut-type C",
+    ),
+    ({"data_dir": "DATA"}, "--data-dir", "with --data shapes: there are no files to read"),
+    (
+        {"augment": True, "data": "generated"},
+        "--augment",
+        "with --data generated: it has no crops and flips",
+    ),
+    (
+        {"normalization_location": "device", **NO_VALIDATION},
+        "--normalization-location",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"dataloader_worker": 2, **NO_VALIDATION},
+        "--dataloader-worker",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"prefetch_depth": 9, **NO_VALIDATION},
+        "--prefetch-depth",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"prefetch_depth": 9, "dataloader_worker": 0},
+        "--prefetch-depth",
+        "with --dataloader-worker 0",
+    ),
+    (
+        {"prefetch_depth": 3, "dataloader_worker": 4},
+        "--prefetch-depth",
+        "below --dataloader-worker 4",
+    ),
+    ({"lr_decay": 0.1}, "--lr-decay", "with --lr-schedule cosine"),
+    (
+        {"lr_decay": 0.1, "lr_schedule": "step"},
+        "--lr-decay",
+        "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    ({"lr_epoch_decay": (1.0,)}, "--lr-epoch-decay", "with --lr-schedule cosine"),
+    (
+        {"lr_epoch_decay": (1.0,), "lr_schedule": "exponential"},
+        "--lr-epoch-decay",
+        "with --lr-schedule exponential",
+    ),
+    (
+        {"lr_scheduler_freq": 2.0, "lr_schedule": "step"},
+        "--lr-scheduler-freq",
+        "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    (
+        {"lr_scheduler_freq": 0.5, **STEP},
+        "--lr-scheduler-freq",
+        "with --lr-schedule step: every drop falls on a change",
+    ),
+    (
+        {"poly_lr_decay_power": 3.0, "lr_schedule": "step", "lr_epoch_decay": (1.0,)},
+        "--poly-lr-decay-power",
+        "with --lr-schedule step",
+    ),
+    ({"poly_lr_end_ratio": 0.0}, "--poly-lr-end-ratio", "with --lr-schedule cosine"),
+    (
+        {**FOLDED, "shards": 1, "enable_recompute": False},
+        "--pipeline-splits",
+        "on one device with --no-enable-recompute",
+    ),
+    (
+        {**FOLDED, "device_mapping": (1, 1), "enable_recompute": False},
+        "--pipeline-splits",
+        "on one device with --no-enable-recompute",
+    ),
+    ({"pipeline_schedule": "grouped"}, "--pipeline-schedule", "with one stage"),
+    ({"pipeline_schedule": "sequential", "shards": 1}, "--pipeline-schedule", "with one stage"),
+    ({"device_mapping": (3,), "device": "cpu"}, "--device-mapping", "with --device cpu"),
+    ({"device_mapping": (1, 0), "device": "cpu", "shards": 2}, "--device-mapping", "with --device"),
+    (
+        {**FOLDED, "shards": 1, "device_mapping": (1, 1), "device": "cpu"},
+        "--device-mapping",
+        "with --device cpu",
+    ),
+    ({**FOLDED, "device_mapping": (1, 0), "device": "cpu"}, "--device-mapping", "with --device"),
+    (
+        {**FOLDED, "pipeline_schedule": "grouped", "device_mapping": (1, 1), "device": "cpu"},
+        "--device-mapping",
+        "with --device cpu",
+    ),
+    (
+        {"offload_optimizer": True, "momentum": 0.0},
+        "--offload-optimizer",
+        "with --momentum 0: there is no state",
+    ),
+    ({"enable_optimizer_rts": True}, "--enable-optimizer-rts", "with one replica"),
+    (
+        {"enable_optimizer_rts": True, "replicas": 2, "momentum": 0.0},
+        "--enable-optimizer-rts",
+        "with --momentum 0: there is no state",
+    ),
+    ({"reduction": "fast"}, "--reduction", "with one replica"),
+    ({"overlap_reduction": True}, "--overlap-reduction", "with one replica"),
+    (
+        {"max_cross_replica_buffer_size": 4096},
+        "--max-cross-replica-buffer-size",
+        "with one replica",
+    ),
+    ({"select_devices": (1,), "device": "cpu"}, "--select-devices", "with --device cpu"),
+    ({"select_devices": (1,), "device": "mps"}, "--select-devices", "with --device mps"),
+    (
+        {"keep_last": 3, "ckpts_per_epoch": 0},
+        "--keep-last",
+        "with --ckpts-per-epoch 0, unless the run is stopped",
+    ),
+    (
+        {"on_save_error": "continue", "ckpts_per_epoch": 0},
+        "--on-save-error",
+        "with --ckpts-per-epoch 0: what a stop saves must be written",
+    ),
+    (
+        {"weight_avg_strategy": "exponential"},
+        "--weight-avg-strategy",
+        "on training: `convoy average` takes it",
+    ),
+    ({"weight_avg_n": 5}, "--weight-avg-n", "on training: `convoy average` takes it"),
+    (
+        {"weight_avg_exp_decay": 0.9},
+        "--weight-avg-exp-decay",
+        "on training: `convoy average` takes it",
+    ),
+    ({"norm_statistics": "keep"}, "--norm-statistics", "on training: `convoy average` takes it"),
+    ({"validation_frequency": 2}, "--validation-frequency", "with --validation-mode after"),
+    (
+        {"validation_frequency": 2, "validation_mode": "none"},
+        "--validation-frequency",
+        "with --validation-mode none",
+    ),
+    (
+        {"valid_batch_size": 9, "validation_mode": "none"},
+        "--valid-batch-size",
+        "with --validation-mode none: `convoy validate` takes it",
+    ),
+    ({"log_dir": "here", "checkpoint_output_path": "there"}, "--log-dir", "beside --output"),
+    (
+        {"instances": 2, "replicas": 4},
+        "--instances",
+        "yet: every replica reads its own samples",
+    ),
+]
