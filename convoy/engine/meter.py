@@ -36,8 +36,7 @@ class Meter:
         self._micro_batches = 0
 
     def add(self, passed: list[Passed], micro_batches: int) -> None:
-        """Note the results of one update without waiting for the device; only a last stage has
-        any."""
+        """Note one update's results without waiting for the device; only a last stage has any."""
         self._unread.extend(passed)
         self._micro_batches += micro_batches
 
