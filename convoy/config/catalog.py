@@ -16,6 +16,7 @@ class ModelEntry:
     image_size: int
     classes: int
     defaults: dict[str, Any] = field(default_factory=dict)
+    built: bool = True  # this version can train it
 
 
 @dataclass(frozen=True)

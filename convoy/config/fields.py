@@ -1,6 +1,7 @@
 """option(): a dataclass field with help and limits. Option: such a field as the table sees it."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any, get_type_hints
 
 from convoy.config.values import Kind, spelled
@@ -56,6 +57,14 @@ def one_of(*choices: str) -> Limit:
     return Limit(choices=choices)
 
 
+class Reach(StrEnum):
+    """Where an option does anything."""
+
+    HERE = "works here"
+    CUDA = "works on CUDA only"
+    NOWHERE = "no counterpart"
+
+
 @dataclass(frozen=True)
 class Declaration:
     """What `option()` says beside type and default, which the field itself holds."""
@@ -65,6 +74,9 @@ class Declaration:
     also: tuple[str, ...]
     env: str | None
     free: bool  # may change between two parts of a run without changing a bit of its weights
+    ready: tuple[Any, ...] | None = None  # the values this version can carry out; None: all
+    reach: Reach = Reach.HERE
+    why: str = ""  # what it does on CUDA, or why it can do nothing
 
 
 def option(
@@ -77,6 +89,26 @@ def option(
 ) -> Any:
     """Declare an option: its default, its meaning, its limits, older spellings, its variable."""
     return field(default=default, metadata={"option": Declaration(help, limit, also, env, free)})
+
+
+def not_yet(declared: Any, *ready: Any) -> Any:
+    """An option of which this version can carry out only these values, or only its default."""
+    return _redeclared(declared, ready=ready or (declared.default,))
+
+
+def cuda_only(declared: Any, does: str) -> Any:
+    """An option that does something on CUDA alone."""
+    return _redeclared(declared, reach=Reach.CUDA, why=does)
+
+
+def no_counterpart(declared: Any, why: str) -> Any:
+    """An option that is taken and recorded, and can do nothing on any device we know."""
+    return _redeclared(declared, reach=Reach.NOWHERE, why=why)
+
+
+def _redeclared(declared: Any, **changes: Any) -> Any:
+    entry = replace(declared.metadata["option"], **changes)
+    return field(default=declared.default, metadata={"option": entry})
 
 
 @dataclass(frozen=True)
@@ -93,6 +125,15 @@ class Option:
     def flag(self) -> str:
         """The spelling on the command line."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def pending(self) -> bool:
+        """Whether some of its values are not available in this version."""
+        return self.declared.ready is not None
+
+    def is_ready(self, value: Any) -> bool:
+        """Whether this version can carry out the value."""
+        return self.declared.ready is None or value in self.declared.ready
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value of the right type, or None."""

@@ -1,0 +1,64 @@
+"""What this version cannot carry out yet. A plan may speak of it; a run must refuse it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from convoy.config.catalog import MODELS
+from convoy.config.fields import Option
+from convoy.config.layers import Setting
+from convoy.config.problems import Problem, refuse
+from convoy.config.schema import option_table
+from convoy.config.values import spelled
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A value of an option whose machinery is not built."""
+
+    option: str
+    value: Any
+    source: str
+    way_out: str
+
+    @property
+    def reason(self) -> str:
+        """The whole sentence."""
+        return str(self.problem)
+
+    @property
+    def problem(self) -> Problem:
+        typed = f"{option_table()[self.option].flag} {spelled(self.value)}"
+        by = "" if self.source == "command line" else f" ({self.source})"
+        return Problem(typed, f"is not available in this version{by}; {self.way_out}")
+
+
+def unavailable(settings: Mapping[str, Setting]) -> list[Unavailable]:
+    """Every value that a run could not honor, in the order of the option table."""
+    return [
+        Unavailable(name, one.value, one.source, _way_out(option_table()[name]))
+        for name, one in settings.items()
+        if not _is_built(option_table()[name], one.value)
+    ]
+
+
+def refuse_unavailable(settings: Mapping[str, Setting]) -> None:
+    """Never pretend: what cannot be carried out ends before anything begins."""
+    refuse(one.problem for one in unavailable(settings))
+
+
+def _is_built(row: Option, value: Any) -> bool:
+    if row.name == "model":
+        return value not in MODELS or MODELS[value].built
+    return row.is_ready(value)
+
+
+def _way_out(row: Option) -> str:
+    if row.name == "model":
+        return "`convoy models` lists those that are"
+    usable = [one for one in row.declared.ready or () if one not in (None, ())]
+    if row.kind.base is bool and len(usable) == 1 and not row.kind.many:
+        return f"use {row.flag}" if usable[0] else f"use --no-{row.flag.removeprefix('--')}"
+    if not usable:
+        return "leave it out"
+    return f"use {row.flag} {' or '.join(spelled(one) for one in usable)}"
