@@ -8,6 +8,20 @@ STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
 FOLDED: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
 NO_VALIDATION: Values = {"data": "synthetic", "validation_mode": "none"}
 
+OF_THE_IPU: list[tuple[str, str, Any]] = [
+    ("device_iterations", "--device-iterations", 4),
+    ("min_remote_tensor_size", "--min-remote-tensor-size", 64),
+    ("max_reduce_many_buffer_size", "--max-reduce-many-buffer-size", 216),
+    ("gcl_max_broadcast_size", "--gcl-max-broadcast-size", 64),
+    ("num_io_tiles", "--num-io-tiles", 32),
+    ("enable_conv_dithering", "--enable-conv-dithering", True),
+    ("gather_conv_output", "--gather-conv-output", True),
+    ("only_use_slic_vmac_16", "--only-use-slic-vmac-16", True),
+    ("scheduling_algorithm", "--scheduling-algorithm", "clustering"),
+    ("poplar_sync_configuration", "--poplar-sync-configuration", "all"),
+    ("offline_target_ipu_version", "--offline-target-ipu-version", 2),
+]
+
 IN_VAIN: list[tuple[Values, str, str]] = [
     ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
     ({"norm_num_groups": 8}, "--norm-num-groups", "with --norm-type batch"),
@@ -69,6 +83,24 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         {"lr_decay": 0.1, "lr_schedule": "step"},
         "--lr-decay",
         "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    (
+        {"lr_decay": 0.1, "lr_multipliers": (1.0, 0.2, 0.1), **STEP},
+        "--lr-decay",
+        "beside --lr-multipliers",
+    ),
+    ({"lr_share_decay": (0.5,)}, "--lr-share-decay", "with --lr-schedule cosine"),
+    ({"lr_multipliers": (1.0,)}, "--lr-multipliers", "with --lr-schedule cosine"),
+    (
+        {"lr_drops": 3, "lr_schedule": "step"},
+        "--lr-drops",
+        "with --lr-schedule step without --lr-epoch-decay",
+    ),
+    ({"abs_end_learning_rate": 0.1}, "--abs-end-learning-rate", "with --lr-schedule cosine"),
+    (
+        {"eight_bit_io": True, "normalization_location": "device"},
+        "--eight-bit-io",
+        "with --normalization-location device: it sends bytes anyway",
     ),
     ({"lr_epoch_decay": (1.0,)}, "--lr-epoch-decay", "with --lr-schedule cosine"),
     (
@@ -176,4 +208,14 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--instances",
         "yet: every replica reads its own samples",
     ),
+    ({"half_partial": True}, "--half-partial", "unless the device is CUDA; on CUDA it lets"),
+    (
+        {"half_partial": True, "device": "cpu"},
+        "--half-partial",
+        "with --device cpu; on CUDA it lets",
+    ),
+    ({"gcl_method": "broadcast"}, "--gcl-method", "unless the device is CUDA; on CUDA it"),
+    ({"exchange_memory_target": "cycles"}, "--exchange-memory-target", "unless the device is"),
+    ({"available_memory_proportion": (0.5,)}, "--available-memory-proportion", "unless the"),
+    *(({name: value}, flag, "off the IPU: ") for name, flag, value in OF_THE_IPU),
 ]

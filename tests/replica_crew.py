@@ -23,7 +23,7 @@ from networks import images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
 from convoy.checkpoint.digest import weights_sha256
-from convoy.config.sections.training import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import Holding, Update
 from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from convoy.chance import key, permutation
-from convoy.config.sections.training import LearningRateConfig, LossConfig, OptimizerConfig
+from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
+from convoy.config.sections.training import LearningRateConfig
 from convoy.data.augment import PAD_CROP_FLIP
 from convoy.data.feed import Arrival, Hands, TrainingFeed
 from convoy.data.generated import Generated

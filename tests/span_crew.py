@@ -12,7 +12,7 @@ from lines import CPU, Case, Trained, smooth
 from networks import images_and_labels
 from torch import Tensor
 
-from convoy.config.sections.training import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import Holding, Update
 from convoy.models.layers import absorb
 from convoy.numerics.flat import FlatWeights

@@ -47,4 +47,5 @@ def validation_feed(
 
 
 def _arrival(config: RunConfig, source: Source, device: torch.device) -> Arrival:
-    return Arrival(source.normalization, config.data.normalization_location, device)
+    wish = config.data
+    return Arrival(source.normalization, wish.normalization_location, device, wish.eight_bit_io)

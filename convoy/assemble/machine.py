@@ -4,7 +4,7 @@ import platform
 
 import torch
 
-from convoy.config.sections.machine import DeviceConfig
+from convoy.config.sections.device import DeviceConfig
 from convoy.errors import ConfigError
 
 

@@ -47,6 +47,7 @@ def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser]
     """Split the words of a verb that takes the options of a run."""
     parser = _parser(verb, says)
     parser.usage = f"convoy {verb} [options]"
+    parser.epilog = "`convoy options` lists these and all others, with those of the IPU programs."
     add_own(parser)
     dialect = canonical()
     add_flags(parser, dialect)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from convoy.config.availability import refuse_unready
 from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
 from convoy.config.schema import build_config, option_table
@@ -25,6 +26,7 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
 
     Each gets its place in the world, the configuration and `words`, and returns an exit code.
     """
+    refuse_unready(resolved)
     plan = plan_run(resolved.config)
     if has_launcher(os.environ):
         world = World.from_environment(os.environ)

@@ -13,6 +13,7 @@ from convoy.cli.crew import Payload, changed, run_in_workers
 from convoy.cli.endings import EXIT_CODES
 from convoy.cli.one_process import resume, start
 from convoy.cli.saying import say, say_error
+from convoy.config.availability import refuse_unready
 from convoy.config.command_line import Parser
 from convoy.config.layers import Setting, from_source
 from convoy.config.resolve import Resolved, resolve
@@ -61,6 +62,7 @@ def main(words: list[str]) -> int:
     usual = _QUICK if line.own.quick else _SMALL
     _refuse(line.own.most_processes, line.given)
     resolved = resolve(replace(line.asked(), dialect=from_source("convoy prove", usual)))
+    refuse_unready(resolved)
     plan_run(resolved.config)
     proofs: list[Proof] = []
     try:

@@ -8,6 +8,8 @@ from convoy.config.catalog import MODELS
 from convoy.config.fields import Option
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem, refuse
+from convoy.config.resolve import Resolved
+from convoy.config.rules import files_have_a_folder
 from convoy.config.schema import option_table
 from convoy.config.values import spelled
 
@@ -42,9 +44,13 @@ def unavailable(settings: Mapping[str, Setting]) -> list[Unavailable]:
     ]
 
 
-def refuse_unavailable(settings: Mapping[str, Setting]) -> None:
-    """Never pretend: what cannot be carried out ends before anything begins."""
-    refuse(one.problem for one in unavailable(settings))
+def refuse_unready(resolved: Resolved) -> None:
+    """Never pretend: what cannot be carried out ends before anything begins.
+
+    A plan needs no files; a run does.
+    """
+    missing = unavailable(resolved.settings)
+    refuse([*(one.problem for one in missing), *files_have_a_folder(resolved.config)])
 
 
 def _is_built(row: Option, value: Any) -> bool:

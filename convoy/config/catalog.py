@@ -56,6 +56,7 @@ DATA: Registry[DataEntry] = Registry(
         "shapes": DataEntry(10, 32, 8_000, 2_000, defaults=_SHAPES_RECIPE),
         "cifar10": DataEntry(10, 32, 50_000, 10_000, True, True, _CIFAR_RECIPE),
         "cifar100": DataEntry(100, 32, 50_000, 10_000, True, True, _CIFAR_RECIPE),
+        "imagenet": DataEntry(1000, None, 1_281_167, 50_000, True),
         "generated": DataEntry(None, None, 2_048, 512),
         "synthetic": DataEntry(None, None, 2_048, 512),
     },

@@ -64,7 +64,7 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
             const=flag,
             nargs="*" if flag.many else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if effect in shown else _help(flag, dialect),
+            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, dialect),
         )
         shown.add(effect)
 
@@ -120,6 +120,11 @@ def _help(flag: Flag, dialect: Dialect) -> str:
     notes = [] if default in (None, ()) else [spelled(default)]
     shown = f" [{'; '.join([*notes, *off[:1]])}]" if notes or off else ""
     return (flag.option.declared.help + shown).replace("%", "%%")
+
+
+def _is_quiet(flag: Flag) -> bool:
+    """A new user meets only what does something; `convoy options` lists the rest too."""
+    return flag.option is not None and not flag.option.does_something
 
 
 def _is_off(other: Flag, flag: Flag) -> bool:

@@ -95,7 +95,7 @@ def the_schedule_is_none_of(*schedules: str) -> Idle:
 
 def step_never_drops(run: RunConfig) -> str | None:
     rate = run.learning_rate
-    if rate.lr_schedule == "step" and not rate.lr_epoch_decay:
+    if rate.lr_schedule == "step" and not (rate.lr_epoch_decay or rate.lr_share_decay):
         return "with --lr-schedule step without --lr-epoch-decay"
     return None
 
@@ -104,10 +104,20 @@ def step_drops_on_time(run: RunConfig) -> str | None:
     """A drop waits for the next change of the rate, but here each falls on one."""
     rate = run.learning_rate
     often = Fraction(str(rate.lr_scheduler_freq))
-    if rate.lr_schedule != "step" or not often:
+    if rate.lr_schedule != "step" or not often or rate.lr_share_decay:
         return None
     waits = any((often * Fraction(str(epoch))).denominator > 1 for epoch in rate.lr_epoch_decay)
     return None if waits else "with --lr-schedule step: every drop falls on a change"
+
+
+def the_multipliers_say_it(run: RunConfig) -> str | None:
+    is_step = run.learning_rate.lr_schedule == "step"
+    return "beside --lr-multipliers" if is_step and run.learning_rate.lr_multipliers else None
+
+
+def bytes_go_anyway(run: RunConfig) -> str | None:
+    on_device = run.data.normalization_location == "device"
+    return "with --normalization-location device: it sends bytes anyway" if on_device else None
 
 
 def there_is_one_stage(run: RunConfig) -> str | None:
@@ -187,17 +197,26 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "data_dir": (the_data_is_made,),
     "augment": (the_data_is_not_augmented,),
     "normalization_location": (nothing_comes_from_the_host,),
+    "eight_bit_io": (nothing_comes_from_the_host, bytes_go_anyway),
     "dataloader_worker": (nothing_comes_from_the_host,),
     "prefetch_depth": (
         nothing_comes_from_the_host,
         nothing_is_prepared_ahead,
         every_worker_has_its_own,
     ),
-    "lr_decay": (the_schedule_is_none_of("step", "exponential"), step_never_drops),
+    "lr_decay": (
+        the_schedule_is_none_of("step", "exponential"),
+        the_multipliers_say_it,
+        step_never_drops,
+    ),
     "lr_epoch_decay": (the_schedule_is_none_of("step"),),
+    "lr_share_decay": (the_schedule_is_none_of("step"),),
+    "lr_multipliers": (the_schedule_is_none_of("step"),),
+    "lr_drops": (step_never_drops,),
     "lr_scheduler_freq": (step_never_drops, step_drops_on_time),
     "poly_lr_decay_power": (the_schedule_is_none_of("polynomial"),),
     "poly_lr_end_ratio": (the_schedule_is_none_of("polynomial"),),
+    "abs_end_learning_rate": (the_schedule_is_none_of("polynomial"),),
     "pipeline_splits": (borders_mean_nothing,),
     "pipeline_schedule": (there_is_one_stage,),
     "device_mapping": (the_mapping_has_no_devices,),
@@ -225,9 +244,9 @@ def without_effect(run: RunConfig, settings: Mapping[str, Setting]) -> list[Effe
     usual = _usual(run)
     return [
         Effectless(name, why)
-        for name, idle in IDLE.items()
+        for name, row in option_table().items()
         if name in settings and _is_given(settings[name], usual[name])
-        if (why := _why(run, idle)) is not None
+        if (why := _why(run, IDLE.get(name, ())) or row.out_of_reach(run.device.device)) is not None
     ]
 
 

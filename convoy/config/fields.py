@@ -93,21 +93,22 @@ def option(
 
 def not_yet(declared: Any, *ready: Any) -> Any:
     """An option of which this version can carry out only these values, or only its default."""
-    return _redeclared(declared, ready=ready or (declared.default,))
+    entry = replace(declared.metadata["option"], ready=ready or (declared.default,))
+    return field(default=declared.default, metadata={"option": entry})
 
 
 def cuda_only(declared: Any, does: str) -> Any:
     """An option that does something on CUDA alone."""
-    return _redeclared(declared, reach=Reach.CUDA, why=does)
+    return _reaching(declared, Reach.CUDA, does)
 
 
 def no_counterpart(declared: Any, why: str) -> Any:
     """An option that is taken and recorded, and can do nothing on any device we know."""
-    return _redeclared(declared, reach=Reach.NOWHERE, why=why)
+    return _reaching(declared, Reach.NOWHERE, why)
 
 
-def _redeclared(declared: Any, **changes: Any) -> Any:
-    entry = replace(declared.metadata["option"], **changes)
+def _reaching(declared: Any, reach: Reach, why: str) -> Any:
+    entry = replace(declared.metadata["option"], reach=reach, why=why)
     return field(default=declared.default, metadata={"option": entry})
 
 
@@ -130,6 +131,22 @@ class Option:
     def pending(self) -> bool:
         """Whether some of its values are not available in this version."""
         return self.declared.ready is not None
+
+    @property
+    def does_something(self) -> bool:
+        """Whether this version, on the device at hand, honors any value but the default."""
+        others = set(self.declared.ready or ()) - {self.default}
+        return self.declared.reach is Reach.HERE and (not self.pending or bool(others))
+
+    def out_of_reach(self, device: str) -> str | None:
+        """Why no device, or not this one, can honor it; None: it does something."""
+        reach, why = self.declared.reach, self.declared.why
+        if reach is Reach.NOWHERE:
+            return f"off the IPU: {why}"
+        if reach is Reach.CUDA and device != "cuda":
+            where = "unless the device is CUDA" if device == "auto" else f"with --device {device}"
+            return f"{where}; on CUDA it {why}"
+        return None
 
     def is_ready(self, value: Any) -> bool:
         """Whether this version can carry out the value."""

@@ -13,7 +13,15 @@ from convoy.config.values import WrongType
 
 Settings = dict[str, Setting]
 
-_LENGTHS = ("epoch", "updates")
+# Options that say the same thing in two ways: the one of the higher source wins.
+RIVALS = (
+    ("epoch", "updates"),
+    ("lr", "base_learning_rate_exponent"),
+    ("lr_scheduler_freq", "lr_drops"),
+    ("lr_epoch_decay", "lr_share_decay"),
+    ("poly_lr_end_ratio", "abs_end_learning_rate"),
+    ("rmsprop_decay", "rmsprop_base_decay_exp"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ def resolve(asked: Asked) -> Resolved:
     environment, problems = _from_environment(asked.environment)
     said = [asked.dialect, environment, asked.named, asked.command_line]
     layers = [_defaults(), _brought(layer(_defaults(), *said)), *said]
-    settings = _one_length(layers)
+    settings = _one_of_each(layers)
     config = build_config({name: setting.value for name, setting in settings.items()})
     refuse([*asked.problems, *problems, *broken_rules(config)])
     return Resolved(config, settings)
@@ -78,13 +86,19 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Pr
     return settings, problems
 
 
-def _one_length(layers: list[Settings]) -> Settings:
-    """All layers as one; a length of a higher layer unsets the other length of a lower one."""
+def _one_of_each(layers: list[Settings]) -> Settings:
+    """All layers as one; where a higher layer sets a rival, that of a lower one is unset."""
     settings = layer(*layers)
-    for one in reversed(layers):
-        given = [name for name in _LENGTHS if name in one and one[name].value is not None]
-        if given:
-            by = one[given[0]].source
-            rest = [name for name in _LENGTHS if name not in given and settings[name].value]
-            return settings | {name: Setting(None, by) for name in rest}
+    for rivals in RIVALS:
+        top = next((one for one in reversed(layers) if _set_in(one, rivals)), {})
+        given = _set_in(top, rivals)
+        for name in rivals:
+            row = option_table()[name]
+            unset = None if row.kind.optional else row.default
+            if given and name not in given and settings[name].value != unset:
+                settings[name] = Setting(unset, top[given[0]].source)
     return settings
+
+
+def _set_in(one: Settings, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name in one and one[name].value not in (None, ())]

@@ -24,6 +24,60 @@ def one_length_is_given(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--epoch", "or --updates must set the length")
 
 
+def one_rate_is_given(run: RunConfig) -> Iterator[Problem]:
+    rate = run.learning_rate
+    if rate.lr is not None and rate.base_learning_rate_exponent is not None:
+        yield Problem("--lr", "and --base-learning-rate-exponent both set the rate; give one")
+    if rate.lr is None and rate.base_learning_rate_exponent is None:
+        yield Problem("--lr", "or --base-learning-rate-exponent must set the rate")
+
+
+def one_rhythm_of_rates_is_given(run: RunConfig) -> Iterator[Problem]:
+    rate = run.learning_rate
+    if rate.lr_drops is not None and rate.lr_scheduler_freq:
+        yield Problem("--lr-drops", "and --lr-scheduler-freq both say when; give one of them")
+
+
+def multipliers_fit_drops(run: RunConfig) -> Iterator[Problem]:
+    rate = run.learning_rate
+    drops, given = len(rate.lr_epoch_decay) + len(rate.lr_share_decay), len(rate.lr_multipliers)
+    if given and given != drops + 1:
+        yield Problem(
+            "--lr-multipliers", f"gives {given} rates for {drops} drops; give {drops + 1}"
+        )
+
+
+def mixing_bounds_are_in_order(run: RunConfig) -> Iterator[Problem]:
+    low, high = run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high
+    if low > high:
+        yield Problem("--cutmix-lambda-low", f"{low:g} is above --cutmix-lambda-high {high:g}")
+
+
+def mixing_has_partners(run: RunConfig) -> Iterator[Problem]:
+    """A partner is a neighbor in the micro-batch, around its end if need be: two will do."""
+    bounds = (run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high)
+    mixes = run.mixing.mixup_alpha > 0 or bounds not in ((0.0, 0.0), (1.0, 1.0))
+    if mixes and run.batch.micro_batch_size == 1:
+        text = "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more"
+        yield Problem("--micro-batch-size", text)
+
+
+def halves_are_finished(run: RunConfig) -> Iterator[Problem]:
+    wish = run.fine_tune
+    if not wish.half_res_training:
+        return
+    if wish.fine_tune_epoch < 1:
+        yield Problem("--half-res-training", "needs --fine-tune-epoch 1 or more")
+    if wish.fine_tune_first_trainable_layer is None:
+        yield Problem("--half-res-training", "needs --fine-tune-first-trainable-layer")
+
+
+def weights_have_one_type(run: RunConfig) -> Iterator[Problem]:
+    wish = run.precision
+    for name in sorted(set(wish.force_weight_to_fp16) & set(wish.force_weight_to_fp32)):
+        yield Problem("--force-weight-to-fp16", f"and --force-weight-to-fp32 both name {name!r}")
+
+
 def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
     if _data(run).on_disk and run.data.data_dir is None:
         yield Problem(
@@ -110,7 +164,13 @@ def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     the_model_is_known,
     one_length_is_given,
-    files_have_a_folder,
+    one_rate_is_given,
+    one_rhythm_of_rates_is_given,
+    multipliers_fit_drops,
+    mixing_bounds_are_in_order,
+    mixing_has_partners,
+    halves_are_finished,
+    weights_have_one_type,
     images_have_their_size,
     sizes_are_for_made_data,
     splits_fit_shards,

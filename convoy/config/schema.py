@@ -5,22 +5,23 @@ from functools import cache
 from typing import Any
 
 from convoy.config.fields import Option, options_of
-from convoy.config.sections.data import DataConfig
+from convoy.config.sections.data import DataConfig, MixingConfig
+from convoy.config.sections.device import CompilerConfig, DeviceConfig
 from convoy.config.sections.keeping import (
     AverageConfig,
     CheckpointConfig,
     ReportConfig,
     ValidationConfig,
 )
-from convoy.config.sections.machine import DeviceConfig, MemoryConfig, PipelineConfig, ReplicaConfig
-from convoy.config.sections.network import NetworkConfig
-from convoy.config.sections.training import (
-    BatchConfig,
-    LearningRateConfig,
-    LengthConfig,
+from convoy.config.sections.machine import MemoryConfig, PipelineConfig, ReplicaConfig
+from convoy.config.sections.network import FamilyConfig, NetworkConfig
+from convoy.config.sections.optimizer import (
+    FineTuneConfig,
     LossConfig,
     OptimizerConfig,
+    PrecisionConfig,
 )
+from convoy.config.sections.training import BatchConfig, LearningRateConfig, LengthConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +29,21 @@ class RunConfig:
     """One run, as it was asked for."""
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    family: FamilyConfig = field(default_factory=FamilyConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    fine_tune: FineTuneConfig = field(default_factory=FineTuneConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     replica: ReplicaConfig = field(default_factory=ReplicaConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
+    compiler: CompilerConfig = field(default_factory=CompilerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     average: AverageConfig = field(default_factory=AverageConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)

@@ -49,10 +49,20 @@ class Hands:
 
 
 class Arrival:
-    """Brings a micro-batch to the device, and normalizes it there or on the way."""
+    """Brings a micro-batch to the device, and normalizes it there or on the way.
 
-    def __init__(self, normalization: Normalization, where: str, device: torch.device) -> None:
-        self.where = where
+    As bytes it travels when it is normalized on the device, or when that is asked for.
+    """
+
+    def __init__(
+        self,
+        normalization: Normalization,
+        where: str,
+        device: torch.device,
+        eight_bit: bool = False,
+    ) -> None:
+        self.where = "device" if eight_bit and where == "host" else where
+        self.as_bytes = eight_bit or where == "device"
         self.device = device
         mean = np.array(normalization.mean, np.float32)
         deviation = np.array(normalization.deviation, np.float32)
@@ -63,7 +73,7 @@ class Arrival:
 
     def on_host(self, pixels: Pixels) -> Tensor:
         """Runs in a worker: everything that can be done without the device."""
-        if self.where == "device":
+        if self.as_bytes:
             return torch.from_numpy(pixels)
         images = pixels.astype(np.float32, order="C")
         if self.where == "host":
@@ -76,8 +86,10 @@ class Arrival:
     def images(self, images: Tensor) -> Tensor:
         """Runs in the loop. Pixels become planes by a change of strides: no copy."""
         moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
+        if self.as_bytes:
+            moved = moved.float()
         if self.where == "device":
-            moved = moved.float() * self._device_scale - self._device_shift
+            moved = moved * self._device_scale - self._device_shift
         return moved
 
     def labels(self, labels: Tensor) -> Tensor:

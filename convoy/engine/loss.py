@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from convoy.config.sections.training import LossConfig
+from convoy.config.sections.optimizer import LossConfig
 
 
 class CrossEntropy:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from convoy.config.sections.training import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import FlatWeights
 from convoy.optim.homes import Home, Resident
 

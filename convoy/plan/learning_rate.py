@@ -3,7 +3,11 @@
 update i (from 0), epochs so far e = i / updates per epoch, changes of the rate k = floor(e · f),
 f = changes per epoch (every update when --lr-scheduler-freq is 0), K = epochs of the run · f
 
-step         lr · decay ^ (drops with epoch · f ≤ k)     exponential  lr · decay ^ k
+lr is --lr, or 2 ^ exponent · samples per update; with --lr-drops f = drops / epochs of the run
+
+step         lr · decay ^ drops, or lr · multiplier of that drop; a drop has come when its epoch · f
+             (or its share · K) ≤ k
+exponential  lr · decay ^ k
 cosine       lr · ½ (1 + cos(π k / K))
 polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
 warm-up      the value · e / warm-up epochs, at every update, while e < warm-up epochs
@@ -25,12 +29,22 @@ class LearningRatePlan:
     config: LearningRateConfig
     updates_per_epoch: int
     updates: int
+    samples_per_update: int = 1
 
     def rate(self, update: int) -> float:
         """The rate used by update `update`, counted from 0."""
         value = _SHAPES[self.config.lr_schedule](self, self._changes(update))
         warm = self._warm_epochs * self.updates_per_epoch
         return value * float(update / warm) if update < warm else value
+
+    @cached_property
+    def initial(self) -> float:
+        """The rate that the schedule starts from, before any warm-up."""
+        exponent = self.config.base_learning_rate_exponent
+        if exponent is not None:
+            return float(2.0**exponent * self.samples_per_update)
+        assert self.config.lr is not None, "the rules want one of the two"
+        return self.config.lr
 
     @property
     def highest(self) -> float:
@@ -45,6 +59,8 @@ class LearningRatePlan:
     @cached_property
     def _frequency(self) -> Fraction:
         """Changes per epoch."""
+        if self.config.lr_drops is not None:
+            return Fraction(self.config.lr_drops * self.updates_per_epoch, self.updates)
         return _as_typed(self.config.lr_scheduler_freq) or Fraction(self.updates_per_epoch)
 
     @cached_property
@@ -62,27 +78,33 @@ def _as_typed(number: float) -> Fraction:
 
 
 def _step(plan: LearningRatePlan, changes: int) -> float:
-    epochs = plan.config.lr_epoch_decay
-    drops = sum(_as_typed(epoch) * plan._frequency <= changes for epoch in epochs)
-    return plan.config.lr * plan.config.lr_decay**drops
+    config = plan.config
+    by_epoch = [_as_typed(epoch) * plan._frequency for epoch in config.lr_epoch_decay]
+    by_share = [_as_typed(share) * plan._all_changes for share in config.lr_share_decay]
+    drops = sum(point <= changes for point in (*by_epoch, *by_share))
+    if config.lr_multipliers:
+        return plan.initial * config.lr_multipliers[drops]
+    return plan.initial * config.lr_decay**drops
 
 
 def _cosine(plan: LearningRatePlan, changes: int) -> float:
-    return plan.config.lr * 0.5 * (1 + math.cos(math.pi * float(changes / plan._all_changes)))
+    return plan.initial * 0.5 * (1 + math.cos(math.pi * float(changes / plan._all_changes)))
 
 
 def _exponential(plan: LearningRatePlan, changes: int) -> float:
-    return float(plan.config.lr * plan.config.lr_decay**changes)
+    return float(plan.initial * plan.config.lr_decay**changes)
 
 
 def _polynomial(plan: LearningRatePlan, changes: int) -> float:
     config = plan.config
-    end = config.poly_lr_end_ratio * config.lr
+    end = config.abs_end_learning_rate
+    if end is None:
+        end = config.poly_lr_end_ratio * plan.initial
     warm = plan._warm_epochs * plan._frequency
     if changes <= warm:
-        return config.lr
+        return plan.initial
     left = float(1 - (changes - warm) / (plan._all_changes - warm))
-    return float((config.lr - end) * left**config.poly_lr_decay_power + end)
+    return float((plan.initial - end) * left**config.poly_lr_decay_power + end)
 
 
 _SHAPES: dict[str, Callable[[LearningRatePlan, int], float]] = {

@@ -42,7 +42,9 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         updates_per_epoch=per_epoch,
         updates=updates,
         stop_after=length.stop_after,
-        learning_rate=LearningRatePlan(config.learning_rate, per_epoch, updates),
+        learning_rate=LearningRatePlan(
+            config.learning_rate, per_epoch, updates, batch.samples_per_update
+        ),
         reports=_reports(config.report.logs_per_epoch, per_epoch, updates),
         checkpoints=Rhythm(config.checkpoint.ckpts_per_epoch, per_epoch, updates),
         validations=Rhythm(int(validation.validation_mode == "during"), validations, updates),

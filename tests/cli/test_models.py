@@ -29,7 +29,7 @@ def test_the_layers_of_a_model_may_be_used_as_splits(name: str) -> None:
     rows = json.loads(convoy("models", name, "--json").out)
     splits = [row["name"] for row in rows][1::7]
     stages = str(len(splits) + 1)
-    said = convoy("plan", "--model", name, "--grad", stages, "--pipeline-splits", *splits)
+    said = convoy("plan", "--model", name, "--gradient-a", stages, "--pipeline-splits", *splits)
 
     assert (said.code, said.err) == (0, "")
 

@@ -100,7 +100,7 @@ def test_updates_given_replace_the_default_epochs() -> None:
 
 
 def test_prefixes_and_lists_reach_the_plan() -> None:
-    words = ("--pipeline-split", "layer2,layer3", "--grad", "4", "--pipeline-sch=sequential")
+    words = ("--pipeline-split", "layer2,layer3", "--gradient-a", "4", "--pipeline-sch=sequential")
     shape = plan(*words)
 
     assert [stage["first"].split("/")[0] for stage in shape["stages"]] == [
@@ -173,7 +173,7 @@ def test_the_list_is_told_to_programs_too() -> None:
 
 
 def test_every_point_of_the_list_can_be_a_split() -> None:
-    words = ("--model", "resnet8", "--grad", "2")
+    words = ("--model", "resnet8", "--gradient-a", "2")
     listed = convoy("plan", *words, "--pipeline-splits", "list", "--json").out
     for point in json.loads(listed):
         shape = plan(*words, "--pipeline-splits", point["name"])

@@ -17,6 +17,7 @@ from convoy.config.effects import (
     typed,
     without_effect,
 )
+from convoy.config.fields import Reach
 from convoy.config.layers import Setting, from_source
 from convoy.config.resolve import Asked, resolve
 from convoy.config.schema import build_config, option_table
@@ -96,7 +97,9 @@ def test_what_has_an_effect_is_not_told(values: dict[str, Any]) -> None:
 def test_every_option_of_the_table_is_tried_here() -> None:
     flags = {flag for _, flag, _ in IN_VAIN}
 
-    assert flags == {option_table()[name].flag for name in IDLE}
+    beyond = {row.flag for row in option_table().values() if row.declared.reach != Reach.HERE}
+
+    assert flags == {option_table()[name].flag for name in IDLE} | beyond
 
 
 def test_options_are_told_in_the_order_of_the_option_table() -> None:
@@ -185,7 +188,7 @@ def test_the_command_line_has_one_name() -> None:
 
 
 def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> None:
-    assert set(AUGMENTED) == {name for name in DATA if BY_DATA[name] != NONE}
+    assert set(AUGMENTED) == {name for name in DATA if name in BY_DATA and BY_DATA[name] != NONE}
 
 
 def test_models_with_bottlenecks_are_those_that_the_plan_builds_so() -> None:

@@ -176,7 +176,7 @@ def test_an_empty_file_sets_nothing(write: Write) -> None:
         ("replicas: true", "mine.yaml, line 1: replicas expects a whole number, got true"),
         ("augment: no", "mine.yaml, line 1: augment expects true or false, got 'no'"),
         ("name: 5", "mine.yaml, line 1: name expects text, got 5"),
-        ("lr:", "mine.yaml, line 1: lr expects a number, got nothing"),
+        ("momentum:", "mine.yaml, line 1: momentum expects a number, got nothing"),
         ("lr: -1", "mine.yaml, line 1: lr must be at least 0, got -1"),
         ("micro_batch_size: 0", "mine.yaml, line 1: micro_batch_size must be at least 1, got 0"),
         ("stem: smal", "mine.yaml, line 1: stem cannot be 'smal'; did you mean small?"),
@@ -196,9 +196,9 @@ def test_all_problems_of_a_file_come_together(write: Write) -> None:
 
 
 def test_a_value_beyond_its_limits_stays_for_the_rules(write: Write) -> None:
-    settings, problems = read_named(None, write("data: imagenet\n"))
+    settings, problems = read_named(None, write("data: mnist\n"))
 
-    assert settings == {"data": Setting("imagenet", "mine.yaml, line 1")}
+    assert settings == {"data": Setting("mnist", "mine.yaml, line 1")}
     assert len(problems) == 1
 
 

@@ -35,7 +35,7 @@ def told(parser: Parser) -> Callable[[str], list[str]]:
 @pytest.mark.parametrize(
     ("line", "whole"),
     [
-        ("--grad 2", "--gradient-accumulation=2"),
+        ("--gradient-a 2", "--gradient-accumulation=2"),
         ("--pipeline-split a b", "--pipeline-splits a b"),
         ("--pipeline-split=a", "--pipeline-splits=a"),
         ("--no-zero", "--no-zero-init-last-norm=true"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.config.sections.training import LossConfig
+from convoy.config.sections.optimizer import LossConfig
 from convoy.engine.loss import CrossEntropy
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from convoy.config.sections.training import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import FlatWeights
 from convoy.optim.optimizers import BLOCK, Sgd
 

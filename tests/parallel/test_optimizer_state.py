@@ -7,7 +7,7 @@ import psutil
 import pytest
 import torch
 
-from convoy.config.sections.training import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.errors import StorageError
 from convoy.numerics.flat import FlatWeights
 from convoy.optim.homes import Home

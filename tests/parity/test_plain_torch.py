@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from networks import CLASSES, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.config.sections.training import LossConfig, OptimizerConfig
+from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Holding, Update
 from convoy.models.layers import BatchNorm, absorb

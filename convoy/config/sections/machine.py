@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from convoy.config.fields import at_least, one_of, option
+from convoy.config.fields import above, at_least, cuda_only, no_counterpart, not_yet, one_of, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,12 @@ class PipelineConfig:
         free=True,
     )
     device_mapping: tuple[int, ...] = option((), "Device of each stage.", at_least(0), free=True)
+    sharding_include_filter: tuple[str, ...] = not_yet(
+        option((), "Parts of names where balancing may begin a stage.", free=True)
+    )
+    sharding_exclude_filter: tuple[str, ...] = not_yet(
+        option((), "Parts of names where balancing may not begin a stage.", free=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,12 @@ class MemoryConfig:
         "or in a file when the device is a CPU.",
         free=True,
     )
+    min_remote_tensor_size: int = no_counterpart(
+        option(
+            128, "Smallest tensor worth keeping off the device, in bytes.", at_least(0), free=True
+        ),
+        "the state of all weights moves as one block",
+    )
     enable_optimizer_rts: bool = option(
         False, "Each replica keeps its part of the optimizer's state alone (ZeRO-1).", free=True
     )
@@ -58,6 +70,15 @@ class MemoryConfig:
         "auto",
         "Type of the sums of gradients; auto is that of the weights.",
         one_of("auto", "float64", "float32", "bfloat16", "float16"),
+    )
+    available_memory_proportion: tuple[float, ...] = cuda_only(
+        option(
+            (),
+            "Share of the device's memory for what convolutions need on the way; one for all "
+            "stages, or one each.",
+            above(0, at_most=1),
+        ),
+        "limits the workspace of cuDNN, which then chooses other algorithms",
     )
 
 
@@ -81,32 +102,33 @@ class ReplicaConfig:
         at_least(1024),
         free=True,
     )
+    max_reduce_many_buffer_size: int = no_counterpart(
+        option(0, "Bytes gathered before sums within a device are taken.", at_least(0), free=True),
+        "sums within a device are taken at once",
+    )
+    gcl_method: str = cuda_only(
+        option(
+            "auto",
+            "How replicas pass on their sums.",
+            one_of(
+                "auto",
+                "broadcast",
+                "clockwise_ring",
+                "anticlockwise_ring",
+                "bidirectional_ring_pair",
+                "meet_in_middle_ring",
+                "quad_directional_ring",
+            ),
+        ),
+        "chooses NCCL's ring, or for broadcast its tree",
+    )
+    gcl_max_broadcast_size: int | None = no_counterpart(
+        option(None, "Largest sum passed on by broadcast, in bytes.", at_least(0), free=True),
+        "NCCL and gloo choose by size themselves",
+    )
     bn_span: int = option(
         1,
         "Consecutive replicas that share the statistics of batch norm.",
         at_least(1, at_most=65536),
         also=("--BN-span",),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceConfig:
-    """Where a process computes."""
-
-    device: str = option("auto", "Kind of device.", one_of("auto", "cpu", "cuda", "mps"))
-    threads: int = option(
-        0,
-        "Threads of each process on the CPU; 0 shares the cores. The bits depend on it.",
-        at_least(0, at_most=512),
-    )
-    select_devices: tuple[int, ...] = option(
-        (),
-        "Numbers of the accelerators to use; unset: all.",
-        at_least(0),
-        also=("--select-ipus", "--select-ipu"),
-        free=True,
-    )
-    hosts: int = option(1, "Machines.", at_least(1, at_most=65536), free=True)
-    instances: int = option(
-        1, "Groups of replicas that share a loader.", at_least(1, at_most=65536), free=True
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from convoy.config.fields import above, at_least, one_of, option
+from convoy.config.fields import above, at_least, no_counterpart, one_of, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,10 @@ class BatchConfig:
         at_least(1, at_most=65536),
         free=True,
     )
+    device_iterations: int = no_counterpart(
+        option(1, "Updates between two returns to the host.", at_least(1), free=True),
+        "updates follow each other without the host, which reads results at reports only",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +46,14 @@ class LengthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRateConfig:
-    """How large each update is."""
+    """How large each update is. The higher source of `lr` and its exponent wins."""
 
-    lr: float = option(0.1, "Learning rate.", at_least(0, at_most=1e30))
+    lr: float | None = option(0.1, "Learning rate.", at_least(0, at_most=1e30))
+    base_learning_rate_exponent: float | None = option(
+        None,
+        "N of a learning rate of 2^N × samples per update; instead of --lr.",
+        at_least(-200, at_most=100),
+    )
     lr_schedule: str = option(
         "cosine", "How the rate falls.", one_of("step", "cosine", "exponential", "polynomial")
     )
@@ -54,6 +63,18 @@ class LearningRateConfig:
         above(0, at_most=1),
     )
     lr_epoch_decay: tuple[float, ...] = option((), "Epochs at which step drops.", at_least(0))
+    lr_share_decay: tuple[float, ...] = option(
+        (), "Shares of the whole run at which step drops.", at_least(0, at_most=1)
+    )
+    lr_multipliers: tuple[float, ...] = option(
+        (),
+        "Rates of step as multiples of --lr: the first, then one for each drop; "
+        "unset: powers of --lr-decay.",
+        at_least(0, at_most=1e30),
+    )
+    lr_drops: int | None = option(
+        None, "Changes of the rate in the whole run; instead of --lr-scheduler-freq.", at_least(1)
+    )
     lr_scheduler_freq: float = option(
         0, "Changes of the rate per epoch; 0 changes it at every update.", at_least(0)
     )
@@ -62,25 +83,6 @@ class LearningRateConfig:
     poly_lr_end_ratio: float = option(
         1e-5, "Last rate of polynomial, as a share of --lr.", at_least(0, at_most=1)
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """What an update does with a gradient."""
-
-    optimizer: str = option("sgd", "Update rule.", one_of("sgd"))
-    momentum: float = option(0.9, "Momentum; 0 is plain gradient descent.", at_least(0, at_most=1))
-    weight_decay: float = option(
-        5e-4,
-        "L2 factor, on every parameter with two or more dimensions.",
-        at_least(0, at_most=1e30),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossConfig:
-    """What is made small."""
-
-    label_smoothing: float = option(
-        0.0, "Share of the target spread evenly over all classes.", at_least(0, at_most=1)
+    abs_end_learning_rate: float | None = option(
+        None, "Last rate of polynomial itself, instead of a share.", at_least(0, at_most=1e30)
     )
