@@ -7,12 +7,15 @@ from textwrap import wrap
 
 from convoy.config.command_line import Parser, add_flags, read_flags
 from convoy.config.dialects.canonical import canonical
-from convoy.config.dialects.dialect import Given
+from convoy.config.dialects.dialect import Dialect
+from convoy.config.dialects.speech import Given
+from convoy.config.layers import layer, values_of
 from convoy.config.named import read_named
 from convoy.config.problems import Problem, refuse
 from convoy.config.resolve import Asked
 from convoy.config.spelling import spell_out, unknown_words
 from convoy.errors import ConfigError
+from convoy.registry import suggest
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -35,12 +38,14 @@ class Line:
 
     def asked(self) -> Asked:
         """What it asks for, with its named configuration."""
+        dialect = _dialect(self.own.dialect)
         try:
-            named, problems = read_named(self.own.config, self.own.config_path)
+            named, problems = read_named(self.own.config, self.own.config_path, dialect)
         except ConfigError as error:  # the rules would speak of values it has not set
             refuse([*self.problems, Problem("", str(error))])
             raise
-        return Asked(self.given, named, [*self.problems, *problems])
+        unsaid = dialect.settings(values_of(layer(named, self.given)))
+        return Asked(self.given, named, [*self.problems, *problems], dialect=unsaid)
 
 
 def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]) -> Line:
@@ -52,8 +57,8 @@ def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser]
     dialect = canonical()
     add_flags(parser, dialect)
     own, extra = parser.parse_known_args(spell_out(words, parser))
-    given, problems = read_flags(own.typed, dialect)
-    return Line(own, given, [*unknown_words(extra, parser), *problems])
+    read = read_flags(own.typed, dialect)
+    return Line(own, read.given, [*unknown_words(extra, parser, dialect), *read.problems])
 
 
 def read_plain(
@@ -71,6 +76,22 @@ def add_config(parser: Parser) -> None:
     """The way to a named configuration, for verbs that begin something new."""
     parser.add_argument("--config", metavar="NAME", help="a named configuration")
     parser.add_argument("--config-path", metavar="FILE", help="a configuration file of your own")
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        default=canonical().name,
+        help="whose words that file uses: convoy, pytorch, tensorflow or popart",
+    )
+
+
+def _dialect(name: str) -> Dialect:
+    if name == canonical().name:
+        return canonical()
+    from convoy.config.dialects.all import DIALECTS  # seldom needed
+
+    if name not in DIALECTS:
+        raise ConfigError(f"--dialect {name!r} is unknown; {suggest(name, DIALECTS)}")
+    return DIALECTS[name]()
 
 
 def _parser(verb: str, says: str) -> Parser:

@@ -1,10 +1,12 @@
 """Words of a command line → settings, by the table of a dialect. argparse does the splitting."""
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from convoy.config.dialects.dialect import Dialect, Flag, Given
+from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import TARGET, Dropped, Given, Speech, put_together
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem
 from convoy.config.schema import SECTIONS, option_table
@@ -69,23 +71,48 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
         shown.add(effect)
 
 
-def read_flags(typed: list[_Typed], dialect: Dialect) -> tuple[Given, list[Problem]]:
-    """The settings that were typed, and everything wrong with them."""
-    given: Given = {}
-    problems: list[Problem] = []
+@dataclass(frozen=True)
+class Read:
+    """What came of words: settings, everything wrong with them, and what was left out."""
+
+    given: Given
+    problems: list[Problem]
+    dropped: list[Dropped]
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What else decides: a named configuration beneath the words, a launcher above them."""
+
+    under: Mapping[str, Setting] = field(default_factory=dict)
+    above: Mapping[str, Setting] = field(default_factory=dict)
+
+
+def read_flags(typed: list[_Typed], dialect: Dialect, around: Around = Around()) -> Read:  # noqa: B008 - frozen
+    """The settings that were typed, put together by the joins of the dialect."""
+    speech = Speech({}, around.under)
     for one in typed:
         try:
-            given[one.flag.to] = Setting(one.flag.value(one.words), SOURCE)
+            value = one.flag.value(one.words)
         except WrongType as wrong:
-            problems.append(Problem(one.flag.spelling, str(wrong)))
-    for join in dialect.joins:
-        try:
-            given = join(given)
-        except WrongType as wrong:
-            problems.append(Problem("", str(wrong)))
-    settings = {name: one for name, one in given.items() if name in option_table()}
-    assert problems or settings == given, "a part that no join has put together"
-    return settings, [*problems, *_beyond_limits(settings, typed)]
+            speech.refuse(one.flag.spelling, str(wrong))
+            continue
+        if one.flag.why:
+            speech.drop(_as_typed(one), one.flag.why)
+        else:
+            speech.said.pop(one.flag.to, None)  # the last one said stands last
+            speech.said[one.flag.to] = Setting(value, SOURCE)
+    speech.said.update(around.above)
+    settings = put_together(speech, dialect.joins, option_table())
+    problems = [*speech.problems, *_beyond_limits(settings, typed)]
+    target = speech.said.get(TARGET)
+    return Read(settings, problems, speech.dropped, str(target.value) if target else None)
+
+
+def _as_typed(one: _Typed) -> str:
+    words = [] if one.flag.means is not None else [word for word in one.words if word]
+    return " ".join([one.flag.spelling, *words])
 
 
 def _beyond_limits(settings: Given, typed: list[_Typed]) -> list[Problem]:
@@ -114,8 +141,8 @@ def _metavar(flag: Flag) -> str:
 
 def _help(flag: Flag, dialect: Dialect) -> str:
     if flag.option is None:
-        return f"see {flag.to.replace('_', ' ')}"
-    default = dialect.defaults.get(flag.to, flag.option.default)
+        return flag.why or f"see {flag.to.replace('_', ' ')}"
+    default = dialect.defaults({}).get(flag.to, flag.option.default)
     off = [other.spelling for other in dialect.flags if _is_off(other, flag)]
     notes = [] if default in (None, ()) else [spelled(default)]
     shown = f" [{'; '.join([*notes, *off[:1]])}]" if notes or off else ""
@@ -124,7 +151,7 @@ def _help(flag: Flag, dialect: Dialect) -> str:
 
 def _is_quiet(flag: Flag) -> bool:
     """A new user meets only what does something; `convoy options` lists the rest too."""
-    return flag.option is not None and not flag.option.does_something
+    return flag.older or (flag.option is not None and not flag.option.does_something)
 
 
 def _is_off(other: Flag, flag: Flag) -> bool:

@@ -21,3 +21,8 @@ def from_source(source: str, values: Mapping[str, Any]) -> dict[str, Setting]:
 def layer(*layers: Mapping[str, Setting]) -> dict[str, Setting]:
     """All layers as one; a later layer wins over an earlier one."""
     return {name: setting for one in layers for name, setting in one.items()}
+
+
+def values_of(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The values alone."""
+    return {name: setting.value for name, setting in settings.items()}

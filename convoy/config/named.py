@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from convoy.config.dialects.canonical import canonical
+from convoy.config.dialects.dialect import Dialect
+from convoy.config.dialects.speech import Speech, put_together
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem
 from convoy.config.schema import option_table
@@ -15,27 +18,44 @@ if TYPE_CHECKING:
     from convoy.config.yaml_file import Entry
 
 SHIPPED = Path(__file__).parent.parent / "configs"
+INFERENCE = "inference"  # the sub-folder of those that only infer
 
 
 def shipped_names() -> list[str]:
-    """The configurations that come with the program."""
-    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    """The configurations that come with the program, those of a sub-folder with its name."""
+    paths = (path.relative_to(SHIPPED) for path in SHIPPED.rglob("*.yaml"))
+    return sorted(path.with_suffix("").as_posix() for path in paths)
 
 
-def read_named(name: str | None, path: str | None) -> tuple[dict[str, Setting], list[Problem]]:
-    """The settings of `--config NAME`, of a file, or of the entry NAME in that file."""
+def read_named(
+    name: str | None, path: str | None, dialect: Dialect | None = None
+) -> tuple[dict[str, Setting], list[Problem]]:
+    """The settings of `--config NAME`, of a file, or of the entry NAME in that file.
+
+    The files that come with the program are canonical; one of the user's may speak a dialect.
+    """
     if path is not None:
-        return _settings(_entry(_read(Path(path)), name, printable(path)), printable(path))
+        spoken = dialect or canonical()
+        entry = _entry(_read(Path(path)), name, printable(path), spoken)
+        return _settings(entry, printable(path), spoken)
     if name is None:
         return {}, []
-    if name not in shipped_names():
-        raise ConfigError(f"--config {name!r} is unknown; {suggest(name, shipped_names())}")
-    return _settings(_read(SHIPPED / f"{name}.yaml"), f"config {name}")
+    file = SHIPPED / f"{_shipped(name)}.yaml"
+    return _settings(_read(file), f"config {name}", canonical())
+
+
+def _shipped(name: str) -> str:
+    """The whole name; a training wins over an inference of the same name."""
+    names = shipped_names()
+    found = [one for one in (name, f"{INFERENCE}/{name}") if one in names]
+    if not found:
+        raise ConfigError(f"--config {name!r} is unknown; {suggest(name, names)}")
+    return found[0]
 
 
 def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:
     """The settings of one flat file."""
-    return _settings(_read(path), printable(str(path)))
+    return _settings(_read(path), printable(str(path)), canonical())
 
 
 def _read(path: Path) -> "dict[str, Entry]":
@@ -44,9 +64,11 @@ def _read(path: Path) -> "dict[str, Entry]":
     return read_yaml(path)
 
 
-def _entry(entries: "dict[str, Entry]", name: str | None, path: str) -> "dict[str, Entry]":
+def _entry(
+    entries: "dict[str, Entry]", name: str | None, path: str, dialect: Dialect
+) -> "dict[str, Entry]":
     named = {key: one.value for key, one in entries.items() if isinstance(one.value, dict)}
-    if name is None and named and not any(key in option_table() for key in entries):
+    if name is None and named and not any(key in dialect.by_name for key in entries):
         listed = ", ".join(map(printable, named))
         raise ConfigError(f"{path} holds several configurations; choose with --config: {listed}")
     if name is None:
@@ -58,24 +80,45 @@ def _entry(entries: "dict[str, Entry]", name: str | None, path: str) -> "dict[st
     return named[name]
 
 
-def _settings(entries: "dict[str, Entry]", origin: str) -> tuple[dict[str, Setting], list[Problem]]:
-    settings: dict[str, Setting] = {}
-    problems: list[Problem] = []
+def _settings(
+    entries: "dict[str, Entry]", origin: str, dialect: Dialect
+) -> tuple[dict[str, Setting], list[Problem]]:
+    speech = Speech({})
     for key, entry in entries.items():
         where = f"{origin}, line {entry.line}"
-        text = _take(key, entry, where, settings)
+        text = _take(key, entry, where, (speech, dialect))
         if text is not None:
-            problems.append(Problem(f"{where}: {printable(key)}", text))
-    return settings, problems
+            speech.refuse(f"{where}: {printable(key)}", text)
+    settings = put_together(speech, dialect.joins, option_table())
+    direct = {flag.to for key in entries if (flag := dialect.by_name.get(key)) is not None}
+    beyond = [
+        Problem(f"{one.source}: {name}", text)
+        for name, one in settings.items()
+        if name not in direct and (text := option_table()[name].problem(one.value)) is not None
+    ]
+    return settings, [*speech.problems, *beyond]
 
 
-def _take(key: str, entry: "Entry", where: str, settings: dict[str, Setting]) -> str | None:
-    """Keep one value, and say what is wrong with it; beyond its limits it stays for the rules."""
-    row = option_table().get(key)
-    if row is None:
-        return f"is no option; {suggest(key, option_table())}"
+def _take(key: str, entry: "Entry", where: str, to: tuple[Speech, Dialect]) -> str | None:
+    """Keep one value, or say what is wrong with it."""
+    speech, dialect = to
+    flag = dialect.by_name.get(key.replace("-", "_"))
+    if flag is None:
+        return _unknown(key, dialect)
     try:
-        settings[key] = Setting(row.kind.check(entry.plain()), where)
+        value = flag.value_in_file(entry.plain())
     except WrongType as wrong:
         return str(wrong)
-    return row.problem(settings[key].value)
+    if not flag.why and (value is not None or flag.option is not None):
+        speech.said[flag.to] = Setting(value, where)
+    return flag.option.problem(value) if flag.option else None
+
+
+def _unknown(key: str, dialect: Dialect) -> str:
+    from convoy.config.dialects.all import elsewhere  # its tables are seldom needed
+
+    other = elsewhere("--" + key.replace("_", "-"), dialect)
+    if other is not None:
+        return f"{other}; --dialect says in which one a file is written"
+    names = [flag.name for flag in dialect.flags if not flag.name.startswith("no_")]
+    return f"is no option; {suggest(key, names)}"

@@ -4,7 +4,7 @@ import argparse
 from collections import deque
 
 from convoy.config.command_line import flag_of
-from convoy.config.dialects.dialect import Flag
+from convoy.config.dialects.dialect import Dialect, Flag
 from convoy.config.problems import Problem
 from convoy.config.yaml_limits import printable, shown
 from convoy.registry import near_names
@@ -32,13 +32,15 @@ def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     return [*attached, *rest]
 
 
-def unknown_words(extra: list[str], parser: argparse.ArgumentParser) -> list[Problem]:
-    """A problem for each flag or word that no table knows."""
+def unknown_words(
+    extra: list[str], parser: argparse.ArgumentParser, dialect: Dialect | None = None
+) -> list[Problem]:
+    """A problem for each flag or word that no table knows, or only that of another dialect."""
     problems: list[Problem] = []
     is_value = False  # of the unknown flag before it
     for word in extra:
         if _is_flag(word):
-            problems.append(_unknown_flag(word.partition("=")[0], parser))
+            problems.append(_unknown_flag(word.partition("=")[0], parser, dialect))
             is_value = "=" not in word
         elif not is_value:
             problems.append(Problem("", f"unexpected word {shown(word)}"))
@@ -76,12 +78,20 @@ def _is_flag(word: str) -> bool:
     return False
 
 
-def _unknown_flag(flag: str, parser: argparse.ArgumentParser) -> Problem:
+def _unknown_flag(flag: str, parser: argparse.ArgumentParser, dialect: Dialect | None) -> Problem:
     known = parser._option_string_actions
     fits = [spelling for spelling in known if spelling.startswith(flag)]
     if flag.startswith("--") and fits:
         listed = ", ".join(fits[:_MOST_LISTED]) + (", …" if len(fits) > _MOST_LISTED else "")
         return Problem("", f"option {flag} is ambiguous: it could be {listed}")
+    if dialect is not None and (other := _elsewhere(flag, dialect)) is not None:
+        return Problem(flag, other)
     near = near_names(flag, known)
     way_out = f"did you mean {', '.join(near)}?" if near else f"see `{parser.prog} --help`"
     return Problem("", f"unknown option {printable(flag)}; {way_out}")
+
+
+def _elsewhere(flag: str, dialect: Dialect) -> str | None:
+    from convoy.config.dialects.all import elsewhere  # its tables are seldom needed
+
+    return elsewhere(flag, dialect)

@@ -92,7 +92,7 @@ def _check_value(base: type, value: Any) -> Any:
     if base is float and type(value) is int:
         return float(value)
     if type(value) is not base:  # isinstance would take true for a whole number
-        raise _wrong(base, _named(value))
+        raise _wrong(base, named(value))
     return _storable(value)
 
 
@@ -115,7 +115,7 @@ def _wrong(base: type, came: str) -> WrongType:
     return WrongType(f"expects {article}{Kind(base)}, got {came}")
 
 
-def _named(value: Any) -> str:
+def named(value: Any) -> str:
     """A value of YAML as a message calls it."""
     match value:
         case None:

@@ -39,4 +39,4 @@ def test_older_spellings_set_the_same_option() -> None:
 
 
 def test_it_brings_no_defaults_of_its_own() -> None:
-    assert canonical().settings() == {}
+    assert canonical().settings({}) == {}

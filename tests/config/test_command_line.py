@@ -8,6 +8,7 @@ from hypothesis import given
 
 from convoy.config.command_line import SOURCE, Parser, add_flags, read_flags
 from convoy.config.dialects.canonical import canonical
+from convoy.config.layers import values_of
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.spelling import spell_out
 from convoy.config.values import as_words
@@ -25,9 +26,9 @@ def read(*words: str) -> tuple[dict[str, Any], list[str]]:
     made = parser()
     own, extra = made.parse_known_args(spell_out(list(words), made))
     assert extra == []
-    given, problems = read_flags(own.typed, canonical())
-    assert all(setting.source == SOURCE for setting in given.values())
-    return {name: setting.value for name, setting in given.items()}, [*map(str, problems)]
+    found = read_flags(own.typed, canonical())
+    assert all(setting.source == SOURCE for setting in found.given.values())
+    return values_of(found.given), [*map(str, found.problems)]
 
 
 def values(*words: str) -> dict[str, Any]:

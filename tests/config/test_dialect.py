@@ -1,12 +1,14 @@
 """Another dialect is a table of differences: switches, readers, parts, joins and defaults."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from convoy.config.command_line import SOURCE, Parser, add_flags, read_flags
-from convoy.config.dialects.dialect import Dialect, Flag, Given
-from convoy.config.layers import Setting
+from convoy.config.command_line import Around, Parser, add_flags, read_flags
+from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import Dropped, Speech
+from convoy.config.layers import Setting, values_of
 from convoy.config.problems import refuse
 from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.spelling import spell_out
@@ -20,16 +22,20 @@ def model_from_size(words: list[str]) -> str:
     return f"resnet{words[0]}"
 
 
-def micro_from_all(given: Given) -> Given:
+def micro_from_all(speech: Speech) -> None:
     """`--all-samples` is one pass of every replica together."""
-    if "all_samples" not in given:
-        return given
-    rest = {name: one for name, one in given.items() if name != "all_samples"}
-    samples = int(given["all_samples"].value)
-    replicas = given["replicas"].value if "replicas" in given else 1
-    if samples % replicas:
-        raise WrongType(f"--all-samples {samples} does not divide by --copies {replicas}")
-    return rest | {"micro_batch_size": Setting(samples // replicas, SOURCE)}
+    samples = speech.take("all_samples")
+    if samples is None:
+        return
+    total, replicas = int(samples.value), speech.value("replicas", 1)
+    if total % replicas:
+        raise WrongType(f"--all-samples {total} does not divide by --copies {replicas}")
+    speech.put("micro_batch_size", total // replicas, samples)
+
+
+def defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    fast = chosen.get("norm_type") == "group"
+    return {"lr": 0.5, "updates": 80 if fast else 40, "norm_num_groups": 4}
 
 
 HARBOR = Dialect(
@@ -44,10 +50,23 @@ HARBOR = Dialect(
         Flag("--cuts", to="pipeline_splits"),
         Flag("--speed", to="lr"),
         Flag("--mirrored", to="zero_init_last_norm"),
+        Flag("--tiles", why="there are none"),
+        Flag("--tiled", means=True, why="there are none"),
+        Flag("--depth", to="accumulates", optional=True),
+        Flag("--sails", to="sails", several=True),
+        Flag("--unchecked", to="validates", means=False, key="validation"),
     ),
-    defaults={"lr": 0.5, "updates": 40, "norm_num_groups": 4},
-    joins=(micro_from_all,),
+    defaults=defaults,
+    joins=(micro_from_all, lambda speech: put_parts_away(speech)),
 )
+
+
+def put_parts_away(speech: Speech) -> None:
+    """What the parts were shows in the name of the run."""
+    for part in ("accumulates", "sails", "validates"):
+        found = speech.take(part)
+        if found is not None:
+            speech.put("name", str(found.value), found)
 
 
 def parser() -> Parser:
@@ -59,15 +78,16 @@ def parser() -> Parser:
 def read(line: str) -> tuple[dict[str, Any], list[str]]:
     made = parser()
     typed = made.parse_args(spell_out(line.split(), made)).typed
-    given, problems = read_flags(typed, HARBOR)
-    return {name: one.value for name, one in given.items()}, [*map(str, problems)]
+    found = read_flags(typed, HARBOR)
+    return values_of(found.given), [*map(str, found.problems)]
 
 
 def resolved(line: str) -> Resolved:
     made = parser()
-    given, problems = read_flags(made.parse_args(spell_out(line.split(), made)).typed, HARBOR)
-    refuse(problems)
-    return resolve(Asked(given, environment={}, dialect=HARBOR.settings()))
+    found = read_flags(made.parse_args(spell_out(line.split(), made)).typed, HARBOR)
+    refuse(found.problems)
+    unsaid = HARBOR.settings(values_of(found.given))
+    return resolve(Asked(found.given, environment={}, dialect=unsaid))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +103,11 @@ def resolved(line: str) -> Resolved:
         ("--mirrored false", {"zero_init_last_norm": False}),
         ("--all-samples 32", {"micro_batch_size": 32}),
         ("--all 32 --copies 4", {"replicas": 4, "micro_batch_size": 8}),
+        ("--depth", {"name": "True"}),
+        ("--depth 3", {"name": "3"}),
+        ("--sails a b,c", {"name": "('a', 'b', 'c')"}),
+        ("--tiles 3 --tiled", {}),
+        ("--unchecked", {"name": "False"}),
     ],
 )
 def test_a_spelling_sets_its_option_in_its_own_way(line: str, values: dict[str, Any]) -> None:
@@ -113,6 +138,69 @@ def test_a_part_that_no_join_takes_is_a_fault_of_the_table() -> None:
 
     with pytest.raises(AssertionError, match="no join"):
         read_flags(typed, Dialect("bare", HARBOR.flags))
+
+
+def test_a_word_that_nothing_comes_of_is_kept_with_its_reason() -> None:
+    made = parser()
+    typed = made.parse_args(spell_out(["--tiles", "3", "--tiled"], made)).typed
+
+    assert read_flags(typed, HARBOR).dropped == [
+        Dropped("--tiles 3", "there are none"),
+        Dropped("--tiled", "there are none"),
+    ]
+
+
+def test_joins_see_the_configuration_beneath_and_the_launcher_above() -> None:
+    made = parser()
+    typed = made.parse_args(spell_out(["--all-samples", "8", "--copies", "8"], made)).typed
+    above = {"replicas": Setting(4, "launcher")}
+
+    assert read_flags(typed[:1], HARBOR, Around(under=above)).given == {
+        "micro_batch_size": Setting(2, "command line")
+    }
+    assert read_flags(typed, HARBOR, Around(above=above)).given == {
+        "replicas": Setting(4, "launcher"),
+        "micro_batch_size": Setting(2, "command line"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("size", 50, "resnet50"),
+        ("copies", 4, 4),
+        ("calm", True, False),
+        ("calm", False, True),
+        ("groups", True, "group"),
+        ("groups", False, None),
+        ("cuts", ["a", "b"], ("a", "b")),
+        ("cuts", None, ()),
+        ("all_samples", 8, "8"),
+        ("validation", False, False),
+        ("sails", ["a", "b"], ("a", "b")),
+        ("sails", [], None),
+    ],
+)
+def test_a_file_says_it_under_the_name_of_the_flag(key: str, value: Any, said: Any) -> None:
+    assert HARBOR.by_name[key].value_in_file(value) == said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("calm", 3, "expects true or false, got 3"),
+        ("copies", "many", "expects a whole number, got 'many'"),
+        ("size", "big", "expects a depth, got 'big'"),
+        ("all_samples", {"a": 1}, "expects a value, got several with names"),
+    ],
+)
+def test_a_wrong_value_of_a_file_is_told(key: str, value: Any, text: str) -> None:
+    with pytest.raises(WrongType, match=text):
+        HARBOR.by_name[key].value_in_file(value)
+
+
+def test_defaults_may_follow_what_was_chosen() -> None:
+    assert resolved("--groups").config.length.updates == 80
 
 
 def test_defaults_of_a_dialect_stand_above_ours_and_the_models() -> None:

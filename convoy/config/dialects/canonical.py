@@ -1,17 +1,20 @@
-"""The canonical dialect: derived from the option table, so it says nothing twice."""
+"""The canonical dialect: the option table itself, and what the PyTorch program called things."""
 
 from collections.abc import Iterator
 from functools import cache
 
 from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import Speech
 from convoy.config.fields import Option
 from convoy.config.schema import option_table
+from convoy.config.values import WrongType
 
 
 @cache
 def canonical() -> Dialect:
     """Every option under its own name, `--no-…` for the boolean ones, and older spellings."""
-    return Dialect("convoy", tuple(flag for row in option_table().values() for flag in _flags(row)))
+    flags = tuple(flag for row in option_table().values() for flag in _flags(row))
+    return Dialect("convoy", (*flags, *_OLDER), joins=(_recompute,))
 
 
 def _flags(row: Option) -> Iterator[Flag]:
@@ -20,4 +23,29 @@ def _flags(row: Option) -> Iterator[Flag]:
             yield Flag(spelling, row.name, means=True)
             yield Flag("--no-" + spelling.removeprefix("--"), row.name, means=False)
         else:
-            yield Flag(spelling, row.name)
+            yield Flag(spelling, row.name, read=_READERS.get(row.name))
+
+
+def _location(words: list[str]) -> str:
+    """The device was an IPU there."""
+    return "device" if words[0].lower() == "ipu" else words[0]
+
+
+def _recompute_mode(words: list[str]) -> str:
+    if words[0] not in ("none", "auto", "manual"):
+        raise WrongType(f"is none, auto or manual, got {words[0]!r}")
+    return words[0]
+
+
+def _recompute(speech: Speech) -> None:
+    """Several stages recompute in any mode; `auto` and `manual` make a single one do so too."""
+    mode = speech.take("recompute_mode")
+    if mode is not None:
+        speech.fill("enable_recompute", None if mode.value == "none" else True, mode)
+
+
+_READERS = {"normalization_location": _location}
+_OLDER = (
+    Flag("--recompute-mode", "recompute_mode", read=_recompute_mode, older=True),
+    Flag("--disable-stable-batchnorm", "stable_norm", means=False, older=True),
+)

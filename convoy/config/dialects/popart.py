@@ -1,0 +1,193 @@
+"""The PopART program (`resnet_main.py`) and its synthetic benchmark."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import Join, Speech
+from convoy.config.layers import Setting
+from convoy.config.values import Kind, WrongType
+
+NAME = "popart"
+DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")
+DATASETS = {"IMAGENET": "imagenet", "CIFAR-10": "cifar10"}
+BATCH, EXPONENT, BATCHES_PER_STEP = 32, -6, 250
+
+_NOT_READ = "the program took it and never read it"
+_RAW = "it speaks to a compiler that is not here"
+
+
+def model_from_size(words: list[str]) -> str:
+    """`50` → `resnet50`, `x50` → `resnext50`."""
+    word = words[0].lower()
+    if word == "x50":
+        return "resnext50"
+    if word not in DEPTHS:
+        raise WrongType(f"is one of {', '.join(DEPTHS)} or x50, got {words[0]!r}")
+    return f"resnet{word}"
+
+
+def _data(words: list[str]) -> str:
+    if words[0].upper() not in DATASETS:
+        raise WrongType(f"is one of {', '.join(DATASETS)}, got {words[0]!r}")
+    return DATASETS[words[0].upper()]
+
+
+def _precision(words: list[str]) -> str:
+    if words[0] not in ("16", "32"):
+        raise WrongType(f"is 16 or 32, got {words[0]!r}")
+    return f"{words[0]}.{words[0]}"
+
+
+def _lower(words: list[str]) -> str:
+    return words[0].lower()
+
+
+def _number_list(words: list[str]) -> tuple[float, ...]:
+    numbers: tuple[float, ...] = Kind(float, many=True).read(words)
+    return numbers
+
+
+FLAGS = (
+    Flag("--size", "model", read=model_from_size),
+    Flag("--shortcut-type", "shortcut_type"),
+    Flag("--norm-type", "norm_type", read=_lower),
+    Flag("--norm-groups", "norm_num_groups"),
+    Flag("--dataset", "data", read=_data),
+    Flag("--data-dir", "data_dir"),
+    Flag("--use-generated-data", "data", means="generated"),
+    Flag("--num-workers", "dataloader_worker"),
+    Flag("--batch-size", "batch_size", read=Kind(int).read),
+    Flag("--replication-factor", "replicas"),
+    Flag("--gradient-accumulation-factor", "gradient_accumulation"),
+    Flag("--num-ipus", "devices", read=Kind(int).read),
+    Flag("--shards", "shards"),
+    Flag("--auto-sharding", means=True, why="stages are balanced when no splits are given"),
+    Flag("--pipeline", "pipeline", means=True),
+    Flag("--recompute", "enable_recompute", means=True),
+    Flag("--epochs", "epoch"),
+    Flag("--batches-per-step", "device_iterations"),
+    Flag("--steps", "steps", read=Kind(int).read),
+    Flag("--mode", "mode", read=_lower),
+    Flag("--base-learning-rate", "exponent", read=Kind(int).read),
+    Flag("--learning-rate-schedule", "lr_share_decay", read=_number_list),
+    Flag("--learning-rate-decay", "lr_multipliers", read=_number_list),
+    Flag("--weight-decay", "weight_decay"),
+    Flag("--precision", "precision", read=_precision),
+    Flag("--half-partials", "half_partial", means=True),
+    Flag("--prng", "enable_stochastic_rounding", means=True),
+    Flag("--no-prng", "enable_stochastic_rounding", means=False),
+    Flag("--fp-exceptions", "enable_fp_exceptions", means=True),
+    Flag("--ckpt", why="checkpoints lie in the run's folder"),
+    Flag("--no-validation", "validation_mode", means="none"),
+    Flag("--valid-per-epoch", why=_NOT_READ),
+    Flag("--get-reports", means=True, why=_NOT_READ),
+    Flag("--report", "profile", means=True),
+    Flag("--log-dir", "log_dir"),
+    Flag("--log_dir_string", "name_suffix"),
+    Flag("--steps-per-log", "steps_per_log", read=Kind(int).read),
+    Flag("--simulation", "device", means="cpu"),
+    Flag("--syncless-collectives", why=_RAW),
+    Flag("--max-bytes-per-tile", "gcl_max_broadcast_size"),
+    Flag("--convolution-options", why=_RAW),
+    Flag("--use-zero-values", means=True, why="made images are random; their values cost nothing"),
+    Flag("--save-graph", means=True, why=_RAW),
+    Flag("--tensor-tile-mapping", means=True, why=_RAW),
+    Flag("--report-hw-cycle-count", means=True, why=_RAW),
+)
+
+
+def _replicas(speech: Speech) -> None:
+    """`--num-ipus` are all devices: those of one replica are its stages."""
+    devices = speech.take("devices")
+    if devices is None:
+        return
+    replicas = speech.value("replicas", 1)
+    if devices.value % replicas:
+        raise WrongType(
+            f"--num-ipus {devices.value} is no multiple of --replication-factor {replicas}"
+        )
+    speech.fill("shards", devices.value // replicas, devices)
+
+
+def _micro_batch(speech: Speech) -> None:
+    """`--batch-size` is one pass of all replicas together. The rate is 2^N times that."""
+    size, exponent = speech.take("batch_size"), speech.take("exponent")
+    total = size.value if size else BATCH
+    replicas = speech.value("replicas", 1)
+    if total % replicas:
+        raise WrongType(f"--batch-size {total} is no multiple of --replication-factor {replicas}")
+    like = size or speech.said.get("replicas") or _unsaid()
+    speech.put("micro_batch_size", total // replicas, like)
+    power = exponent.value if exponent else EXPONENT
+    speech.put("lr", 2.0**power * total, exponent or size or _unsaid())
+
+
+def _unsaid() -> Setting:
+    return Setting(None, f"dialect {NAME}")
+
+
+def _order(speech: Speech) -> None:
+    """Without `--pipeline` the stages of a copy wait for each other."""
+    pipelined = speech.take("pipeline")
+    shards = speech.said.get("shards")
+    if shards is not None and shards.value > 1 and not pipelined:
+        speech.put("pipeline_schedule", "sequential", shards)
+
+
+def _length(speech: Speech) -> None:
+    """A step is a return to the host: so many batches."""
+    batches = speech.value("device_iterations", BATCHES_PER_STEP)
+    steps, logs = speech.take("steps"), speech.take("steps_per_log")
+    if steps is not None:
+        speech.put("updates", steps.value * batches, steps)
+    if logs is not None:
+        speech.put("log_freq", logs.value * batches, logs)
+    mode = speech.take("mode")
+    if mode is not None and mode.value != "train":
+        speech.drop(f"--mode {mode.value}", "`convoy validate --random-weights` does that")
+
+
+JOINS: tuple[Join, ...] = (_replicas, _micro_batch, _order, _length)
+
+
+@cache
+def popart() -> Dialect:
+    """ResNet alone, version 1, with images of four channels."""
+    return Dialect(NAME, FLAGS, defaults=_defaults, joins=JOINS)
+
+
+def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    small = chosen.get("data", "cifar10") == "cifar10"
+    norm = chosen.get("norm_type") or "group"
+    half = chosen.get("precision", "16.16") != "32.32"
+    log = {"log_freq": chosen.get("device_iterations") or BATCHES_PER_STEP}
+    return {
+        "model": "resnet20",
+        "data": "cifar10",
+        "resnet_version": "v1",
+        "stem": "small" if small else "large",
+        "shortcut_type": "B",
+        "input_image_padding": True,
+        "norm_type": norm,
+        "norm_num_groups": 16,
+        "enable_fast_groupnorm": norm == "group",
+        "zero_init_last_norm": False,
+        "device_iterations": BATCHES_PER_STEP,
+        "epoch": 30.0,
+        "lr_schedule": "step",
+        "lr_share_decay": (0.5, 0.75),
+        "lr_multipliers": (1.0, 0.1, 0.01),
+        "warmup_epoch": 0.0,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "weight_decay_spares": "nothing",
+        "precision": "16.16",
+        "enable_stochastic_rounding": half,
+        "enable_recompute": False,
+        "validation_mode": "during",
+        "validation_frequency": 1,
+        "log_dir": "logs",
+        **log,
+    }

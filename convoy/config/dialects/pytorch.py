@@ -1,0 +1,92 @@
+"""The PyTorch program: the canonical spellings, and what it takes for granted."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from convoy.config.dialects.canonical import canonical
+from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import TARGET, Speech
+from convoy.config.values import Kind
+
+NAME = "pytorch"
+ITERATIONS = 100  # loader steps in an epoch of data that is made up
+
+DEFAULTS: Mapping[str, Any] = {
+    "model": "resnet18",
+    "data": "cifar10",
+    "micro_batch_size": 1,
+    "epoch": 10.0,
+    "lr": 0.01,
+    "lr_schedule": "step",
+    "warmup_epoch": 0.0,
+    "momentum": 0.0,
+    "weight_decay": 1e-4,
+    "precision": "16.16",
+    "norm_num_groups": 32,
+    "exchange_memory_target": "cycles",
+    "logs_per_epoch": 1,
+    "validation_frequency": 4,
+    "zero_init_last_norm": False,
+}
+
+
+@cache
+def pytorch() -> Dialect:
+    """`train.py`, `restore.py`, `validate.py` and `weight_avg.py`."""
+    return Dialect(
+        NAME,
+        (*canonical().flags, *_EXTRA),
+        defaults=_defaults,
+        joins=(*canonical().joins, _folders, _length_of_made_data),
+    )
+
+
+def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without a folder for them there are no checkpoints; two things follow the network."""
+    kept = 1 if chosen.get("checkpoint_output_path") else 0
+    is_resnet50 = chosen.get("model") == "resnet50"
+    return {**DEFAULTS, "ckpts_per_epoch": kept, "zero_init_last_norm": is_resnet50}
+
+
+def _folders(speech: Speech) -> None:
+    """One folder for both ways, as up to release 3.0."""
+    both = speech.take("checkpoint_path")
+    if both is not None:
+        speech.fill("checkpoint_output_path", both.value, both)
+        speech.said.setdefault(TARGET, both)
+
+
+def _length_of_made_data(speech: Speech) -> None:
+    """An epoch of made data is so many loader steps: iterations × a whole step of all replicas."""
+    iterations = speech.take("iterations")
+    data = speech.value("data", DEFAULTS["data"])
+    if data not in ("generated", "synthetic"):
+        if iterations is not None:
+            speech.drop(
+                f"--iterations {iterations.value}",
+                f"it is the length of made data; {data} has its own",
+            )
+        return
+    like = iterations or speech.said.get("data") or speech.under["data"]
+    if iterations is None and speech.value("samples") is not None:
+        return
+    speech.fill("samples", (iterations.value if iterations else ITERATIONS) * _step(speech), like)
+
+
+def _step(speech: Speech) -> int:
+    """Samples of one loader step."""
+    factors = ("micro_batch_size", "gradient_accumulation", "replicas", "device_iterations")
+    samples = 1
+    for name in factors:
+        samples *= speech.value(name, 1)
+    return samples
+
+
+_EXTRA = (
+    Flag("--iterations", "iterations", read=Kind(int).read),
+    Flag("--checkpoint-input-path", TARGET),
+    Flag("--checkpoint-input-dir", TARGET),
+    Flag("--checkpoint-output-dir", "checkpoint_output_path"),
+    Flag("--checkpoint-path", "checkpoint_path"),
+)

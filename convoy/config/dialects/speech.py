@@ -1,0 +1,77 @@
+"""Speech: what was said in a dialect, on its way to the canonical options.
+
+Each spelling leaves a canonical value or a part; the joins of the dialect put the parts together.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy.config.layers import Setting
+from convoy.config.problems import Problem
+from convoy.config.values import WrongType
+
+Given = dict[str, Setting]
+
+TARGET = "target"  # the run or checkpoint that a verb works on; no option of a run
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A word that nothing comes of, and why."""
+
+    word: str
+    reason: str
+
+
+@dataclass
+class Speech:
+    """What has been said so far, above what a named configuration says."""
+
+    said: Given
+    under: Mapping[str, Setting] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def take(self, *names: str) -> Setting | None:
+        """The last of these parts that was said; all of them are spent."""
+        found = [one for name in names if (one := self.said.pop(name, None)) is not None]
+        return found[-1] if found else None
+
+    def put(self, name: str, value: Any, like: Setting) -> None:
+        """Set a canonical option because of something that was said."""
+        self.said[name] = Setting(value, like.source)
+
+    def fill(self, name: str, value: Any, like: Setting) -> None:
+        """The same, unless the option itself was said."""
+        if name not in self.said:
+            self.put(name, value, like)
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """What an option will be, as far as anybody has said."""
+        for layer in (self.said, self.under):
+            if name in layer and layer[name].value is not None:
+                return layer[name].value
+        return default
+
+    def refuse(self, spelling: str, text: str) -> None:
+        self.problems.append(Problem(spelling, text))
+
+    def drop(self, word: str, reason: str) -> None:
+        self.dropped.append(Dropped(word, reason))
+
+
+Join = Callable[[Speech], None]  # may raise WrongType, in the words of its dialect
+
+
+def put_together(speech: Speech, joins: Iterable[Join], options: Container[str]) -> Given:
+    """The canonical settings that come of it; problems and a target are kept in the speech."""
+    for join in joins:
+        try:
+            join(speech)
+        except WrongType as wrong:
+            speech.problems.append(Problem("", str(wrong)))
+    settings = {name: one for name, one in speech.said.items() if name in options}
+    left = [name for name in speech.said if name not in settings and name != TARGET]
+    assert speech.problems or not left, f"no join has taken {left}"
+    return settings

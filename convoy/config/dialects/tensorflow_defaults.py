@@ -1,0 +1,120 @@
+"""What the TensorFlow program takes for granted: much of it follows network, data and optimizer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from convoy.config.dialects.tensorflow_models import family_of, is_small, model_name, usual_size
+
+Values = Mapping[str, Any]
+
+# (photographs, CIFAR)
+_MICRO = {"resnet": (4, 32), "resnext": (1, 8), "efficientnet": (4, 8), "squeezenet": (2, 128)}
+_EPOCHS = {"resnet": (100, 160), "resnext": (100, 160), "efficientnet": (350, 300)}
+_EXPONENTS = {
+    "resnet": {"sgd": -8.0, "momentum": -11.0},
+    "efficientnet": {"sgd": -7.0, "momentum": -10.0, "rmsprop_tf": -14.0},
+}
+_DROPS = ((0.3, 0.6, 0.8, 0.9), (0.5, 0.75))
+SMOOTHING = 0.1  # of EfficientNet on ImageNet
+
+
+def tensorflow_defaults(chosen: Values) -> Values:
+    """Everything nobody said, for what somebody chose."""
+    small = is_small(chosen)
+    model = chosen.get("model") or model_name("resnet", usual_size("resnet", small), small)
+    values = {**chosen, "model": model}
+    family = family_of(model)
+    return {
+        "model": model,
+        "data": "imagenet",
+        **_network(values, family, small),
+        **_lengths(values, family, small),
+        **_rates(values, small),
+        **_update_rule(values, family, small),
+        **_arithmetic(values),
+        **_machine(values),
+        "normalization_location": "device",
+        "normalize_std": small,  # the option is for ImageNet; CIFAR is always standardized
+        "use_bbox_info": chosen.get("data", "imagenet") == "imagenet",
+        "log_dir": "logs",
+    }
+
+
+def _network(values: Values, family: str, small: bool) -> Values:
+    norm = values.get("norm_type") or ("batch" if small and family != "efficientnet" else "group")
+    efficient = family == "efficientnet"
+    return {
+        "norm_type": norm,
+        "norm_num_groups": 4 if efficient else 16 if small else 32,
+        "norm_eps": 1e-3 if efficient else 1e-5 if norm == "batch" else 1.53e-5,
+        "batchnorm_momentum": 0.03,
+        "enable_fast_groupnorm": norm == "group",
+        # On for these two without being asked.
+        "stable_norm": family in ("resnext", "efficientnet") and not small,
+    }
+
+
+def _lengths(values: Values, family: str, small: bool) -> Values:
+    epochs = float(_EPOCHS.get(family, (100, 160))[small])
+    counted_in_updates = values.get("updates") is not None
+    report = {"log_freq": 500} if counted_in_updates else {"logs_per_epoch": 16}
+    length = {} if counted_in_updates else {"epoch": epochs}
+    return {"micro_batch_size": _MICRO[family][small] if family in _MICRO else 4} | length | report
+
+
+def _rates(values: Values, small: bool) -> Values:
+    family = family_of(values["model"])
+    rates: dict[str, Any] = {"warmup_epoch": 5.0}
+    rates["base_learning_rate_exponent"] = _exponent(values, family, small)
+    schedule = values.get("lr_schedule") or "step"
+    if schedule == "step":
+        rates |= {"lr_decay": 0.1, "lr_share_decay": _DROPS[small]}
+    if schedule == "exponential":
+        rates |= {"lr_decay": 0.97, "lr_drops": 146}
+    return {"lr_schedule": "step", **rates}
+
+
+def _exponent(values: Values, family: str, small: bool) -> float:
+    """Of 2, times the samples of an update."""
+    if small and family != "efficientnet":
+        return -10.0 if family == "squeezenet" else -6.0
+    kind = values.get("optimizer") or "sgd"
+    if kind == "sgd" and values.get("momentum"):
+        kind = "momentum"
+    table = _EXPONENTS.get(family, _EXPONENTS["resnet"])
+    return table.get(kind, table["momentum"])
+
+
+def _update_rule(values: Values, family: str, small: bool) -> Values:
+    efficient = family == "efficientnet"
+    decay = 1e-6 if small else 1e-5 if efficient else 1e-4
+    kind = values.get("optimizer") or "sgd"
+    smooth = efficient and not small
+    rule: dict[str, Any] = {
+        "optimizer": "sgd",
+        "momentum": 0.0 if kind == "sgd" else 0.9,
+        "weight_decay": 0.0 if kind == "lars" else decay,
+        "weight_decay_spares": "nothing" if small else "norms",
+        "label_smoothing": spread(SMOOTHING, 1000) if smooth else 0.0,
+    }
+    if kind == "lars":
+        rule["lars_weight_decay"] = decay
+    if kind == "rmsprop_tf":
+        rule |= {"optimizer_eps": 1e-3, "rmsprop_base_decay_exp": -14.0}
+    return rule
+
+
+def spread(epsilon: float, classes: int) -> float:
+    """ε over the K − 1 other classes is ε · K / (K − 1) over all K of them."""
+    return epsilon * classes / (classes - 1)
+
+
+def _arithmetic(values: Values) -> Values:
+    half = (values.get("precision") or "16.16") != "32.32"
+    return {"precision": "16.16", "loss_scaling": 128.0, "enable_stochastic_rounding": half}
+
+
+def _machine(values: Values) -> Values:
+    """State lies off the device in a pipeline, and nothing is computed again unless asked for."""
+    pipelined = (values.get("shards") or 1) > 1 or bool(values.get("pipeline_splits"))
+    return {"enable_recompute": False, "offload_optimizer": pipelined, "shards": 1}

@@ -1,0 +1,232 @@
+"""How the words of the TensorFlow program come together to canonical options."""
+
+from typing import Any
+
+from convoy.config.catalog import DATA
+from convoy.config.dialects.speech import Join, Speech
+from convoy.config.dialects.tensorflow_defaults import spread
+from convoy.config.dialects.tensorflow_models import (
+    data_set,
+    data_set_of_folder,
+    family_of,
+    is_small,
+    model_name,
+    size_of,
+    usual_size,
+)
+from convoy.config.layers import Setting
+from convoy.config.values import WrongType
+
+
+def _data(speech: Speech) -> None:
+    """Made data has the number and classes of the data set it stands for."""
+    named, made = speech.take("dataset"), speech.take("made")
+    folder = speech.said.get("data_dir")
+    chosen = data_set(named.value) if named else _unsaid(speech, folder)
+    if made is None:
+        if chosen is not None and (like := named or folder) is not None:
+            speech.put("data", chosen, like)
+        return
+    shown = DATA[chosen or "imagenet"]
+    speech.put("data", made.value, made)
+    speech.fill("samples", shown.train, made)
+    speech.fill("num_classes", shown.classes, made)
+    if shown.image_size is not None:
+        speech.fill("image_size", shown.image_size, made)
+
+
+def _unsaid(speech: Speech, folder: Setting | None) -> str | None:
+    """The data of a configuration, or what the folder's name tells."""
+    under = _under(speech)
+    if "data" in under:
+        return ("cifar10" if is_small(under) else "imagenet") if _is_made(speech) else under["data"]
+    return data_set_of_folder(folder.value) if folder else None
+
+
+def _is_made(speech: Speech) -> bool:
+    return speech.value("data") in ("generated", "synthetic")
+
+
+def _under(speech: Speech) -> dict[str, Any]:
+    return {name: one.value for name, one in speech.under.items()}
+
+
+def _values(speech: Speech) -> dict[str, Any]:
+    return _under(speech) | {name: one.value for name, one in speech.said.items()}
+
+
+def _model(speech: Speech) -> None:
+    """Family and size, each from what was said, from the configuration, or as usual."""
+    family, size = speech.take("family"), speech.take("size")
+    before = speech.value("model")
+    like = family or size
+    if like is None:
+        return
+    small = is_small(_values(speech))
+    of_family = family.value if family else family_of(before or "")
+    if size is not None:
+        chosen = str(size.value)
+    elif before is not None and family_of(before) == of_family:
+        chosen = size_of(before)
+    else:
+        chosen = usual_size(of_family, small)
+    speech.put("model", model_name(of_family, chosen, small), like)
+
+
+def _norm(speech: Speech) -> None:
+    """Of both flags, EfficientNet took batch norm and the others group norm."""
+    batch, group = speech.take("batch_norm"), speech.take("group_norm")
+    batch, group = _if_true(batch), _if_true(group)
+    if batch and group:
+        efficient = family_of(speech.value("model", "")) == "efficientnet"
+        speech.put("norm_type", "batch" if efficient else "group", batch)
+    elif batch or group:
+        like = batch or group
+        assert like is not None
+        speech.put("norm_type", "batch" if batch else "group", like)
+
+
+def _if_true(one: Setting | None) -> Setting | None:
+    return one if one is not None and one.value else None
+
+
+def _batch(speech: Speech) -> None:
+    old, deep = speech.take("gradients_to_accumulate"), speech.take("pipeline_depth")
+    if old and deep:
+        raise WrongType("--gradients-to-accumulate and --pipeline-depth say the same; give one")
+    if (count := old or deep) is not None:
+        speech.fill("gradient_accumulation", count.value, count)
+    size = speech.take("batch_size")
+    if size is None:
+        return
+    if "micro_batch_size" in speech.said:
+        raise WrongType("--batch-size and --micro-batch-size say the same; give one")
+    speech.put("micro_batch_size", size.value, size)
+
+
+def _length(speech: Speech) -> None:
+    """A length in updates takes over; reports then have a rhythm of their own."""
+    if "updates" in speech.said and "epoch" in speech.said:
+        epochs = speech.said.pop("epoch")
+        speech.drop(f"--epochs {epochs.value:g}", "--iterations sets the length")
+    in_updates = "updates" in speech.said
+    for name, flag, counted in (
+        ("log_freq", "--log-freq", True),
+        ("logs_per_epoch", "--logs-per-epoch", False),
+    ):
+        if name in speech.said and in_updates != counted:
+            one = speech.said.pop(name)
+            rhythm = "--logs-per-epoch" if counted else "--log-freq"
+            speech.drop(f"{flag} {one.value}", f"{rhythm} counts for this kind of length")
+
+
+def _rate(speech: Speech) -> None:
+    """2^N × samples per update; an absolute rate wins, and an exponent of 0 counts as unsaid."""
+    exponent = speech.take("exponent")
+    if exponent is None or exponent.value == 0:
+        return
+    if "lr" in speech.said:
+        speech.drop(f"--base-learning-rate {exponent.value:g}", "--abs-learning-rate wins")
+        return
+    speech.put("base_learning_rate_exponent", exponent.value, exponent)
+
+
+def _schedule(speech: Speech) -> None:
+    """Each schedule has a decay of its own; here there is one."""
+    decays = {"step": speech.take("step_decay"), "exponential": speech.take("exponential_decay")}
+    steps = speech.take("decay_steps")
+    if steps is not None:
+        speech.drop(f"--poly-lr-decay-steps {steps.value}", "polynomial ends with the run")
+    chosen = speech.value("lr_schedule", "step")
+    for schedule, decay in decays.items():
+        if decay is None:
+            continue
+        if schedule == chosen:
+            speech.put("lr_decay", decay.value, decay)
+        else:
+            flag = "--learning-rate-decay" if schedule == "step" else "--lr-decay-rate"
+            speech.drop(f"{flag} {decay.value:g}", f"the schedule is {chosen}")
+    typed = speech.said.get("lr_schedule")
+    before = speech.under.get("lr_schedule")
+    if typed is not None and before is not None and before.value != chosen:
+        usual: dict[str, Any] = {"lr_decay": 0.97 if chosen == "exponential" else 0.1}
+        usual["lr_drops"] = 146 if chosen == "exponential" else None
+        for name, value in usual.items():
+            speech.fill(name, value, typed)
+
+
+def _optimizer(speech: Speech) -> None:
+    """Plain SGD has no momentum; what was called momentum is SGD with one."""
+    rule, momentum = speech.take("optimiser"), speech.take("optimiser_momentum")
+    if rule is None:
+        plain = speech.value("optimizer", "sgd") == "sgd" and not speech.value("momentum")
+        if momentum is not None and plain:
+            speech.drop(f"--momentum {momentum.value:g}", "plain SGD has none")
+        elif momentum is not None:
+            speech.put("momentum", momentum.value, momentum)
+        return
+    names = {"sgd": "sgd", "momentum": "sgd", "rmsprop": "rmsprop_tf", "lars": "lars"}
+    speech.put("optimizer", names[rule.value], rule)
+    if rule.value == "sgd":
+        speech.put("momentum", 0.0, rule)
+        if momentum is not None:
+            speech.drop(f"--momentum {momentum.value:g}", "plain SGD has none")
+    else:
+        speech.put("momentum", momentum.value if momentum else 0.9, momentum or rule)
+
+
+def _smoothing(speech: Speech) -> None:
+    """There ε goes to the K − 1 other classes, here to all K."""
+    epsilon = speech.take("smoothing")
+    if epsilon is None:
+        return
+    data = speech.value("data", "imagenet")
+    classes = DATA[data].classes or speech.value("num_classes", 1000)
+    speech.put("label_smoothing", spread(epsilon.value, classes), epsilon)
+
+
+def _mixing(speech: Speech) -> None:
+    """One bound where there are two here. Made data is not mixed."""
+    bound = speech.take("cutmix_lambda")
+    if _is_made(speech):
+        like = speech.said.get("data") or speech.under["data"]
+        for name in ("mixup_alpha", "cutmix_lambda_low", "cutmix_lambda_high"):
+            if speech.value(name):
+                speech.put(name, 0.0, like)
+        if "cutmix_version" in speech.said:
+            speech.said.pop("cutmix_version")
+        return
+    if bound is None:
+        return
+    share = 0.0 if bound.value == 1 else bound.value
+    speech.put("cutmix_lambda_low", share, bound)
+    speech.put("cutmix_lambda_high", share, bound)
+    if share and speech.value("cutmix_version") is None:
+        speech.put("cutmix_version", 1, bound)
+
+
+def _preprocessing(speech: Speech) -> None:
+    """One operation there: normalize on the device, and add a fourth channel."""
+    fused = _if_true(speech.take("fused"))
+    if fused is None:
+        return
+    if is_small(_values(speech)):
+        speech.drop("--fused-preprocessing", "it is for ImageNet")
+        return
+    speech.put("normalization_location", "device", fused)
+    speech.put("input_image_padding", True, fused)
+
+
+JOINS: tuple[Join, ...] = (
+    _data,
+    _model,
+    _norm,
+    _batch,
+    _length,
+    _rate,
+    _schedule,
+    _optimizer,
+    _smoothing,
+    _mixing,
+    _preprocessing,
+)

@@ -1,0 +1,126 @@
+"""Joins of the TensorFlow program for stages, memory, checkpoints and logs."""
+
+from typing import Any
+
+from convoy.config.dialects.speech import Join, Speech
+from convoy.config.values import WrongType
+
+_ONE_AVERAGE = "a run makes one average; `convoy average` makes others of its checkpoints"
+
+
+def _pipeline(speech: Speech) -> None:
+    """Stages need `--pipeline`. On one device they take turns, and mark what to compute again."""
+    asked = speech.take("pipeline")
+    splits = speech.value("pipeline_splits", ())
+    shards = speech.value("shards", 1)
+    was = _under(speech, "shards", 1) > 1 or bool(_under(speech, "pipeline_splits", ()))
+    if not was and not (asked and asked.value):
+        if shards > 1:
+            raise WrongType(f"--shards {shards} needs --pipeline")
+        if len(splits) > 1:
+            raise WrongType(f"--pipeline-splits {' '.join(splits)} needs --pipeline")
+    like = speech.said.get("shards") or asked or speech.said.get("pipeline_splits")
+    if shards == 1 and splits and like is not None:
+        speech.put("shards", 1, like)
+        speech.put("pipeline_schedule", "sequential", like)
+
+
+def _under(speech: Speech, name: str, default: Any) -> Any:
+    """What the named configuration alone says."""
+    under = speech.under.get(name)
+    return default if under is None or under.value is None else under.value
+
+
+def shards_become_replicas(speech: Speech) -> None:
+    """Validation runs no pipeline: each device holds a whole copy."""
+    shards = speech.value("shards", 1)
+    like = speech.said.get("shards") or speech.under.get("shards")
+    if shards > 1 and like is not None:
+        launched = speech.said.get("replicas")
+        if launched is None or launched.source == "command line":
+            speech.put("replicas", speech.value("replicas", 1) * shards, like)
+        speech.put("shards", 1, like)
+    if speech.value("pipeline_splits", ()):
+        where = speech.said.get("pipeline_splits") or speech.under["pipeline_splits"]
+        speech.put("pipeline_splits", (), where)
+
+
+def _proportions(speech: Speech) -> None:
+    """One for all, or two a stage: of convolutions, which is the one that counts here, and
+    of products."""
+    found = speech.take("proportions")
+    if found is None:
+        return
+    shards, given = speech.value("shards", 1), len(found.value)
+    if given not in (1, 2 * shards):
+        raise WrongType(
+            f"--available-memory-proportion takes 1 value, or 2 for each of {shards} "
+            f"shards ({2 * shards}), got {given}"
+        )
+    speech.put("available_memory_proportion", found.value[::2], found)
+
+
+def _averages(speech: Speech) -> None:
+    """There N are epochs back from the end; here the checkpoints from then on, both ends too."""
+    mean, decay = speech.take("mean_of"), speech.take("average_decay")
+    discard = speech.take("discard_last")
+    if discard is not None and discard.value:
+        raise WrongType("--discard-last is not available in this version; leave it out")
+    if decay is not None:
+        speech.put("weight_avg_strategy", "exponential", decay)
+        speech.put("weight_avg_exp_decay", decay.value[0], decay)
+    elif mean is not None:
+        speech.put("weight_avg_strategy", "mean", mean)
+        speech.put("weight_avg_n", _checkpoints_back(speech, mean.value[0]) + 1, mean)
+    for word, rest in (
+        ("--weight-avg-exp", decay.value[1:] if decay else ()),
+        ("--weight-avg-N", (mean.value if decay else mean.value[1:]) if mean else ()),
+    ):
+        if rest:
+            speech.drop(" ".join([word, *map(str, rest)]), _ONE_AVERAGE)
+
+
+def _checkpoints_back(speech: Speech, epochs: int) -> int:
+    every = speech.value("epochs_per_ckpt", 0)
+    per_epoch: int = speech.value("ckpts_per_epoch", 1)
+    return epochs // every if every else epochs * per_epoch
+
+
+def _validation(speech: Speech) -> None:
+    on = speech.take("validates")
+    if on is not None:
+        speech.put("validation_mode", "after" if on.value else "none", on)
+
+
+def _profile(speech: Speech) -> None:
+    level = speech.take("profile_level")
+    if level is not None:
+        speech.fill("profile", level.value != "NO_PROFILE", level)
+
+
+def _workers(speech: Speech) -> None:
+    """The workers of TF_CONFIG are hosts here, and `--replicas` are those of each."""
+    many = speech.take("distributed")
+    if many is None or not many.value:
+        return
+    hosts = speech.said.get("hosts")
+    if hosts is None:
+        speech.drop("--distributed", "there is no TF_CONFIG with other workers")
+    elif "replicas" not in speech.said or speech.said["replicas"].source != hosts.source:
+        speech.put("replicas", speech.value("replicas", 1) * hosts.value, hosts)
+
+
+def _benchmark(speech: Speech) -> None:
+    if speech.take("dataset_benchmark") is not None:
+        raise WrongType("--dataset-benchmark is not available in this version; leave it out")
+
+
+JOINS: tuple[Join, ...] = (
+    _workers,
+    _pipeline,
+    _proportions,
+    _averages,
+    _validation,
+    _profile,
+    _benchmark,
+)
