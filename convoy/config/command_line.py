@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.speech import TARGET, Dropped, Given, Speech, put_together
+from convoy.config.dialects.speech import TARGET, Became, Dropped, Given, Speech, put_together
+from convoy.config.fields import Option
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem
 from convoy.config.schema import SECTIONS, option_table
-from convoy.config.values import WrongType, spelled
+from convoy.config.values import WrongType, as_words, spelled
 from convoy.errors import ConfigError
 
 SOURCE = "command line"
@@ -78,6 +79,7 @@ class Read:
     given: Given
     problems: list[Problem]
     dropped: list[Dropped]
+    became: list[Became] = field(default_factory=list)
     target: str | None = None
 
 
@@ -91,7 +93,7 @@ class Around:
 
 def read_flags(typed: list[_Typed], dialect: Dialect, around: Around = Around()) -> Read:  # noqa: B008 - frozen
     """The settings that were typed, put together by the joins of the dialect."""
-    speech = Speech({}, around.under)
+    speech = Speech({}, around.under, launched=frozenset(around.above))
     for one in typed:
         try:
             value = one.flag.value(one.words)
@@ -102,12 +104,40 @@ def read_flags(typed: list[_Typed], dialect: Dialect, around: Around = Around())
             speech.drop(_as_typed(one), one.flag.why)
         else:
             speech.said.pop(one.flag.to, None)  # the last one said stands last
-            speech.said[one.flag.to] = Setting(value, SOURCE)
+            speech.said[one.flag.to] = Setting(value, _as_typed(one))
     speech.said.update(around.above)
+    words = {one.source for one in speech.said.values()} - {
+        one.source for one in around.above.values()
+    }
     settings = put_together(speech, dialect.joins, option_table())
-    problems = [*speech.problems, *_beyond_limits(settings, typed)]
     target = speech.said.get(TARGET)
-    return Read(settings, problems, speech.dropped, str(target.value) if target else None)
+    return Read(
+        {name: _from_words(one, words) for name, one in settings.items()},
+        [*speech.problems, *_beyond_limits(settings, typed)],
+        speech.dropped,
+        _credited(settings, speech.became, words),
+        str(target.value) if target else None,
+    )
+
+
+def _from_words(setting: Setting, words: set[str]) -> Setting:
+    return Setting(setting.value, SOURCE) if setting.source in words else setting
+
+
+def _credited(settings: Given, became: list[Became], words: set[str]) -> list[Became]:
+    """What came of each word, in canonical flags where it set any."""
+    direct = [Became(one.source, name) for name, one in settings.items()]
+    found: dict[tuple[str, str], Became] = {}
+    for one in (*became, *direct):
+        if one.word in words and (one.what in settings or one.what not in option_table()):
+            text = _canonical(one.what, settings) if one.what in settings else one.what
+            found.setdefault((one.word, text), Became(one.word, text))
+    return list(found.values())
+
+
+def _canonical(name: str, settings: Given) -> str:
+    """`--micro-batch-size 8`."""
+    return " ".join(as_flags(option_table()[name], settings[name].value))
 
 
 def _as_typed(one: _Typed) -> str:
@@ -123,6 +153,15 @@ def _beyond_limits(settings: Given, typed: list[_Typed]) -> list[Problem]:
         for name, one in settings.items()
         if (text := (row := option_table()[name]).problem(one.value)) is not None
     ]
+
+
+def as_flags(row: Option, value: Any) -> list[str]:
+    """A value of an option as words of a canonical command line; unset has none."""
+    if row.kind.base is bool and value is not None:
+        return [row.flag if value else "--no-" + row.flag.removeprefix("--")]
+    if value is None:
+        return []
+    return [row.flag, *as_words(value)]
 
 
 def _title(section: type) -> str:

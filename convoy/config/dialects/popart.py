@@ -118,10 +118,11 @@ def _micro_batch(speech: Speech) -> None:
     replicas = speech.value("replicas", 1)
     if total % replicas:
         raise WrongType(f"--batch-size {total} is no multiple of --replication-factor {replicas}")
-    like = size or speech.said.get("replicas") or _unsaid()
-    speech.put("micro_batch_size", total // replicas, like)
+    like = (size, speech.said.get("replicas"))
+    speech.put("micro_batch_size", total // replicas, *(like if any(like) else (_unsaid(),)))
     power = exponent.value if exponent else EXPONENT
-    speech.put("lr", 2.0**power * total, exponent or size or _unsaid())
+    by = (exponent, size)
+    speech.put("lr", 2.0**power * total, *(by if any(by) else (_unsaid(),)))
 
 
 def _unsaid() -> Setting:
@@ -132,8 +133,12 @@ def _order(speech: Speech) -> None:
     """Without `--pipeline` the stages of a copy wait for each other."""
     pipelined = speech.take("pipeline")
     shards = speech.said.get("shards")
-    if shards is not None and shards.value > 1 and not pipelined:
+    if shards is None or shards.value == 1:
+        return
+    if pipelined is None:
         speech.put("pipeline_schedule", "sequential", shards)
+    else:
+        speech.note(pipelined, "its stages work at the same time")
 
 
 def _length(speech: Speech) -> None:

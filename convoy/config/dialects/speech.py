@@ -24,12 +24,25 @@ class Dropped:
     reason: str
 
 
+@dataclass(frozen=True)
+class Became:
+    """A word, and what came of it."""
+
+    word: str
+    what: str
+
+
 @dataclass
 class Speech:
-    """What has been said so far, above what a named configuration says."""
+    """What has been said so far, above what a named configuration says.
+
+    The source of what was typed is the words themselves, until all is put together.
+    """
 
     said: Given
     under: Mapping[str, Setting] = field(default_factory=dict)
+    launched: frozenset[str] = frozenset()  # options that a launcher has decided
+    became: list[Became] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 
@@ -38,14 +51,22 @@ class Speech:
         found = [one for name in names if (one := self.said.pop(name, None)) is not None]
         return found[-1] if found else None
 
-    def put(self, name: str, value: Any, like: Setting) -> None:
+    def put(self, name: str, value: Any, *like: Setting | None) -> None:
         """Set a canonical option because of something that was said."""
-        self.said[name] = Setting(value, like.source)
+        sources = [one.source for one in like if one is not None]
+        assert sources, f"nobody has asked for {name}"
+        for source in sources:
+            self.became.append(Became(source, name))
+        self.said[name] = Setting(value, sources[0])
 
-    def fill(self, name: str, value: Any, like: Setting) -> None:
+    def fill(self, name: str, value: Any, *like: Setting | None) -> None:
         """The same, unless the option itself was said."""
         if name not in self.said:
-            self.put(name, value, like)
+            self.put(name, value, *like)
+
+    def note(self, like: Setting, text: str) -> None:
+        """Say what a word did that sets no option by itself."""
+        self.became.append(Became(like.source, text))
 
     def value(self, name: str, default: Any = None) -> Any:
         """What an option will be, as far as anybody has said."""

@@ -29,10 +29,10 @@ def _data(speech: Speech) -> None:
         return
     shown = DATA[chosen or "imagenet"]
     speech.put("data", made.value, made)
-    speech.fill("samples", shown.train, made)
-    speech.fill("num_classes", shown.classes, made)
+    speech.fill("samples", shown.train, made, named)
+    speech.fill("num_classes", shown.classes, made, named)
     if shown.image_size is not None:
-        speech.fill("image_size", shown.image_size, made)
+        speech.fill("image_size", shown.image_size, made, named)
 
 
 def _unsaid(speech: Speech, folder: Setting | None) -> str | None:
@@ -59,8 +59,7 @@ def _model(speech: Speech) -> None:
     """Family and size, each from what was said, from the configuration, or as usual."""
     family, size = speech.take("family"), speech.take("size")
     before = speech.value("model")
-    like = family or size
-    if like is None:
+    if family is None and size is None:
         return
     small = is_small(_values(speech))
     of_family = family.value if family else family_of(before or "")
@@ -70,7 +69,7 @@ def _model(speech: Speech) -> None:
         chosen = size_of(before)
     else:
         chosen = usual_size(of_family, small)
-    speech.put("model", model_name(of_family, chosen, small), like)
+    speech.put("model", model_name(of_family, chosen, small), family, size)
 
 
 def _norm(speech: Speech) -> None:
@@ -79,11 +78,9 @@ def _norm(speech: Speech) -> None:
     batch, group = _if_true(batch), _if_true(group)
     if batch and group:
         efficient = family_of(speech.value("model", "")) == "efficientnet"
-        speech.put("norm_type", "batch" if efficient else "group", batch)
+        speech.put("norm_type", "batch" if efficient else "group", batch, group)
     elif batch or group:
-        like = batch or group
-        assert like is not None
-        speech.put("norm_type", "batch" if batch else "group", like)
+        speech.put("norm_type", "batch" if batch else "group", batch, group)
 
 
 def _if_true(one: Setting | None) -> Setting | None:

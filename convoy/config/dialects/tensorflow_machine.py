@@ -20,6 +20,8 @@ def _pipeline(speech: Speech) -> None:
         if len(splits) > 1:
             raise WrongType(f"--pipeline-splits {' '.join(splits)} needs --pipeline")
     like = speech.said.get("shards") or asked or speech.said.get("pipeline_splits")
+    if asked is not None and shards > 1:
+        speech.note(asked, "its stages work at the same time")
     if shards == 1 and splits and like is not None:
         speech.put("shards", 1, like)
         speech.put("pipeline_schedule", "sequential", like)
@@ -36,8 +38,7 @@ def shards_become_replicas(speech: Speech) -> None:
     shards = speech.value("shards", 1)
     like = speech.said.get("shards") or speech.under.get("shards")
     if shards > 1 and like is not None:
-        launched = speech.said.get("replicas")
-        if launched is None or launched.source == "command line":
+        if "replicas" not in speech.launched:
             speech.put("replicas", speech.value("replicas", 1) * shards, like)
         speech.put("shards", 1, like)
     if speech.value("pipeline_splits", ()):
@@ -106,7 +107,7 @@ def _workers(speech: Speech) -> None:
     hosts = speech.said.get("hosts")
     if hosts is None:
         speech.drop("--distributed", "there is no TF_CONFIG with other workers")
-    elif "replicas" not in speech.said or speech.said["replicas"].source != hosts.source:
+    elif "replicas" not in speech.launched:
         speech.put("replicas", speech.value("replicas", 1) * hosts.value, hosts)
 
 
