@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "faults": {"errors", "events"},
     "config": WORDS,
     "plan": PURE,
+    "bench": PURE,
     "models": LIVE,
     "data": LIVE,
     "numerics": LIVE,
@@ -28,7 +29,7 @@ MAY_IMPORT = {
     "checkpoint": LIVE,
     "report": {*LIVE, "events"},
     "assemble": {*LIVE, *ROOMS, "launch", "events", "faults"},
-    "cli": {*PURE, "assemble", "launch", "report"},
+    "cli": {*PURE, "assemble", "bench", "launch", "report"},
     "__main__": {"cli"},
 }
 
@@ -50,6 +51,7 @@ MAY_USE = {
     "chance": {"numpy"},
     "config": {"yaml"},
     "plan": set[str](),
+    "bench": set[str](),
     "report": {"rich", "matplotlib"},
     "cli": set[str](),
     "__main__": set[str](),
