@@ -22,14 +22,6 @@ _NO_UPKEEP = "nothing is installed, copied or uploaded here"
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A word that was taken and has no effect, with the reason."""
-
-    word: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class BenchConfig:
     """Which benchmarks a command line asks for, and how."""
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from convoy.bench.definition import Benchmark, Variant, variants
 from convoy.bench.read import Definitions, read_benchmarks
-from convoy.bench.runner import USUAL_FILE, BenchConfig, Dropped, read_runner
-from convoy.config.problems import Problem, refuse
+from convoy.bench.runner import USUAL_FILE, BenchConfig, read_runner
+from convoy.config.problems import Dropped, Problem, refuse
 from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError
 from convoy.registry import suggest

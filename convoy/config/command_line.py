@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.speech import TARGET, Became, Dropped, Given, Speech, put_together
+from convoy.config.dialects.speech import TARGET, Became, Given, Speech, put_together
 from convoy.config.fields import Option
 from convoy.config.layers import Setting
-from convoy.config.problems import Problem
+from convoy.config.problems import Dropped, Problem
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.values import WrongType, as_words, spelled
 from convoy.errors import ConfigError

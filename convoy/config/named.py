@@ -21,10 +21,21 @@ SHIPPED = Path(__file__).parent.parent / "configs"
 INFERENCE = "inference"  # the sub-folder of those that only infer
 
 
+def shipped() -> dict[str, Path]:
+    """The configurations that come with the program, by name.
+
+    Those of other applications lie in folders of their own. The ones that only infer keep the
+    folder in their name: three of them share the rest of it with a training.
+    """
+    return {
+        f"{INFERENCE}/{path.stem}" if path.parent.name == INFERENCE else path.stem: path
+        for path in sorted(SHIPPED.rglob("*.yaml"))
+    }
+
+
 def shipped_names() -> list[str]:
-    """The configurations that come with the program, those of a sub-folder with its name."""
-    paths = (path.relative_to(SHIPPED) for path in SHIPPED.rglob("*.yaml"))
-    return sorted(path.with_suffix("").as_posix() for path in paths)
+    """Their names."""
+    return sorted(shipped())
 
 
 def read_named(
@@ -40,17 +51,25 @@ def read_named(
         return _settings(entry, printable(path), spoken)
     if name is None:
         return {}, []
-    file = SHIPPED / f"{_shipped(name)}.yaml"
-    return _settings(_read(file), f"config {name}", canonical())
+    return _settings(_read(_file_of(name)), f"config {name}", canonical())
 
 
-def _shipped(name: str) -> str:
-    """The whole name; a training wins over an inference of the same name."""
-    names = shipped_names()
-    found = [one for one in (name, f"{INFERENCE}/{name}") if one in names]
+def _file_of(name: str) -> Path:
+    """A training wins over an inference of the same name."""
+    known = shipped()
+    found = [known[one] for one in (name, f"{INFERENCE}/{name}") if one in known]
     if not found:
-        raise ConfigError(f"--config {name!r} is unknown; {suggest(name, names)}")
+        raise ConfigError(f"--config {name!r} is unknown; {suggest(name, known)}")
     return found[0]
+
+
+def entry_names(path: Path) -> list[str]:
+    """The configurations that a file of several holds; none if it cannot be read as one."""
+    try:
+        entries = _read(path)
+    except ConfigError:
+        return []
+    return [key for key, one in entries.items() if isinstance(one.value, dict)]
 
 
 def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:

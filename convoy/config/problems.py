@@ -17,6 +17,14 @@ class Problem:
         return f"{self.subject} {self.text}" if self.subject else self.text
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """A word that nothing comes of, as typed, and why."""
+
+    word: str
+    reason: str
+
+
 def refuse(problems: Iterable[Problem]) -> None:
     """Raise one error that lists every problem; pass if there is none."""
     listed = list(dict.fromkeys(str(problem) for problem in problems))

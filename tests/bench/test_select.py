@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from convoy.bench import select as module
-from convoy.bench.runner import Dropped
 from convoy.bench.select import Selection, select, shipped_files, without_wandb
+from convoy.config.problems import Dropped
 from convoy.errors import ConfigError
 
 OWN = """

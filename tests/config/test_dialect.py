@@ -7,9 +7,9 @@ import pytest
 
 from convoy.config.command_line import Around, Parser, add_flags, read_flags
 from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.speech import Dropped, Speech
+from convoy.config.dialects.speech import Speech
 from convoy.config.layers import Setting, values_of
-from convoy.config.problems import refuse
+from convoy.config.problems import Dropped, refuse
 from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.spelling import spell_out
 from convoy.config.values import WrongType

@@ -8,20 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.config.layers import Setting
-from convoy.config.problems import Problem
+from convoy.config.problems import Dropped, Problem
 from convoy.config.values import WrongType
 
 Given = dict[str, Setting]
 
 TARGET = "target"  # the run or checkpoint that a verb works on; no option of a run
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A word that nothing comes of, and why."""
-
-    word: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -85,9 +77,16 @@ class Speech:
 Join = Callable[[Speech], None]  # may raise WrongType, in the words of its dialect
 
 
+def _copies_of_instances(speech: Speech) -> None:
+    """A launcher that starts instances alone gives each of them the replicas that were said."""
+    instances = speech.said.get("instances")
+    if instances is not None and {"instances"} == speech.launched & {"instances", "replicas"}:
+        speech.put("replicas", speech.value("replicas", 1) * instances.value, instances)
+
+
 def put_together(speech: Speech, joins: Iterable[Join], options: Container[str]) -> Given:
     """The canonical settings that come of it; problems and a target are kept in the speech."""
-    for join in joins:
+    for join in (_copies_of_instances, *joins):
         try:
             join(speech)
         except WrongType as wrong:

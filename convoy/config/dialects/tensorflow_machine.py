@@ -100,15 +100,12 @@ def _profile(speech: Speech) -> None:
 
 
 def _workers(speech: Speech) -> None:
-    """The workers of TF_CONFIG are hosts here, and `--replicas` are those of each."""
+    """The workers of TF_CONFIG are instances, and `--replicas` are those of each."""
     many = speech.take("distributed")
-    if many is None or not many.value:
-        return
-    hosts = speech.said.get("hosts")
-    if hosts is None:
+    if many is not None and "instances" in speech.said:
+        speech.note(many, "its workers are instances")
+    elif many is not None:
         speech.drop("--distributed", "there is no TF_CONFIG with other workers")
-    elif "replicas" not in speech.launched:
-        speech.put("replicas", speech.value("replicas", 1) * hosts.value, hosts)
 
 
 def _benchmark(speech: Speech) -> None:
