@@ -1,16 +1,18 @@
-"""What the pages say is so: commands parse, files exist, generated pages are up to date."""
+"""What the pages say is so: commands parse, files exist, generated files are up to date."""
 
-import importlib.util
 import re
 import shlex
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
+import pretended
 import pytest
+import write_docs
+from pages import options as options_page
 from running import convoy
 
 from convoy.cli.arguments import read_line, read_plain
+from convoy.config import described
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -19,10 +21,10 @@ OF_RUNS = ("resume", "validate", "average")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
-    """The command lines of a page's console blocks that call a program."""
+    """The command lines of a page's console blocks that call a program, without `> FILE`."""
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.S)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    words = [shlex.split(line, comments=True) for line in lines]
+    words = [shlex.split(line.partition(" > ")[0], comments=True) for line in lines]
     return [line for line in words if line[0] == program]
 
 
@@ -76,13 +78,32 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_the_generated_pages_say_what_the_tables_say() -> None:
-    assert _tool("write_docs").outdated() == []
+def test_the_generated_files_say_what_the_tables_say() -> None:
+    assert write_docs.outdated() == []
 
 
-def _tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_the_page_of_options_tells_the_kinds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (options_page, described):
+        monkeypatch.setattr(module, "option_table", pretended.pretended_table)
+    page = options_page.options_page()
+    cells = {line.split("`")[1]: line.split(" | ") for line in page.splitlines() if "| `--" in line}
+
+    assert described.summary() in page
+    assert cells["--momentum"][3:] == ["here", "Momentum; 0 is plain gradient descent. |"]
+    assert cells["--lr"][3:] == [
+        "CUDA",
+        "Learning rate. On CUDA only: replays kernels in one go. |",
+    ]
+    assert cells["--seed"][3:] == [
+        "nowhere",
+        "Seed of everything random. No counterpart: no device here has tiles. |",
+    ]
+    assert "Not available in this version: grouped." in cells["--pipeline-schedule"][4]
+
+
+def test_the_line_for_editors_leads_to_the_schema_beside_it() -> None:
+    page = (ROOT / "docs" / "options.md").read_text()
+    (schema,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", page, re.M)
+
+    assert f"convoy options --schema > {schema}\n" in page
+    assert (ROOT / "docs" / schema).is_file()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from convoy.config.command_line import Parser
-from convoy.config.problems import Problem
+from convoy.config.problems import Dropped, Problem
 from convoy.config.spelling import spell_out, unknown_words
 from convoy.config.values import Kind, WrongType
 from convoy.config.yaml_limits import shown

@@ -34,6 +34,7 @@ VERBS = (
     Verb("models", "the networks there are"),
     Verb("configs", "the named configurations there are"),
     Verb("options", "every option with its meaning"),
+    Verb("completion", "a script that completes commands in bash, zsh or fish"),
 )
 
 

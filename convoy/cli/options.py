@@ -1,45 +1,125 @@
 """convoy options"""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from convoy.cli.arguments import read_plain
 from convoy.config.command_line import Parser
+from convoy.config.described import (
+    WHERE,
+    availability_as_text,
+    not_available,
+    reach_as_text,
+    summary,
+)
+from convoy.config.dialects.canonical import canonical
 from convoy.config.fields import Option
+from convoy.config.json_schema import json_schema
+from convoy.config.problems import Problem, refuse
 from convoy.config.schema import option_table
 from convoy.config.values import spelled
-from convoy.errors import ExitCode
+from convoy.config.yaml_limits import printable
+from convoy.errors import ConfigError, ExitCode
+from convoy.registry import near_names
 
-SAYS = "Every option with its meaning, type, limits and default."
+SAYS = """Every option with its default, where it works and its meaning; a name shows all of one.
+An option marked * has values that are not available in this version."""
+
+_OWN = ("--help", "--json", "--schema")
 
 
 def main(words: list[str]) -> int:
-    """The option table."""
-    own = read_plain("options", words, SAYS, _add_own)
-    rows = [option_row(row) for row in option_table().values()]
-    if own.json:
-        print(json.dumps(rows, indent=1))
-        return ExitCode.DONE
-    for row in rows:
-        print(f"{row['flag']:<26} {row['shown']:<12} {row['help']}")
+    """The option table, some of its rows, or a schema made of it."""
+    own = read_plain("options", [_without_dashes(word) for word in words], SAYS, _add_own)
+    rows = _rows(own.names) if own.names else list(option_table().values())
+    if own.schema and own.names:
+        raise ConfigError("--schema is of all options; leave out the names")
+    if own.schema:
+        print(json.dumps(json_schema(), indent=1, ensure_ascii=False))
+    elif own.json:
+        print(json.dumps([option_row(row) for row in rows], indent=1))
+    elif own.names:
+        print("\n\n".join("\n".join(_in_full(row)) for row in rows))
+    else:
+        width = max(len(row.flag) for row in rows)
+        print("\n".join([*(_line(row, width) for row in rows), "", f"{summary()} (*)"]))
     return ExitCode.DONE
 
 
 def option_row(row: Option) -> dict[str, Any]:
     """One option as plain values."""
+    declared = row.declared
     return {
         "name": row.name,
         "flag": row.flag,
         "section": row.section,
         "type": str(row.kind),
-        "limits": str(row.declared.limit),
+        "limits": str(declared.limit),
         "default": row.default,
         "shown": spelled(row.default),
-        "also": list(row.declared.also),
-        "environment": row.declared.env,
-        "help": row.declared.help,
+        "also": list(declared.also),
+        "environment": declared.env,
+        "help": declared.help,
+        "reach": declared.reach,
+        "why": declared.why or None,
+        "not_available": not_available(row),
+        "ready": None if declared.ready is None else list(declared.ready),
+        "free": declared.free,
     }
 
 
+def _line(row: Option, width: int) -> str:
+    gap = "*" if not_available(row) is not None else ""
+    where = WHERE[row.declared.reach] + gap
+    return f"{row.flag:<{width}} {where:<8} {spelled(row.default):<12} {row.declared.help}"
+
+
+def _in_full(row: Option) -> list[str]:
+    declared = row.declared
+    facts = {
+        "default": spelled(row.default),
+        "type": str(row.kind),
+        "limits": str(declared.limit),
+        "also": " ".join(declared.also),
+        "environment": declared.env,
+        "in a file": row.name,
+        "works": reach_as_text(row) or "here",
+        "available": availability_as_text(row),
+        "resumed": "may change" if declared.free else "changes need --override",
+    }
+    told = [f"  {name:<12} {fact}" for name, fact in facts.items() if fact]
+    return [row.flag, f"  {declared.help}", *told]
+
+
+def _rows(names: list[str]) -> list[Option]:
+    """The options meant, under any of their spellings."""
+    flags = [flag for flag in canonical().flags if flag.option]
+    known = {_plain(flag.spelling): option_table()[flag.to] for flag in flags}
+    refuse(_unknown(name, known) for name in names if _plain(name) not in known)
+    return [known[_plain(name)] for name in names]
+
+
+def _unknown(name: str, known: Iterable[str]) -> Problem:
+    near = [f"--{one}" for one in near_names(_plain(name), known)]
+    way_out = f"did you mean {', '.join(near)}?" if near else "`convoy options` lists them"
+    return Problem("", f"unknown option {printable(name)}; {way_out}")
+
+
+def _plain(spelling: str) -> str:
+    return spelling.removeprefix("--").replace("_", "-")
+
+
+def _without_dashes(word: str) -> str:
+    """`--lr` is a name here, unless it is one of our own options or the beginning of one."""
+    if any(own.startswith(word.partition("=")[0]) for own in _OWN):
+        return word
+    return word.removeprefix("--")
+
+
 def _add_own(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="show all of this one")
     parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of configurations, for editors"
+    )

@@ -40,7 +40,7 @@ def unavailable(settings: Mapping[str, Setting]) -> list[Unavailable]:
     return [
         Unavailable(name, one.value, one.source, _way_out(option_table()[name]))
         for name, one in settings.items()
-        if not _is_built(option_table()[name], one.value)
+        if not is_built(option_table()[name], one.value)
     ]
 
 
@@ -53,7 +53,8 @@ def refuse_unready(resolved: Resolved) -> None:
     refuse([*(one.problem for one in missing), *files_have_a_folder(resolved.config)])
 
 
-def _is_built(row: Option, value: Any) -> bool:
+def is_built(row: Option, value: Any) -> bool:
+    """Whether this version can carry out a value of an option."""
     if row.name == "model":
         return value not in MODELS or MODELS[value].built
     return row.is_ready(value)

@@ -51,7 +51,8 @@ ONE_LINE = {
     "validate nope": "nope does not exist",
     "models --jsn": "unknown option --jsn; did you mean --json",
     "configs a b": "unexpected word 'b'",
-    "options all": "unexpected word 'all'",
+    "options all": "unknown option all; ",
+    "completion tcsh": "argument shell: invalid choice: 'tcsh'",
     "data fetch mnist --data-dir x": "argument name: invalid choice: 'mnist'",
     "data fetch cifar10": "the following arguments are required: --data-dir",
 }

@@ -1,0 +1,124 @@
+# Completes convoy in bash (3.2 or newer). Written by tools/write_docs.py.
+
+_convoy_verbs='train resume validate average plan prove data models configs options completion'
+_convoy_run='--model --resnet-version --stem --shortcut-type --input-image-padding --no-input-image-padding --norm-type --norm-num-groups --norm-eps --batchnorm-momentum --zero-init-last-norm --no-zero-init-last-norm --stable-norm --no-stable-norm --enable-fast-groupnorm --no-enable-fast-groupnorm --full-precision-norm --no-full-precision-norm --cardinality --group-dim --expand-ratio --widenet --no-widenet --dropout-rate --block-survival-prob --squeeze-excite --no-squeeze-excite --depth-divisor --top-width --use-relu --no-use-relu --width-coefficient --depth-coefficient --use-bypass --no-use-bypass --proxy-norm --no-proxy-norm --proxy-epsilon --proxy-recompute --no-proxy-recompute --data --data-dir --image-size --num-classes --samples --dataset-percentage-to-use --augment --no-augment --use-bbox-info --no-use-bbox-info --normalization-location --normalize-std --no-normalize-std --eight-bit-io --no-eight-bit-io --dataloader-worker --prefetch-depth --dataloader-rebatch-size --dataset-cache --no-dataset-cache --webdataset-memory-cache-ratio --seed --mixup-alpha --cutmix-lambda-low --cutmix-lambda-high --cutmix-version --cutmix-disable-prob --hostside-image-mixing --no-hostside-image-mixing --micro-batch-size --gradient-accumulation --replicas --device-iterations --epoch --updates --stop-after --lr --base-learning-rate-exponent --lr-schedule --lr-decay --lr-epoch-decay --lr-share-decay --lr-multipliers --lr-drops --lr-scheduler-freq --warmup-epoch --poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate --optimizer --momentum --weight-decay --weight-decay-spares --rmsprop-decay --rmsprop-base-decay-exp --optimizer-eps --lars-epsilon --lars-eeta --lars-weight-decay --lars-skip-list --variable-filter --gradient-mean-reduce-re --loss-velocity-scaling-ratio --label-smoothing --loss-scaling --initial-loss-scaling --auto-loss-scaling --no-auto-loss-scaling --precision --half-partial --no-half-partial --enable-stochastic-rounding --no-enable-stochastic-rounding --enable-fp-exceptions --no-enable-fp-exceptions --saturate-on-overflow --no-saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 --offload-fp32-weight-copy --no-offload-fp32-weight-copy --half-res-training --no-half-res-training --fine-tune-epoch --fine-tune-lr --fine-tune-micro-batch-size --fine-tune-gradient-accumulation --fine-tune-first-trainable-layer --shards --pipeline-splits --pipeline-schedule --stages-per-device --device-mapping --sharding-include-filter --sharding-exclude-filter --enable-recompute --no-enable-recompute --recompute-checkpoints --offload-optimizer --no-offload-optimizer --min-remote-tensor-size --enable-optimizer-rts --no-enable-optimizer-rts --accumulator-dtype --available-memory-proportion --reduction --overlap-reduction --no-overlap-reduction --max-cross-replica-buffer-size --max-reduce-many-buffer-size --gcl-method --gcl-max-broadcast-size --bn-span --device --threads --select-devices --hosts --instances --exchange-memory-target --compile-only --no-compile-only --model-cache-path --force-recompile --no-force-recompile --tmp-execs --no-tmp-execs --num-io-tiles --enable-conv-dithering --no-enable-conv-dithering --gather-conv-output --no-gather-conv-output --only-use-slic-vmac-16 --no-only-use-slic-vmac-16 --scheduling-algorithm --poplar-sync-configuration --offline-target-ipu-version --checkpoint-output-path --ckpts-per-epoch --keep-last --on-save-error --weight-avg-strategy --weight-avg-n --weight-avg-exp-decay --norm-statistics --validation-mode --validation-frequency --valid-batch-size --logs-per-epoch --log-dir --name --progress'
+_convoy_older='--efficientnet-group-dim --efficientnet-expand-ratio --imagenet-data-path --webdataset-percentage-to-use --pipeline-num-parallel --num-workers --batch-size --epochs --fine-tune-batch-size --BN-span --select-ipus --select-ipu --executable-cache-path --output --max-ckpts-to-keep --weight-avg-N' # offered if nothing else begins so
+
+_convoy_options() { # verb → options, older
+    options= older=
+    case $1 in
+    train) options="--help --config --config-path --dialect $_convoy_run" older=$_convoy_older ;;
+    resume) options="--help --checkpoint --override $_convoy_run" older=$_convoy_older ;;
+    validate) options="--help --json $_convoy_run" older=$_convoy_older ;;
+    average) options="--help $_convoy_run" older=$_convoy_older ;;
+    plan) options="--help --json --explain --config --config-path --dialect $_convoy_run" older=$_convoy_older ;;
+    prove) options="--help --quick --json --most-processes --config --config-path --dialect $_convoy_run" older=$_convoy_older ;;
+    data) options='--help --data-dir' ;;
+    models) options='--help --json' ;;
+    configs) options='--help --json' ;;
+    options) options='--help --json --schema' ;;
+    completion) options='--help' ;;
+    esac
+}
+
+_convoy_value() { # verb, option → takes, offered
+    takes=one offered=
+    case "$1 $2" in
+    'train --help' | 'resume --help' | 'resume --override' | 'validate --help' | 'validate --json' | 'average --help' | 'plan --help' | 'plan --json' | 'plan --explain' | 'prove --help' | 'prove --quick' | 'prove --json' | 'data --help' | 'models --help' | 'models --json' | 'configs --help' | 'configs --json' | 'options --help' | 'options --json' | 'options --schema' | 'completion --help') takes=none ;;
+    'train --config' | 'plan --config' | 'prove --config') offered='cifar10-resnet20 resnet50-pipeline4 shapes-resnet14' ;;
+    'train --config-path' | 'plan --config-path' | 'prove --config-path') offered='/files' ;;
+    'resume --checkpoint' | 'data --data-dir') offered='/directories' ;;
+    *' --model') offered='resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet18 resnet34 resnet50 resnet101 resnet152' ;;
+    *' --resnet-version') offered='v1.5 v1' ;;
+    *' --stem') offered='auto small large' ;;
+    *' --shortcut-type') offered='auto A B C' ;;
+    *' --input-image-padding' | *' --no-input-image-padding' | *' --zero-init-last-norm' | *' --no-zero-init-last-norm' | *' --stable-norm' | *' --no-stable-norm' | *' --enable-fast-groupnorm' | *' --no-enable-fast-groupnorm' | *' --full-precision-norm' | *' --no-full-precision-norm' | *' --widenet' | *' --no-widenet' | *' --squeeze-excite' | *' --no-squeeze-excite' | *' --use-relu' | *' --no-use-relu' | *' --use-bypass' | *' --no-use-bypass' | *' --proxy-norm' | *' --no-proxy-norm' | *' --proxy-recompute' | *' --no-proxy-recompute' | *' --augment' | *' --no-augment' | *' --use-bbox-info' | *' --no-use-bbox-info' | *' --normalize-std' | *' --no-normalize-std' | *' --eight-bit-io' | *' --no-eight-bit-io' | *' --dataset-cache' | *' --no-dataset-cache' | *' --hostside-image-mixing' | *' --no-hostside-image-mixing' | *' --auto-loss-scaling' | *' --no-auto-loss-scaling' | *' --half-partial' | *' --no-half-partial' | *' --enable-stochastic-rounding' | *' --no-enable-stochastic-rounding' | *' --enable-fp-exceptions' | *' --no-enable-fp-exceptions' | *' --saturate-on-overflow' | *' --no-saturate-on-overflow' | *' --offload-fp32-weight-copy' | *' --no-offload-fp32-weight-copy' | *' --half-res-training' | *' --no-half-res-training' | *' --enable-recompute' | *' --no-enable-recompute' | *' --offload-optimizer' | *' --no-offload-optimizer' | *' --enable-optimizer-rts' | *' --no-enable-optimizer-rts' | *' --overlap-reduction' | *' --no-overlap-reduction' | *' --compile-only' | *' --no-compile-only' | *' --force-recompile' | *' --no-force-recompile' | *' --tmp-execs' | *' --no-tmp-execs' | *' --enable-conv-dithering' | *' --no-enable-conv-dithering' | *' --gather-conv-output' | *' --no-gather-conv-output' | *' --only-use-slic-vmac-16' | *' --no-only-use-slic-vmac-16') takes=none ;;
+    *' --norm-type') offered='batch group none' ;;
+    *' --data') offered='shapes cifar10 cifar100 imagenet generated synthetic' ;;
+    *' --data-dir' | *' --imagenet-data-path' | *' --log-dir') offered='/directories' ;;
+    *' --normalization-location') offered='host device none' ;;
+    *' --lr-schedule') offered='step cosine exponential polynomial' ;;
+    *' --lr-epoch-decay' | *' --lr-share-decay' | *' --lr-multipliers' | *' --lars-skip-list' | *' --variable-filter' | *' --gradient-mean-reduce-re' | *' --force-weight-to-fp16' | *' --force-weight-to-fp32' | *' --pipeline-splits' | *' --device-mapping' | *' --sharding-include-filter' | *' --sharding-exclude-filter' | *' --recompute-checkpoints' | *' --available-memory-proportion' | *' --select-devices' | *' --select-ipus' | *' --select-ipu') takes=many ;;
+    *' --optimizer') offered='sgd sgd_combined adamw rmsprop rmsprop_tf lars' ;;
+    *' --weight-decay-spares') offered='vectors norms nothing' ;;
+    *' --precision') offered='16.16 16.32 32.32' ;;
+    *' --pipeline-schedule') offered='grouped interleaved sequential zero-bubble looped' ;;
+    *' --accumulator-dtype') offered='auto float64 float32 bfloat16 float16' ;;
+    *' --reduction') offered='exact fast' ;;
+    *' --gcl-method') offered='auto broadcast clockwise_ring anticlockwise_ring bidirectional_ring_pair meet_in_middle_ring quad_directional_ring' ;;
+    *' --device') offered='auto cpu cuda mps' ;;
+    *' --exchange-memory-target') offered='balanced cycles memory' ;;
+    *' --model-cache-path' | *' --executable-cache-path' | *' --checkpoint-output-path' | *' --output') offered='/files' ;;
+    *' --scheduling-algorithm') offered='choose-best clustering post-order look-ahead shortest-path' ;;
+    *' --on-save-error') offered='stop continue' ;;
+    *' --weight-avg-strategy') offered='mean exponential' ;;
+    *' --norm-statistics') offered='recompute average keep' ;;
+    *' --validation-mode') offered='none during after' ;;
+    *' --progress') offered='auto rich plain none' ;;
+    esac
+}
+
+_convoy_place() { # verb, words before without an option → offered
+    offered=
+    case "$1 $2" in
+    'resume 0' | 'average 0') offered='/directories' ;;
+    'data 0') offered='fetch' ;;
+    'data 1') offered='cifar10 cifar100' ;;
+    'models 0') offered='resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet18 resnet34 resnet50 resnet101 resnet152' ;;
+    'configs 0') offered='cifar10-resnet20 resnet50-pipeline4 shapes-resnet14' ;;
+    'completion 0') offered='bash zsh fish' ;;
+    'validate '*) offered='/directories' ;;
+    'options '*) offered='model resnet_version stem shortcut_type input_image_padding norm_type norm_num_groups norm_eps batchnorm_momentum zero_init_last_norm stable_norm enable_fast_groupnorm full_precision_norm cardinality group_dim expand_ratio widenet dropout_rate block_survival_prob squeeze_excite depth_divisor top_width use_relu width_coefficient depth_coefficient use_bypass proxy_norm proxy_epsilon proxy_recompute data data_dir image_size num_classes samples dataset_percentage_to_use augment use_bbox_info normalization_location normalize_std eight_bit_io dataloader_worker prefetch_depth dataloader_rebatch_size dataset_cache webdataset_memory_cache_ratio seed mixup_alpha cutmix_lambda_low cutmix_lambda_high cutmix_version cutmix_disable_prob hostside_image_mixing micro_batch_size gradient_accumulation replicas device_iterations epoch updates stop_after lr base_learning_rate_exponent lr_schedule lr_decay lr_epoch_decay lr_share_decay lr_multipliers lr_drops lr_scheduler_freq warmup_epoch poly_lr_decay_power poly_lr_end_ratio abs_end_learning_rate optimizer momentum weight_decay weight_decay_spares rmsprop_decay rmsprop_base_decay_exp optimizer_eps lars_epsilon lars_eeta lars_weight_decay lars_skip_list variable_filter gradient_mean_reduce_re loss_velocity_scaling_ratio label_smoothing loss_scaling initial_loss_scaling auto_loss_scaling precision half_partial enable_stochastic_rounding enable_fp_exceptions saturate_on_overflow force_weight_to_fp16 force_weight_to_fp32 offload_fp32_weight_copy half_res_training fine_tune_epoch fine_tune_lr fine_tune_micro_batch_size fine_tune_gradient_accumulation fine_tune_first_trainable_layer shards pipeline_splits pipeline_schedule stages_per_device device_mapping sharding_include_filter sharding_exclude_filter enable_recompute recompute_checkpoints offload_optimizer min_remote_tensor_size enable_optimizer_rts accumulator_dtype available_memory_proportion reduction overlap_reduction max_cross_replica_buffer_size max_reduce_many_buffer_size gcl_method gcl_max_broadcast_size bn_span device threads select_devices hosts instances exchange_memory_target compile_only model_cache_path force_recompile tmp_execs num_io_tiles enable_conv_dithering gather_conv_output only_use_slic_vmac_16 scheduling_algorithm poplar_sync_configuration offline_target_ipu_version checkpoint_output_path ckpts_per_epoch keep_last on_save_error weight_avg_strategy weight_avg_n weight_avg_exp_decay norm_statistics validation_mode validation_frequency valid_batch_size logs_per_epoch log_dir name progress' ;;
+    esac
+}
+
+_convoy_offer() { # what can be typed, what is typed
+    local kind=(-W "$1") word
+    case $1 in
+    /files) kind=(-f) ;;
+    /directories) kind=(-d) ;;
+    esac
+    [[ $1 == /* ]] && compopt -o filenames 2>/dev/null
+    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen "${kind[@]}" -- "$2")
+}
+
+_convoy() {
+    local verb=${COMP_WORDS[1]} current=${COMP_WORDS[COMP_CWORD]}
+    local option= takes= offered= options= older= place=0 i
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        _convoy_offer "$_convoy_verbs --help --version" "$current"
+        return
+    fi
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --) return ;;
+        =) option=${COMP_WORDS[i - 1]} takes=one ;; # bash breaks --option=value in three
+        -[!0-9.]*)
+            option=${COMP_WORDS[i]}
+            _convoy_value "$verb" "$option"
+            [[ $takes == none ]] && option=
+            ;;
+        *)
+            [[ -z $option ]] && ((place++))
+            [[ $takes == many ]] || option=
+            ;;
+        esac
+    done
+    if [[ $current == = ]]; then
+        option=${COMP_WORDS[COMP_CWORD - 1]} current=
+    fi
+    if [[ -n $option && $current != -* ]]; then
+        _convoy_value "$verb" "$option"
+        _convoy_offer "$offered" "$current"
+        [[ $takes == many ]] || return
+    elif [[ $current != -* ]]; then
+        _convoy_place "$verb" "$place"
+        [[ -n $offered ]] && _convoy_offer "$offered" "$current" && return
+    fi
+    _convoy_options "$verb"
+    ((${#COMPREPLY[@]})) || _convoy_offer "$options" "$current"
+    ((${#COMPREPLY[@]})) || _convoy_offer "$older" "$current"
+}
+
+complete -F _convoy convoy
