@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from convoy.assemble.cuda import prepare_cuda
 from convoy.assemble.machine import choose_device, describe_machine, make_repeatable
 from convoy.checkpoint.strict_json import JSON
 from convoy.data.feed import Wanted
@@ -65,6 +66,9 @@ def posted(world: World, plan: RunPlan) -> Iterator[Post]:
     """
     device = choose_device(plan.config.device, _device_number(plan, world.local_rank))
     make_repeatable(plan.config.device.threads)
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+        prepare_cuda(plan.config, plan.topology.coordinates(world.rank).stage, memory)
     rendezvous = Rendezvous(world.meeting, world.on_one_host, device.type)
     groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
     at, whole = plan.topology.coordinates(world.rank), groups.world.handle

@@ -119,6 +119,14 @@ def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
     )
 
 
+def proportions_fit_stages(run: RunConfig) -> Iterator[Problem]:
+    given = len(run.memory.available_memory_proportion)
+    stages = run.pipeline.shards or len(run.pipeline.pipeline_splits) + 1
+    if given not in (0, 1, stages):
+        text = f"takes one value, or one for each of {stages} stages, got {given}"
+        yield Problem("--available-memory-proportion", text)
+
+
 def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
     span, replicas = run.replica.bn_span, run.batch.replicas
     if span < 1 or replicas % span == 0:  # too small a span is told by its limit
@@ -174,6 +182,7 @@ RULES: tuple[Rule, ...] = (
     images_have_their_size,
     sizes_are_for_made_data,
     splits_fit_shards,
+    proportions_fit_stages,
     spans_divide_the_replicas,
     spans_are_for_batch_norm,
     a_run_has_one_name,

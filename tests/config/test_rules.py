@@ -65,6 +65,10 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             "--micro-batch-size 1 leaves mixup and cutmix no second image",
         ),
         (
+            {"available_memory_proportion": (0.1, 0.2, 0.3), "shards": 2},
+            "--available-memory-proportion takes one value, or one for each of 2 stages, got 3",
+        ),
+        (
             {"half_res_training": True, "fine_tune_epoch": 1},
             "--half-res-training needs --fine-tune-first-trainable-layer",
         ),
