@@ -180,7 +180,7 @@ def _metavar(flag: Flag) -> str:
 
 def _help(flag: Flag, dialect: Dialect) -> str:
     if flag.option is None:
-        return flag.why or f"see {flag.to.replace('_', ' ')}"
+        return dialect.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
     default = dialect.defaults({}).get(flag.to, flag.option.default)
     off = [other.spelling for other in dialect.flags if _is_off(other, flag)]
     notes = [] if default in (None, ()) else [spelled(default)]

@@ -14,7 +14,7 @@ from convoy.config.values import WrongType
 def canonical() -> Dialect:
     """Every option under its own name, `--no-…` for the boolean ones, and older spellings."""
     flags = tuple(flag for row in option_table().values() for flag in _flags(row))
-    return Dialect("convoy", (*flags, *_OLDER), joins=(_recompute,))
+    return Dialect("convoy", (*flags, *_OLDER), joins=(_recompute,), says=SAYS)
 
 
 def _flags(row: Option) -> Iterator[Flag]:
@@ -45,7 +45,17 @@ def _recompute(speech: Speech) -> None:
 
 
 _READERS = {"normalization_location": _location}
+SAYS = {
+    "--recompute-mode": (
+        "`--enable-recompute` for auto and manual; none leaves it to the number of stages"
+    ),
+}
 _OLDER = (
-    Flag("--recompute-mode", "recompute_mode", read=_recompute_mode, older=True),
+    Flag(
+        "--recompute-mode",
+        "recompute_mode",
+        read=_recompute_mode,
+        older=True,
+    ),
     Flag("--disable-stable-batchnorm", "stable_norm", means=False, older=True),
 )

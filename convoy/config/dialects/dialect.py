@@ -1,7 +1,7 @@
 """A dialect: which spellings there are, the option each one sets, and how its value is read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -123,6 +123,7 @@ class Dialect:
     flags: tuple[Flag, ...]
     defaults: Defaults = no_defaults
     joins: tuple[Join, ...] = ()
+    says: Mapping[str, str] = field(default_factory=dict)  # what becomes of words, for people
 
     def settings(self, chosen: Mapping[str, Any]) -> dict[str, Setting]:
         """Its defaults as a layer."""

@@ -154,13 +154,32 @@ def _length(speech: Speech) -> None:
         speech.drop(f"--mode {mode.value}", "`convoy validate --random-weights` does that")
 
 
+SAYS: Mapping[str, str] = {
+    "--size": "`--model`: 50 is resnet50, x50 is resnext50",
+    "--dataset": "`--data`: IMAGENET or CIFAR-10",
+    "--use-generated-data": "`--data generated`",
+    "--batch-size": "`--micro-batch-size` × replicas: one pass of all replicas together",
+    "--num-ipus": "`--shards` × replicas: all devices together",
+    "--pipeline": "stages that work at the same time; without it `--pipeline-schedule sequential`",
+    "--steps": "`--updates`: steps × `--batches-per-step`",
+    "--mode": "train is `convoy train`; infer and eval are `convoy validate --random-weights`",
+    "--base-learning-rate": "`--lr`: 2^N × `--batch-size`, accumulation left out",
+    "--learning-rate-schedule": "`--lr-share-decay`",
+    "--learning-rate-decay": "`--lr-multipliers`",
+    "--precision": "`--precision`: 16 is 16.16, 32 is 32.32",
+    "--no-validation": "`--validation-mode none`",
+    "--steps-per-log": "`--log-freq`: steps × `--batches-per-step`",
+    "--simulation": "`--device cpu`",
+}
+
+
 JOINS: tuple[Join, ...] = (_replicas, _micro_batch, _order, _length)
 
 
 @cache
 def popart() -> Dialect:
     """ResNet alone, version 1, with images of four channels."""
-    return Dialect(NAME, FLAGS, defaults=_defaults, joins=JOINS)
+    return Dialect(NAME, FLAGS, defaults=_defaults, joins=JOINS, says=SAYS)
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -39,6 +39,7 @@ def pytorch() -> Dialect:
         (*canonical().flags, *_EXTRA),
         defaults=_defaults,
         joins=(*canonical().joins, _folders, _length_of_made_data),
+        says={**canonical().says, **SAYS},
     )
 
 
@@ -83,10 +84,22 @@ def _step(speech: Speech) -> int:
     return samples
 
 
+SAYS: Mapping[str, str] = {
+    "--iterations": "`--samples` of made data: loader steps × all samples of one",
+    "--checkpoint-input-path": (
+        "the run or checkpoint behind `convoy resume`, `validate` or `average`"
+    ),
+    "--checkpoint-input-dir": (
+        "the run or checkpoint behind `convoy resume`, `validate` or `average`"
+    ),
+    "--checkpoint-path": "both of the two before",
+    "--disable-async-loading": "`--dataloader-worker 0`",
+}
 _EXTRA = (
     Flag("--iterations", "iterations", read=Kind(int).read),
     Flag("--checkpoint-input-path", TARGET),
     Flag("--checkpoint-input-dir", TARGET),
     Flag("--checkpoint-output-dir", "checkpoint_output_path"),
     Flag("--checkpoint-path", "checkpoint_path"),
+    Flag("--disable-async-loading", "dataloader_worker", means=0),
 )

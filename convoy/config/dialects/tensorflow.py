@@ -13,6 +13,7 @@ from convoy.config.dialects.tensorflow_defaults import tensorflow_defaults
 from convoy.config.dialects.tensorflow_joins import JOINS
 from convoy.config.dialects.tensorflow_machine import JOINS as MACHINE_JOINS
 from convoy.config.dialects.tensorflow_machine import shards_become_replicas
+from convoy.config.dialects.tensorflow_says import SAYS
 from convoy.config.dialects.tensorflow_words import (
     decay_of_momentum,
     device_numbers,
@@ -222,7 +223,7 @@ FLAGS = (
 def tensorflow() -> Dialect:
     """Training."""
     joins = (*JOINS, *MACHINE_JOINS)
-    return Dialect(NAME, FLAGS, defaults=tensorflow_defaults, joins=joins)
+    return Dialect(NAME, FLAGS, defaults=tensorflow_defaults, joins=joins, says=SAYS)
 
 
 @cache
