@@ -63,13 +63,13 @@ def _file_of(name: str) -> Path:
     return found[0]
 
 
-def entry_names(path: Path) -> list[str]:
-    """The configurations that a file of several holds; none if it cannot be read as one."""
+def entry_keys(path: Path, name: str) -> list[str]:
+    """The keys of one configuration in a file of several; none if there is no such."""
     try:
-        entries = _read(path)
+        entry = _read(path).get(name)
     except ConfigError:
         return []
-    return [key for key, one in entries.items() if isinstance(one.value, dict)]
+    return list(entry.value) if entry is not None and isinstance(entry.value, dict) else []
 
 
 def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:

@@ -1,0 +1,1 @@
+"""Command lines of the reference applications, taken apart: `reading.py` is the door."""

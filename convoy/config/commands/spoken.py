@@ -1,0 +1,217 @@
+"""A command of another application → what it means here: a verb, options, and who set them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from convoy.config.command_line import Around, Parser, Read, add_flags, read_flags
+from convoy.config.commands.launch import Launch
+from convoy.config.commands.programs import Known, Program, Purpose, identify
+from convoy.config.commands.reading import Reading
+from convoy.config.commands.split import Command
+from convoy.config.dialects.all import DIALECTS
+from convoy.config.dialects.dialect import Dialect
+from convoy.config.dialects.speech import Became, Given
+from convoy.config.dialects.tensorflow import tensorflow_validation
+from convoy.config.layers import Setting, layer, values_of
+from convoy.config.named import INFERENCE, entry_keys, read_named, shipped
+from convoy.config.problems import Dropped, Problem
+from convoy.config.resolve import RIVALS, Asked
+from convoy.config.spelling import spell_out, unknown_words
+from convoy.errors import ConfigError
+
+USUAL_FILE = "configs.yml"  # beside the program, in both applications that have one
+
+_VERBS = {
+    Purpose.TRAIN: "train",
+    Purpose.RESUME: "resume",
+    Purpose.VALIDATE: "validate",
+    Purpose.AVERAGE: "average",
+    Purpose.INFER: "validate",
+    Purpose.SYNTHETIC_BENCHMARK: "train",
+}
+_OWN = ("--config", "--config-path", "--help")
+_LAYOUT = ("hosts", "instances", "replicas")
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a command asks for, before it is resolved."""
+
+    program: Program
+    verb: str
+    asked: Asked
+    config: str | None = None  # the shipped configuration it names
+    target: str | None = None
+    wants_help: bool = False
+    became: list[Became] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A configuration that a command names: one of ours, or an entry of a file."""
+
+    settings: Given
+    problems: list[Problem]
+    shipped: str | None
+
+
+def interpret(
+    reading: Reading, extra: Given, environment: Mapping[str, str], dialect: str | None = None
+) -> Spoken:
+    """What a command means; `extra` are canonical options, which win over its own words."""
+    command, launch = reading.command, reading.launch
+    program = identify(command, _known(), dialect or _dialect_of_file(command))
+    if program.purpose not in _VERBS:
+        raise ConfigError(f"{program.name} ({program.purpose}) is not available in this version")
+    spoken = _dialect(program)
+    parser = _parser(program, spoken)
+    own, rest = parser.parse_known_args(spell_out(list(program.words), parser))
+    named = _named(own.config, own.config_path, command, program)
+    read = read_flags(own.typed, spoken, Around(named.settings, _decided(launch)))
+    given = _overridden(_purposeful(read, program.purpose), extra)
+    problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
+    problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
+    unsaid = spoken.settings(values_of(layer(named.settings, given)))
+    variables = {**environment, **launch.environment}
+    return Spoken(
+        program,
+        _VERBS[program.purpose],
+        Asked(given, named.settings, problems, variables, unsaid),
+        named.shipped,
+        read.target,
+        own.help,
+        read.became,
+        [*launch.dropped, *_said_by_launcher(launch), *read.dropped, *_spare_target(program, read)],
+        launch.environment,
+    )
+
+
+def _dialect_of_file(command: Command) -> str | None:
+    """A file of the user's that defines the configuration tells by its keys who wrote it."""
+    names = [after for before, after in pairwise(command.words) if before == "--config"]
+    path = _file_beside(command.program, names[-1]) if names else None
+    if path is None:
+        return None
+    keys = tuple(f"--{key.replace('_', '-')}" for key in entry_keys(Path(path), names[-1]))
+    more = replace(command, words=(*command.words, *keys))
+    return identify(more, _known()).dialect
+
+
+def _known() -> dict[str, Known]:
+    """What each dialect could have said."""
+    folders = {name: path.parent.name for name, path in shipped().items()}
+    return {
+        name: Known(
+            {*dialect().by_spelling, *_OWN},
+            {config for config, folder in folders.items() if folder == name},
+        )
+        for name, dialect in DIALECTS.items()
+    }
+
+
+def _dialect(program: Program) -> Dialect:
+    if program.dialect == "tensorflow" and program.purpose in (Purpose.VALIDATE, Purpose.INFER):
+        return tensorflow_validation()
+    return DIALECTS[program.dialect]()
+
+
+def _parser(program: Program, dialect: Dialect) -> Parser:
+    parser = Parser(prog=program.name, allow_abbrev=False, add_help=False)
+    parser.add_argument("--help", "-h", action="store_true", help="print the options")
+    parser.add_argument("--config", metavar="NAME", help="a named configuration")
+    parser.add_argument("--config-path", metavar="FILE", help="the file it stands in")
+    add_flags(parser, dialect)
+    return parser
+
+
+def help_of(program: Program) -> str:
+    """The options of a program, with the canonical meaning of each."""
+    return _parser(program, _dialect(program)).format_help()
+
+
+def _named(name: str | None, path: str | None, command: Command, program: Program) -> _Named:
+    """A file of the user's that knows the name wins over what is shipped."""
+    if name is None and path is None:
+        return _Named({}, [], None)
+    file = path or _file_beside(command.program, name or "")
+    if file is not None:
+        return _Named(*read_named(name, file, _dialect(program)), None)
+    inferring = f"{INFERENCE}/{name}"
+    infers = program.purpose is Purpose.INFER and inferring in shipped()
+    chosen = inferring if infers else name
+    try:
+        return _Named(*read_named(chosen, None), chosen)
+    except ConfigError as error:
+        text = f"{error}; a {USUAL_FILE} here, or --config-path FILE, may define it"
+        return _Named({}, [Problem("", text)], None)
+
+
+def _file_beside(program: str, name: str) -> str | None:
+    """The usual file, in the folder of the program or here, if it defines the name."""
+    places = (Path(program).parent / USUAL_FILE, Path(USUAL_FILE))
+    found = (place for place in places if place.is_file() and entry_keys(place, name))
+    return next((str(place) for place in found), None)
+
+
+def _decided(launch: Launch) -> Given:
+    """What the program may not decide any more."""
+    given = {name: one for name, one in launch.given.items() if name in _LAYOUT}
+    cache = launch.given.get("executable_cache_path")
+    return given | ({"model_cache_path": cache} if cache else {})
+
+
+def _said_by_launcher(launch: Launch) -> list[Dropped]:
+    reasons = {
+        "profile_dir": "a profile lies in the run's folder",
+        "verbosity": "`--progress` says how much is shown",
+        "synthetic_data": "the program's own options choose the data",
+    }
+    return [
+        Dropped(f"{launch.given[name].source}: {name.replace('_', ' ')}", reason)
+        for name, reason in reasons.items()
+        if name in launch.given
+    ]
+
+
+def _overridden(given: Given, extra: Given) -> Given:
+    """Canonical options win, also over rivals that say the same in another way."""
+    beaten = {name for rivals in RIVALS if extra.keys() & set(rivals) for name in rivals}
+    return {name: one for name, one in given.items() if name not in beaten} | extra
+
+
+def _purposeful(read: Read, purpose: Purpose) -> Given:
+    """Without a checkpoint there is nothing but random weights to infer with."""
+    infers = purpose in (Purpose.INFER, Purpose.VALIDATE)
+    if infers and read.target is None:
+        return read.given | {"random_weights": Setting(True, "no checkpoint was named")}
+    return read.given
+
+
+def _target(program: Program, read: Read) -> list[Problem]:
+    needed = program.purpose in (Purpose.RESUME, Purpose.AVERAGE)
+    flag = "--restore-path" if program.dialect == "tensorflow" else "--checkpoint-input-path"
+    if needed and read.target is None:
+        return [Problem(program.name, f"needs {flag} RUN")]
+    return []
+
+
+def _spare_target(program: Program, read: Read) -> list[Dropped]:
+    if program.purpose is Purpose.TRAIN and read.target is not None:
+        reason = "a training begins anew; restore.py goes on, and validates what it wrote"
+        return [Dropped(read.target, reason)]
+    return []
+
+
+def _devices(launch: Launch, given: Given, named: Given) -> list[Problem]:
+    """A launcher's devices of one replica are its stages."""
+    wanted = launch.given.get("devices_per_replica")
+    values = values_of(layer(named, given))
+    stages = values.get("shards") or len(values.get("pipeline_splits") or ()) + 1
+    if wanted is None or wanted.value == stages:
+        return []
+    text = f"gives a replica {wanted.value} devices, but the program asks for {stages} stages"
+    return [Problem(wanted.source, f"{text}; make them agree")]
