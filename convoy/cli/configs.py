@@ -1,18 +1,36 @@
 """convoy configs"""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from convoy.cli.arguments import read_plain
+from convoy.cli.saying import say
 from convoy.config.command_line import Parser
 from convoy.config.named import read_named, shipped_names
 from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.schema import RunConfig
 from convoy.config.written import settings_as_yaml
-from convoy.errors import ExitCode
-from convoy.plan.plan import plan_run
+from convoy.errors import ConfigError, ExitCode
+from convoy.plan.line import planned_stages
+from convoy.plan.plan import plan_batch, plan_shown, usual_samples
 
 SAYS = "The named configurations there are; a name shows it with every value resolved."
+
+# A row of the list, but for its name and what speaks against it.
+_FIGURES = (
+    *("model", "data", "devices", "replicas", "stages", "micro_batch_size"),
+    *("gradient_accumulation", "global_batch_size", "updates_per_epoch"),
+)
+_TITLES = {
+    "name": "name",
+    "model": "model",
+    "devices": "devices",
+    "global_batch_size": "batch",
+    "updates_per_epoch": "updates/epoch",
+    "problem": "problem",
+}
 
 
 def main(words: list[str]) -> int:
@@ -21,16 +39,11 @@ def main(words: list[str]) -> int:
     if own.name is not None:
         _print_one(_resolved(own.name), own.json)
         return ExitCode.DONE
-    rows = [_row(name) for name in shipped_names()]
+    rows = sorted(map(_row, shipped_names()), key=_place)
     if own.json:
         print(json.dumps(rows, indent=1))
-        return ExitCode.DONE
-    print(f"{'name':<24} {'model':<12} {'data':<10} {'replicas':>8} {'stages':>6} {'batch':>6}")
-    for row in rows:
-        print(
-            f"{row['name']:<24} {row['model']:<12} {row['data']:<10} {row['replicas']:>8} "
-            f"{row['stages']:>6} {row['global_batch_size']:>6}"
-        )
+    else:
+        say(list(_table(rows)))
     return ExitCode.DONE
 
 
@@ -49,17 +62,62 @@ def _print_one(resolved: Resolved, as_json: bool) -> None:
 
 
 def _row(name: str) -> dict[str, Any]:
-    plan = plan_run(_resolved(name).config)
+    """Its figures, and what speaks against it. One that cannot be resolved has no figures."""
+    try:
+        config = _resolved(name).config
+    except ConfigError as error:
+        return {"name": name, **dict.fromkeys(_FIGURES), "problem": _first_line(error)}
+    return {"name": name, **_figures(config), "problem": _problem(config)}
+
+
+def _figures(config: RunConfig) -> dict[str, Any]:
+    """Arithmetic that holds even if the plan is refused."""
+    batch, stages = plan_batch(config), planned_stages(config.pipeline)
+    in_line = -(-stages // config.pipeline.stages_per_device)
     return {
-        "name": name,
-        "model": plan.config.network.model,
-        "data": plan.config.data.data,
-        "replicas": plan.batch.replicas,
-        "stages": len(plan.stages),
-        "micro_batch_size": plan.batch.micro_batch_size,
-        "gradient_accumulation": plan.batch.gradient_accumulation,
-        "global_batch_size": plan.batch.samples_per_update,
+        "model": config.network.model,
+        "data": config.data.data,
+        "devices": in_line * batch.replicas,
+        "replicas": batch.replicas,
+        "stages": stages,
+        "micro_batch_size": batch.micro_batch_size,
+        "gradient_accumulation": batch.gradient_accumulation,
+        "global_batch_size": batch.samples_per_update,
+        "updates_per_epoch": usual_samples(config) // batch.samples_per_update,
     }
+
+
+def _problem(config: RunConfig) -> str | None:
+    try:
+        plan_shown(config)
+    except ConfigError as error:
+        return _first_line(error)
+    return None
+
+
+def _first_line(error: ConfigError) -> str:
+    return str(error).splitlines()[0]
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int, str]:
+    """Where a row stands in the list: by network, then by size."""
+    return row["model"] or "", row["devices"] or 0, row["name"]
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    lines = [_TITLES, *rows]
+    wide = {key: max(len(_word(line[key])) for line in lines) for key in ("name", "model")}
+    for line in lines:
+        word = {key: _word(line[key]) for key in _TITLES}
+        yield (
+            f"{word['name']:<{wide['name']}}  {word['model']:<{wide['model']}}  "
+            f"{word['devices']:>7}  {word['global_batch_size']:>6}  "
+            f"{word['updates_per_epoch']:>13}  {word['problem']}".rstrip()
+        )
+
+
+def _word(value: str | int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _add_own(parser: Parser) -> None:

@@ -29,6 +29,7 @@ VERBS = (
     Verb("validate", "top-1, top-5 and loss of checkpoints, every sample once"),
     Verb("average", "one checkpoint out of many"),
     Verb("plan", "what a run would be: batches, stages, schedule, memory, rates"),
+    Verb("run", "a command line of the IPU applications, as it is written"),
     Verb("prove", "the same training under many layouts: are the weights the same to the bit?"),
     Verb("data", "fetch data sets"),
     Verb("models", "the networks there are"),

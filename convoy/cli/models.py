@@ -9,7 +9,7 @@ from convoy.config.command_line import Parser
 from convoy.config.schema import build_config
 from convoy.errors import ExitCode
 from convoy.plan.network import plan_network
-from convoy.plan.printed import short
+from convoy.plan.wording import short
 
 SAYS = "The networks there are, with their size and work; a name shows its layers."
 
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         MODELS[own.name]  # an unknown name is answered with the near ones
         _print_layers(own.name, own.json)
         return ExitCode.DONE
-    rows = [_row(name) for name in MODELS]
+    rows = [_row(name) for name in MODELS if MODELS[name].built]
     if own.json:
         print(json.dumps(rows, indent=1))
         return ExitCode.DONE

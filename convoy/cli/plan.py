@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from convoy.cli.arguments import add_config, read_line
 from convoy.cli.saying import say
+from convoy.config.availability import unavailable
 from convoy.config.command_line import Parser
 from convoy.config.effects import without_effect
 from convoy.config.resolve import resolve
@@ -13,8 +14,13 @@ from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.network import plan_network
-from convoy.plan.plan import plan_run
-from convoy.plan.printed import effectless_as_text, plan_as_text, sources_as_text
+from convoy.plan.plan import plan_shown
+from convoy.plan.printed import (
+    effectless_as_text,
+    plan_as_text,
+    sources_as_text,
+    unavailable_as_text,
+)
 from convoy.plan.splits import asks_for_list, split_points, splits_as_text
 
 SAYS = "What a run would be, without running it: batches, stages, schedule, memory, rates."
@@ -27,13 +33,14 @@ def main(words: list[str]) -> int:
     if asks_for_list(resolved.config):
         show_splits(resolved.config, as_json=line.own.json)
         return ExitCode.DONE
-    plan = plan_run(resolved.config)
+    plan = plan_shown(resolved.config)
     if line.own.json:
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
         return ExitCode.DONE
     width = shutil.get_terminal_size((100, 24)).columns
-    in_vain = without_effect(resolved.config, resolved.settings)
-    print("\n".join([*plan_as_text(plan, width), *effectless_as_text(in_vain)]))
+    in_vain = effectless_as_text(without_effect(resolved.config, resolved.settings))
+    not_yet = unavailable_as_text(unavailable(resolved.settings))
+    print("\n".join([*plan_as_text(plan, width), *in_vain, *not_yet]))
     if line.own.explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
     return ExitCode.DONE

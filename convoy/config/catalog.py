@@ -11,7 +11,7 @@ class ModelEntry:
     """A network by name. `small` ones are made for 32 × 32 images."""
 
     family: str
-    depth: int
+    depth: int  # as the family counts: layers, blocks, or the number in its name
     small: bool
     image_size: int
     classes: int
@@ -32,19 +32,55 @@ class DataEntry:
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
-def _small(depth: int) -> ModelEntry:
-    return ModelEntry("resnet", depth, True, 32, 10, {"norm_num_groups": 16})
+def _small(depth: int, family: str = "resnet", built: bool = True) -> ModelEntry:
+    return ModelEntry(family, depth, True, 32, 10, {"norm_num_groups": 16}, built)
 
 
-def _large(depth: int) -> ModelEntry:
-    return ModelEntry("resnet", depth, False, 224, 1000, {"norm_num_groups": 32})
+def _large(depth: int, family: str = "resnet", built: bool = True) -> ModelEntry:
+    return ModelEntry(family, depth, False, 224, 1000, {"norm_num_groups": 32}, built)
 
 
-MODELS: Registry[ModelEntry] = Registry(
-    "model",
-    {f"resnet{depth}": _small(depth) for depth in (8, 14, 20, 32, 44, 56, 110)}
-    | {f"resnet{depth}": _large(depth) for depth in (18, 34, 50, 101, 152)},
-)
+def _efficientnet(depth: int, image_size: int) -> ModelEntry:
+    small = image_size == 32
+    classes = 10 if small else 1000
+    return ModelEntry(
+        "efficientnet", depth, small, image_size, classes, {"norm_num_groups": 4}, built=False
+    )
+
+
+_BUILT = {f"resnet{depth}": _small(depth) for depth in (8, 14, 20, 32, 44, 56, 110)} | {
+    f"resnet{depth}": _large(depth) for depth in (18, 34, 50, 101, 152)
+}
+
+# What configurations may speak of already. A depth that two networks have goes to the built one.
+_BOTTLENECKS_SMALL = {
+    "resnet11": 11,
+    "resnet29": 29,
+    "resnet38": 38,
+    "resnet47": 47,
+    "resnet56-bottleneck": 56,
+    "resnet65": 65,
+}
+_EFFICIENTNET_IMAGES = (224, 240, 260, 300, 380, 456, 528, 600)  # B0 … B7
+_PLANNED = {
+    "resnet10": _large(10, built=False),
+    "resnet26": _large(26, built=False),
+    "resnet14-large": _large(14, built=False),
+    **{name: _small(depth, built=False) for name, depth in _BOTTLENECKS_SMALL.items()},
+    **{f"resnext{depth}": _large(depth, "resnext", False) for depth in (14, 26, 50, 101, 152)},
+    **{f"resnext{depth}": _small(depth, "resnext", False) for depth in (11, 29, 38, 47, 56, 65)},
+    **{
+        f"efficientnet-b{number}": _efficientnet(number, image_size)
+        for number, image_size in enumerate(_EFFICIENTNET_IMAGES)
+    },
+    "efficientnet-cifar": _efficientnet(0, 32),
+    "mobilenet": _large(17, "mobilenet", False),
+    "mobilenet-v3-small": _large(11, "mobilenet", False),
+    "mobilenet-v3-large": _large(15, "mobilenet", False),
+    "squeezenet": _large(8, "squeezenet", False),
+}
+
+MODELS: Registry[ModelEntry] = Registry("model", _BUILT | _PLANNED)
 
 # About 99 % after half a minute on two cores: docs/benchmarks.md.
 _SHAPES_RECIPE = {"epoch": 3.0, "warmup_epoch": 1.0}

@@ -39,7 +39,9 @@ class Effectless:
 
 def the_model_has_no_bottlenecks(run: RunConfig) -> str | None:
     model = run.network.model
-    return None if model in BOTTLENECKS else f"with --model {model}: it has no bottlenecks"
+    if model in BOTTLENECKS or not MODELS[model].built:  # of those nothing is said
+        return None
+    return f"with --model {model}: it has no bottlenecks"
 
 
 def every_block_projects(run: RunConfig) -> str | None:

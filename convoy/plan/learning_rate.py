@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 from convoy.config.sections.training import LearningRateConfig
 
@@ -33,9 +34,7 @@ class LearningRatePlan:
 
     def rate(self, update: int) -> float:
         """The rate used by update `update`, counted from 0."""
-        value = _SHAPES[self.config.lr_schedule](self, self._changes(update))
-        warm = self._warm_epochs * self.updates_per_epoch
-        return value * float(update / warm) if update < warm else value
+        return self._value(update) * self._ramp(update)
 
     @cached_property
     def initial(self) -> float:
@@ -48,9 +47,42 @@ class LearningRatePlan:
 
     @property
     def highest(self) -> float:
-        """The largest rate of the run. No schedule rises, so it comes with the end of warm-up."""
-        warm = math.ceil(self._warm_epochs * self.updates_per_epoch)
-        return max(self.rate(update) for update in range(min(warm + 1, self.updates)))
+        """The largest rate of the run.
+
+        A run may have millions of updates, so stretches of it are halved until none can hold more
+        than the best that was found. Where the schedule rises, that is at an end of a stretch;
+        where it falls, a stretch holds no more than its first value, as far as warm-up allows.
+        """
+        ends = self._turns()
+        best = max(map(self.rate, ends))
+        stretches = list(pairwise(ends))
+        while stretches:
+            first, last = stretches.pop()
+            if last - first < 2 or self._value(first) * self._ramp(last) <= best:
+                continue
+            middle = (first + last) // 2
+            best = max(best, self.rate(middle))
+            stretches += [(first, middle), (middle, last)]
+        return best
+
+    def _turns(self) -> list[int]:
+        """Updates between which the schedule only falls, or only rises, and the ramp as well."""
+        drops = [math.ceil(math.ceil(point) / self._pace) for point in self._drops]
+        turns = [0, math.ceil(self._warm_updates), *drops, *(drop - 1 for drop in drops)]
+        return sorted({min(max(turn, 0), self.updates - 1) for turn in [*turns, self.updates]})
+
+    def _value(self, update: int) -> float:
+        """The schedule without warm-up."""
+        return _SHAPES[self.config.lr_schedule](self, self._changes(update))
+
+    def _ramp(self, update: int) -> float:
+        """The share of it that warm-up allows."""
+        warm = self._warm_updates
+        return float(update / warm) if update < warm else 1.0
+
+    @cached_property
+    def _warm_updates(self) -> Fraction:
+        return self._warm_epochs * self.updates_per_epoch
 
     @cached_property
     def _warm_epochs(self) -> Fraction:
@@ -65,11 +97,24 @@ class LearningRatePlan:
 
     @cached_property
     def _all_changes(self) -> Fraction:
-        return self.updates * self._frequency / self.updates_per_epoch
+        return self.updates * self._pace
+
+    @cached_property
+    def _pace(self) -> Fraction:
+        """Changes per update."""
+        return self._frequency / self.updates_per_epoch
 
     def _changes(self, update: int) -> int:
         """How often the schedule has moved before this update."""
-        return math.floor(update * self._frequency / self.updates_per_epoch)
+        return math.floor(update * self._pace)
+
+    @cached_property
+    def _drops(self) -> tuple[Fraction, ...]:
+        """The changes at which step drops."""
+        config = self.config
+        by_epoch = (_as_typed(epoch) * self._frequency for epoch in config.lr_epoch_decay)
+        by_share = (_as_typed(share) * self._all_changes for share in config.lr_share_decay)
+        return (*by_epoch, *by_share)
 
 
 def _as_typed(number: float) -> Fraction:
@@ -79,9 +124,7 @@ def _as_typed(number: float) -> Fraction:
 
 def _step(plan: LearningRatePlan, changes: int) -> float:
     config = plan.config
-    by_epoch = [_as_typed(epoch) * plan._frequency for epoch in config.lr_epoch_decay]
-    by_share = [_as_typed(share) * plan._all_changes for share in config.lr_share_decay]
-    drops = sum(point <= changes for point in (*by_epoch, *by_share))
+    drops = sum(point <= changes for point in plan._drops)
     if config.lr_multipliers:
         return plan.initial * config.lr_multipliers[drops]
     return plan.initial * config.lr_decay**drops

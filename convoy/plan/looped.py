@@ -8,6 +8,7 @@ crossed and more is kept. torch calls it Interleaved1F1B (Narayanan et al., 2021
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from convoy.errors import ConfigError
 from convoy.plan.actions import Action, Backward, Forward, Row, most_held, paired
@@ -49,7 +50,7 @@ class Looped(Schedule):
 
     def columns(self, stages: int, micro_batches: int, *, training: bool = True) -> list[list[int]]:
         """As early as what is needed is there."""
-        return simulate(self.orders(stages, micro_batches, training=training)).columns
+        return _columns(self, stages, micro_batches, training)
 
     def in_flight(self, stages: int, *, training: bool = True) -> int:
         """What the first stage has sent off and not yet back, or not yet at the end."""
@@ -100,6 +101,11 @@ class Looped(Schedule):
                 f"gives device {', '.join(map(str, shared))} to more than one process; "
                 f"name {len(devices)} different devices"
             )
+
+
+@lru_cache(maxsize=1)  # one plan asks several times for the same
+def _columns(schedule: Looped, stages: int, micro_batches: int, training: bool) -> list[list[int]]:
+    return simulate(schedule.orders(stages, micro_batches, training=training)).columns
 
 
 def _turns(own: range, processes: int, micro_batches: int) -> list[tuple[int, int]]:

@@ -49,9 +49,24 @@ class NetworkPlan:
 
 
 def plan_network(config: RunConfig) -> NetworkPlan:
-    """The network of a configuration; size and classes follow data and model unless given."""
-    model, data = MODELS[config.network.model], DATA[config.data.data]
-    size = config.data.image_size or data.image_size or model.image_size
-    classes = data.classes or config.data.num_classes or model.classes
-    layers = FAMILIES[model.family](config.network, COLORS, classes)
+    """The network of a configuration, if this version can build it."""
+    name = config.network.model
+    if not MODELS[name].built:
+        raise ConfigError(
+            f"--model {name} is not available in this version; `convoy models` lists those that are"
+        )
+    size, classes = image_size(config), classes_of(config)
+    layers = FAMILIES[MODELS[name].family](config.network, COLORS, classes)
     return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
+
+
+def image_size(config: RunConfig) -> int:
+    """The side of the images: as asked for, or else of the data set, or else of the model."""
+    data, model = DATA[config.data.data], MODELS[config.network.model]
+    return config.data.image_size or data.image_size or model.image_size
+
+
+def classes_of(config: RunConfig) -> int:
+    """The classes of the data set; where it has no number of its own, asked for or the model's."""
+    data, model = DATA[config.data.data], MODELS[config.network.model]
+    return data.classes or config.data.num_classes or model.classes

@@ -1,154 +1,179 @@
-"""RunPlan: everything that can be known of a run before a device is touched."""
+"""RunPlan: everything that can be known of a run before a device is touched.
+
+OutlinePlan is the part of it that needs no layers: a network that cannot be built yet has one too.
+"""
 
 from dataclasses import dataclass
 
-from convoy.config.catalog import DATA
+from convoy.config.catalog import DATA, MODELS
 from convoy.config.schema import RunConfig
-from convoy.config.sections.machine import PipelineConfig
-from convoy.errors import ConfigError
 from convoy.plan.batch import BatchPlan
 from convoy.plan.layers import LayerCost
+from convoy.plan.line import asked_stages, folds_into_one, planned_stages
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
 from convoy.plan.network import NetworkPlan, plan_network
-from convoy.plan.recompute import RecomputePlan, plan_recompute
+from convoy.plan.recompute import RecomputePlan, plan_recompute, recomputes
 from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import StagePlan, balance, cut, divide
 from convoy.plan.topology import TopologyPlan
+from convoy.plan.wording import counted
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """What a configuration means."""
+class OutlinePlan:
+    """What a configuration means, whatever the layers are."""
 
     config: RunConfig
     batch: BatchPlan
     topology: TopologyPlan
-    network: NetworkPlan
-    stages: tuple[StagePlan, ...]  # what each process of a line runs
-    folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     devices: tuple[int, ...]
     schedule: Schedule
-    recompute: RecomputePlan
-    memory: tuple[StageMemory, ...]
+    recomputes: bool
     loop: LoopPlan
+
+    @property
+    def line(self) -> int:
+        """Stages that a micro-batch passes, one after the other."""
+        return self.schedule.stages_on(self.topology.stages)
 
     @property
     def layout(self) -> str:
         """The shape of the convoy in a few words."""
-        topology = self.topology
-        replicas, stages, processes = topology.replicas, len(self.stages), topology.stages
-        around = f" on {processes} devices" if stages > processes else ""
-        return (
-            f"{replicas} replica{'s' * (replicas > 1)} × {stages} stage{'s' * (stages > 1)}{around}"
-        )
+        processes = self.topology.stages
+        around = f" on {processes} devices" if self.line > processes else ""
+        replicas = counted(self.topology.replicas, "replica")
+        return f"{replicas} × {counted(self.line, 'stage')}{around}"
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the borders between stages are chosen by cost."""
+        return not self.config.pipeline.pipeline_splits and asked_stages(self.config.pipeline) > 1
+
+    @property
+    def borders(self) -> tuple[str, ...]:
+        """Where all stages but the first begin, folded ones too: as given."""
+        return self.config.pipeline.pipeline_splits
+
+    @property
+    def folds(self) -> int:
+        """Stages that one process runs as one, if there are any."""
+        wish = self.config.pipeline
+        return asked_stages(wish) if folds_into_one(wish) else 0
+
+    def device_of(self, stage: int) -> int:
+        return self.devices[stage % self.topology.stages]
+
+
+@dataclass(frozen=True)
+class RunPlan(OutlinePlan):
+    """What a configuration means, down to its layers."""
+
+    network: NetworkPlan
+    stages: tuple[StagePlan, ...]  # what each process of a line runs
+    folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
+    recompute: RecomputePlan
+    memory: tuple[StageMemory, ...]
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
         """What one process of a line runs: one stage, or one for each time around."""
         return self.stages[process :: self.topology.stages]
 
     @property
-    def balanced(self) -> bool:
-        """Whether the borders between stages were chosen by cost."""
-        return not self.config.pipeline.pipeline_splits and self.borders != ()
-
-    @property
     def borders(self) -> tuple[str, ...]:
-        """The first layers of all stages but the first, folded ones too."""
+        """The same by the layers' own names."""
         return tuple(stage.names[0] for stage in (self.folded or self.stages)[1:])
-
-    def device_of(self, stage: StagePlan) -> int:
-        return self.devices[stage.stage % self.topology.stages]
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
 
 
+def plan_shown(config: RunConfig) -> RunPlan | OutlinePlan:
+    """What can be shown of a run: all, or the outline if its network is not available yet."""
+    return plan_run(config) if MODELS[config.network.model].built else plan_outline(config)
+
+
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     """Plan a run over `samples` training samples; unknown, the data set's usual number."""
-    batch = BatchPlan(
-        config.batch.micro_batch_size,
-        config.batch.gradient_accumulation,
-        config.batch.replicas,
-        config.replica.bn_span,
-    )
     network = plan_network(config)
-    network.check_micro_batch(batch.micro_batch_size)
-    line = _plan_line(config, network)
-    staged = StagedNetwork(
-        network.layers, network.costs, line.stages, line.schedule, line.recompute
-    )
+    network.check_micro_batch(config.batch.micro_batch_size)
+    asked = plan_stages(config, network)
+    outline = plan_outline(config, samples)
+    folded = asked if outline.folds else ()
+    stages = cut([layer.name for layer in network.layers], ()) if folded else asked
+    recompute = _plan_recompute(outline, network, folded)
+    staged = StagedNetwork(network.layers, network.costs, stages, outline.schedule, recompute)
+    has_momentum = config.optimizer.momentum > 0
     return RunPlan(
         config=config,
-        batch=batch,
-        topology=line.topology,
+        batch=outline.batch,
+        topology=outline.topology,
+        devices=outline.devices,
+        schedule=outline.schedule,
+        recomputes=outline.recomputes,
+        loop=outline.loop,
         network=network,
-        stages=line.stages,
-        folded=line.folded,
-        devices=line.devices,
-        schedule=line.schedule,
-        recompute=line.recompute,
-        memory=plan_memory(staged, batch, config.memory, config.optimizer.momentum > 0),
-        loop=plan_loop(config, batch, _samples(config) if samples is None else samples),
+        stages=stages,
+        folded=folded,
+        recompute=recompute,
+        memory=plan_memory(staged, outline.batch, config.memory, has_momentum),
     )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """The stages of one replica: where they run, in what order, what they keep."""
-
-    stages: tuple[StagePlan, ...]
-    folded: tuple[StagePlan, ...]
-    topology: TopologyPlan
-    devices: tuple[int, ...]
-    schedule: Schedule
-    recompute: RecomputePlan
-
-
-def _plan_line(config: RunConfig, network: NetworkPlan) -> _Line:
-    """Cut the network and share it out. Sequential stages of one device are folded into one."""
-    names = [layer.name for layer in network.layers]
-    wish, device = config.pipeline, config.device
-    asked = plan_stages(config, network)
-    folds = _are_one(wish, len(asked))
-    stages = cut(names, ()) if folds else asked
+def plan_outline(config: RunConfig, samples: int | None = None) -> OutlinePlan:
+    """The same without the network. Every rule that needs no layer is heard here."""
+    batch, wish, device = plan_batch(config), config.pipeline, config.device
+    stages = planned_stages(wish)
     schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
-    schedule.check_count(len(stages), config.batch.gradient_accumulation)
-    processes = len(stages) // schedule.stages_per_process
-    topology = TopologyPlan(device.hosts, device.instances, config.batch.replicas, processes)
-    mapping = tuple(dict.fromkeys(wish.device_mapping)) if folds else wish.device_mapping
-    devices = topology.device_map(mapping)
+    schedule.check_count(stages, batch.gradient_accumulation)
+    processes = stages // schedule.stages_per_process
+    topology = TopologyPlan(device.hosts, device.instances, batch.replicas, processes)
+    mapping = wish.device_mapping
+    devices = topology.device_map(
+        tuple(dict.fromkeys(mapping)) if folds_into_one(wish) else mapping
+    )
     schedule.check_devices(devices)
-    borders = [stage.first for stage in asked[1:]] if folds else []
-    whole = schedule.allows_recompute or len(asked) == 1
-    recompute = plan_recompute(config.memory, names, len(asked) if whole else 1, borders)
-    if recompute.enabled and not whole:
-        raise ConfigError(
-            f"--enable-recompute cannot be used with --pipeline-schedule {schedule.name}: each "
-            "half of a backward pass would compute its forward again; leave it out, or use "
-            "--pipeline-schedule interleaved"
-        )
-    return _Line(stages, asked if folds else (), topology, devices, schedule, recompute)
+    return OutlinePlan(
+        config=config,
+        batch=batch,
+        topology=topology,
+        devices=devices,
+        schedule=schedule,
+        recomputes=recomputes(config.memory, schedule, asked_stages(wish)),
+        loop=plan_loop(config, batch, usual_samples(config) if samples is None else samples),
+    )
+
+
+def plan_batch(config: RunConfig) -> BatchPlan:
+    """The batch arithmetic alone: it holds whatever else is refused."""
+    wish = config.batch
+    return BatchPlan(
+        wish.micro_batch_size, wish.gradient_accumulation, wish.replicas, config.replica.bn_span
+    )
+
+
+def usual_samples(config: RunConfig) -> int:
+    """Training samples: as asked for, or as the data set has them."""
+    samples = config.data.samples or DATA[config.data.data].train
+    assert samples is not None
+    return samples
 
 
 def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...]:
     """Cut at the given splits; without any, balance the work."""
     names = [layer.name for layer in network.layers]
-    pipeline = config.pipeline
-    if pipeline.pipeline_splits or (pipeline.shards or 1) == 1:
-        return cut(names, pipeline.pipeline_splits)
-    return divide(names, balance([cost.macs for cost in network.costs], pipeline.shards or 1))
+    splits, stages = config.pipeline.pipeline_splits, asked_stages(config.pipeline)
+    if splits or stages == 1:
+        return cut(names, splits)
+    return divide(names, balance([cost.macs for cost in network.costs], stages))
 
 
-def _are_one(wish: PipelineConfig, stages: int) -> bool:
-    """Whether all stages are to take turns on one device: they would only wait for each other."""
-    mapping = wish.device_mapping
-    share = wish.shards == 1 or (len(mapping) == stages and len(set(mapping)) == 1)
-    return wish.pipeline_schedule == "sequential" and stages > 1 and share
-
-
-def _samples(config: RunConfig) -> int:
-    entry = DATA[config.data.data]
-    samples = config.data.samples or entry.train
-    assert samples is not None
-    return samples
+def _plan_recompute(
+    outline: OutlinePlan, network: NetworkPlan, folded: tuple[StagePlan, ...]
+) -> RecomputePlan:
+    """What comes into the stages of one process is kept as well."""
+    if not outline.recomputes:
+        return RecomputePlan(False)
+    names = [layer.name for layer in network.layers]
+    patterns = outline.config.memory.recompute_checkpoints
+    return plan_recompute(patterns, names, [stage.first for stage in folded[1:]])

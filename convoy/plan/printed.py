@@ -1,34 +1,40 @@
-"""A RunPlan for people: a few lines of figures, two tables and a drawing of the schedule."""
+"""A plan for people: a few lines of figures, tables and a drawing of the schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from convoy.config.availability import Unavailable
 from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
-from convoy.plan.plan import RunPlan
+from convoy.plan.line import asked_starts
+from convoy.plan.network import classes_of, image_size
+from convoy.plan.plan import OutlinePlan, RunPlan
 from convoy.plan.timetable import draw, place
+from convoy.plan.wording import counted, short
 
-UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
-
-def plan_as_text(plan: RunPlan, width: int) -> list[str]:
-    """What `convoy plan` prints."""
-    return [
-        *_figures(plan),
-        *_shape(plan),
-        "",
-        *_stage_table(plan),
-        "",
-        *_memory_table(plan),
-        "",
-        *_schedule(plan, width),
-    ]
+def plan_as_text(plan: RunPlan | OutlinePlan, width: int) -> list[str]:
+    """What `convoy plan` prints. An outline has no table of costs and none of memory."""
+    if isinstance(plan, RunPlan):
+        name, tables = _network(plan), [*_stage_table(plan), "", *_memory_table(plan)]
+    else:
+        name, tables = _missing_network(plan), [*_stage_list(plan)]
+    return [name, *_figures(plan), *_shape(plan), "", *tables, "", *_schedule(plan, width)]
 
 
 def effectless_as_text(options: Sequence[Effectless]) -> list[str]:
     """The options that were given in vain, each with the reason; nothing if there are none."""
-    labels = ["no effect", *[""] * len(options)]
-    rows = [f"{label:<9} {one.flag} {one.why}" for label, one in zip(labels, options, strict=False)]
+    return _block("no effect", [f"{one.flag} {one.why}" for one in options])
+
+
+def unavailable_as_text(values: Sequence[Unavailable]) -> list[str]:
+    """The values that a run would refuse, each with the way out; nothing if there are none."""
+    return _block("not yet", [one.reason for one in values])
+
+
+def _block(title: str, lines: Sequence[str]) -> list[str]:
+    labels = [title, *[""] * len(lines)]
+    rows = [f"{label:<9} {line}" for label, line in zip(labels, lines, strict=False)]
     return ["", *rows] if rows else []
 
 
@@ -44,29 +50,26 @@ def _source(name: str, setting: Setting) -> str:
     return f"{'--' + name.replace('_', '-'):<26} {value:<16} {setting.source}"
 
 
-def short(number: float) -> str:
-    """`172.5 k`, `4.1 G`: three or four digits and a unit."""
-    for size, unit in UNITS:
-        if number >= 0.99995 * size:  # 999,999 is 1.0 M, not 1000.0 k
-            return f"{number / size:.1f} {unit}"
-    return f"{number:.0f} "
-
-
-def counted(count: int, word: str) -> str:
-    """`1 stage`, `2 stages`, `2 micro-batches`."""
-    ending = "es" if word.endswith(("s", "ch")) else "s"
-    return f"{count} {word}{ending * (count != 1)}"
-
-
-def _figures(plan: RunPlan) -> Iterator[str]:
-    network, batch, loop = plan.network, plan.batch, plan.loop
-    config, topology = plan.config, plan.topology
-    rates = loop.learning_rate
-    yield (
-        f"network   {config.network.model}, {network.parameters:,} parameters, "
-        f"{short(network.macs)} multiply-adds per {network.image_size} × {network.image_size} image"
+def _network(plan: RunPlan) -> str:
+    network, side = plan.network, plan.network.image_size
+    return (
+        f"network   {plan.config.network.model}, {network.parameters:,} parameters, "
+        f"{short(network.macs)} multiply-adds per {side} × {side} image"
     )
-    yield f"data      {config.data.data}, {loop.samples:,} samples of {network.classes} classes"
+
+
+def _missing_network(plan: OutlinePlan) -> str:
+    side = image_size(plan.config)
+    return (
+        f"network   {plan.config.network.model} for {side} × {side} images: not available in this "
+        "version, so layers and memory are not known"
+    )
+
+
+def _figures(plan: OutlinePlan) -> Iterator[str]:
+    config, batch, topology, loop = plan.config, plan.batch, plan.topology, plan.loop
+    rates, classes = loop.learning_rate, classes_of(config)
+    yield f"data      {config.data.data}, {loop.samples:,} samples of {classes} classes"
     yield (
         f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
         f"{counted(batch.replicas, 'replica')} = "
@@ -86,11 +89,11 @@ def _figures(plan: RunPlan) -> Iterator[str]:
     )
 
 
-def _shape(plan: RunPlan) -> Iterator[str]:
+def _shape(plan: RunPlan | OutlinePlan) -> Iterator[str]:
     """How stages and replicas work together, where there are any."""
-    if plan.borders:
+    if plan.borders or plan.balanced:
         how = "balanced by cost" if plan.balanced else "as given"
-        yield f"stages    {how}: {' '.join(plan.borders)}"
+        yield f"stages    {how}: {' '.join(plan.borders) or 'not known'}"
     yield f"recompute {_recompute(plan)}"
     if plan.topology.replicas > 1:
         span = counted(plan.config.replica.bn_span, "replica")
@@ -101,17 +104,25 @@ def _shape(plan: RunPlan) -> Iterator[str]:
         )
 
 
-def _recompute(plan: RunPlan) -> str:
+def _recompute(plan: RunPlan | OutlinePlan) -> str:
     """What is kept. The borders of folded stages are recompute points, or nothing at all."""
-    kept = " ".join(plan.recompute.kept)
-    if plan.folded:
-        as_one = f"{len(plan.folded)} stages run as one process on device {plan.devices[0]}"
-        if not plan.recompute.enabled:
+    patterns = plan.config.memory.recompute_checkpoints
+    kept = " ".join(plan.recompute.kept if isinstance(plan, RunPlan) else patterns)
+    if plan.folds:
+        as_one = f"{plan.folds} stages run as one process on device {plan.devices[0]}"
+        if not plan.recomputes:
             return f"off: {as_one}, and their borders mean nothing"
-        return f"on: {as_one}; recompute points are the results of {kept}"
-    if not plan.recompute.enabled:
+        points = f"the results of {kept}" if isinstance(plan, RunPlan) else "their borders"
+        return f"on: {as_one}; recompute points are {points}"
+    if not plan.recomputes:
         return "off: all that the backward pass needs is kept"
     return f"on: a stage keeps what comes in{f' and the results of {kept}' if kept else ''}"
+
+
+def _stage_list(plan: OutlinePlan) -> Iterator[str]:
+    yield "stage  device  first layer"
+    for stage, start in enumerate(asked_starts(plan.config.pipeline)[: plan.line]):
+        yield f"{stage:>5}  {plan.device_of(stage):>6}  {start or '–'}"
 
 
 def _stage_table(plan: RunPlan) -> Iterator[str]:
@@ -121,7 +132,7 @@ def _stage_table(plan: RunPlan) -> Iterator[str]:
         costs = plan.layer_costs(stage)
         share = 100 * sum(cost.macs for cost in costs) / work
         yield (
-            f"{stage.stage:>5}  {plan.device_of(stage):>6}  {stage.names[0]:<20} "
+            f"{stage.stage:>5}  {plan.device_of(stage.stage):>6}  {stage.names[0]:<20} "
             f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} %"
         )
 
@@ -147,8 +158,8 @@ def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
         yield f"         optimizer state off the device between updates: {short(most)}B at most"
 
 
-def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
-    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
+def _schedule(plan: OutlinePlan, width: int) -> Iterator[str]:
+    stages, micro_batches = plan.line, plan.batch.gradient_accumulation
     idle = plan.schedule.ramp_share(stages, micro_batches)
     yield (
         f"{plan.schedule.name}, {counted(micro_batches, 'micro-batch')} through "

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from convoy.config.problems import Problem, refuse
 from convoy.config.sections.machine import MemoryConfig
+from convoy.errors import ConfigError
+from convoy.plan.aliases import aliases
+from convoy.plan.schedule import Schedule
 from convoy.plan.stages import groups_of
 from convoy.registry import suggest
 
@@ -34,21 +37,48 @@ def segment_starts(names: Sequence[str], kept: Sequence[str]) -> list[int]:
     return [0, *(index + 1 for index, name in enumerate(names[:-1]) if name in chosen)]
 
 
+def recomputes(wish: MemoryConfig, schedule: Schedule, stages: int) -> bool:
+    """Whether so many stages compute again; unset: where there are several that may."""
+    allowed = schedule.allows_recompute or stages == 1
+    if wish.enable_recompute and not allowed:
+        raise ConfigError(
+            f"--enable-recompute cannot be used with --pipeline-schedule {schedule.name}: each "
+            "half of a backward pass would compute its forward again; leave it out, or use "
+            "--pipeline-schedule interleaved"
+        )
+    unasked = allowed and stages > 1
+    enabled = unasked if wish.enable_recompute is None else wish.enable_recompute
+    if wish.recompute_checkpoints and not enabled:
+        raise ConfigError(f"{OPTION} {_has_no_effect(wish, schedule, stages)}")
+    return enabled
+
+
+def _has_no_effect(wish: MemoryConfig, schedule: Schedule, stages: int) -> str:
+    way_out = "use --enable-recompute"
+    if wish.enable_recompute is False:
+        why = "by --no-enable-recompute"
+    elif stages == 1:
+        why = "with one stage"
+    else:
+        why, way_out = f"with --pipeline-schedule {schedule.name}", "choose another schedule"
+    return (
+        f"says what recomputation keeps, but recomputation is off {why}; {way_out}, or leave it out"
+    )
+
+
 def plan_recompute(
-    wish: MemoryConfig, names: Sequence[str], stages: int, borders: Sequence[int] = ()
+    patterns: Sequence[str], names: Sequence[str], borders: Sequence[int] = ()
 ) -> RecomputePlan:
-    """The plan for all layers of a network that is cut into so many stages.
+    """What all layers of a network keep.
 
     `borders` are the first layers of stages that run in one process: what comes into them is kept.
     """
-    enabled = stages > 1 if wish.enable_recompute is None else wish.enable_recompute
     lasts = _last_layers(names)
-    refuse(_problems(wish, enabled, lasts, stages))
-    if not enabled:
-        return RecomputePlan(enabled)
-    kept = {lasts[word] for word in _matched(wish.recompute_checkpoints, lasts)}
+    further = {word: lasts[meant] for word, meant in aliases(names).items()} | lasts
+    refuse(_problems(patterns, lasts, further))
+    kept = {further[word] for word in _matched(patterns, further)}
     kept |= {border - 1 for border in borders}
-    return RecomputePlan(enabled, tuple(names[index] for index in sorted(kept)))
+    return RecomputePlan(True, tuple(names[index] for index in sorted(kept)))
 
 
 def _last_layers(names: Sequence[str]) -> dict[str, int]:
@@ -65,27 +95,15 @@ def _matched(patterns: Sequence[str], words: dict[str, int]) -> Iterator[str]:
 
 
 def _problems(
-    wish: MemoryConfig, enabled: bool, words: dict[str, int], stages: int
+    patterns: Sequence[str], words: dict[str, int], further: dict[str, int]
 ) -> Iterator[Problem]:
-    patterns = dict.fromkeys(wish.recompute_checkpoints)
-    if patterns and not enabled:
-        yield Problem(OPTION, _has_no_effect(wish, stages))
-    for pattern in patterns:
+    for pattern in dict.fromkeys(patterns):
         try:
             matches = re.compile(pattern)
         except re.error as error:
             text = f"{pattern!r} is no pattern: {error}; the name of a layer is one, as layer1/0"
             yield Problem(OPTION, text)
             continue
-        if not any(map(matches.fullmatch, words)):
+        if not any(map(matches.fullmatch, further)):
             near = suggest(pattern, words)
             yield Problem(OPTION, f"{pattern!r} matches no layer of this model; {near}")
-
-
-def _has_no_effect(wish: MemoryConfig, stages: int) -> str:
-    why = "with one stage" if wish.enable_recompute is None else "by --no-enable-recompute"
-    assert wish.enable_recompute is False or stages == 1
-    return (
-        f"says what recomputation keeps, but recomputation is off {why}; "
-        "use --enable-recompute, or leave it out"
-    )

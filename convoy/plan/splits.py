@@ -7,7 +7,7 @@ from itertools import accumulate
 from convoy.config.schema import RunConfig
 from convoy.plan.memory import BYTES
 from convoy.plan.network import NetworkPlan
-from convoy.plan.printed import counted, short
+from convoy.plan.wording import counted, short
 
 LIST = "list"
 

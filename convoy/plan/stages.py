@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 
 from convoy.config.problems import Problem, refuse
 from convoy.errors import ConfigError
+from convoy.plan.aliases import aliases
 from convoy.registry import suggest
 
 OPTION = "--pipeline-splits"
@@ -32,8 +33,9 @@ def cut(names: Sequence[str], splits: Sequence[str]) -> tuple[StagePlan, ...]:
     """
     assert names, "a model has layers"
     firsts = _first_layers(names)
-    refuse(_problems(firsts, splits))
-    return divide(names, [0, *(firsts[split] for split in splits)])
+    further = {word: firsts[meant] for word, meant in aliases(names).items()} | firsts
+    refuse(_problems(firsts, further, splits))
+    return divide(names, [0, *(further[split] for split in splits)])
 
 
 def divide(names: Sequence[str], starts: Sequence[int]) -> tuple[StagePlan, ...]:
@@ -60,11 +62,13 @@ def groups_of(name: str) -> list[str]:
     return ["/".join(words[:length]) for length in range(1, len(words))]
 
 
-def _problems(firsts: dict[str, int], splits: Sequence[str]) -> Iterator[Problem]:
-    """Everything that is wrong with the list."""
+def _problems(
+    own: dict[str, int], firsts: dict[str, int], splits: Sequence[str]
+) -> Iterator[Problem]:
+    """Everything that is wrong with the list; only the model's own words are offered."""
     for split in dict.fromkeys(splits):
         if split not in firsts:
-            near = suggest(split, firsts)
+            near = suggest(split, own)
             yield Problem(OPTION, f"{split!r} is no layer of this model; {near} ({SHOWN})")
         elif firsts[split] == 0:
             text = f"{split!r} is the first layer: the stage before it would be empty; leave it out"

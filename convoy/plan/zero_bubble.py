@@ -6,6 +6,7 @@ micro-batches later. So every stage holds S activation sets: what stage 0 of int
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from convoy.errors import ConfigError
 from convoy.plan.actions import Action, BackwardInput, BackwardWeight, Forward, Row, paired
@@ -38,7 +39,7 @@ class ZeroBubble(Schedule):
         """As early as what is needed is there."""
         if not training or stages == 1:
             return super().columns(stages, micro_batches, training=training)
-        return simulate(self.orders(stages, micro_batches)).columns
+        return _columns(self, stages, micro_batches)
 
     def stash(self, stage: int, stages: int) -> int:
         """Activation sets just before a weight half at full flow."""
@@ -72,3 +73,8 @@ class ZeroBubble(Schedule):
                 f"Zero-bubble with {stages} stages needs --gradient-accumulation to be at least "
                 f"{stages}, got {micro_batches}; use {stages}"
             )
+
+
+@lru_cache(maxsize=1)  # one plan asks several times for the same
+def _columns(schedule: ZeroBubble, stages: int, micro_batches: int) -> list[list[int]]:
+    return simulate(schedule.orders(stages, micro_batches)).columns

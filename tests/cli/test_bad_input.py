@@ -17,7 +17,7 @@ def told(*words: str | Path) -> list[str]:
 
 ONE_LINE = {
     "trian": "unknown verb 'trian'; did you mean train",
-    "plan --model resnet51": "--model 'resnet51' is unknown; did you mean resnet56",
+    "plan --model resnet51": "--model 'resnet51' is unknown; did you mean resnet65, resnet56",
     "models resnet51": "unknown model 'resnet51'; did you mean",
     "plan --pipeline-splits layer2/0/con1": "'layer2/0/con1' is no layer of this model; did you",
     "plan --micro-batch-size 9000": "one update needs 9000 samples (9000 micro × 1",

@@ -7,19 +7,21 @@ from running import convoy
 
 from convoy.config.catalog import MODELS
 
+BUILT = [name for name in MODELS if MODELS[name].built]
 
-def test_the_table_lists_every_model() -> None:
+
+def test_the_table_lists_every_model_that_can_be_built() -> None:
     said = convoy("models")
     names = [line.split()[0] for line in said.out.splitlines()]
 
     assert (said.code, said.err) == (0, "")
-    assert names == ["name", *MODELS]
+    assert names == ["name", *BUILT]
 
 
 def test_the_list_for_programs_has_its_stable_shape() -> None:
     rows = json.loads(convoy("models", "--json").out)
 
-    assert [row["name"] for row in rows] == list(MODELS)
+    assert [row["name"] for row in rows] == BUILT
     assert all({"name", "parameters", "macs", "image_size"} <= set(row) for row in rows)
     assert {row["name"]: row["parameters"] for row in rows}["resnet50"] == 25_557_032
 
@@ -48,3 +50,14 @@ def test_layers_are_shown_to_people_with_what_leaves_them() -> None:
 
     assert said.out.startswith("layer ")
     assert "16×32×32 + 16×32×32" in said.out
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_model_that_cannot_be_built_yet_is_refused_in_one_line(more: tuple[str, ...]) -> None:
+    said = convoy("models", "efficientnet-b0", *more)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        "convoy: --model efficientnet-b0 is not available in this version; "
+        "`convoy models` lists those that are\n"
+    )

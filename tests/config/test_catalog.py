@@ -33,11 +33,73 @@ def test_the_default_model_and_data_set_are_in_the_catalog() -> None:
 
 
 def test_small_networks_are_made_for_small_images() -> None:
-    assert {MODELS[name].image_size for name in MODELS if MODELS[name].small} == {32}
-    assert {MODELS[name].image_size for name in MODELS if not MODELS[name].small} == {224}
+    small = [MODELS[name] for name in MODELS if MODELS[name].small]
+    large = [MODELS[name] for name in MODELS if not MODELS[name].small]
+
+    assert {(one.image_size, one.classes) for one in small} == {(32, 10)}
+    assert {one.image_size for one in large if one.family != "efficientnet"} == {224}
+    assert {one.classes for one in large} == {1000}
 
 
-def test_files_on_disk_decide_their_own_sizes() -> None:
+def test_files_on_disk_decide_how_many_samples_of_which_classes_there_are() -> None:
     on_disk = [DATA[name] for name in DATA if DATA[name].on_disk]
 
     assert all(one.classes and one.train and one.validation for one in on_disk)
+
+
+def test_photographs_are_cut_to_the_size_that_the_model_wants() -> None:
+    photographs = DATA["imagenet"]
+
+    assert (photographs.image_size, photographs.fixed_size) == (None, False)
+    assert (photographs.train, photographs.validation) == (1_281_167, 50_000)
+    assert photographs.defaults == {}
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        (
+            "resnet",
+            "resnet10 resnet26 resnet14-large resnet11 resnet29 resnet38 resnet47 "
+            "resnet56-bottleneck resnet65",
+        ),
+        (
+            "resnext",
+            "resnext14 resnext26 resnext50 resnext101 resnext152 resnext11 resnext29 resnext38 "
+            "resnext47 resnext56 resnext65",
+        ),
+        (
+            "efficientnet",
+            "efficientnet-b0 efficientnet-b1 efficientnet-b2 efficientnet-b3 efficientnet-b4 "
+            "efficientnet-b5 efficientnet-b6 efficientnet-b7 efficientnet-cifar",
+        ),
+        ("mobilenet", "mobilenet mobilenet-v3-small mobilenet-v3-large"),
+        ("squeezenet", "squeezenet"),
+    ],
+)
+def test_networks_that_cannot_be_built_yet_are_known_by_name(family: str, names: str) -> None:
+    missing = [name for name in MODELS if not MODELS[name].built]
+
+    assert [name for name in missing if MODELS[name].family == family] == names.split()
+
+
+def test_no_two_networks_of_a_family_are_the_same() -> None:
+    entries = [MODELS[name] for name in MODELS]
+    told = [(one.family, one.depth, one.small, one.built) for one in entries]
+
+    assert len(set(told)) == len(told)
+
+
+def test_a_large_efficientnet_sees_larger_images() -> None:
+    sizes = [MODELS[f"efficientnet-b{number}"].image_size for number in range(8)]
+
+    assert sizes == [224, 240, 260, 300, 380, 456, 528, 600]
+    assert MODELS["efficientnet-cifar"].image_size == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("resnet29", 16), ("resnext101", 32), ("mobilenet", 32), ("efficientnet-b4", 4)],
+)
+def test_group_norm_has_the_groups_of_the_family(name: str, groups: int) -> None:
+    assert MODELS[name].defaults == {"norm_num_groups": groups}

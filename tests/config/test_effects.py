@@ -192,11 +192,16 @@ def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> N
 
 
 def test_models_with_bottlenecks_are_those_that_the_plan_builds_so() -> None:
-    configs = {name: build_config({"model": name}).network for name in MODELS}
+    built = [name for name in MODELS if MODELS[name].built]
+    configs = {name: build_config({"model": name}).network for name in built}
 
     assert set(BOTTLENECKS) == {
         name for name, config in configs.items() if resnet_shape(config).bottleneck
     }
+
+
+def test_of_a_network_that_cannot_be_built_nothing_is_said() -> None:
+    assert told(model="resnet26", resnet_version="v1") == []
 
 
 _NETWORK = ("--resnet-version", "--zero-init-last-norm")

@@ -37,7 +37,7 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"model": "resnet51"}, "--model 'resnet51' is unknown; did you mean resnet56, resnet50"),
+        ({"model": "resnet51"}, "--model 'resnet51' is unknown; did you mean resnet65, resnet56"),
         (
             {"epoch": 1.0, "updates": 10},
             "--epoch and --updates both set the length; give one of them",

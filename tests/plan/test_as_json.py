@@ -8,7 +8,7 @@ import pytest
 from convoy.config.layers import Setting, from_source
 from convoy.config.schema import build_config, flat_values
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.plan import RunPlan, plan_run, plan_shown
 
 ASKED: dict[str, Any] = {
     "model": "resnet8",
@@ -45,10 +45,11 @@ KEYS = {
         "link",
         "total",
     },
-    "learning_rate": {"schedule", "first", "last", "at_epochs"},
+    "learning_rate": {"schedule", "base", "first", "highest", "last", "at_epochs"},
     "updates": {"samples", "per_epoch", "total", "epochs", "images"},
     "options": {"value", "source"},
     "without_effect": {"option", "reason"},
+    "unavailable": {"option", "value", "source", "reason"},
 }
 
 
@@ -67,12 +68,13 @@ def found(plan: RunPlan) -> dict[str, Any]:
 
 
 def test_the_sections_are_stable(found: dict[str, Any]):
-    assert set(found) == {"model", "data", *KEYS}
+    assert set(found) == {"model", "data", "layout", *KEYS}
 
 
-@pytest.mark.parametrize(
-    "section", sorted(KEYS.keys() - {"stages", "memory", "options", "updates", "without_effect"})
-)
+ROWS = {"stages", "memory", "options", "without_effect", "unavailable"}
+
+
+@pytest.mark.parametrize("section", sorted(KEYS.keys() - ROWS))
 def test_the_keys_of_a_section_are_stable(found: dict[str, Any], section: str):
     assert set(found[section]) == KEYS[section]
 
@@ -100,6 +102,7 @@ def test_options_without_effect_are_named_with_the_reason(plan: RunPlan, found: 
 
 def test_the_figures_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan):
     assert (found["model"], found["data"]) == ("resnet8", "shapes")
+    assert found["layout"] == "2 replicas × 2 stages"
     assert found["network"]["parameters"] == 75_290
     assert found["batch"]["samples_per_update"] == 32
     assert found["topology"]["processes"] == 4
@@ -154,7 +157,100 @@ def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], pl
 
     assert found["learning_rate"] == {
         "schedule": "cosine",
+        "base": 0.1,
         "first": 0.0,
+        "highest": rates.highest,
         "last": rates.rate(624),
         "at_epochs": [rates.rate(0), rates.rate(250), rates.rate(500)],
     }
+
+
+def test_the_rate_before_warm_up_may_come_from_the_batch():
+    asked = {"model": "resnet8", "lr": None, "base_learning_rate_exponent": -6.0}
+    plan = plan_run(build_config({**asked, "warmup_epoch": 1, "lr_schedule": "polynomial"}))
+    told = plan_as_json(plan, {})["learning_rate"]
+
+    assert (told["base"], told["first"], told["highest"]) == (0.5, 0.0, 0.5)
+
+
+def test_values_that_a_run_would_refuse_are_named_with_their_source(found: dict[str, Any]):
+    config = build_config({"model": "squeezenet"})
+    given = {"model": Setting("squeezenet", "command line"), "lr": Setting(0.1, "default")}
+
+    assert found["unavailable"] == []
+    assert plan_as_json(plan_shown(config), given)["unavailable"] == [
+        {
+            "option": "model",
+            "value": "squeezenet",
+            "source": "command line",
+            "reason": "--model squeezenet is not available in this version; "
+            "`convoy models` lists those that are",
+        }
+    ]
+
+
+OUTLINE: dict[str, Any] = {
+    "model": "efficientnet-b4",
+    "data": "imagenet",
+    "pipeline_splits": ("block4a",),
+    "pipeline_schedule": "grouped",
+    "gradient_accumulation": 4,
+    "replicas": 2,
+}
+
+
+def outlined(**asked: Any) -> dict[str, Any]:
+    config = build_config(OUTLINE | asked)
+    settings = from_source("command line", flat_values(config))
+    read: dict[str, Any] = json.loads(json.dumps(plan_as_json(plan_shown(config), settings)))
+    return read
+
+
+def test_an_outline_has_the_sections_and_keys_of_a_plan(found: dict[str, Any]):
+    shape = outlined()
+
+    assert list(shape) == list(found)
+    for section in sorted(KEYS.keys() - ROWS):
+        assert list(shape[section]) == list(found[section])
+    assert [set(row) for row in shape["stages"]] == [KEYS["stages"]] * 2
+    assert [one["option"] for one in shape["unavailable"]] == ["model", "data"]
+
+
+def test_of_an_outline_nothing_is_said_that_needs_layers():
+    shape = outlined()
+    unknown = {"last": None, "layers": None, "parameters": None, "macs": None}
+
+    assert shape["network"] == {
+        "image_size": 380,
+        "classes": 1000,
+        "parameters": None,
+        "macs": None,
+    }
+    assert shape["stages"] == [
+        {"stage": 0, "device": 0, "first": None, **unknown},
+        {"stage": 1, "device": 1, "first": "block4a", **unknown},
+    ]
+    assert shape["memory"] is None
+    assert shape["recompute"] == {"enabled": True, "kept": None, "folded": []}
+    assert shape["borders"] == {"layers": ["block4a"], "balanced": False}
+
+
+def test_folded_stages_of_an_outline_are_named_by_their_splits():
+    shape = outlined(pipeline_schedule="sequential", shards=1)
+
+    assert [row["first"] for row in shape["stages"]] == [None]
+    assert shape["recompute"]["folded"] == [None, "block4a"]
+    assert shape["topology"]["processes"] == 2
+
+
+def test_the_schedule_and_the_figures_of_an_outline_are_whole():
+    shape = outlined()
+
+    assert shape["layout"] == "2 replicas × 2 stages"
+    assert shape["batch"]["samples_per_update"] == 32 * 4 * 2
+    assert shape["updates"]["per_epoch"] == 1_281_167 // 256
+    assert shape["updates"]["epochs"] == 5.0
+    assert shape["schedule"]["actions"] == [
+        "F0 F1 F2 F3 B0 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+    ]

@@ -209,6 +209,62 @@ def test_the_highest_rate_is_the_highest(config: LearningRateConfig, steps: int,
     assert plan.highest == max(plan.rate(update) for update in range(updates))
 
 
+rising = st.lists(st.floats(0, 1), max_size=4).flatmap(
+    lambda shares: st.builds(
+        LearningRateConfig,
+        lr=st.floats(0, 10),
+        lr_schedule=st.sampled_from(("step", "polynomial")),
+        lr_share_decay=st.just(tuple(shares)),
+        lr_multipliers=st.lists(
+            st.floats(0, 3), min_size=len(shares) + 1, max_size=len(shares) + 1
+        ).map(tuple),
+        lr_scheduler_freq=st.sampled_from([0, 0.1, 0.424, 1, 3]),
+        warmup_epoch=st.sampled_from([0, 0.3, 1, 2.5, 40]),
+        abs_end_learning_rate=st.floats(0, 20),
+    )
+)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(config=rising, steps=st.integers(1, 9), updates=st.integers(1, 60))
+def test_the_highest_rate_is_found_where_rates_rise(
+    config: LearningRateConfig, steps: int, updates: int
+):
+    plan = LearningRatePlan(config, steps, updates)
+
+    assert plan.highest == max(plan.rate(update) for update in range(updates))
+
+
+class Watched(LearningRatePlan):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def rate(self, update: int) -> float:
+        Watched.asked += 1
+        return super().rate(update)
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.97, 1.0])
+@pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_warm_up_of_millions_of_updates_is_not_walked_through(
+    schedule: str, frequency: float, decay: float
+):
+    config = replace(
+        CONFIG,
+        lr_schedule=schedule,
+        lr_decay=decay ** (1e-5 if frequency == 0 else 1e-3 if frequency > 1 else 1),
+        lr_scheduler_freq=frequency,
+        warmup_epoch=70,
+    )
+    Watched.asked = 0
+    highest = Watched(config, 100_000, 35_000_000).highest
+
+    assert Watched.asked < 20_000
+    assert 0 < highest <= CONFIG.lr
+
+
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
 def test_after_the_warm_up_no_rate_rises(config: LearningRateConfig, steps: int, updates: int):

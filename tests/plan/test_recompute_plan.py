@@ -2,9 +2,10 @@
 
 import pytest
 
-from convoy.config.sections.machine import MemoryConfig
+from convoy.config.schema import build_config
 from convoy.errors import ConfigError
-from convoy.plan.recompute import RecomputePlan, plan_recompute, segment_starts
+from convoy.plan.recompute import RecomputePlan, plan_recompute, recomputes, segment_starts
+from convoy.plan.schedules import SCHEDULES
 
 NAMES = [
     "conv1",
@@ -19,31 +20,70 @@ NAMES = [
 ]
 
 
-def plan(*patterns: str, enabled: bool | None = True, stages: int = 1) -> RecomputePlan:
-    return plan_recompute(
-        MemoryConfig(enable_recompute=enabled, recompute_checkpoints=patterns), NAMES, stages
-    )
+def plan(*patterns: str) -> RecomputePlan:
+    return plan_recompute(patterns, NAMES)
 
 
-def problems(*patterns: str, enabled: bool | None = True) -> list[str]:
+def problems(*patterns: str) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        plan(*patterns, enabled=enabled)
+        plan(*patterns)
     return str(refused.value).splitlines()
+
+
+def is_on(stages: int, schedule: str = "interleaved", **asked: bool | tuple[str, ...]) -> bool:
+    return recomputes(build_config(asked).memory, SCHEDULES[schedule], stages)
 
 
 @pytest.mark.parametrize(
     ("asked", "stages", "enabled"),
     [
-        (None, 1, False),
-        (None, 2, True),
-        (True, 1, True),
-        (False, 2, False),
+        ({}, 1, False),
+        ({}, 2, True),
+        ({"enable_recompute": True}, 1, True),
+        ({"enable_recompute": False}, 2, False),
     ],
 )
 def test_unset_recomputation_is_on_where_there_are_several_stages(
-    asked: bool | None, stages: int, enabled: bool
+    asked: dict[str, bool], stages: int, enabled: bool
 ):
-    assert plan(enabled=asked, stages=stages) == RecomputePlan(enabled)
+    assert is_on(stages, **asked) == enabled
+
+
+def test_unset_recomputation_is_off_where_the_schedule_does_not_allow_it():
+    assert not is_on(4, "zero-bubble")
+    assert is_on(1, "zero-bubble", enable_recompute=True)
+
+
+def test_recomputation_that_the_schedule_does_not_allow_is_refused():
+    with pytest.raises(ConfigError) as refused:
+        is_on(4, "zero-bubble", enable_recompute=True)
+
+    assert str(refused.value) == (
+        "--enable-recompute cannot be used with --pipeline-schedule zero-bubble: each half of a "
+        "backward pass would compute its forward again; leave it out, or use --pipeline-schedule "
+        "interleaved"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages", "schedule", "why"),
+    [
+        ({}, 1, "grouped", "with one stage; use --enable-recompute"),
+        ({"enable_recompute": False}, 2, "grouped", "by --no-enable-recompute; use --enable-"),
+        ({}, 2, "zero-bubble", "with --pipeline-schedule zero-bubble; choose another schedule"),
+    ],
+)
+def test_patterns_without_recomputation_are_refused_with_the_way_out(
+    asked: dict[str, bool], stages: int, schedule: str, why: str
+):
+    with pytest.raises(ConfigError) as refused:
+        is_on(stages, schedule, recompute_checkpoints=("relu",), **asked)
+
+    told = str(refused.value)
+    assert told.startswith(
+        f"--recompute-checkpoints says what recomputation keeps, but recomputation is off {why}"
+    )
+    assert told.endswith(", or leave it out")
 
 
 @pytest.mark.parametrize(
@@ -70,15 +110,23 @@ def test_kept_layers_stand_in_their_order_and_once():
 
 
 def test_what_comes_into_a_folded_stage_is_kept():
-    folded = plan_recompute(MemoryConfig(recompute_checkpoints=("relu",)), NAMES, 3, [2, 6])
+    assert plan_recompute(("relu",), NAMES, [2, 6]) == RecomputePlan(
+        True, ("relu", "layer1/0/relu")
+    )
 
-    assert folded == RecomputePlan(True, ("relu", "layer1/0/relu"))
 
-
-def test_without_recomputation_borders_are_nothing():
-    wish = MemoryConfig(enable_recompute=False)
-
-    assert plan_recompute(wish, NAMES, 3, [2, 6]) == RecomputePlan(False)
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ("b1/0", ("layer1/0/relu",)),
+        ("stage1/unit2", ("layer1/1/relu",)),
+        (r"stage1/unit\d/relu", ("layer1/0/relu", "layer1/1/relu")),
+        ("layer1/0/downsample_0", ("layer1/0/downsample/0",)),
+        ("fc1|b0", ("conv1", "fc")),
+    ],
+)
+def test_a_pattern_may_match_the_words_of_other_applications(pattern: str, kept: tuple[str, ...]):
+    assert plan(pattern).kept == kept
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
@@ -94,22 +142,10 @@ def test_what_is_no_pattern_is_refused():
     assert problem.startswith("--recompute-checkpoints 'layer(1' is no pattern: missing ), ")
 
 
-@pytest.mark.parametrize(
-    ("enabled", "why"), [(None, "with one stage"), (False, "by --no-enable-recompute")]
-)
-def test_patterns_without_recomputation_are_refused_with_the_way_out(
-    enabled: bool | None, why: str
-):
-    assert problems("relu", enabled=enabled) == [
-        f"--recompute-checkpoints says what recomputation keeps, but recomputation is off {why}; "
-        "use --enable-recompute, or leave it out"
-    ]
-
-
 def test_all_problems_of_the_patterns_are_reported_together():
-    listed = problems("(", "nothing-like-it", "relu", enabled=False)
+    listed = problems("(", "nothing-like-it", "relu")
 
-    assert [line.split()[1] for line in listed] == ["says", "'('", "'nothing-like-it'"]
+    assert [line.split()[1] for line in listed] == ["'('", "'nothing-like-it'"]
 
 
 def test_without_points_the_whole_slice_is_one_segment():

@@ -53,7 +53,9 @@ def operations(config: NetworkConfig, kind: type[Conv] | type[Norm]) -> dict[str
 
 
 def test_every_network_of_the_catalog_has_a_published_count():
-    assert set(MODELS) == {f"resnet{depth}" for depth in SMALL | LARGE}
+    built = {name for name in MODELS if MODELS[name].built}
+
+    assert built == {f"resnet{depth}" for depth in SMALL | LARGE}
 
 
 @pytest.mark.parametrize(("depth", "parameters"), SMALL.items())

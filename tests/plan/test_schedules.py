@@ -184,6 +184,16 @@ def test_a_count_between_is_refused_with_both_neighbors():
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "nearest"), [(38, "32 or 40"), (3, "8"), (9, "8 or 16"), (1023, "1016 or 1024")]
+)
+def test_grouped_refuses_with_the_nearest_counts_that_fill_four_stages(count: int, nearest: str):
+    assert refusal(GROUPED, 4, count) == (
+        "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
+        f"got {count}; use {nearest}"
+    )
+
+
 def test_interleaved_refuses_two_stages_on_one_device():
     with pytest.raises(ConfigError) as refused:
         INTERLEAVED.check_devices((0, 1, 1, 0))

@@ -69,6 +69,39 @@ def test_a_group_means_its_first_layer(split: str, first: str):
     assert cut(LAYERS, [split])[1].names[0] == first
 
 
+@pytest.mark.parametrize(
+    ("split", "first"),
+    [
+        ("b1/0", "layer1/0/conv1"),
+        ("stage2/unit1", "layer2/0/conv1"),
+        ("b2/0/relu", "layer2/0/relu"),
+        ("stage1/unit1/relu", "layer1/0/relu"),
+        ("fc1", "fc"),
+    ],
+)
+def test_a_split_may_be_a_word_of_another_application(split: str, first: str):
+    assert cut(LAYERS, [split])[1].names[0] == first
+
+
+def test_a_layers_own_name_wins_over_a_word_of_another_application():
+    names = ("stem", "fc", "fc1", "add", "block/add")
+
+    assert cut(names, ["fc1", "add"]) == divide(names, [0, 2, 3])
+
+
+def test_two_words_for_one_layer_are_refused():
+    assert problems(["b2/0/relu", "stage2/unit1/relu"]) == [
+        "--pipeline-splits 'stage2/unit1/relu' is the layer of 'b2/0/relu'; name it once" + LISTED
+    ]
+
+
+def test_only_the_models_own_names_are_offered():
+    (problem,) = problems(["stage1/unit9/relu"])
+
+    assert "stage1/unit" not in problem.replace("'stage1/unit9/relu'", "")
+    assert "layer" in problem
+
+
 def test_a_group_ends_at_a_slash():
     assert problems(["layer2/1"])[0].startswith("--pipeline-splits 'layer2/1' is no layer")
 

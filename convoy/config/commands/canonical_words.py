@@ -1,9 +1,8 @@
-"""A spoken command as words of a canonical one, which says exactly the same."""
+"""What a command means as words of a canonical one, which says exactly the same."""
 
 from collections.abc import Mapping
 
 from convoy.config.command_line import as_flags
-from convoy.config.commands.spoken import Spoken
 from convoy.config.dialects.speech import Given
 from convoy.config.layers import Setting
 from convoy.config.named import read_named
@@ -11,18 +10,19 @@ from convoy.config.resolve import RIVALS, Asked, Resolved, resolve
 from convoy.config.schema import option_table
 
 
-def words_of_target(spoken: Spoken) -> list[str]:
+def words_of_target(target: str, said: Given) -> list[str]:
     """For a verb that works on a run: its own settings hold, so only what was said is repeated."""
-    assert spoken.target is not None
-    return [spoken.target, *_as_words(spoken.asked.command_line)]
+    return [target, *_as_words(said)]
 
 
-def words_of_run(spoken: Spoken, resolved: Resolved) -> list[str]:
+def words_of_run(
+    config: str | None, resolved: Resolved, environment: Mapping[str, str]
+) -> list[str]:
     """For a verb that needs all of it: what the canonical defaults would not say."""
-    named = read_named(spoken.config, None)[0] if spoken.config else {}
-    unsaid = resolve(Asked(named=named, environment=spoken.asked.environment)).settings
-    config = ["--config", spoken.config] if spoken.config else []
-    return [*config, *_as_words(_differing(resolved.settings, unsaid))]
+    named = read_named(config, None)[0]
+    unsaid = resolve(Asked(named=named, environment=environment)).settings
+    choice = ["--config", config] if config else []
+    return [*choice, *_as_words(_differing(resolved.settings, unsaid))]
 
 
 def _as_words(settings: Given) -> list[str]:

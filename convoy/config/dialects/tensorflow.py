@@ -91,6 +91,7 @@ FLAGS = (
     Flag("--pipeline-depth", "pipeline_depth", read=Kind(int).read),
     Flag("--replicas", "replicas"),
     Flag("--epochs", "epoch"),
+    Flag("--epoch", "epoch"),  # a unique prefix once, and used as one
     Flag("--iterations", "updates"),
     Flag("--batches-per-step", "device_iterations"),
     Flag("--device-iterations", "device_iterations"),

@@ -1,0 +1,160 @@
+"""convoy run"""
+
+import json
+import os
+import shlex
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from convoy.bench.definition import Variant
+from convoy.bench.select import select
+from convoy.cli.arguments import read_line
+from convoy.cli.saying import say
+from convoy.config.command_line import Parser
+from convoy.config.commands.canonical_words import words_of_run, words_of_target
+from convoy.config.commands.programs import Purpose, identify
+from convoy.config.commands.reading import Reading, read_command
+from convoy.config.commands.spoken import Spoken, help_of, interpret
+from convoy.config.dialects.speech import Given
+from convoy.config.problems import refuse
+from convoy.config.resolve import Resolved, resolve
+from convoy.config.resume import resolve_resumed, settings_of_run
+from convoy.config.yaml_limits import printable
+from convoy.errors import ConfigError, ExitCode
+from convoy.plan.as_json import plan_as_json
+from convoy.plan.plan import plan_shown
+
+SAYS = """Run a command line of the IPU applications as it is written, behind `--`:
+  convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA
+Options in front of the `--` are convoy's own and win over the words of the command."""
+
+_DRY = "--dry-run"
+_BEHIND = "the command stands behind `--`, as in `convoy run -- python3 train.py --config resnet50`"
+
+Meaning = dict[str, Any]
+
+
+def main(words: list[str]) -> int:
+    """Say what the command became, and carry it out."""
+    # The runner's own users put it at the end of their line.
+    rest = [word for word in words if word != _DRY]
+    own, typed = _halves(rest)
+    line = read_line("run [options] -- COMMAND…", own, SAYS, _add_own)
+    if not typed:
+        raise ConfigError(_BEHIND)
+    reading = read_command(typed, os.environ)
+    reading.problems.extend(line.problems)
+    is_dry = _DRY in words
+    if _is_runner(reading):
+        return _benchmarks(reading, line.given, is_dry)
+    spoken = interpret(reading, line.given, os.environ, line.own.dialect)
+    if spoken.wants_help:
+        print(help_of(spoken.program), end="")
+        return ExitCode.DONE
+    arguments, meaning = _meaning(spoken)
+    if is_dry:
+        print(json.dumps(meaning, indent=1))
+        return ExitCode.DONE
+    say(_as_text(meaning))
+    os.environ.update(spoken.environment)
+    return int(import_module(f"convoy.cli.{spoken.verb}").main(arguments))
+
+
+def _halves(words: list[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those of the command."""
+    if "--" not in words:
+        asks = {"-h", "--help"} & set(words[:1])
+        if words and not asks:
+            raise ConfigError(_BEHIND)
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+def _is_runner(reading: Reading) -> bool:
+    return identify(reading.command, {}).purpose is Purpose.BENCHMARK
+
+
+def _meaning(spoken: Spoken) -> tuple[list[str], Meaning]:
+    """The words of the canonical command, and all there is to say of it."""
+    plan: Meaning | None
+    if spoken.verb == "train" or spoken.target is None:
+        resolved = resolve(spoken.asked)
+        words = words_of_run(spoken.config, resolved, spoken.asked.environment)
+        plan = _plan(resolved)
+    else:
+        refuse(spoken.asked.problems)
+        words = words_of_target(spoken.target, spoken.asked.command_line)
+        plan = _plan_of_target(spoken, Path(spoken.target))
+    return words, {
+        "dialect": spoken.program.dialect,
+        "program": spoken.program.name,
+        "command": shlex.join(["convoy", spoken.verb, *words]),
+        "became": [{"word": one.word, "became": one.what} for one in spoken.became],
+        "dropped": [{"word": one.word, "reason": one.reason} for one in spoken.dropped],
+        "environment": dict(spoken.environment),
+        "plan": plan,
+    }
+
+
+def _plan(resolved: Resolved) -> Meaning:
+    return plan_as_json(plan_shown(resolved.config), resolved.settings)
+
+
+def _plan_of_target(spoken: Spoken, run: Path) -> Meaning | None:
+    """What a run is comes from its folder; without it nothing is known."""
+    if not (run / "config.yaml").is_file():
+        return None
+    before = settings_of_run(run / "config.yaml")
+    return _plan(resolve_resumed(before, spoken.asked.command_line, [], override=True))
+
+
+def _as_text(meaning: Meaning) -> list[str]:
+    """What each word became, and what was left out."""
+    return [
+        *(f"{one['word']} → {printable(one['became'])}" for one in meaning["became"]),
+        *(f"{printable(one['word'])} left out: {one['reason']}" for one in meaning["dropped"]),
+        meaning["command"],
+        "",
+    ]
+
+
+def _benchmarks(reading: Reading, extra: Given, is_dry: bool) -> int:
+    """Every variant of a file of benchmarks, resolved."""
+    program = identify(reading.command, {})
+    refuse(reading.problems)
+    chosen = select(list(program.words), {**os.environ, **reading.launch.environment})
+    if not is_dry:
+        raise ConfigError(
+            f"running benchmarks is not available in this version; add {_DRY} to see what "
+            f"{len(chosen.variants)} of them resolve to"
+        )
+    meaning = {
+        "dialect": program.dialect,
+        "program": program.name,
+        "notes": list(chosen.notes),
+        "dropped": [{"word": one.word, "reason": one.reason} for one in chosen.dropped],
+        "benchmarks": [_variant(one, extra) for one in chosen.variants],
+    }
+    print(json.dumps(meaning, indent=1))
+    return ExitCode.DONE
+
+
+def _variant(variant: Variant, extra: Given) -> Meaning:
+    """One command of a benchmark; what is wrong with it is told in its place."""
+    head = {"name": variant.name, "benchmark": variant.benchmark.name}
+    environment = {**os.environ, **variant.environment}
+    try:
+        reading = read_command(list(variant.words), environment)
+        _, meaning = _meaning(interpret(reading, extra, environment))
+    except ConfigError as error:
+        return {**head, "words": list(variant.words), "problem": str(error)}
+    return {**head, **meaning, "problem": None}
+
+
+def _add_own(parser: Parser) -> None:
+    parser.add_argument(_DRY, action="store_true", help="print what it would be as JSON, and stop")
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="whose command it is: pytorch, tensorflow or popart"
+    )

@@ -1,0 +1,61 @@
+"""How many stages are asked for, where they begin, and when they share a device."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.sections.machine import PipelineConfig
+from convoy.plan.line import asked_stages, asked_starts, folds_into_one, planned_stages
+
+
+def wish(**asked: Any) -> PipelineConfig:
+    return PipelineConfig(**asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "starts"),
+    [
+        ({}, (None,)),
+        ({"shards": 3}, (None, None, None)),
+        ({"pipeline_splits": ("b", "d")}, (None, "b", "d")),
+        ({"pipeline_splits": ("b", "d"), "shards": 3}, (None, "b", "d")),
+        ({"pipeline_splits": ("b", "d"), "shards": 1}, (None, "b", "d")),
+    ],
+)
+def test_splits_make_the_stages_and_else_their_number(
+    asked: dict[str, Any], starts: tuple[str | None, ...]
+):
+    assert asked_starts(wish(**asked)) == starts
+    assert asked_stages(wish(**asked)) == len(starts)
+
+
+FOUR = {"pipeline_splits": ("b", "c", "d"), "pipeline_schedule": "sequential"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {**FOUR, "shards": 1},
+        {**FOUR, "device_mapping": (5, 5, 5, 5)},
+        {**FOUR, "shards": 1, "device_mapping": (5,)},
+        {"shards": 2, "device_mapping": (0, 0), "pipeline_schedule": "sequential"},
+    ],
+)
+def test_sequential_stages_of_one_device_count_as_one(asked: dict[str, Any]):
+    assert folds_into_one(wish(**asked))
+    assert planned_stages(wish(**asked)) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages"),
+    [
+        (FOUR, 4),
+        ({**FOUR, "shards": 1, "pipeline_schedule": "grouped"}, 4),
+        ({**FOUR, "device_mapping": (0, 0, 0, 1)}, 4),
+        ({**FOUR, "device_mapping": (0,)}, 4),
+        ({"shards": 1, "pipeline_schedule": "sequential"}, 1),
+    ],
+)
+def test_all_others_are_counted_one_by_one(asked: dict[str, Any], stages: int):
+    assert not folds_into_one(wish(**asked))
+    assert planned_stages(wish(**asked)) == stages
