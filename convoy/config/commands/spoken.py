@@ -213,5 +213,5 @@ def _devices(launch: Launch, given: Given, named: Given) -> list[Problem]:
     stages = values.get("shards") or len(values.get("pipeline_splits") or ()) + 1
     if wanted is None or wanted.value == stages:
         return []
-    text = f"gives a replica {wanted.value} devices, but the program asks for {stages} stage{'s' * (stages > 1)}"
+    text = f"devices of a replica: {wanted.value}, but the program asks for stages: {stages}"
     return [Problem(wanted.source, f"{text}; make them agree")]
