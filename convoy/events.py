@@ -58,6 +58,20 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Averaged:
+    """The checkpoints of a run became one more; measured if the run measures anything."""
+
+    update: int
+    path: str
+    strategy: str
+    checkpoints: int  # how many went into it
+    weights_sha256: str
+    top1: float | None = None
+    top5: float | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
 class Noticed:
     """Something a person should know: a fallback, a skipped record, a failed save."""
 
@@ -74,4 +88,4 @@ class Ended:
     reason: str  # "done", "preempted", "interrupted", "limit", or an error's kind
 
 
-Event = Began | Updated | Reported | Validated | Saved | Noticed | Ended
+Event = Began | Updated | Reported | Validated | Saved | Averaged | Noticed | Ended

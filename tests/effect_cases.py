@@ -7,6 +7,7 @@ Values = dict[str, Any]
 STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
 FOLDED: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
 NO_VALIDATION: Values = {"data": "synthetic", "validation_mode": "none"}
+NO_AVERAGE = "with --weight-avg-strategy none"
 
 OF_THE_IPU: list[tuple[str, str, Any]] = [
     ("device_iterations", "--device-iterations", 4),
@@ -170,6 +171,11 @@ IN_VAIN: list[tuple[Values, str, str]] = [
     ({"select_devices": (1,), "device": "cpu"}, "--select-devices", "with --device cpu"),
     ({"select_devices": (1,), "device": "mps"}, "--select-devices", "with --device mps"),
     (
+        {"ckpt_epochs_offset": 3, "ckpts_per_epoch": 0},
+        "--ckpt-epochs-offset",
+        "with --ckpts-per-epoch 0",
+    ),
+    (
         {"keep_last": 3, "ckpts_per_epoch": 0},
         "--keep-last",
         "with --ckpts-per-epoch 0, unless the run is stopped",
@@ -180,17 +186,31 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "with --ckpts-per-epoch 0: what a stop saves must be written",
     ),
     (
-        {"weight_avg_strategy": "exponential"},
+        {"weight_avg_strategy": "exponential", "ckpts_per_epoch": 0},
         "--weight-avg-strategy",
-        "on training: `convoy average` takes it",
+        "with --ckpts-per-epoch 0: a run averages its checkpoints, and there are none",
     ),
-    ({"weight_avg_n": 5}, "--weight-avg-n", "on training: `convoy average` takes it"),
+    ({"weight_avg_n": 5}, "--weight-avg-n", f"{NO_AVERAGE}: `convoy average` takes it"),
+    (
+        {"weight_avg_n": 5, "weight_avg_strategy": "mean", "keep_last": 4},
+        "--weight-avg-n",
+        "above --keep-last 4",
+    ),
     (
         {"weight_avg_exp_decay": 0.9},
         "--weight-avg-exp-decay",
-        "on training: `convoy average` takes it",
+        f"{NO_AVERAGE}: `convoy average` takes it",
     ),
-    ({"norm_statistics": "keep"}, "--norm-statistics", "on training: `convoy average` takes it"),
+    (
+        {"weight_avg_exp_decay": 0.9, "weight_avg_strategy": "mean"},
+        "--weight-avg-exp-decay",
+        "with --weight-avg-strategy mean",
+    ),
+    (
+        {"norm_statistics": "keep"},
+        "--norm-statistics",
+        f"{NO_AVERAGE}: `convoy average` takes it",
+    ),
     ({"validation_frequency": 2}, "--validation-frequency", "with --validation-mode after"),
     (
         {"validation_frequency": 2, "validation_mode": "none"},
@@ -202,7 +222,11 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--valid-batch-size",
         "with --validation-mode none: `convoy validate` takes it",
     ),
+    ({"random_weights": True}, "--random-weights", "on training: `convoy validate` takes it"),
+    ({"repeat": 3}, "--repeat", "on training: `convoy validate` takes it"),
+    ({"latency": True}, "--latency", "on training: `convoy validate` takes it"),
     ({"log_dir": "here", "checkpoint_output_path": "there"}, "--log-dir", "beside --output"),
+    ({"name_suffix": "b", "checkpoint_output_path": "a"}, "--name-suffix", "beside --output"),
     (
         {"instances": 2, "replicas": 4},
         "--instances",

@@ -1,5 +1,6 @@
 """One checkpoint out of many, with running statistics as the user wants them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,26 +13,45 @@ from convoy.assemble.sources import open_source
 from convoy.checkpoint import reading
 from convoy.checkpoint.average import exponential, keep_none, mean
 from convoy.checkpoint.contents import Contents, Tensors, match
+from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.store import Store
 from convoy.config.schema import RunConfig
 from convoy.data.feed import Wanted
 from convoy.data.order import Place
+from convoy.errors import CheckpointError
 from convoy.launch.cores import threads_each
 from convoy.plan.plan import plan_run
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Average:
     """What was written."""
 
     path: Path
     strategy: str
     checkpoints: int
+    update: int  # of the newest that went into it
+    weights_sha256: str
 
 
-def average_checkpoints(config: RunConfig, paths: list[Path]) -> Averaged:
-    """Average the newest of these checkpoints, which come in the order of their updates."""
+class AveragingStopped(Exception):
+    """Somebody waits for the end; nothing was written."""
+
+
+def nobody_waits() -> bool:
+    """There is time for all of it."""
+    return False
+
+
+def average_checkpoints(
+    config: RunConfig, folder: Path, is_urgent: Callable[[], bool] = nobody_waits
+) -> Average:
+    """Average the newest checkpoints of a folder; AveragingStopped as soon as the end is urgent."""
     wish = config.average
+    store = Store(folder)
+    paths = [store.path(update) for update in store.updates()]
+    if not paths:
+        raise CheckpointError(f"no checkpoint in {folder}")
     chosen = paths[-wish.weight_avg_n :] if wish.weight_avg_n > 0 else paths
     keep = _is_statistic if wish.norm_statistics == "keep" else keep_none
     loaded = map(reading.load, chosen)
@@ -41,12 +61,13 @@ def average_checkpoints(config: RunConfig, paths: list[Path]) -> Averaged:
         else exponential(loaded, wish.weight_avg_exp_decay, keep)
     )
     if wish.norm_statistics == "recompute":
-        model = _with_fresh_statistics(config, model)
+        model = _with_fresh_statistics(config, model, is_urgent)
     newest = reading.load(chosen[-1])
     state = newest.state | {"averaged": [path.name for path in chosen]}
-    folder = chosen[-1].parent / "averaged" / _recipe(config, len(chosen))
-    path = Store(folder).save(Contents(model=model, state=state), newest.update)
-    return Averaged(path, wish.weight_avg_strategy, len(chosen))
+    target = Store(folder / "averaged" / _recipe(config, len(chosen)))
+    path = target.save(Contents(model=model, state=state), newest.update)
+    strategy, digest = wish.weight_avg_strategy, weights_sha256(model)
+    return Average(path, strategy, len(chosen), newest.update, digest)
 
 
 def _recipe(config: RunConfig, count: int) -> str:
@@ -60,7 +81,9 @@ def _is_statistic(name: str) -> bool:
     return name.endswith((".running_mean", ".running_var"))
 
 
-def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
+def _with_fresh_statistics(
+    config: RunConfig, model: Tensors, is_urgent: Callable[[], bool]
+) -> Tensors:
     """Running statistics as the mean over one epoch of training passes, weights unchanged."""
     device = choose_device(config.device)
     make_repeatable(threads_each(config.device.threads, 1))
@@ -83,6 +106,8 @@ def _with_fresh_statistics(config: RunConfig, model: Tensors) -> Tensors:
         for count, batch in enumerate(feed.micro_batches(places, hands_of(config)), start=1):
             network.slice(batch.images)
             _take_mean(network, count)
+            if is_urgent():
+                raise AveragingStopped
     return {name: one.cpu() for name, one in network.tensors().items()}
 
 

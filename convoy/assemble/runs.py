@@ -9,7 +9,9 @@ from pathlib import Path
 from shlex import quote
 from tempfile import gettempdir
 
-from convoy.assemble.keeping import Keeper, KeptElsewhere
+from convoy.assemble.initial import initial_weights
+from convoy.assemble.keeper import Keeper
+from convoy.assemble.keeping import KeptElsewhere
 from convoy.assemble.origin import Origin, same_training
 from convoy.assemble.post import Post, posted
 from convoy.assemble.sources import fingerprint, open_source
@@ -59,10 +61,13 @@ def start_run(resolved: Resolved, world: World, stop: StopRequest) -> Finished:
         prepared = _prepare(resolved, joined)
         if not joined.council.is_first:
             return _follow(prepared, stop)
+        initial = initial_weights(prepared.plan)
         with _new_folder(resolved.config) as folder:
             _write_wishes(folder, prepared)
             with _listeners(folder, resolved.config) as listeners:
-                return _lead(prepared, Start(0, str(folder.path)), Scene(folder, listeners, stop))
+                scene = Scene(folder, listeners, stop)
+                scene.tell(initial.notices)
+                return _lead(prepared, Start(0, str(folder.path), weights=initial.weights), scene)
 
 
 def resume_run(path: Path, wish: Wish, world: World, stop: StopRequest) -> Finished:
@@ -146,7 +151,7 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     outfeed = Outfeed()
     config = prepared.plan.config
     keep_copy = not config.memory.offload_optimizer  # it would hold what was put aside
-    keeper = Keeper(scene.folder, config.checkpoint, outfeed, keep_copy)
+    keeper = Keeper(scene.folder, config, outfeed, keep_copy)
     run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
     scene.tell([*_choices(prepared.plan, start), *_in_vain(prepared.resolved, start)])
@@ -191,8 +196,8 @@ def _is_complete(folder: RunFolder, loop: LoopPlan, done: int) -> bool:
 def _new_folder(config: RunConfig) -> RunFolder:
     if config.checkpoint.checkpoint_output_path is not None:
         return claim_run_folder(Path(config.checkpoint.checkpoint_output_path))
-    stem = f"{config.network.model}-{config.data.data}"
-    return new_run_folder(Path(config.report.log_dir), config.report.name, stem)
+    wish, stem = config.report, f"{config.network.model}-{config.data.data}"
+    return new_run_folder(Path(wish.log_dir), wish.name, stem, wish.name_suffix)
 
 
 def _write_wishes(folder: RunFolder, prepared: _Prepared) -> None:

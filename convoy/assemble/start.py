@@ -27,6 +27,7 @@ class Start:
     folder: str
     validated: Validated | None = None
     contents: Contents | None = None
+    weights: cargo.Cargo | None = None  # of a new run that does not begin with those of its seed
 
 
 def refuse_differences(council: Council, config: RunConfig, samples: int) -> None:
@@ -37,8 +38,8 @@ def refuse_differences(council: Council, config: RunConfig, samples: int) -> Non
     anywhere = replace(
         config,
         data=replace(config.data, data_dir=None),
-        checkpoint=replace(config.checkpoint, checkpoint_output_path=None),
-        report=replace(config.report, log_dir="", name=None, progress="none"),
+        checkpoint=replace(config.checkpoint, checkpoint_output_path=None, init_path=None),
+        report=replace(config.report, log_dir="", name=None, name_suffix=None, progress="none"),
     )
     said = hashlib.sha256(f"{anywhere} {samples}".encode()).digest()
     own = torch.frombuffer(bytearray(said), dtype=torch.uint8)
@@ -59,11 +60,13 @@ def tell_start(post: Post, start: Start) -> None:
         "folder": start.folder,
         "validated": None if start.validated is None else asdict(start.validated),
         "state": None if contents is None else contents.state,
+        "weights": start.weights is not None,
     }
     post.council.hear(json.dumps(record).encode())
+    load = start.weights if contents is None else _labeled(contents)
     whole = post.groups.world.handle
-    if contents is not None and whole is not None:
-        cargo.spread(_labeled(contents), whole)
+    if load is not None and whole is not None:
+        cargo.spread(load, whole)
 
 
 def nothing_to_do(folder: Path) -> bytes:
@@ -83,7 +86,11 @@ def hear_start(post: Post) -> Start | Path:
     if record["state"] is not None:
         contents = _contents(cargo.spread(None, whole), record["state"])
     return Start(
-        record["done"], record["folder"], Validated(**validated) if validated else None, contents
+        record["done"],
+        record["folder"],
+        Validated(**validated) if validated else None,
+        contents,
+        cargo.spread(None, whole) if record["weights"] else None,
     )
 
 

@@ -26,7 +26,7 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Holding, Update
 from convoy.errors import ConvoyError, StorageError
-from convoy.events import Ended, Event, Noticed, Updated, Validated
+from convoy.events import Averaged, Ended, Event, Noticed, Updated, Validated
 from convoy.faults import Deed, planned_faults
 from convoy.launch.outcome import from_elsewhere
 from convoy.models.layers import absorb
@@ -36,7 +36,7 @@ from convoy.optim.optimizers import Sgd
 from convoy.parallel.council import Matter
 from convoy.parallel.optimizer_state import home_for
 from convoy.parallel.slice import Slice
-from convoy.report.summary import Summary
+from convoy.report.summary import AverageSummary, Summary
 from convoy.report.throughput import Throughput
 
 AGREEMENT_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
@@ -79,6 +79,7 @@ class TrainingRun:
         self.state = TrainingState(post, self.network, optimizers, self.replicas, self.trainer)
         self.validate = self._validator(material.validation)
         self.validated: Validated | None = None
+        self.averaged: Averaged | None = None
         self.speed = Throughput(self.plan.loop.samples_per_update)
         self._update = 0
         self._saved_update = -1
@@ -119,6 +120,8 @@ class TrainingRun:
         """Put the run into the state where it begins."""
         self._update = start.done
         self.validated = start.validated
+        if start.weights is not None:
+            self.network.load(start.weights)
         if start.contents is not None:
             self.state.restore(start.contents)
             self._saved_update = start.done
@@ -137,11 +140,14 @@ class TrainingRun:
             self.replicas.agree(self.state.digest, self._update)
             reason = self.trainer.run(self._update, stop)
             self._close(reason)
+            digest = self.state.weights_sha256()
+            if reason == "done" and self.plan.loop.averages:
+                reason = self._average(stop)
             self.outfeed.put(Ended(self._update, reason))
         except Exception as error:
             self._tell_the_end(error)
             raise
-        summary = self._summary(reason, self.state.weights_sha256())
+        summary = self._summary(reason, digest)
         self.keeping.sum_up(summary)
         return summary
 
@@ -152,6 +158,8 @@ class TrainingRun:
                 self.speed.take(event.seconds)
             case Validated():
                 self.validated = event
+            case Averaged():
+                self.averaged = event
             case _:
                 pass
 
@@ -196,6 +204,12 @@ class TrainingRun:
         if wanted and not stopped_early and not self._measured():
             self._measure()
         self._peaks = stage_peaks(self.post, self._update, self.passage.stash_seen)
+
+    def _average(self, stop: StopRequest) -> str:
+        """All meet for the last time: the first process averages alone, and it may take long."""
+        urgent = stop.reason if stop.is_urgent else None
+        early = self.post.part.agreed_reason(urgent, self._update)
+        return early or self.keeping.average(stop)
 
     def _deeds(self) -> dict[str, Deed]:
         """What a test may do to this process, beside signals."""
@@ -247,4 +261,19 @@ class TrainingRun:
             peak_stash=[peak.stash_sets for peak in self._peaks],
             model=self.plan.config.network.model,
             dataset=self.plan.config.data.data,
+            init_path=self.plan.config.checkpoint.init_path,
+            averaged=_average_summary(self.averaged),
         )
+
+
+def _average_summary(made: Averaged | None) -> AverageSummary | None:
+    if made is None:
+        return None
+    return AverageSummary(
+        path=made.path,
+        strategy=made.strategy,
+        checkpoints=made.checkpoints,
+        weights_sha256=made.weights_sha256,
+        top1=made.top1,
+        top5=made.top5,
+    )

@@ -1,6 +1,7 @@
-"""Validation: of a network in training, and of checkpoints on disk."""
+"""Validation: of a network in training, of checkpoints on disk, and of a fresh network."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -31,12 +32,14 @@ class Validator:
         self._feed = feed
         self._hands = hands
         self._share = share
+        self.batch_seconds: tuple[float, ...] = ()  # of the last time
 
     def __call__(self, update: int, epoch: float) -> Validated:
         """Every sample once; the network is left as it was. All processes must call it."""
         began = monotonic()
         score = evaluate(self._answers, self._feed, self._hands, self._share, update)
         seconds = monotonic() - began
+        self.batch_seconds = score.batch_seconds
         return Validated(
             update,
             epoch,
@@ -50,36 +53,71 @@ class Validator:
 
 
 @dataclass(frozen=True)
-class CheckpointScore:
-    """The score of one checkpoint."""
+class Latency:
+    """From the images of a batch on the device to its answers on the host, in milliseconds."""
 
-    path: Path
+    mean: float
+    p99: float  # as long as this, or shorter, took 99 of 100
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Latency":
+        """Of at least one batch."""
+        slowest = sorted(seconds)[math.ceil(0.99 * len(seconds)) - 1]
+        return cls(1000 * sum(seconds) / len(seconds), 1000 * slowest)
+
+
+@dataclass(frozen=True)
+class NetworkScore:
+    """The score of one set of weights."""
+
+    path: Path | None  # None: no checkpoint, the weights are fresh
     weights_sha256: str
     validated: Validated
+    latency: Latency
 
 
 def validate_checkpoints(
-    config: RunConfig, paths: list[Path]
-) -> Iterator[CheckpointScore | CheckpointError]:
+    config: RunConfig, paths: list[Path], times: int = 1
+) -> Iterator[NetworkScore | CheckpointError]:
     """Score each checkpoint on the validation split; one that cannot be used hides no other."""
-    device = choose_device(config.device)
-    make_repeatable(threads_each(config.device.threads, 1))
-    plan = plan_network(config)
-    network = build_network(plan, [whole(plan)], config.data.seed, device)
-    source = open_source(config.data, plan, "validation")
-    feed = validation_feed(config, source, device, Wanted())
-    answers = LoneInference(network.slice)
-    validate = Validator(answers, feed, hands_of(config), Share(0, 1, Single()))
+    bench = _Bench(config)
     for path in paths:
         try:
             contents = reading.load(path)
-            match(contents.model, network.slice.named_tensors())
+            match(contents.model, bench.network.slice.named_tensors())
         except CheckpointError as error:
             yield error
             continue
-        network.load(contents.model)
-        validated = validate(contents.update, _epoch(contents.state.get("epoch")))
-        yield CheckpointScore(path, weights_sha256(contents.model), validated)
+        bench.network.load(contents.model)
+        for _ in range(times):
+            yield bench.score(path, contents.update, _epoch(contents.state.get("epoch")))
+
+
+def validate_fresh(config: RunConfig, times: int = 1) -> Iterator[NetworkScore]:
+    """Score the network that a training of this configuration would begin with."""
+    bench = _Bench(config)
+    for _ in range(times):
+        yield bench.score(None, update=0, epoch=0.0)
+
+
+class _Bench:
+    """A whole network on one device, and the validation split."""
+
+    def __init__(self, config: RunConfig) -> None:
+        device = choose_device(config.device)
+        make_repeatable(threads_each(config.device.threads, 1))
+        plan = plan_network(config)
+        self.network = build_network(plan, [whole(plan)], config.data.seed, device)
+        source = open_source(config.data, plan, "validation")
+        feed = validation_feed(config, source, device, Wanted())
+        answers = LoneInference(self.network.slice)
+        self._validate = Validator(answers, feed, hands_of(config), Share(0, 1, Single()))
+
+    def score(self, path: Path | None, update: int, epoch: float) -> NetworkScore:
+        """Of the weights as they are now."""
+        validated = self._validate(update, epoch)
+        latency = Latency.of(self._validate.batch_seconds)
+        return NetworkScore(path, weights_sha256(self.network.tensors()), validated, latency)
 
 
 def _epoch(value: object) -> float:

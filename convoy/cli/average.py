@@ -3,30 +3,45 @@
 from pathlib import Path
 
 from convoy.cli.arguments import read_line
-from convoy.cli.run_or_checkpoint import training_checkpoints
+from convoy.config.availability import refuse_unready
 from convoy.config.command_line import Parser
-from convoy.config.resolve import Asked, resolve
+from convoy.config.layers import Setting
+from convoy.config.problems import Problem
+from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.resume import settings_of_run
-from convoy.errors import CheckpointError, ExitCode
+from convoy.errors import ExitCode
 
-SAYS = "One checkpoint out of many: the mean of a run's newest, or an exponential average."
+SAYS = """One checkpoint out of many: the mean of a run's newest, or an exponential average.
+A run that was told to average does this by itself at its end."""
+
+_STRATEGY = "weight_avg_strategy"
 
 
 def main(words: list[str]) -> int:
     """Write the average beside the checkpoints it was made of, and say where."""
     line = read_line("average RUN", words, SAYS, _add_own)
     run = Path(line.own.run)
-    settings = settings_of_run(run / "config.yaml")
-    config = resolve(Asked(line.given, settings, line.problems)).config
-    paths = training_checkpoints(run)
-    if not paths:
-        raise CheckpointError(f"no checkpoint in {run / 'checkpoints'}")
+    resolved = _resolved(line.given, settings_of_run(run / "config.yaml"), line.problems)
     from convoy.assemble.averaging import average_checkpoints
 
-    made = average_checkpoints(config, paths)
+    made = average_checkpoints(resolved.config, run / "checkpoints")
     print(f"{made.path}  {made.strategy} of {made.checkpoints} checkpoints")
     print(f"go on: convoy validate {made.path}")
     return ExitCode.DONE
+
+
+def _resolved(
+    given: dict[str, Setting], settings: dict[str, Setting], problems: list[Problem]
+) -> Resolved:
+    """A run that did not average is averaged by the mean; to ask here for none is a mistake."""
+    if _STRATEGY in given and given[_STRATEGY].value == "none":
+        text = "none makes no average; use mean or exponential, or leave it out"
+        problems = [*problems, Problem("--weight-avg-strategy", text)]
+    if _STRATEGY not in settings or settings[_STRATEGY].value == "none":
+        settings = settings | {_STRATEGY: Setting("mean", "convoy average")}
+    resolved = resolve(Asked(given, settings, problems))
+    refuse_unready(resolved)
+    return resolved
 
 
 def _add_own(parser: Parser) -> None:

@@ -46,13 +46,14 @@ _QUICK = _SMALL | {
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
-_OWN = ("checkpoint_output_path", "name", "log_dir", "stop_after")
+_OWN = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
 # Each run is short and nobody watches it; its last checkpoint is compared.
 _UNSEEN = {
     "progress": "none",
     "validation_mode": "none",
     "logs_per_epoch": 0,
     "ckpts_per_epoch": 1,
+    "weight_avg_strategy": "none",
 }
 
 

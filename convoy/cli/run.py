@@ -64,9 +64,6 @@ def main(words: list[str]) -> int:
 def _halves(words: list[str]) -> tuple[list[str], list[str]]:
     """Our own words, and those of the command."""
     if "--" not in words:
-        asks = {"-h", "--help"} & set(words[:1])
-        if words and not asks:
-            raise ConfigError(_BEHIND)
         return words, []
     place = words.index("--")
     return words[:place], words[place + 1 :]

@@ -16,11 +16,6 @@ class Target:
     settings: dict[str, Setting]
 
 
-def training_checkpoints(run: Path) -> list[Path]:
-    """The checkpoints that training wrote, in the order of their updates."""
-    return _in_order(run / "checkpoints")
-
-
 def find_target(path: Path) -> Target:
     """A run means all of its checkpoints, averages last; a checkpoint only itself."""
     if not path.exists():

@@ -1,53 +1,135 @@
 """convoy validate"""
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from convoy.cli.arguments import Line, read_line
+from convoy.cli.arguments import Line, add_config, read_line
 from convoy.cli.run_or_checkpoint import Target, find_target
 from convoy.cli.saying import say_error
+from convoy.config.availability import refuse_unready
 from convoy.config.command_line import Parser
+from convoy.config.layers import layer
+from convoy.config.problems import Problem
 from convoy.config.resolve import Asked, resolve
+from convoy.config.schema import RunConfig
 from convoy.errors import CheckpointError, ExitCode
+from convoy.report.wording import percent
+
+if TYPE_CHECKING:
+    from convoy.assemble.validation import NetworkScore
 
 SAYS = """Top-1, top-5 and loss over the validation split, every sample exactly once.
-A run stands for all of its checkpoints. A checkpoint without its run needs --model and --data."""
+A run stands for all of its checkpoints. A checkpoint without its run needs --model and --data.
+With --random-weights there is no run: a fresh network is measured."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be measured: checkpoints, or, where there are none, a fresh network."""
+
+    config: RunConfig
+    paths: list[Path] | None
 
 
 def main(words: list[str]) -> int:
-    """One line, or one JSON object, for each checkpoint."""
+    """One line, or one JSON object, for each time a checkpoint is measured."""
     line = read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own)
-    rows = [row for path in line.own.targets for row in _scores(line, find_target(Path(path)))]
+    rows = [row for job in _jobs(line) for row in _rows(job, line.own.json)]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
     return ExitCode.CHECKPOINT if any("error" in row for row in rows) else ExitCode.DONE
 
 
-def _scores(line: Line, target: Target) -> list[dict[str, Any]]:
-    config = resolve(Asked(line.given, target.settings, line.problems)).config
-    from convoy.assemble.validation import validate_checkpoints
-    from convoy.report.wording import percent
+def _jobs(line: Line) -> list[Job]:
+    """Everything that can be refused is refused before anything is measured."""
+    targets = [find_target(Path(path)) for path in line.own.targets]
+    if not targets:
+        return [Job(_config(_fresh(line)), None)]
+    return [Job(_config(_of_target(line, target)), target.paths) for target in targets]
 
-    rows = []
-    for score in validate_checkpoints(config, target.paths):
+
+def _config(asked: Asked) -> RunConfig:
+    resolved = resolve(asked)
+    refuse_unready(resolved)
+    return resolved.config
+
+
+def _fresh(line: Line) -> Asked:
+    """Without a run there is only the network as it would begin."""
+    asked = line.asked()
+    wish = layer(asked.named, asked.command_line).get("random_weights")
+    if wish is not None and wish.value:
+        return asked
+    missing = Problem("", "name a run or a checkpoint, or give --random-weights")
+    return replace(asked, problems=[*asked.problems, missing])
+
+
+def _of_target(line: Line, target: Target) -> Asked:
+    """A run brings its configuration; without it a checkpoint may take a named one."""
+    problems = []
+    if "random_weights" in line.given and line.given["random_weights"].value:
+        text = "measures a fresh network: leave it out, or name no run"
+        problems.append(Problem("--random-weights", text))
+    if not target.settings:
+        asked = line.asked()
+        return replace(asked, problems=[*asked.problems, *problems])
+    if line.own.config or line.own.config_path:
+        problems.append(Problem("--config", "cannot be given: a run has its own configuration"))
+    return Asked(line.given, target.settings, [*line.problems, *problems])
+
+
+def _rows(job: Job, quiet: bool) -> Iterator[Row]:
+    """Each result is told as soon as it is there."""
+    for score in _scores(job):
         if isinstance(score, CheckpointError):
             say_error(score)
-            rows.append({"error": str(score)})
+            yield {"error": str(score)}
             continue
-        one = score.validated
-        rows.append(
-            {"checkpoint": str(score.path), "weights_sha256": score.weights_sha256, **asdict(one)}
-        )
-        if not line.own.json:
-            print(
-                f"{score.path}  top-1 {percent(one.top1)}  top-5 {percent(one.top5)}  "
-                f"loss {one.loss:.4f}  {one.samples} samples in {one.seconds:.1f} s"
-            )
-    return rows
+        row = _row(score, job.config.validation.latency)
+        if not quiet:
+            print(_text(row))
+        yield row
+
+
+def _scores(job: Job) -> Iterator["NetworkScore | CheckpointError"]:
+    from convoy.assemble.validation import validate_checkpoints, validate_fresh
+
+    times = job.config.validation.repeat
+    if job.paths is None:
+        yield from validate_fresh(job.config, times)
+    else:
+        yield from validate_checkpoints(job.config, job.paths, times)
+
+
+def _row(score: "NetworkScore", with_latency: bool) -> Row:
+    row = {
+        "checkpoint": None if score.path is None else str(score.path),
+        "weights_sha256": score.weights_sha256,
+        **asdict(score.validated),
+    }
+    if with_latency:
+        row |= {"latency_ms": score.latency.mean, "latency_p99_ms": score.latency.p99}
+    return row
+
+
+def _text(row: Row) -> str:
+    latency = ""
+    if "latency_ms" in row:
+        mean, p99 = row["latency_ms"], row["latency_p99_ms"]
+        latency = f"  a batch in {mean:.2f} ms, 99 % within {p99:.2f} ms"
+    return (
+        f"{row['checkpoint'] or 'random weights'}  top-1 {percent(row['top1'])}  "
+        f"top-5 {percent(row['top5'])}  loss {row['loss']:.4f}  "
+        f"{row['samples']} samples in {row['seconds']:.1f} s{latency}"
+    )
 
 
 def _add_own(parser: Parser) -> None:
-    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="+")
+    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    add_config(parser)

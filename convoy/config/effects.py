@@ -3,16 +3,15 @@ without a word: `convoy plan` shows these, and a run tells each of them once.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
+from convoy.config.effects_keeping import IDLE_KEEPING, Idle
 from convoy.config.layers import Setting
 from convoy.config.schema import RunConfig, option_table
-
-Idle = Callable[[RunConfig], str | None]  # why an option does nothing; None: it does something
 
 AUGMENTED = ("cifar10", "cifar100")  # data sets that have crops and flips
 BOTTLENECKS = ("resnet50", "resnet101", "resnet152")  # models that have them
@@ -156,35 +155,6 @@ def there_is_one_replica(run: RunConfig) -> str | None:
     return "with one replica" if run.batch.replicas == 1 else None
 
 
-def only_a_stop_saves(run: RunConfig) -> str | None:
-    saves = run.checkpoint.ckpts_per_epoch > 0
-    return None if saves else "with --ckpts-per-epoch 0, unless the run is stopped"
-
-
-def the_save_of_a_stop_must_hold(run: RunConfig) -> str | None:
-    saves = run.checkpoint.ckpts_per_epoch > 0
-    return None if saves else "with --ckpts-per-epoch 0: what a stop saves must be written"
-
-
-def training_does_not_average(run: RunConfig) -> str | None:
-    del run
-    return "on training: `convoy average` takes it"
-
-
-def validation_is_not_repeated(run: RunConfig) -> str | None:
-    mode = run.validation.validation_mode
-    return None if mode == "during" else f"with --validation-mode {mode}"
-
-
-def nothing_is_validated(run: RunConfig) -> str | None:
-    never = run.validation.validation_mode == "none"
-    return "with --validation-mode none: `convoy validate` takes it" if never else None
-
-
-def the_folder_is_given(run: RunConfig) -> str | None:
-    return "beside --output" if run.checkpoint.checkpoint_output_path is not None else None
-
-
 # In the order of the option table. The first reason that holds is told.
 IDLE: dict[str, tuple[Idle, ...]] = {
     "resnet_version": (the_model_has_no_bottlenecks,),
@@ -229,15 +199,7 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "max_cross_replica_buffer_size": (there_is_one_replica,),
     "select_devices": (there_is_one_device,),
     "instances": (loaders_are_not_shared,),
-    "keep_last": (only_a_stop_saves,),
-    "on_save_error": (the_save_of_a_stop_must_hold,),
-    "weight_avg_strategy": (training_does_not_average,),
-    "weight_avg_n": (training_does_not_average,),
-    "weight_avg_exp_decay": (training_does_not_average,),
-    "norm_statistics": (training_does_not_average,),
-    "validation_frequency": (validation_is_not_repeated,),
-    "valid_batch_size": (nothing_is_validated,),
-    "log_dir": (the_folder_is_given,),
+    **IDLE_KEEPING,
 }
 
 

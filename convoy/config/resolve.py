@@ -21,6 +21,7 @@ RIVALS = (
     ("lr_epoch_decay", "lr_share_decay"),
     ("poly_lr_end_ratio", "abs_end_learning_rate"),
     ("rmsprop_decay", "rmsprop_base_decay_exp"),
+    ("logs_per_epoch", "log_freq"),
 )
 
 

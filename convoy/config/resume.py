@@ -12,8 +12,13 @@ from convoy.errors import ConfigError
 
 # A wish for one part of a run only.
 MOMENTARY = ("stop_after",)
-# Where a run lies is decided when it starts.
-PLACES = ("checkpoint_output_path", "log_dir", "name")
+# What is decided when a run starts.
+SETTLED = {
+    **dict.fromkeys(
+        ("checkpoint_output_path", "log_dir", "name", "name_suffix"), "a run stays in its folder"
+    ),
+    "init_path": "a run goes on with its own weights",
+}
 
 
 def settings_of_run(config: Path) -> dict[str, Setting]:
@@ -32,10 +37,13 @@ def resolve_resumed(
     override: bool,
 ) -> Resolved:
     """The run's own values under those given now; a change of the training must be meant."""
-    moved = [option_table()[name].flag for name in PLACES if name in given]
     problems = [
         *problems,
-        *(Problem(flag, "cannot be given: a run stays in its folder") for flag in moved),
+        *(
+            Problem(option_table()[name].flag, f"cannot be given: {why}")
+            for name, why in SETTLED.items()
+            if name in given
+        ),
     ]
     resolved = resolve(Asked(given, before, problems, environment={}))
     differences = changed(before, resolved.settings)

@@ -169,6 +169,21 @@ def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--name", "has no effect beside --output; give one of them")
 
 
+def checkpoints_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
+    wish = run.checkpoint
+    if wish.epochs_per_ckpt > 0 and wish.ckpts_per_epoch > 1:
+        yield Problem(
+            "--epochs-per-ckpt",
+            f"{wish.epochs_per_ckpt} and --ckpts-per-epoch {wish.ckpts_per_epoch} both say how "
+            "often to save; give one of them",
+        )
+
+
+def reports_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
+    if run.report.log_freq is not None and run.report.logs_per_epoch is not None:
+        yield Problem("--log-freq", "and --logs-per-epoch both say how often; give one of them")
+
+
 RULES: tuple[Rule, ...] = (
     the_model_is_known,
     one_length_is_given,
@@ -186,6 +201,8 @@ RULES: tuple[Rule, ...] = (
     spans_divide_the_replicas,
     spans_are_for_batch_norm,
     a_run_has_one_name,
+    checkpoints_have_one_rhythm,
+    reports_have_one_rhythm,
 )
 
 

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol
 
 import torch
@@ -22,6 +23,7 @@ class Score:
     top1: float
     top5: float
     loss: float
+    batch_seconds: tuple[float, ...] = field(default=(), compare=False)  # of this process
 
 
 class Answers(Protocol):
@@ -46,20 +48,25 @@ def evaluate(
     """Run the whole source through the network as it would be used; leave it as it was."""
     rows = torch.zeros(feed.count, 3, dtype=torch.float64)
     numbers = range(share.replica, feed.count, share.replicas)
-    waiting: deque[Batch] = deque()
+    waiting: deque[tuple[Batch, float]] = deque()
+    seconds: list[float] = []
     with closing(feed.batches(numbers, hands)) as batches:
         images = _remembered(batches, waiting)
         for number, logits in zip(numbers, answers.run(images), strict=True):
-            batch = waiting.popleft()
+            batch, arrived = waiting.popleft()
             if logits is not None:
-                rows[number] = _row(logits, batch)
-    return _score(share.council.gather(Matter.MEASURE, update, rows), len(feed.source))
+                rows[number] = _row(logits, batch)  # on the host now: the device has finished
+            seconds.append(monotonic() - arrived)
+    parts = share.council.gather(Matter.MEASURE, update, rows)
+    return _score(parts, len(feed.source), tuple(seconds))
 
 
-def _remembered(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Tensor | None]:
+def _remembered(
+    batches: Iterable[Batch], waiting: deque[tuple[Batch, float]]
+) -> Iterator[Tensor | None]:
     """The images go ahead; the labels are wanted when the logits come."""
     for batch in batches:
-        waiting.append(batch)
+        waiting.append((batch, monotonic()))
         yield batch.images
 
 
@@ -74,9 +81,9 @@ def _row(logits: Tensor, batch: Batch) -> Tensor:
     return torch.stack([hits[:, 0].sum(), hits.sum(), loss]).double().cpu()
 
 
-def _score(parts: list[Tensor], samples: int) -> Score:
+def _score(parts: list[Tensor], samples: int, seconds: tuple[float, ...]) -> Score:
     """Each row was filled by one process; they are added in the order of the batches."""
     first, fifth, loss = 0.0, 0.0, 0.0
     for row in torch.stack(parts).sum(0).tolist():
         first, fifth, loss = first + row[0], fifth + row[1], loss + row[2]
-    return Score(samples, first / samples, fifth / samples, loss / samples)
+    return Score(samples, first / samples, fifth / samples, loss / samples, seconds)

@@ -9,6 +9,11 @@ class StopRequest:
     def __init__(self) -> None:
         self.reason: str | None = None
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody waits for the end; a limit was known from the start."""
+        return self.reason not in (None, "limit")
+
     def ask(self, reason: str) -> None:
         """The first reason stays."""
         assert reason in REASONS

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from convoy.config.schema import RunConfig
+from convoy.config.sections.keeping import CheckpointConfig, ReportConfig
 from convoy.plan.batch import BatchPlan
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.rhythm import Rhythm
@@ -22,6 +23,7 @@ class LoopPlan:
     reports: Rhythm
     checkpoints: Rhythm
     validations: Rhythm
+    averages: bool = False  # the checkpoints, when all updates are done
 
     @property
     def epochs(self) -> float:
@@ -45,12 +47,26 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         learning_rate=LearningRatePlan(
             config.learning_rate, per_epoch, updates, batch.samples_per_update
         ),
-        reports=_reports(config.report.logs_per_epoch, per_epoch, updates),
-        checkpoints=Rhythm(config.checkpoint.ckpts_per_epoch, per_epoch, updates),
+        reports=_reports(config.report, per_epoch, updates),
+        checkpoints=_checkpoints(config.checkpoint, per_epoch, updates),
         validations=Rhythm(int(validation.validation_mode == "during"), validations, updates),
+        averages=config.average.weight_avg_strategy != "none" and config.checkpoint.saves,
     )
 
 
-def _reports(times: int, per_epoch: int, updates: int) -> Rhythm:
+def _reports(wish: ReportConfig, per_epoch: int, updates: int) -> Rhythm:
     """Without reports on the way there is still one at the end."""
+    if wish.log_freq is not None:
+        return Rhythm(1, wish.log_freq, updates)
+    times = wish.logs_per_epoch
     return Rhythm(times, per_epoch, updates) if times else Rhythm(1, updates, updates)
+
+
+def _checkpoints(wish: CheckpointConfig, per_epoch: int, updates: int) -> Rhythm:
+    """Some in every epoch, or one in some epochs: these are counted back from the end."""
+    epochs, offset = wish.epochs_per_ckpt, wish.ckpt_epochs_offset
+    first = 0 if offset is None else offset * per_epoch
+    if not epochs:
+        return Rhythm(wish.ckpts_per_epoch, per_epoch, updates, first)
+    period = epochs * per_epoch
+    return Rhythm(1, period, updates, updates % period if offset is None else first)

@@ -31,6 +31,7 @@ class Schedule:
     shares_devices: bool = True  # two stages may train on one device
     splits_backward: bool = False  # gradients of weights in a pass of their own
     stages_per_process: int = 1
+    any_count: bool = False  # no rule but that the micro-batches fill the pipeline once
 
     @property
     def allows_recompute(self) -> bool:
@@ -113,6 +114,9 @@ class Schedule:
 
     def check_count(self, stages: int, micro_batches: int) -> None:
         """Refuse a count that would not fill the pipeline; it is a rule of training only."""
+        if self.any_count:
+            check_least(f"{self.name.capitalize()} with {stages} stages", stages, micro_batches)
+            return
         check_multiple(
             f"{self.name.capitalize()} with {stages} stages", self.in_flight(stages), micro_batches
         )
@@ -126,6 +130,15 @@ class Schedule:
                 f"gives device {', '.join(map(str, shared))} more than one; name {len(devices)} "
                 "different devices, or use --pipeline-schedule grouped or sequential"
             )
+
+
+def check_least(who: str, least: int, micro_batches: int) -> None:
+    """Refuse a count that does not fill the pipeline once."""
+    if micro_batches < least:
+        raise ConfigError(
+            f"{who} needs --gradient-accumulation to be at least {least}, got {micro_batches}; "
+            f"use {least}"
+        )
 
 
 def check_multiple(who: str, multiple: int, micro_batches: int) -> None:

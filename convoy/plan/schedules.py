@@ -1,7 +1,8 @@
 """All schedules by name.
 
-The reference applications' "Interleaved" is what torch calls 1F1B; torch's own "Interleaved1F1B"
-is `looped` here: several stages on each device. `grouped` has no counterpart in torch.
+The reference applications' "Interleaved" is what torch calls 1F1B, with a rule on the number of
+micro-batches that came from their compiler; `1f1b` takes any. torch's own "Interleaved1F1B" is
+`looped` here: several stages on each device. `grouped` has no counterpart in torch.
 """
 
 from convoy.errors import ConfigError
@@ -19,6 +20,8 @@ SCHEDULES: Registry[Schedule] = Registry(
     {
         "grouped": Schedule("grouped", "time step", 2),
         "interleaved": Schedule("interleaved", "half-step", 1, shares_devices=False),
+        # The same order, without the reference's rule on the number of micro-batches.
+        "1f1b": Schedule("1f1b", "half-step", 1, shares_devices=False, any_count=True),
         "sequential": Schedule("sequential", "slot", 0),
         "zero-bubble": ZeroBubble(
             "zero-bubble", "third-step", 1, shares_devices=False, splits_backward=True

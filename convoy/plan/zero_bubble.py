@@ -8,9 +8,8 @@ micro-batches later. So every stage holds S activation sets: what stage 0 of int
 from dataclasses import dataclass
 from functools import lru_cache
 
-from convoy.errors import ConfigError
 from convoy.plan.actions import Action, BackwardInput, BackwardWeight, Forward, Row, paired
-from convoy.plan.schedule import Schedule
+from convoy.plan.schedule import Schedule, check_least
 from convoy.plan.simulate import simulate
 
 PASSES = 3  # forward, input half, weight half: one column each
@@ -68,11 +67,7 @@ class ZeroBubble(Schedule):
 
     def check_count(self, stages: int, micro_batches: int) -> None:
         """Any count that fills the pipeline will do."""
-        if micro_batches < stages:
-            raise ConfigError(
-                f"Zero-bubble with {stages} stages needs --gradient-accumulation to be at least "
-                f"{stages}, got {micro_batches}; use {stages}"
-            )
+        check_least(f"Zero-bubble with {stages} stages", stages, micro_batches)
 
 
 @lru_cache(maxsize=1)  # one plan asks several times for the same

@@ -11,7 +11,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.standing import Standing
 from convoy.report.throughput import Clock
 from convoy.report.voice import Voice
@@ -80,7 +90,7 @@ class LiveProgress:
                     self._draw()
             case Validated() | Saved():
                 self._draw()
-            case Noticed():
+            case Averaged() | Noticed():
                 self._say(event_line(event))
             case Ended():
                 self.close()

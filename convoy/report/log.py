@@ -4,7 +4,17 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.lines import JsonLines, Lines
 from convoy.report.run_folder import RunFolder
 from convoy.report.voice import tell_on_stderr
@@ -42,7 +52,7 @@ class Log:
                 self._metrics.append(asdict(event))
             case Validated():
                 self._validation.append(asdict(event))
-            case Saved() | Noticed():
+            case Saved() | Averaged() | Noticed():
                 self._record(event)
             case Ended():
                 self._confess(event.update)
@@ -53,7 +63,7 @@ class Log:
         for file in (self._text, self._metrics, self._validation, self._events):
             file.close()
 
-    def _record(self, event: Began | Saved | Noticed | Ended) -> None:
+    def _record(self, event: Began | Saved | Averaged | Noticed | Ended) -> None:
         name = type(event).__name__.lower()
         self._events.append({"event": name, "time": self._stamp(), **asdict(event)})
 

@@ -8,7 +8,17 @@ import time
 from typing import Protocol, TextIO
 
 from convoy.errors import ConfigError
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.standing import Standing
 from convoy.report.throughput import Clock
 from convoy.report.voice import Voice
@@ -64,7 +74,7 @@ class PlainProgress:
             case Ended():
                 self._tell_standing()
                 self._voice.say(event_line(event))
-            case Began() | Validated() | Saved() | Noticed():
+            case Began() | Validated() | Saved() | Averaged() | Noticed():
                 self._voice.say(event_line(event))
 
     def close(self) -> None:

@@ -235,11 +235,14 @@ def claim_run_folder(path: Path) -> RunFolder:
     return folder
 
 
-def new_run_folder(parent: Path, name: str | None, stem: str) -> RunFolder:
+def new_run_folder(
+    parent: Path, name: str | None, stem: str, suffix: str | None = None
+) -> RunFolder:
     """The folder of a new run: the given name, or the stem with the next free number."""
+    behind = "" if suffix is None else f"-{suffix}"
     if name is not None:
-        return claim_run_folder(parent / _checked_name(name))
-    return claim_run_folder(_numbered(parent, _checked_name(stem)))
+        return claim_run_folder(parent / _checked_name(name + behind))
+    return claim_run_folder(_numbered(parent, _checked_name(stem + behind)))
 
 
 def open_run_folder(path: Path) -> RunFolder:

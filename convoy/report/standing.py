@@ -2,7 +2,17 @@
 
 import time
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.throughput import Clock, Throughput
 
 
@@ -30,7 +40,7 @@ class Standing:
                 self.reported = event
             case Validated():
                 self.validated = event
-            case Saved() | Noticed() | Ended():
+            case Saved() | Averaged() | Noticed() | Ended():
                 pass
 
     @property

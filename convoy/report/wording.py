@@ -2,7 +2,17 @@
 
 import math
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.standing import Standing
 from convoy.report.voice import one_line
 
@@ -84,6 +94,19 @@ def _reported_line(event: Reported) -> str:
     )
 
 
+def average_line(event: Averaged) -> str:
+    measured = ""
+    if event.top1 is not None and event.top5 is not None and event.loss is not None:
+        measured = (
+            f"  top-1 {percent(event.top1)}  top-5 {percent(event.top5)}  "
+            f"loss {loss_text(event.loss)}"
+        )
+    return (
+        f"average  {one_line(event.path)}  {event.strategy} of "
+        f"{event.checkpoints} checkpoint{'s' * (event.checkpoints > 1)}{measured}"
+    )
+
+
 def event_line(event: Event) -> str:
     """What happened, in one line."""
     match event:
@@ -97,6 +120,8 @@ def event_line(event: Event) -> str:
             return f"{validation_line(event)}  {event.samples} images in {event.seconds:.1f} s"
         case Saved():
             return f"checkpoint  {one_line(event.path)}  in {event.seconds:.1f} s"
+        case Averaged():
+            return average_line(event)
         case Noticed():
             return f"notice  {one_line(event.text)} ({one_line(event.kind)}, update {event.update})"
         case Ended():

@@ -10,15 +10,17 @@ import torch
 from convoy.assemble import passage
 from convoy.assemble.passage import make_replicas
 from convoy.assemble.post import Post, posted
+from convoy.assemble.start import Start
 from convoy.assemble.training import Material, TrainingRun
 from convoy.config.schema import build_config
 from convoy.data.generated import Generated
+from convoy.engine.meter import Totals
 from convoy.engine.outfeed import Outfeed
 from convoy.launch.world import World
 from convoy.optim.homes import Resident
 from convoy.parallel.exact import ExactReplicas
 from convoy.parallel.group import Group
-from convoy.parallel.optimizer_state import MappedFile
+from convoy.parallel.optimizer_state import MappedFile, gatherer
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.replicas import FastReplicas, Meeting, Together
 from convoy.plan.plan import plan_run
@@ -41,6 +43,19 @@ def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
 
     assert isinstance(holding.optimizer.home, Resident)
     assert run.network.runs == run.network.slices
+
+
+def test_given_weights_are_all_that_a_run_takes_over(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    given = {name: torch.full_like(one, 0.25) for name, one in run.network.tensors().items()}
+    run.begin_at(Start(0, str(tmp_path), weights=given))
+    found = run.network.tensors()
+    state = run.holdings[0].optimizer.named_state(gatherer(run.replicas, 0))
+
+    assert any(name.endswith(".running_var") for name in given)
+    assert all(torch.equal(found[name], one) for name, one in given.items())
+    assert not any(bool(one.any()) for one in state.values())
+    assert (run.trainer.meter.totals(), run.validated) == (Totals(), None)
 
 
 def test_offloaded_state_lies_in_a_file(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Whatever is wrong with a command is told in plain lines, without a traceback, with exit 2."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ ONE_LINE = {
     "resume nope": "nope holds no run: there is no config.yaml",
     "average nope": "nope holds no run: there is no config.yaml",
     "validate nope": "nope does not exist",
+    "validate": "name a run or a checkpoint, or give --random-weights",
+    "validate --model resnet8": "name a run or a checkpoint, or give --random-weights",
+    "validate --no-random-weights": "name a run or a checkpoint, or give --random-weights",
+    "validate --random-weights --config nope": "--config 'nope' is unknown; ",
+    "validate --random-weights --repeat 0": "--repeat must be at least 1, got 0",
+    "validate --random-weights --num-inference-thread 2": "--num-inference-thread 2 is not avail",
+    "plan --epochs-per-ckpt 2 --ckpts-per-epoch 3": "--epochs-per-ckpt 2 and --ckpts-per-epoch 3",
+    "plan --log-freq 2 --logs-per-epoch 4": "--log-freq and --logs-per-epoch both say how often",
+    "train --init-path nope": "--init-path nope does not exist",
+    "train --name-suffix a/b": "run name 'resnet14-shapes-a/b' (19 characters) is refused",
     "models --jsn": "unknown option --jsn; did you mean --json",
     "configs a b": "unexpected word 'b'",
     "options all": "unknown option all; ",
@@ -111,13 +122,25 @@ def test_debug_shows_where_a_mistake_was_found() -> None:
     assert "Traceback" in said.err and said.err.endswith("--lr must be at least 0, got -1\n")
 
 
-@pytest.mark.parametrize("verb", ["resume", "average", "validate"])
+@pytest.mark.parametrize("verb", ["resume", "average"])
 def test_a_verb_that_reads_a_run_takes_no_named_configuration(verb: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("lr: 0.1\n")
     (tmp_path / "checkpoints" / "update-1").mkdir(parents=True)
     lines = told(verb, tmp_path, "--config", "shapes-resnet14")
 
     assert lines[0].startswith("unknown option --config; ")
+
+
+def test_a_run_that_is_validated_has_a_configuration_and_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("lr: 0.1\n")
+    (tmp_path / "checkpoints" / "update-1").mkdir(parents=True)
+    line = ("--lrr", "--config", "shapes-resnet14", "--random-weights")
+
+    assert [re.split("[:;]", one)[0] for one in told("validate", tmp_path, *line)] == [
+        "unknown option --lrr",
+        "--random-weights measures a fresh network",
+        "--config cannot be given",
+    ]
 
 
 @pytest.mark.parametrize("file", ["a: [", "lr: 1\nlr: 2", "!!python/name:os.system x", "\tlr: 1"])

@@ -83,9 +83,15 @@ def test_what_is_given_in_vain_is_told_in_one_line(
         },
         {"select_devices": (1,)},
         {"select_devices": (1,), "device": "cuda"},
-        {"keep_last": 3, "on_save_error": "continue"},
+        {"keep_last": 3, "on_save_error": "continue", "ckpt_epochs_offset": 2},
+        {"keep_last": 3, "on_save_error": "continue", "ckpts_per_epoch": 0, "epochs_per_ckpt": 2},
+        {"weight_avg_strategy": "mean", "weight_avg_n": 3, "keep_last": 3},
+        {"weight_avg_strategy": "exponential", "weight_avg_exp_decay": 0.5, "weight_avg_n": 3},
+        {"weight_avg_strategy": "mean", "norm_statistics": "keep", "epochs_per_ckpt": 2},
+        {"weight_avg_strategy": "none", "ckpts_per_epoch": 0},
         {"validation_frequency": 2, "validation_mode": "during", "valid_batch_size": 9},
-        {"log_dir": "here"},
+        {"random_weights": False, "latency": False},
+        {"log_dir": "here", "name_suffix": "b", "name": "a"},
         {"checkpoint_output_path": "there"},
         {"hosts": 1, "instances": 1, "replicas": 1, "bn_span": 1, "shards": 1},
     ],
@@ -104,6 +110,14 @@ def test_every_option_of_the_table_is_tried_here() -> None:
 
 def test_options_are_told_in_the_order_of_the_option_table() -> None:
     assert list(IDLE) == [name for name in option_table() if name in IDLE]
+
+
+def test_without_checkpoints_nothing_of_an_average_has_an_effect() -> None:
+    values = {"weight_avg_strategy": "mean", "weight_avg_n": 2, "norm_statistics": "keep"}
+
+    assert [line.split()[0] for line in told(**values, ckpts_per_epoch=0)] == [
+        *("--weight-avg-strategy", "--weight-avg-n", "--norm-statistics"),
+    ]
 
 
 def test_every_option_is_named_once() -> None:

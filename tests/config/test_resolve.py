@@ -140,6 +140,31 @@ def test_two_lengths_of_one_source_are_refused(place: str) -> None:
         found(**{place: {"epoch": 1.0, "updates": 2}})
 
 
+@pytest.mark.parametrize(
+    ("named", "line", "wanted"),
+    [
+        ({}, {}, (4, None)),
+        ({}, {"log_freq": 7}, (None, 7)),
+        ({"log_freq": 7}, {}, (None, 7)),
+        ({"log_freq": 7}, {"logs_per_epoch": 0}, (0, None)),
+        ({"logs_per_epoch": 2}, {"log_freq": 7}, (None, 7)),
+        ({"logs_per_epoch": None, "log_freq": 7}, {"logs_per_epoch": 2}, (2, None)),
+    ],
+)
+def test_the_higher_source_of_a_rhythm_of_reports_unsets_the_other(
+    named: dict[str, Any], line: dict[str, Any], wanted: tuple[int | None, int | None]
+) -> None:
+    report = found(line, named).config.report
+
+    assert (report.logs_per_epoch, report.log_freq) == wanted
+
+
+@pytest.mark.parametrize("place", ["named", "line"])
+def test_two_rhythms_of_one_source_are_refused(place: str) -> None:
+    with pytest.raises(ConfigError, match="--log-freq and --logs-per-epoch both say how often"):
+        found(**{place: {"log_freq": 7, "logs_per_epoch": 4}})
+
+
 def test_a_length_that_is_only_taken_away_is_refused() -> None:
     with pytest.raises(ConfigError, match="--epoch or --updates must set the length"):
         found(named={"epoch": None})

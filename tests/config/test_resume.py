@@ -87,6 +87,19 @@ def test_the_same_value_given_again_is_no_change(config: Path) -> None:
     assert resumed.settings["lr"] == Setting(0.3, "command line")
 
 
+def test_what_is_settled_when_a_run_starts_cannot_be_given_again(config: Path) -> None:
+    given = line(name_suffix="b", log_dir="elsewhere", init_path="other")
+
+    with pytest.raises(ConfigError) as error:
+        resolve_resumed(settings_of_run(config), given, [], override=True)
+
+    assert str(error.value).splitlines() == [
+        "--log-dir cannot be given: a run stays in its folder",
+        "--name-suffix cannot be given: a run stays in its folder",
+        "--init-path cannot be given: a run goes on with its own weights",
+    ]
+
+
 def test_problems_of_the_command_line_are_told(config: Path) -> None:
     with pytest.raises(ConfigError, match=r"^unknown option --lrr$"):
         resolve_resumed(settings_of_run(config), {}, [Problem("", "unknown option --lrr")], True)

@@ -28,6 +28,10 @@ def broken(**values: Any) -> list[str]:
         {"bn_span": 2, "replicas": 4},
         {"bn_span": 4, "replicas": 4},
         {"norm_type": "group", "replicas": 4},
+        {"epochs_per_ckpt": 2, "ckpts_per_epoch": 1},
+        {"epochs_per_ckpt": 2, "ckpts_per_epoch": 0, "ckpt_epochs_offset": 1},
+        {"ckpts_per_epoch": 3, "ckpt_epochs_offset": 1},
+        {"log_freq": 5, "logs_per_epoch": None},
     ],
 )
 def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
@@ -114,6 +118,14 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             {"bn_span": 2, "replicas": 4, "norm_type": "none"},
             "--bn-span 2 has no effect with --norm-type none",
         ),
+        (
+            {"epochs_per_ckpt": 3, "ckpts_per_epoch": 2},
+            "--epochs-per-ckpt 3 and --ckpts-per-epoch 2 both say how often to save; give one of",
+        ),
+        (
+            {"log_freq": 5, "logs_per_epoch": 0},
+            "--log-freq and --logs-per-epoch both say how often; give one of them",
+        ),
     ],
 )
 def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> None:
@@ -125,9 +137,10 @@ def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> N
 def test_all_broken_rules_are_heard() -> None:
     wrong = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
     wrong |= {"shards": 2, "bn_span": 2, "norm_type": "group"}
+    wrong |= {"epochs_per_ckpt": 2, "ckpts_per_epoch": 2, "log_freq": 5}
     told = broken(**wrong, name="a", checkpoint_output_path="b")
 
-    assert len(told) == 7
+    assert len(told) == 9
 
 
 @pytest.mark.parametrize("data", list(DATA))

@@ -53,7 +53,7 @@ def test_a_unique_prefix_stands_for_the_whole(
 
 
 def test_spellings_of_one_option_are_no_ambiguity(spelled: Callable[[str], str]) -> None:
-    assert spelled("--epo 3") == "--epoch=3"  # --epoch, --epochs
+    assert spelled("--select-i 3") == "--select-ipus 3"  # --select-ipus, --select-ipu
     assert spelled("--weight-avg-n 3 --weight-avg-N 4") == "--weight-avg-n=3 --weight-avg-N=4"
 
 

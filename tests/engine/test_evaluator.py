@@ -160,3 +160,12 @@ def test_a_last_batch_that_is_not_full_counts_what_it_has() -> None:
 
     assert (len(last.images), last.samples) == (6, 5)
     assert torch.equal(last.images[5], last.images[4])
+
+
+@pytest.mark.parametrize("batch_size", [1, 6, SAMPLES])
+def test_every_batch_has_its_time(batch_size: int) -> None:
+    feed = feed_of(Shuffled(SAMPLES), batch_size)
+    seconds = score_of(lived_in(), feed).batch_seconds
+
+    assert len(seconds) == feed.count
+    assert all(one > 0 for one in seconds)

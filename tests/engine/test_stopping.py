@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from convoy.engine.stopping import StopRequest
 
 
@@ -15,6 +17,17 @@ def test_the_first_reason_stays() -> None:
     stop.ask("interrupted")
 
     assert stop.reason == "preempted"
+
+
+@pytest.mark.parametrize(
+    ("reason", "urgent"), [(None, False), ("limit", False), ("preempted", True)]
+)
+def test_only_who_waits_makes_the_end_urgent(reason: str | None, urgent: bool) -> None:
+    stop = StopRequest()
+    if reason is not None:
+        stop.ask(reason)
+
+    assert stop.is_urgent is urgent
 
 
 def test_a_wish_can_come_from_a_signal() -> None:

@@ -89,6 +89,55 @@ def test_without_checkpoints_none_is_due():
     assert due(plan.checkpoints, plan) == []
 
 
+def epochs_saved(epoch: float, **asked: Any) -> list[float]:
+    """After how many epochs of five updates a checkpoint is due."""
+    plan = loop(samples=50, micro_batch_size=10, epoch=epoch, **asked)
+    return [update / 5 for update in due(plan.checkpoints, plan)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "saved"),
+    [
+        ({"epochs_per_ckpt": 4}, [2, 6, 10]),
+        ({"epochs_per_ckpt": 5}, [5, 10]),
+        ({"epochs_per_ckpt": 1}, [*range(1, 11)]),
+        ({"epochs_per_ckpt": 20}, [10]),
+        ({"epochs_per_ckpt": 5, "ckpts_per_epoch": 0}, [5, 10]),
+        ({"epochs_per_ckpt": 4, "ckpt_epochs_offset": 0}, [4, 8, 10]),
+        ({"epochs_per_ckpt": 4, "ckpt_epochs_offset": 1}, [1, 5, 9, 10]),
+        ({"epochs_per_ckpt": 2, "ckpt_epochs_offset": 6}, [6, 8, 10]),
+        ({"epochs_per_ckpt": 2, "ckpt_epochs_offset": 11}, [10]),
+        ({"ckpt_epochs_offset": 8}, [8, 9, 10]),
+        ({"ckpts_per_epoch": 0, "ckpt_epochs_offset": 8}, []),
+    ],
+)
+def test_a_checkpoint_may_come_after_several_epochs(asked: dict[str, Any], saved: list[int]):
+    assert epochs_saved(10, **asked) == saved
+
+
+def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
+    assert epochs_saved(2.4, epochs_per_ckpt=1) == [0.4, 1.4, 2.4]
+
+
+@pytest.mark.parametrize(
+    ("asked", "averages"),
+    [
+        ({}, False),
+        ({"weight_avg_strategy": "mean"}, True),
+        ({"weight_avg_strategy": "exponential", "ckpts_per_epoch": 0}, False),
+        ({"weight_avg_strategy": "mean", "ckpts_per_epoch": 0, "epochs_per_ckpt": 2}, True),
+    ],
+)
+def test_only_what_is_saved_can_be_averaged(asked: dict[str, Any], averages: bool):
+    assert loop(**asked).averages is averages
+
+
+def test_reports_may_come_after_so_many_updates():
+    plan = loop(samples=100, micro_batch_size=10, epoch=2, logs_per_epoch=None, log_freq=7)
+
+    assert due(plan.reports, plan) == [7, 14, 20]
+
+
 def test_a_limit_does_not_change_the_length():
     plan = loop(samples=100, micro_batch_size=10, epoch=2, stop_after=7)
 

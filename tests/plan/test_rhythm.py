@@ -7,8 +7,8 @@ import pytest
 from convoy.plan.rhythm import Rhythm
 
 
-def due(times: int, period: int, end: int) -> list[int]:
-    rhythm = Rhythm(times, period, end)
+def due(times: int, period: int, end: int, first: int = 0) -> list[int]:
+    rhythm = Rhythm(times, period, end, first)
     return [update for update in range(1, end + 1) if rhythm.due(update)]
 
 
@@ -51,6 +51,24 @@ def test_no_times_is_never_not_even_at_the_end():
 
 def test_a_run_that_ends_inside_a_period_is_due_once_more():
     assert due(2, 10, 13) == [5, 10, 13]
+
+
+@pytest.mark.parametrize("period", range(1, 8))
+@pytest.mark.parametrize("first", range(10))
+def test_periods_that_begin_later_are_the_same_ones_moved(period: int, first: int):
+    for times in range(1, period + 2):
+        usual = due(times, period, end=3 * period)
+        moved = [first] * (first > 0) + [first + update for update in usual]
+
+        assert due(times, period, first + 3 * period, first) == moved
+
+
+def test_before_the_first_time_only_the_end_is_due():
+    assert due(4, 8, end=6, first=7) == [6]
+
+
+def test_no_times_is_never_wherever_the_periods_begin():
+    assert due(0, 5, 20, first=3) == []
 
 
 def test_a_run_shorter_than_its_period_is_due_at_its_end():

@@ -15,7 +15,7 @@ LAYOUTS = [(SCHEDULES[name], stages) for name in SCHEDULES for stages in range(1
 
 def allowed_counts(name: str, stages: int) -> range:
     """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
-    if name == "zero-bubble":
+    if name in ("zero-bubble", "1f1b"):
         return range(stages, 25)
     multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
     multiple = multiple if stages > 1 else 1
@@ -252,6 +252,7 @@ def test_only_a_backward_in_one_piece_can_compute_its_forward_again():
     assert allowed == {
         "grouped": True,
         "interleaved": True,
+        "1f1b": True,
         "sequential": True,
         "zero-bubble": False,
     }

@@ -13,7 +13,7 @@ REFERENCE_LAYOUTS = [(name, stages) for name, stages in LAYOUTS if name in REFER
 
 def allowed_counts(name: str, stages: int) -> range:
     """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
-    if name == "zero-bubble":
+    if name in ("zero-bubble", "1f1b"):
         return range(stages, 25)
     multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
     multiple = multiple if stages > 1 else 1

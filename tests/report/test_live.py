@@ -15,7 +15,7 @@ import pytest
 
 RUN = """
 import sys
-from convoy.events import Began, Ended, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import Averaged, Began, Ended, Noticed, Reported, Saved, Updated, Validated
 from convoy.report.live import LiveProgress
 now = 0.0
 progress = LiveProgress(sys.stdout, lambda: now)
@@ -28,6 +28,7 @@ for update in range(1, 321):
         progress.write(Validated(update, 1.0, 0.842, 0.99, 0.501, 100, 1.0, 100.0))
         progress.write(Saved(update, "runs/x/update-250", 0.1))
         progress.write(Noticed("skip", "a [bold]bad[/bold] \\x1b[31mrecord", update))
+        progress.write(Averaged(update, "runs/x/averaged", "mean", 2, "ab"))
         {extra}
 {end}
 """
@@ -110,10 +111,11 @@ def test_the_screen_at_the_end_is_one_frame_with_every_value():
     screen = watch("print('a print'); sys.stderr.write('a warning\\n')")
 
     assert screen.code == 0
-    assert re.fullmatch(r"epoch 2/5  [━╸╺]+  320/1250  25 %  left 1:12", screen.rows[4])
-    assert [*screen.rows[:4], *screen.rows[5:]] == [
+    assert re.fullmatch(r"epoch 2/5  [━╸╺]+  320/1250  25 %  left 1:12", screen.rows[5])
+    assert [*screen.rows[:5], *screen.rows[6:]] == [
         "begins 1250 updates of 64 images, 250 updates an epoch",
         "notice  a [bold]bad[/bold] \\x1b[31mrecord (skip, update 250)",
+        "average  runs/x/averaged  mean of 2 checkpoints",
         "a print",
         "a warning",
         "loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",

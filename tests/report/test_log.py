@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.lines import read
 from convoy.report.log import Log
 from convoy.report.run_folder import RunFolder
@@ -63,10 +73,15 @@ def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
 
 
 def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
-    tell(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5), Ended(8, "done"))
+    average = Averaged(8, "a/8", "mean", 2, "ab")
+    tell(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5))
+    tell(folder, average, Ended(8, "done"))
     records = list(read(folder.events))
 
-    assert [record["event"] for record in records] == ["began", "saved", "noticed", "ended"]
+    assert [record["event"] for record in records] == [
+        *("began", "saved", "noticed", "averaged", "ended"),
+    ]
+    assert (records[3]["path"], records[3]["top1"]) == ("a/8", None)
     assert records[1] == {
         "event": "saved",
         "time": "2026-01-02T12:00:00.005+00:00",

@@ -8,7 +8,17 @@ from collections.abc import Iterable
 import pytest
 
 from convoy.errors import ConfigError
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.progress import KINDS, NoProgress, PlainProgress, make_progress
 
 RUN = """
@@ -65,6 +75,7 @@ def test_a_run_reads_as_a_short_log():
             (2, Validated(10, 0.04, 0.5, 0.9, 1.5, 100, 2.0, 50.0)),
             (3, Saved(10, "runs/x/update-10", 0.2)),
             (3, Noticed("skip", "a bad record", 10)),
+            (3, Averaged(10, "runs/x/averaged", "mean", 2, "ab")),
             (4, Ended(10, "preempted")),
         ]
     ) == [
@@ -73,6 +84,7 @@ def test_a_run_reads_as_a_short_log():
         "validation  update 10  top-1 50.0 %  top-5 90.0 %  loss 1.500  100 images in 2.0 s",
         "checkpoint  runs/x/update-10  in 0.2 s",
         "notice  a bad record (skip, update 10)",
+        "average  runs/x/averaged  mean of 2 checkpoints",
         "ended after update 10: preempted",
     ]
 

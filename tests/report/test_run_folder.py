@@ -211,6 +211,20 @@ def test_a_plain_name_is_taken_as_given(tmp_path: Path, name: str):
         assert folder.path == tmp_path / name
 
 
+@pytest.mark.parametrize(("name", "path"), [("a", "a-fast"), (None, "net-fast-1")])
+def test_a_suffix_comes_behind_the_name(tmp_path: Path, name: str | None, path: str):
+    with new_run_folder(tmp_path, name, "net", "fast") as folder:
+        assert folder.path == tmp_path / path
+
+
+@pytest.mark.parametrize("suffix", ["a/b", "é", "x" * 100])
+def test_a_suffix_that_could_be_more_than_a_name_is_refused(tmp_path: Path, suffix: str):
+    with pytest.raises(ConfigError, match="run name 'net-"):
+        new_run_folder(tmp_path, None, "net", suffix)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../../x; rm", "a/b", "-rf", ".hidden", "a\n", "a b", "é", "x" * 101]
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.errors import ConfigError
-from convoy.report.summary import Summary, closing_lines
+from convoy.report.summary import AverageSummary, Summary, closing_lines
 
 DONE = Summary(
     weights_sha256="0123456789abcdef" * 4,
@@ -24,10 +24,19 @@ DONE = Summary(
     model="resnet18",
     dataset="shapes",
 )
+AVERAGE = AverageSummary(
+    path="checkpoints/averaged/mean-5-keep/update-1250",
+    strategy="mean",
+    checkpoints=5,
+    weights_sha256="fedcba9876543210" * 4,
+    top1=0.851,
+    top5=0.992,
+)
+AVERAGED = replace(DONE, averaged=AVERAGE, init_path="runs/before")
 BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted")
 
 
-@pytest.mark.parametrize("summary", [DONE, BARE])
+@pytest.mark.parametrize("summary", [DONE, AVERAGED, BARE])
 def test_what_is_written_is_read(tmp_path: Path, summary: Summary):
     summary.write(tmp_path / "summary.json")
 
@@ -80,6 +89,9 @@ def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
         json.dumps({**asdict(DONE), "top1": True}),
         json.dumps({**asdict(DONE), "updates": "inf"}),
         json.dumps({**asdict(DONE), "layout": 7}),
+        json.dumps({**asdict(DONE), "init_path": 7}),
+        json.dumps({**asdict(DONE), "averaged": 7}),
+        json.dumps({**asdict(DONE), "averaged": {"path": "a", "strategy": "mean"}}),
     ],
 )
 def test_what_is_no_summary_is_refused_with_its_path(tmp_path: Path, content: str):
@@ -103,6 +115,22 @@ def test_a_complete_run_closes_with_its_result_and_validate():
         "run folder: runs/my run",
         "go on: convoy validate 'runs/my run'",
     ]
+
+
+def test_an_average_and_the_first_weights_have_their_lines():
+    lines = closing_lines(AVERAGED, Path("runs/a"))
+    unmeasured = replace(AVERAGE, top1=None, top5=None, checkpoints=1)
+
+    assert lines[2:5] == [
+        "began with: runs/before",
+        "validation: top-1 84.2 %, top-5 99.0 %",
+        "average: mean of 5 checkpoints, top-1 85.1 %, top-5 99.2 %, "
+        "checkpoints/averaged/mean-5-keep/update-1250",
+    ]
+    assert (
+        "average: mean of 1 checkpoint, checkpoints/averaged/mean-5-keep/update-1250"
+        in closing_lines(replace(DONE, averaged=unmeasured), Path("runs/a"))
+    )
 
 
 def test_a_preempted_run_closes_with_resume():

@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from convoy.events import Began, Ended, Event, Noticed, Reported, Saved, Updated, Validated
+from convoy.events import (
+    Averaged,
+    Began,
+    Ended,
+    Event,
+    Noticed,
+    Reported,
+    Saved,
+    Updated,
+    Validated,
+)
 from convoy.report.standing import Standing
 from convoy.report.wording import duration, event_line, loss_text, speed_text, standing_line
 
@@ -72,6 +82,15 @@ def test_the_whole_state_of_a_run_is_one_line():
             "10000 images in 12.0 s",
         ),
         (Saved(250, "runs/x/update-250", 0.31), "checkpoint  runs/x/update-250  in 0.3 s"),
+        (
+            Averaged(250, "averaged/update-250", "mean", 5, "ab", 0.842, 0.99, 0.501),
+            "average  averaged/update-250  mean of 5 checkpoints  top-1 84.2 %  top-5 99.0 %  "
+            "loss 0.501",
+        ),
+        (
+            Averaged(250, "a\nb", "exponential", 1, "ab"),
+            "average  a\\nb  exponential of 1 checkpoint",
+        ),
         (
             Noticed("skip", "two\nlines \x1b[31mred", 3),
             "notice  two\\nlines \\x1b[31mred (skip, update 3)",

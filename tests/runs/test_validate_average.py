@@ -1,12 +1,20 @@
 """Checkpoints are measured and averaged."""
 
 import json
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from running import TINY, convoy
 from safetensors.torch import load_file
+
+from convoy.assemble.network import build_network, whole
+from convoy.checkpoint.digest import weights_sha256
+from convoy.config.schema import build_config
+from convoy.plan.network import plan_network
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def scores(*words: str | Path) -> list[dict[str, object]]:
+def scores(*words: str | Path) -> list[dict[str, Any]]:
     said = convoy("validate", *words, "--json")
     assert said.code == 0, said.err
     rows = json.loads(said.out)
@@ -43,6 +51,76 @@ def test_every_sample_counts_once_whatever_the_batch(run: Path, batch: str) -> N
 
     assert score["samples"] == whole["samples"] == 2000
     assert score["top1"] == whole["top1"]
+
+
+FRESH = ("--random-weights", "--model=resnet8", "--image-size=12", "--threads=1")
+
+
+def test_a_fresh_network_is_measured_without_a_run() -> None:
+    (score,) = scores(*FRESH)
+    config = build_config({"model": "resnet8", "image_size": 12})
+    plan = plan_network(config)
+    network = build_network(plan, [whole(plan)], 0, torch.device("cpu"))
+    said = convoy("validate", *FRESH)
+
+    assert score["weights_sha256"] == weights_sha256(network.tensors())
+    assert (score["checkpoint"], score["update"], score["samples"]) == (None, 0, 2000)
+    assert said.out.startswith("random weights  top-1 ")
+    assert scores(*FRESH, "--seed=1")[0]["weights_sha256"] != score["weights_sha256"]
+
+
+def test_a_fresh_network_may_come_from_a_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("model: resnet8\nimage_size: 12\nthreads: 1\nrandom_weights: true\n")
+
+    assert _timeless(scores("--config-path", mine)) == _timeless(scores(*FRESH))
+
+
+def test_a_checkpoint_without_its_run_takes_a_configuration(run: Path, tmp_path: Path) -> None:
+    alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
+    (whole,) = scores(alone, "--config-path", run / "config.yaml")
+
+    assert whole["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
+
+
+def test_a_run_that_was_trained_in_vain_with_random_weights_is_measured_as_it_is(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    said = convoy("train", *TINY, "--random-weights", "--repeat=2", "--output", run)
+    rows = scores(run, "--repeat=1")
+
+    assert said.out.count("has no effect on training: `convoy validate` takes it") == 2
+    assert [row["update"] for row in rows] == [6, 12]
+
+
+def test_the_same_checkpoint_is_measured_several_times(run: Path) -> None:
+    checkpoint = run / "checkpoints" / "update-6"
+    said = convoy("validate", checkpoint, "--repeat", "3")
+    rows = scores(checkpoint, "--repeat", "3")
+
+    assert len(said.out.splitlines()) == len(rows) == 3
+    assert _timeless(rows) == _timeless(scores(checkpoint)) * 3
+
+
+def test_a_fresh_network_is_measured_several_times() -> None:
+    assert _timeless(scores(*FRESH, "--repeat=2")) == _timeless(scores(*FRESH)) * 2
+
+
+def test_the_time_of_a_batch_is_told_when_it_is_asked_for(run: Path) -> None:
+    checkpoint = run / "checkpoints" / "update-6"
+    (usual,) = scores(checkpoint)
+    (timed,) = scores(checkpoint, "--latency")
+    said = convoy("validate", checkpoint, "--latency")
+
+    assert set(timed) - set(usual) == {"latency_ms", "latency_p99_ms"}
+    assert 0 < timed["latency_ms"] <= timed["latency_p99_ms"] < 1000 * timed["seconds"]
+    assert re.search(r"a batch in \d+\.\d\d ms, 99 % within \d+\.\d\d ms$", said.out.strip())
+
+
+def _timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    timely = ("seconds", "images_per_second")
+    return [{key: one for key, one in row.items() if key not in timely} for row in rows]
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:

@@ -25,6 +25,7 @@ DEFAULTS: Mapping[str, Any] = {
     "precision": "16.16",
     "norm_num_groups": 32,
     "exchange_memory_target": "cycles",
+    "pipeline_schedule": "1f1b",  # its library took any number of micro-batches
     "logs_per_epoch": 1,
     "validation_frequency": 4,
     "zero_init_last_norm": False,

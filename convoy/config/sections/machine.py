@@ -20,7 +20,7 @@ class PipelineConfig:
     pipeline_schedule: str = option(
         "interleaved",
         "Order of forward and backward work.",
-        one_of("grouped", "interleaved", "sequential", "zero-bubble", "looped"),
+        one_of("grouped", "interleaved", "1f1b", "sequential", "zero-bubble", "looped"),
         free=True,
     )
     stages_per_device: int = option(

@@ -1,0 +1,148 @@
+"""A run that averages its checkpoints when it is done, as `convoy average` would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import TINY, convoy, convoy_process
+
+OFTEN = [*TINY, "--ckpts-per-epoch=2"]
+MEASURED = "--validation-mode=after"
+
+
+def summary(run: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return record
+
+
+def trained(run: Path, *words: str) -> dict[str, Any]:
+    said = convoy("train", *OFTEN, *words, "--output", run)
+    assert (said.code, said.err) == (0, "")
+    return summary(run)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("plain") / "run"
+    assert trained(run)["averaged"] is None
+    return run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--weight-avg-strategy=mean",),
+        ("--weight-avg-strategy=mean", "--weight-avg-n=2", "--norm-statistics=keep"),
+        ("--weight-avg-strategy=exponential", "--weight-avg-exp-decay=0.6"),
+    ],
+)
+def test_a_run_averages_as_the_verb_does(
+    tmp_path: Path, plain: Path, words: tuple[str, ...]
+) -> None:
+    made = trained(tmp_path / "run", MEASURED, *words)["averaged"]
+    said = convoy("average", plain, *words)
+    path = Path(said.out.split("  ")[0])
+    (score,) = [json.loads(convoy("validate", path, "--json").out)]
+
+    assert made["path"] == str(path.relative_to(plain))
+    assert (tmp_path / "run" / made["path"] / "MANIFEST.json").is_file()
+    assert made["weights_sha256"] == score["weights_sha256"]
+    assert (made["top1"], made["top5"]) == (score["top1"], score["top5"])
+    assert f"{made['strategy']} of {made['checkpoints']} checkpoints" in said.out
+
+
+def test_the_average_is_told_and_changes_nothing_of_the_training(
+    tmp_path: Path, plain: Path
+) -> None:
+    run = tmp_path / "run"
+    words = ("--weight-avg-strategy=mean", MEASURED, "--output", run)
+    said = convoy("train", *OFTEN, *words)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    validations = (run / "validation.jsonl").read_text().splitlines()
+
+    assert summary(run)["weights_sha256"] == summary(plain)["weights_sha256"]
+    assert summary(run)["top1"] == json.loads(validations[0])["top1"]
+    assert len(validations) == 1  # that of the weights themselves
+    assert [one["event"] for one in events][-2:] == ["averaged", "ended"]
+    assert events[-2]["top1"] == summary(run)["averaged"]["top1"] is not None
+    assert "average: mean of 4 checkpoints, top-1 " in said.out
+
+
+def test_an_average_is_not_measured_where_nothing_is(tmp_path: Path) -> None:
+    made = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
+
+    assert (made["checkpoints"], made["top1"], made["top5"]) == (4, None, None)
+
+
+def test_only_what_was_kept_is_averaged(tmp_path: Path) -> None:
+    words = ("--weight-avg-strategy=mean", "--keep-last=3")
+
+    assert trained(tmp_path / "run", *words)["averaged"]["checkpoints"] == 3
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layout", [("--shards=2",), ("--replicas=2", "--gradient-accumulation=1")])
+def test_several_processes_come_to_the_same_average(
+    tmp_path: Path, layout: tuple[str, ...]
+) -> None:
+    words = ("--weight-avg-strategy=mean", MEASURED)
+    alone = trained(tmp_path / "alone", *words)["averaged"]
+
+    assert trained(tmp_path / "run", *words, *layout)["averaged"] == alone
+
+
+def test_a_run_without_checkpoints_says_that_it_cannot_average(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--weight-avg-strategy=mean", "--ckpts-per-epoch=0", "--output", run)
+    said = convoy("train", *TINY, *words)
+
+    assert said.code == 0
+    assert "--weight-avg-strategy has no effect with --ckpts-per-epoch 0: a run aver" in said.out
+    assert summary(run)["averaged"] is None
+    assert list((run / "checkpoints").iterdir()) == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layout", [(), ("--shards=2",)])
+def test_a_run_stopped_before_its_average_is_made_makes_it_when_it_goes_on(
+    tmp_path: Path, layout: tuple[str, ...]
+) -> None:
+    run = tmp_path / "run"
+    words = ("train", *OFTEN, "--weight-avg-strategy=mean", *layout, "--output", run)
+    faults = {"CONVOY_TEST_FAULTS": "term@12"}
+    stopped = convoy_process(*words, scratch=tmp_path, env=faults)
+    first = summary(run)
+    resumed = convoy("resume", run)
+    second = summary(run)
+
+    assert (stopped.code, resumed.code) == (75, 0)
+    assert (first["exit_reason"], first["averaged"]) == ("preempted", None)
+    assert (second["exit_reason"], second["averaged"]["checkpoints"]) == ("done", 4)
+    assert first["weights_sha256"] == second["weights_sha256"]
+
+
+def test_a_limit_at_the_end_does_not_keep_a_run_from_averaging(tmp_path: Path) -> None:
+    made = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
+
+    assert (made["exit_reason"], made["averaged"]["checkpoints"]) == ("done", 4)
+
+
+def test_the_verb_goes_by_the_strategy_of_the_run_and_makes_a_mean_of_none(
+    tmp_path: Path, plain: Path
+) -> None:
+    words = ("--weight-avg-strategy=exponential", "--norm-statistics=keep")
+    trained(tmp_path / "run", *words)
+
+    assert "exponential of 4 checkpoints" in convoy("average", tmp_path / "run").out
+    assert "mean of 4 checkpoints" in convoy("average", plain).out
+
+
+def test_the_verb_refuses_to_average_by_no_strategy(plain: Path) -> None:
+    said = convoy("average", plain, "--weight-avg-strategy=none")
+
+    assert said.code == 2
+    assert said.err == (
+        "convoy: --weight-avg-strategy none makes no average; "
+        "use mean or exponential, or leave it out\n"
+    )

@@ -1,0 +1,95 @@
+"""A run that begins with the weights of another: not a resume, and the same in every layout."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import TINY, convoy
+from safetensors.torch import load_file
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose newest checkpoint is not its last word: it was stopped."""
+    run = tmp_path_factory.mktemp("before") / "run"
+    said = convoy("train", *TINY, "--stop-after=7", "--output", run)
+    assert said.code == 75, said.err
+    return run
+
+
+def begun(run: Path, before: Path, *words: str) -> dict[str, Any]:
+    said = convoy("train", *TINY, "--init-path", before, *words, "--output", run)
+    assert (said.code, said.err) == (0, "")
+    summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return summary
+
+
+def weights(run: Path, update: int) -> dict[str, torch.Tensor]:
+    found = load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
+    return {name: one for name, one in found.items() if ".running_" not in name}
+
+
+def test_without_any_change_the_weights_stay_those_of_the_other_run(
+    tmp_path: Path, before: Path
+) -> None:
+    summary = begun(tmp_path / "run", before, "--lr=0")
+    ours, theirs = weights(tmp_path / "run", 12), weights(before, 7)
+
+    assert summary["updates"] == 12
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_where_the_weights_came_from_is_kept(tmp_path: Path, before: Path) -> None:
+    run = tmp_path / "run"
+    summary = begun(run, before)
+    digest = json.loads((before / "summary.json").read_text())["weights_sha256"]
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+    assert summary["init_path"] == str(before)
+    assert [one["kind"] for one in events if one["event"] == "noticed"] == ["init"]
+    assert f"update-7 after update 7, sha256 {digest}" in events[0]["text"]
+    assert (events[1]["event"], events[1]["update"]) == ("began", 0)
+
+
+@pytest.mark.processes
+def test_every_layout_begins_with_the_same_weights(tmp_path: Path, before: Path) -> None:
+    layouts = {
+        "alone": ("--gradient-accumulation=2",),
+        "stages": ("--shards=2",),
+        "replicas": ("--replicas=2", "--gradient-accumulation=1"),
+    }
+    digests = {
+        begun(tmp_path / name, before, *words)["weights_sha256"] for name, words in layouts.items()
+    }
+    assert convoy("train", *TINY, "--output", tmp_path / "fresh").code == 0
+    fresh = json.loads((tmp_path / "fresh" / "summary.json").read_text())["weights_sha256"]
+
+    assert len(digests) == 1
+    assert fresh not in digests
+
+
+def test_such_a_run_is_resumed_without_the_other(tmp_path: Path, before: Path) -> None:
+    whole = begun(tmp_path / "whole", before)["weights_sha256"]
+    moved = (tmp_path / "moved").resolve()
+    run = tmp_path / "run"
+    moved.symlink_to(before)
+    words = ("--init-path", moved, "--stop-after=5", "--output", run)
+    assert convoy("train", *TINY, *words).code == 75
+    moved.unlink()
+    resumed = convoy("resume", run)
+    summary = json.loads((run / "summary.json").read_text())
+
+    assert resumed.code == 0, resumed.err
+    assert (summary["weights_sha256"], summary["init_path"]) == (whole, str(moved))
+
+
+def test_weights_that_do_not_fit_leave_no_folder_behind(tmp_path: Path, before: Path) -> None:
+    words = ("--model=resnet14", "--init-path", before, "--output", tmp_path / "run")
+    said = convoy("train", *TINY, *words)
+
+    assert said.code == 4
+    assert said.err.startswith(f"convoy: --init-path {before}: the checkpoint does not fit")
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
