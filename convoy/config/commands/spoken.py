@@ -72,7 +72,7 @@ def interpret(
     own, rest = parser.parse_known_args(spell_out(list(program.words), parser))
     named = _named(own.config, own.config_path, command, program)
     read = read_flags(own.typed, spoken, Around(named.settings, _decided(launch)))
-    given = _overridden(_purposeful(read, program.purpose), extra)
+    given = _overridden(_purposeful(read, named.settings, program.purpose), extra)
     problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
     problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
     unsaid = spoken.settings(values_of(layer(named.settings, given)))
@@ -183,12 +183,17 @@ def _overridden(given: Given, extra: Given) -> Given:
     return {name: one for name, one in given.items() if name not in beaten} | extra
 
 
-def _purposeful(read: Read, purpose: Purpose) -> Given:
-    """Without a checkpoint there is nothing but random weights to infer with."""
-    infers = purpose in (Purpose.INFER, Purpose.VALIDATE)
-    if infers and read.target is None:
-        return read.given | {"random_weights": Setting(True, "no checkpoint was named")}
-    return read.given
+def _purposeful(read: Read, named: Given, purpose: Purpose) -> Given:
+    """Validation takes as many images at a time as training would, and what weights there are."""
+    if purpose not in (Purpose.INFER, Purpose.VALIDATE):
+        return read.given
+    given = dict(read.given)
+    size = layer(named, given).get("micro_batch_size")
+    if size is not None:
+        given.setdefault("valid_batch_size", size)
+    if read.target is None:
+        given["random_weights"] = Setting(True, "no checkpoint was named")
+    return given
 
 
 def _target(program: Program, read: Read) -> list[Problem]:
