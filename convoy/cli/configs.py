@@ -39,12 +39,17 @@ def main(words: list[str]) -> int:
     if own.name is not None:
         _print_one(_resolved(own.name), own.json)
         return ExitCode.DONE
-    rows = sorted(map(_row, shipped_names()), key=_place)
+    rows = all_rows()
     if own.json:
         print(json.dumps(rows, indent=1))
     else:
         say(list(_table(rows)))
     return ExitCode.DONE
+
+
+def all_rows() -> list[dict[str, Any]]:
+    """Every configuration, by model, devices and name."""
+    return sorted(map(_row, shipped_names()), key=_place)
 
 
 def _resolved(name: str) -> Resolved:

@@ -9,7 +9,7 @@ from convoy.cli.saying import say
 from convoy.config.availability import unavailable
 from convoy.config.command_line import Parser
 from convoy.config.effects import without_effect
-from convoy.config.resolve import resolve
+from convoy.config.resolve import Resolved, resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
@@ -32,18 +32,22 @@ def main(words: list[str]) -> int:
     resolved = resolve(line.asked())
     if asks_for_list(resolved.config):
         show_splits(resolved.config, as_json=line.own.json)
-        return ExitCode.DONE
-    plan = plan_shown(resolved.config)
-    if line.own.json:
+    elif line.own.json:
+        plan = plan_shown(resolved.config)
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
-        return ExitCode.DONE
+    else:
+        show_plan(resolved, explain=line.own.explain)
+    return ExitCode.DONE
+
+
+def show_plan(resolved: Resolved, explain: bool) -> None:
+    """The plan for people; on request with every value and who set it."""
     width = shutil.get_terminal_size((100, 24)).columns
     in_vain = effectless_as_text(without_effect(resolved.config, resolved.settings))
     not_yet = unavailable_as_text(unavailable(resolved.settings))
-    print("\n".join([*plan_as_text(plan, width), *in_vain, *not_yet]))
-    if line.own.explain:
+    print("\n".join([*plan_as_text(plan_shown(resolved.config), width), *in_vain, *not_yet]))
+    if explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
-    return ExitCode.DONE
 
 
 def show_splits(config: RunConfig, as_json: bool) -> None:

@@ -100,9 +100,9 @@ def _plan(resolved: Resolved) -> Meaning:
 
 
 def _plan_of_target(spoken: Spoken, run: Path) -> Meaning | None:
-    """What a run is comes from its folder; without it nothing is known."""
+    """What a run is comes from its folder; without it, from what the command says of it."""
     if not (run / "config.yaml").is_file():
-        return None
+        return _plan(resolve(spoken.asked)) if spoken.asked.named else None
     before = settings_of_run(run / "config.yaml")
     return _plan(resolve_resumed(before, spoken.asked.command_line, [], override=True))
 

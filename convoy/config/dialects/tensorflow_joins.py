@@ -24,7 +24,8 @@ def _data(speech: Speech) -> None:
     folder = speech.said.get("data_dir")
     chosen = data_set(named.value) if named else _unsaid(speech, folder)
     if made is None:
-        if chosen is not None and (like := named or folder) is not None:
+        like = named or (None if "data" in speech.under else folder)
+        if chosen is not None and like is not None:
             speech.put("data", chosen, like)
         return
     shown = DATA[chosen or "imagenet"]
