@@ -99,9 +99,14 @@ IN_VAIN: list[tuple[Values, str, str]] = [
     ),
     ({"abs_end_learning_rate": 0.1}, "--abs-end-learning-rate", "with --lr-schedule cosine"),
     (
-        {"eight_bit_io": True, "normalization_location": "device"},
+        {"eight_bit_io": True, "normalization_location": "host"},
+        "--normalization-location",
+        "with --eight-bit-io",
+    ),
+    (
+        {"eight_bit_io": True, **NO_VALIDATION},
         "--eight-bit-io",
-        "with --normalization-location device: it sends bytes anyway",
+        "with --data synthetic and --validation-mode none",
     ),
     ({"lr_epoch_decay": (1.0,)}, "--lr-epoch-decay", "with --lr-schedule cosine"),
     (

@@ -116,9 +116,9 @@ def the_multipliers_say_it(run: RunConfig) -> str | None:
     return "beside --lr-multipliers" if is_step and run.learning_rate.lr_multipliers else None
 
 
-def bytes_go_anyway(run: RunConfig) -> str | None:
-    on_device = run.data.normalization_location == "device"
-    return "with --normalization-location device: it sends bytes anyway" if on_device else None
+def bytes_are_normalized_on_the_device(run: RunConfig) -> str | None:
+    on_host = run.data.normalization_location == "host"
+    return "with --eight-bit-io" if run.data.eight_bit_io and on_host else None
 
 
 def there_is_one_stage(run: RunConfig) -> str | None:
@@ -168,8 +168,8 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     ),
     "data_dir": (the_data_is_made,),
     "augment": (the_data_is_not_augmented,),
-    "normalization_location": (nothing_comes_from_the_host,),
-    "eight_bit_io": (nothing_comes_from_the_host, bytes_go_anyway),
+    "normalization_location": (nothing_comes_from_the_host, bytes_are_normalized_on_the_device),
+    "eight_bit_io": (nothing_comes_from_the_host,),
     "dataloader_worker": (nothing_comes_from_the_host,),
     "prefetch_depth": (
         nothing_comes_from_the_host,

@@ -12,6 +12,8 @@ from convoy.plan.plan import OutlinePlan, RunPlan
 from convoy.plan.timetable import draw, place
 from convoy.plan.wording import counted, short
 
+_SHOWN = 6  # items of a list, where it is one of many lines
+
 
 def plan_as_text(plan: RunPlan | OutlinePlan, width: int) -> list[str]:
     """What `convoy plan` prints. An outline has no table of costs and none of memory."""
@@ -46,8 +48,9 @@ def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:
 
 
 def _source(name: str, setting: Setting) -> str:
-    value = "–" if setting.value in (None, ()) else " ".join(as_words(setting.value))
-    return f"{'--' + name.replace('_', '-'):<26} {value:<16} {setting.source}"
+    words = ["–"] if setting.value in (None, ()) else as_words(setting.value)
+    value = " ".join(words if len(words) <= _SHOWN else [*words[:_SHOWN], f"… {len(words)} in all"])
+    return f"{'--' + name.replace('_', '-'):<31} {value:<16} {setting.source}"
 
 
 def _network(plan: RunPlan) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running import convoy
 
-from convoy.config.named import shipped_names
+from convoy.config.named import SHIPPED, shipped
 from convoy.config.schema import option_table
 
 
@@ -142,8 +142,11 @@ def test_a_plan_in_which_all_has_its_effect_says_nothing_of_it(words: tuple[str,
     assert "no effect" not in convoy("plan", *words).out
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_no_shipped_configuration_asks_in_vain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+OWN = [name for name, path in shipped().items() if path.parent == SHIPPED]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_no_configuration_of_ours_asks_in_vain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_DIR", "DATA")
 
     assert plan("--config", name)["without_effect"] == []

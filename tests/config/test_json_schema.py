@@ -12,7 +12,7 @@ from convoy.config import json_schema as schema_file
 from convoy.config.catalog import MODELS
 from convoy.config.fields import Option
 from convoy.config.json_schema import json_schema
-from convoy.config.named import SHIPPED, shipped_names
+from convoy.config.named import shipped, shipped_names
 from convoy.config.schema import option_table
 from convoy.config.values import WrongType
 from convoy.config.yaml_file import parse_yaml, read_yaml
@@ -55,7 +55,7 @@ def test_it_is_a_schema_of_its_draft() -> None:
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_the_shipped_configurations_are_valid(name: str) -> None:
-    entries = read_yaml(SHIPPED / f"{name}.yaml")
+    entries = read_yaml(shipped()[name])
 
     assert list(SCHEMA.iter_errors({key: one.plain() for key, one in entries.items()})) == []
 

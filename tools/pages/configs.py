@@ -17,9 +17,10 @@ _HEAD = """# Named configurations
 
 Written by `tools/write_docs.py` from `convoy/configs/`.
 
-`--config NAME` takes one, `convoy configs NAME` shows it with every value, `convoy configs` lists them all. A configuration of
-your own stands in a file: `--config-path FILE`, and `--config NAME` if the file holds several.
-[Coming from the IPU](coming-from-ipu.md) tells of files written for the applications.
+`--config NAME` takes one, `convoy configs NAME` shows it with every value, `convoy configs` lists
+them all. A configuration of your own stands in a file: `--config-path FILE`, and `--config NAME` if
+the file holds several. [Coming from the IPU](coming-from-ipu.md) tells of
+files written for the applications.
 
 A batch is micro-batch × accumulation × replicas."""
 

@@ -28,7 +28,6 @@ DEFAULTS: Mapping[str, Any] = {
     "pipeline_schedule": "1f1b",  # its library took any number of micro-batches
     "logs_per_epoch": 1,
     "validation_frequency": 4,
-    "zero_init_last_norm": False,
 }
 
 
@@ -45,10 +44,8 @@ def pytorch() -> Dialect:
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without a folder for them there are no checkpoints; two things follow the network."""
-    kept = 1 if chosen.get("checkpoint_output_path") else 0
-    is_resnet50 = chosen.get("model") == "resnet50"
-    return {**DEFAULTS, "ckpts_per_epoch": kept, "zero_init_last_norm": is_resnet50}
+    """There norms started at zero in one network alone."""
+    return {**DEFAULTS, "zero_init_last_norm": chosen.get("model") == "resnet50"}
 
 
 def _folders(speech: Speech) -> None:

@@ -32,7 +32,7 @@ class DeviceConfig:
             "Speed or memory first.",
             one_of("balanced", "cycles", "memory"),
         ),
-        "cycles lets cuDNN try its algorithms and keep the fastest",
+        "lets cuDNN try its algorithms and keep the fastest, for cycles",
     )
 
 
