@@ -8,7 +8,7 @@ import pytest
 from running import convoy
 
 from convoy.config import named
-from convoy.config.named import read_settings, shipped, shipped_names
+from convoy.config.named import read_settings, shipped_names
 from convoy.config.schema import option_table
 
 SHAPE = {
@@ -213,7 +213,7 @@ def test_one_that_breaks_a_rule_is_told_the_nearest_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_one_opens_with_its_own_command(name: str) -> None:
-    head = shipped()[name].read_text()
+    head = named.shipped()[name].read_text()
 
     assert head.startswith("# ")
     assert any(f"#   convoy {verb} " in head for verb in ("train", "plan", "validate"))
