@@ -188,7 +188,7 @@ def test_a_faulty_one_is_told_with_its_line(fleet: Path) -> None:
 
 
 # They have fewer micro-batches than Grouped wants; three are only parts of others.
-REFUSED = {
+TOO_FEW = {
     "mk2_efficientnet_b4_g16_64ipus_LARS": "multiple of 8 and at least 8, got 38; use 32 or 40",
     "mk2_efficientnet_b4_16ipus_base": "multiple of 8 and at least 8, got 1; use 8",
     "efficientnet_b4_16ipus_base": "multiple of 8 and at least 8, got 1; use 8",
@@ -196,19 +196,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in shipped_names() if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in shipped_names() if name not in TOO_FEW])
 def test_every_shipped_one_can_be_planned(name: str) -> None:
     said = convoy("plan", "--config", name)
 
     assert (said.code, said.err) == (0, "")
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", TOO_FEW)
 def test_one_that_breaks_a_rule_is_told_the_nearest_counts(name: str) -> None:
     said = convoy("plan", "--config", name)
 
     assert said.code == 2
-    assert said.err.strip().endswith(REFUSED[name])
+    assert said.err.strip().endswith(TOO_FEW[name])
 
 
 @pytest.mark.parametrize("name", shipped_names())
