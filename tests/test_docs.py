@@ -39,6 +39,10 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
         said = convoy("plan", *rest, *(["--data-dir=DATA"] if "--data-dir" not in rest else []))
 
         assert said.code == 0, f"{page.name}: {said.err}"
+    elif verb == "run":
+        said = convoy(verb, *(rest if "--dry-run" in rest else ["--dry-run", *rest]))
+
+        assert said.code == 0, f"{page.name}: {said.err}"
     else:
         module = import_module(f"convoy.cli.{verb}")
         if verb in OF_RUNS:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from pages.bash import bash_script
+from pages.coming_from_ipu import coming_from_ipu_page
 from pages.configs import configs_page
 from pages.fish import fish_script
 from pages.options import options_page, schema_file
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 FILES = {
     "docs/options.md": options_page,
     "docs/configs.md": configs_page,
+    "docs/coming-from-ipu.md": coming_from_ipu_page,
     "docs/convoy.schema.json": schema_file,
     "convoy/completions/convoy.bash": bash_script,
     "convoy/completions/_convoy": zsh_script,

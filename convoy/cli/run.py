@@ -109,8 +109,11 @@ def _plan_of_target(spoken: Spoken, run: Path) -> Meaning | None:
 
 def _as_text(meaning: Meaning) -> list[str]:
     """What each word became, and what was left out."""
+    became: dict[str, list[str]] = {}
+    for one in meaning["became"]:
+        became.setdefault(one["word"], []).append(one["became"])
     return [
-        *(f"{one['word']} → {printable(one['became'])}" for one in meaning["became"]),
+        *(printable(f"{word} → {' '.join(flags)}") for word, flags in became.items()),
         *(f"{printable(one['word'])} left out: {one['reason']}" for one in meaning["dropped"]),
         meaning["command"],
         "",

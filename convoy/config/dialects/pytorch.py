@@ -90,7 +90,7 @@ SAYS: Mapping[str, str] = {
     "--checkpoint-input-dir": (
         "the run or checkpoint behind `convoy resume`, `validate` or `average`"
     ),
-    "--checkpoint-path": "both of the two before",
+    "--checkpoint-path": "`--checkpoint-output-path`, and the folder that is read",
     "--disable-async-loading": "`--dataloader-worker 0`",
 }
 _EXTRA = (
