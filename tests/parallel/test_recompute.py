@@ -7,7 +7,6 @@ import torch
 from lines import Case, Trained, smooth, train_alone
 from torch import Tensor
 
-from convoy.config.sections.machine import MemoryConfig
 from convoy.parallel.pipeline import Pipeline
 from convoy.plan.recompute import plan_recompute
 
@@ -25,8 +24,7 @@ POINTS = {
 def test_the_bits_are_the_same_with_and_without(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
     names = [layer.name for layer in case.layers]
-    wish = MemoryConfig(enable_recompute=True, recompute_checkpoints=points)
-    kept = plan_recompute(wish, names, stages=1).kept
+    kept = plan_recompute(points, names).kept
 
     assert train_alone(replace(case, recompute=kept)) == train_alone(case)
 
