@@ -105,6 +105,9 @@ def read_flags(typed: list[_Typed], dialect: Dialect, around: Around = Around())
         else:
             speech.said.pop(one.flag.to, None)  # the last one said stands last
             speech.said[one.flag.to] = Setting(value, _as_typed(one))
+    for name, decided in around.above.items():
+        if name in speech.said and speech.said[name].value != decided.value:
+            speech.drop(speech.said[name].source, f"{decided.source} says {decided.value}")
     speech.said.update(around.above)
     words = {one.source for one in speech.said.values()} - {
         one.source for one in around.above.values()
@@ -131,7 +134,8 @@ def _credited(settings: Given, became: list[Became], words: set[str]) -> list[Be
     for one in (*became, *direct):
         if one.word in words and (one.what in settings or one.what not in option_table()):
             text = _canonical(one.what, settings) if one.what in settings else one.what
-            found.setdefault((one.word, text), Became(one.word, text))
+            if text:  # there are no words for what is unset
+                found.setdefault((one.word, text), Became(one.word, text))
     return list(found.values())
 
 

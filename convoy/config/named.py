@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convoy.config.dialects.canonical import canonical
-from convoy.config.dialects.dialect import Dialect
-from convoy.config.dialects.speech import Speech, put_together
+from convoy.config.dialects.dialect import Dialect, Flag
+from convoy.config.dialects.speech import TARGET, Speech, put_together
 from convoy.config.layers import Setting
-from convoy.config.problems import Problem
+from convoy.config.problems import Dropped, Problem
 from convoy.config.schema import option_table
 from convoy.config.values import WrongType
 from convoy.config.yaml_limits import printable
@@ -16,6 +16,8 @@ from convoy.registry import suggest
 
 if TYPE_CHECKING:
     from convoy.config.yaml_file import Entry
+
+SpokenFile = tuple[dict[str, Setting], list[Problem], list[Dropped]]
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 INFERENCE = "inference"  # the sub-folder of those that only infer
@@ -46,12 +48,16 @@ def read_named(
     The files that come with the program are canonical; one of the user's may speak a dialect.
     """
     if path is not None:
-        spoken = dialect or canonical()
-        entry = _entry(_read(Path(path)), name, printable(path), spoken)
-        return _settings(entry, printable(path), spoken)
+        return read_spoken(name, path, dialect or canonical())[:2]
     if name is None:
         return {}, []
-    return _settings(_read(_file_of(name)), f"config {name}", canonical())
+    return _settings(_read(_file_of(name)), f"config {name}", canonical())[:2]
+
+
+def read_spoken(name: str | None, path: str, dialect: Dialect) -> SpokenFile:
+    """The same of a file in a dialect, with the words that nothing comes of."""
+    entry = _entry(_read(Path(path)), name, printable(path), dialect)
+    return _settings(entry, printable(path), dialect)
 
 
 def _file_of(name: str) -> Path:
@@ -74,7 +80,7 @@ def entry_keys(path: Path, name: str) -> list[str]:
 
 def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:
     """The settings of one flat file."""
-    return _settings(_read(path), printable(str(path)), canonical())
+    return _settings(_read(path), printable(str(path)), canonical())[:2]
 
 
 def _read(path: Path) -> "dict[str, Entry]":
@@ -99,9 +105,7 @@ def _entry(
     return named[name]
 
 
-def _settings(
-    entries: "dict[str, Entry]", origin: str, dialect: Dialect
-) -> tuple[dict[str, Setting], list[Problem]]:
+def _settings(entries: "dict[str, Entry]", origin: str, dialect: Dialect) -> SpokenFile:
     speech = Speech({})
     for key, entry in entries.items():
         where = f"{origin}, line {entry.line}"
@@ -109,28 +113,39 @@ def _settings(
         if text is not None:
             speech.refuse(f"{where}: {printable(key)}", text)
     settings = put_together(speech, dialect.joins, option_table())
-    direct = {flag.to for key in entries if (flag := dialect.by_name.get(key)) is not None}
+    direct = {flag.to for key in entries if (flag := _flag(key, dialect)) is not None}
     beyond = [
         Problem(f"{one.source}: {name}", text)
         for name, one in settings.items()
         if name not in direct and (text := option_table()[name].problem(one.value)) is not None
     ]
-    return settings, [*speech.problems, *beyond]
+    told = [Problem(one.subject or f"{origin}:", one.text) for one in speech.problems]
+    if TARGET in speech.said:
+        speech.drop(speech.said[TARGET].source, "the command itself says what it works on")
+    return settings, [*told, *beyond], speech.dropped
 
 
 def _take(key: str, entry: "Entry", where: str, to: tuple[Speech, Dialect]) -> str | None:
     """Keep one value, or say what is wrong with it."""
     speech, dialect = to
-    flag = dialect.by_name.get(key.replace("-", "_"))
+    flag, plain = _flag(key, dialect), entry.plain()
     if flag is None:
         return _unknown(key, dialect)
     try:
-        value = flag.value_in_file(entry.plain())
+        value = flag.value_in_file(plain)
     except WrongType as wrong:
         return str(wrong)
-    if not flag.why and (value is not None or flag.option is not None):
+    unset = plain is None and flag.option is not None
+    if flag.why and value:
+        speech.drop(f"{where}: {printable(key)}", flag.why)
+    elif not flag.why and (value is not None or unset):
         speech.said[flag.to] = Setting(value, where)
     return flag.option.problem(value) if flag.option else None
+
+
+def _flag(key: str, dialect: Dialect) -> Flag | None:
+    """A key may have the dashes of a command line."""
+    return dialect.by_name.get(key.replace("-", "_"))
 
 
 def _unknown(key: str, dialect: Dialect) -> str:

@@ -80,11 +80,13 @@ def _is_flag(word: str) -> bool:
 
 def _unknown_flag(flag: str, parser: argparse.ArgumentParser, dialect: Dialect | None) -> Problem:
     known = parser._option_string_actions
+    other = _elsewhere(flag, dialect) if dialect is not None else None
     fits = [spelling for spelling in known if spelling.startswith(flag)]
     if flag.startswith("--") and fits:
         listed = ", ".join(fits[:_MOST_LISTED]) + (", …" if len(fits) > _MOST_LISTED else "")
-        return Problem("", f"option {flag} is ambiguous: it could be {listed}")
-    if dialect is not None and (other := _elsewhere(flag, dialect)) is not None:
+        whole = f"; {flag} itself {other}" if other else ""
+        return Problem("", f"option {flag} is ambiguous: it could be {listed}{whole}")
+    if other is not None:
         return Problem(flag, other)
     near = near_names(flag, known)
     way_out = f"did you mean {', '.join(near)}?" if near else f"see `{parser.prog} --help`"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from convoy.config.catalog import DATA, MODELS
 from convoy.config.command_line import as_flags
 from convoy.config.dialects.speech import Given
 from convoy.config.layers import Setting
@@ -32,8 +33,16 @@ def _as_words(settings: Given) -> list[str]:
 
 
 def _differing(settings: Mapping[str, Setting], unsaid: Mapping[str, Setting]) -> Given:
-    """To unset an option, its rival has to be said, even where it has its usual value."""
+    """To unset an option, its rival has to be said, even where it has its usual value.
+
+    A model and a data set that were not chosen before bring values of their own.
+    """
     changed = {name for name, one in settings.items() if one.value != unsaid[name].value}
+    brought = {
+        **MODELS[settings["model"].value].defaults,
+        **DATA[settings["data"].value].defaults,
+    }
+    changed |= {name for name, value in brought.items() if settings[name].value != value}
     unset = {name for name in changed if settings[name].value in (None, ())}
     for rivals in RIVALS:
         if unset & set(rivals):

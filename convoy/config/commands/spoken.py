@@ -12,10 +12,11 @@ from convoy.config.commands.reading import Reading
 from convoy.config.commands.split import Command
 from convoy.config.dialects.all import DIALECTS
 from convoy.config.dialects.dialect import Dialect
+from convoy.config.dialects.popart import popart_benchmark
 from convoy.config.dialects.speech import Became, Given
 from convoy.config.dialects.tensorflow import tensorflow_validation
 from convoy.config.layers import Setting, layer, values_of
-from convoy.config.named import INFERENCE, entry_keys, read_named, shipped
+from convoy.config.named import INFERENCE, entry_keys, read_named, read_spoken, shipped
 from convoy.config.problems import Dropped, Problem
 from convoy.config.resolve import RIVALS, Asked
 from convoy.config.spelling import spell_out, unknown_words
@@ -56,7 +57,8 @@ class _Named:
 
     settings: Given
     problems: list[Problem]
-    shipped: str | None
+    dropped: list[Dropped] = field(default_factory=list)
+    shipped: str | None = None
 
 
 def interpret(
@@ -71,12 +73,13 @@ def interpret(
     parser = _parser(program, spoken)
     own, rest = parser.parse_known_args(spell_out(list(program.words), parser))
     named = _named(own.config, own.config_path, command, program)
-    read = read_flags(own.typed, spoken, Around(named.settings, _decided(launch)))
+    variables = {**environment, **launch.environment}
+    under = layer(_folder(variables), named.settings)
+    read = read_flags(own.typed, spoken, Around(under, _decided(launch)))
     given = _overridden(_purposeful(read, named.settings, program.purpose), extra)
     problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
     problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
     unsaid = spoken.settings(values_of(layer(named.settings, given)))
-    variables = {**environment, **launch.environment}
     return Spoken(
         program,
         _VERBS[program.purpose],
@@ -85,7 +88,7 @@ def interpret(
         read.target,
         own.help,
         read.became,
-        [*launch.dropped, *_said_by_launcher(launch), *read.dropped, *_spare_target(program, read)],
+        [*_left_out(launch), *named.dropped, *read.dropped, *_spare_target(program, read)],
         launch.environment,
     )
 
@@ -116,6 +119,8 @@ def _known() -> dict[str, Known]:
 def _dialect(program: Program) -> Dialect:
     if program.dialect == "tensorflow" and program.purpose in (Purpose.VALIDATE, Purpose.INFER):
         return tensorflow_validation()
+    if program.dialect == "popart" and program.purpose is Purpose.SYNTHETIC_BENCHMARK:
+        return popart_benchmark()
     return DIALECTS[program.dialect]()
 
 
@@ -136,18 +141,18 @@ def help_of(program: Program) -> str:
 def _named(name: str | None, path: str | None, command: Command, program: Program) -> _Named:
     """A file of the user's that knows the name wins over what is shipped."""
     if name is None and path is None:
-        return _Named({}, [], None)
+        return _Named({}, [])
     file = path or _file_beside(command.program, name or "")
     if file is not None:
-        return _Named(*read_named(name, file, _dialect(program)), None)
+        return _Named(*read_spoken(name, file, DIALECTS[program.dialect]()))
     inferring = f"{INFERENCE}/{name}"
     infers = program.purpose is Purpose.INFER and inferring in shipped()
     chosen = inferring if infers else name
     try:
-        return _Named(*read_named(chosen, None), chosen)
+        return _Named(*read_named(chosen, None), shipped=chosen)
     except ConfigError as error:
         text = f"{error}; a {USUAL_FILE} here, or --config-path FILE, may define it"
-        return _Named({}, [Problem("", text)], None)
+        return _Named({}, [Problem("", text)])
 
 
 def _file_beside(program: str, name: str) -> str | None:
@@ -157,6 +162,12 @@ def _file_beside(program: str, name: str) -> str | None:
     return next((str(place) for place in found), None)
 
 
+def _folder(environment: Mapping[str, str]) -> Given:
+    """The usual folder of data: its name may tell which data set is meant."""
+    folder = environment.get("DATA_DIR")
+    return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
+
+
 def _decided(launch: Launch) -> Given:
     """What the program may not decide any more."""
     given = {name: one for name, one in launch.given.items() if name in _LAYOUT}
@@ -164,17 +175,19 @@ def _decided(launch: Launch) -> Given:
     return given | ({"model_cache_path": cache} if cache else {})
 
 
-def _said_by_launcher(launch: Launch) -> list[Dropped]:
+def _left_out(launch: Launch) -> list[Dropped]:
+    """Words of the launcher that nothing comes of, and what it says to no avail."""
     reasons = {
         "profile_dir": "a profile lies in the run's folder",
         "verbosity": "`--progress` says how much is shown",
         "synthetic_data": "the program's own options choose the data",
     }
-    return [
+    vain = [
         Dropped(f"{launch.given[name].source}: {name.replace('_', ' ')}", reason)
         for name, reason in reasons.items()
         if name in launch.given
     ]
+    return [*launch.dropped, *vain]
 
 
 def _overridden(given: Given, extra: Given) -> Given:

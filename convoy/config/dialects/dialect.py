@@ -1,7 +1,7 @@
 """A dialect: which spellings there are, the option each one sets, and how its value is read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,7 +44,12 @@ class Flag:
     @property
     def name(self) -> str:
         """What a configuration file calls it."""
-        return self.key or self.spelling.lstrip("-").replace("-", "_")
+        return self.key or self.plain_name
+
+    @property
+    def plain_name(self) -> str:
+        """Its spelling as a key."""
+        return self.spelling.lstrip("-").replace("-", "_")
 
     @property
     def option(self) -> Option | None:
@@ -131,8 +136,9 @@ class Dialect:
 
     @cached_property
     def by_name(self) -> dict[str, Flag]:
-        """Its flags by the names that a configuration file uses."""
-        return {flag.name: flag for flag in reversed(self.flags)}
+        """Its flags by the names that a configuration file uses, and as they are spelled."""
+        plain = {one.plain_name: replace(one, key="") for one in self.flags if one.key}
+        return plain | {flag.name: flag for flag in reversed(self.flags)}
 
     @cached_property
     def by_spelling(self) -> dict[str, Flag]:

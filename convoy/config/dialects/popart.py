@@ -1,6 +1,7 @@
 """The PopART program (`resnet_main.py`) and its synthetic benchmark."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,9 @@ NAME = "popart"
 DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")
 DATASETS = {"IMAGENET": "imagenet", "CIFAR-10": "cifar10"}
 BATCH, EXPONENT, BATCHES_PER_STEP = 32, -6, 250
+BENCHMARK_STEPS, BENCHMARK_BATCHES = 5, 1000
 
+_MADE = ("generated", "synthetic")
 _NOT_READ = "the program took it and never read it"
 _RAW = "it speaks to a compiler that is not here"
 
@@ -44,6 +47,12 @@ def _lower(words: list[str]) -> str:
     return words[0].lower()
 
 
+def _mode(words: list[str]) -> str:
+    if words[0].lower() not in ("train", "eval", "infer"):
+        raise WrongType(f"is train, eval or infer, got {words[0]!r}")
+    return words[0].lower()
+
+
 def _number_list(words: list[str]) -> tuple[float, ...]:
     numbers: tuple[float, ...] = Kind(float, many=True).read(words)
     return numbers
@@ -56,7 +65,7 @@ FLAGS = (
     Flag("--norm-groups", "norm_num_groups"),
     Flag("--dataset", "data", read=_data),
     Flag("--data-dir", "data_dir"),
-    Flag("--use-generated-data", "data", means="generated"),
+    Flag("--use-generated-data", "made", means="generated"),
     Flag("--num-workers", "dataloader_worker"),
     Flag("--batch-size", "batch_size", read=Kind(int).read),
     Flag("--replication-factor", "replicas"),
@@ -69,7 +78,7 @@ FLAGS = (
     Flag("--epochs", "epoch"),
     Flag("--batches-per-step", "device_iterations"),
     Flag("--steps", "steps", read=Kind(int).read),
-    Flag("--mode", "mode", read=_lower),
+    Flag("--mode", "mode", read=_mode),
     Flag("--base-learning-rate", "exponent", read=Kind(int).read),
     Flag("--learning-rate-schedule", "lr_share_decay", read=_number_list),
     Flag("--learning-rate-decay", "lr_multipliers", read=_number_list),
@@ -98,31 +107,59 @@ FLAGS = (
 )
 
 
-def _replicas(speech: Speech) -> None:
+def _made(speech: Speech) -> None:
+    """Made data stands for no data set."""
+    made, named = speech.take("made"), speech.said.get("data")
+    if made is None:
+        return
+    if named is not None:
+        speech.drop(named.source, "--use-generated-data makes its own")
+    speech.put("data", made.value, made)
+
+
+def _stages(speech: Speech) -> None:
     """`--num-ipus` are all devices: those of one replica are its stages."""
     devices = speech.take("devices")
     if devices is None:
         return
-    replicas = speech.value("replicas", 1)
-    if devices.value % replicas:
+    replicas = _replicas(speech)
+    stages, rest = divmod(devices.value, replicas)
+    if rest:
         raise WrongType(
             f"--num-ipus {devices.value} is no multiple of --replication-factor {replicas}"
         )
-    speech.fill("shards", devices.value // replicas, devices)
+    shards = speech.said.get("shards")
+    if shards is not None and shards.value != stages:
+        raise WrongType(
+            f"--num-ipus {devices.value} gives each of {replicas} replicas {stages}, but --shards "
+            f"asks for {shards.value}"
+        )
+    speech.put("shards", stages, devices, shards)
 
 
-def _micro_batch(speech: Speech) -> None:
+def _replicas(speech: Speech) -> int:
+    """None at all is refused by its limit."""
+    replicas: int = speech.value("replicas", 1)
+    return max(1, replicas)
+
+
+def _micro_batch(usual: int) -> Join:
     """`--batch-size` is one pass of all replicas together. The rate is 2^N times that."""
-    size, exponent = speech.take("batch_size"), speech.take("exponent")
-    total = size.value if size else BATCH
-    replicas = speech.value("replicas", 1)
-    if total % replicas:
-        raise WrongType(f"--batch-size {total} is no multiple of --replication-factor {replicas}")
-    like = (size, speech.said.get("replicas"))
-    speech.put("micro_batch_size", total // replicas, *(like if any(like) else (_unsaid(),)))
-    power = exponent.value if exponent else EXPONENT
-    by = (exponent, size)
-    speech.put("lr", 2.0**power * total, *(by if any(by) else (_unsaid(),)))
+
+    def join(speech: Speech) -> None:
+        size, exponent = speech.take("batch_size"), speech.take("exponent")
+        total, replicas = size.value if size else usual, _replicas(speech)
+        if total % replicas:
+            raise WrongType(
+                f"--batch-size {total} is no multiple of --replication-factor {replicas}"
+            )
+        like = (size, speech.said.get("replicas"))
+        speech.put("micro_batch_size", total // replicas, *(like if any(like) else (_unsaid(),)))
+        power = exponent.value if exponent else EXPONENT
+        by = (exponent, size)
+        speech.put("lr", 2.0**power * total, *(by if any(by) else (_unsaid(),)))
+
+    return join
 
 
 def _unsaid() -> Setting:
@@ -134,24 +171,34 @@ def _order(speech: Speech) -> None:
     pipelined = speech.take("pipeline")
     shards = speech.said.get("shards")
     if shards is None or shards.value == 1:
-        return
-    if pipelined is None:
+        if pipelined is not None:
+            speech.drop(pipelined.source, "there is one stage")
+    elif pipelined is None:
         speech.put("pipeline_schedule", "sequential", shards)
     else:
         speech.note(pipelined, "its stages work at the same time")
 
 
-def _length(speech: Speech) -> None:
+def _length(usual: int) -> Join:
     """A step is a return to the host: so many batches."""
-    batches = speech.value("device_iterations", BATCHES_PER_STEP)
-    steps, logs = speech.take("steps"), speech.take("steps_per_log")
-    if steps is not None:
-        speech.put("updates", steps.value * batches, steps)
-    if logs is not None:
-        speech.put("log_freq", logs.value * batches, logs)
+
+    def join(speech: Speech) -> None:
+        batches = speech.value("device_iterations", usual)
+        steps, logs = speech.take("steps"), speech.take("steps_per_log")
+        if steps is not None:
+            speech.put("updates", steps.value * batches, steps)
+        if logs is not None:
+            speech.put("log_freq", logs.value * batches, logs)
+
+    return join
+
+
+def _purpose(speech: Speech) -> None:
     mode = speech.take("mode")
     if mode is not None and mode.value != "train":
-        speech.drop(f"--mode {mode.value}", "`convoy validate --random-weights` does that")
+        speech.drop(mode.source, "`convoy validate --random-weights` does that")
+    elif mode is not None:
+        speech.note(mode, "what is done anyway")
 
 
 SAYS: Mapping[str, str] = {
@@ -173,13 +220,21 @@ SAYS: Mapping[str, str] = {
 }
 
 
-JOINS: tuple[Join, ...] = (_replicas, _micro_batch, _order, _length)
+def _joins(batch: int, batches_per_step: int) -> tuple[Join, ...]:
+    return (_made, _stages, _micro_batch(batch), _order, _length(batches_per_step), _purpose)
 
 
 @cache
 def popart() -> Dialect:
     """ResNet alone, version 1, with images of four channels."""
-    return Dialect(NAME, FLAGS, defaults=_defaults, joins=JOINS, says=SAYS)
+    joins = _joins(BATCH, BATCHES_PER_STEP)
+    return Dialect(NAME, FLAGS, defaults=_defaults, joins=joins, says=SAYS)
+
+
+@cache
+def popart_benchmark() -> Dialect:
+    """The same words, for speed alone: a few steps over made images."""
+    return replace(popart(), defaults=_benchmark_defaults, joins=_joins(1, BENCHMARK_BATCHES))
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -214,4 +269,24 @@ def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
         "validation_frequency": 1,
         "log_dir": "logs",
         **log,
+    }
+
+
+def _benchmark_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    norm = chosen.get("norm_type") or "batch"
+    batches = chosen.get("device_iterations") or BENCHMARK_BATCHES
+    made = {**chosen, "data": chosen.get("data", "synthetic"), "norm_type": norm}
+    values = {name: value for name, value in _defaults(made).items() if name != "epoch"}
+    images = {"image_size": 224, "num_classes": 10} if made["data"] in _MADE else {}
+    return {
+        **values,
+        **images,
+        "model": "resnet18",
+        "data": "synthetic",
+        "shortcut_type": "auto",
+        "norm_num_groups": 32,
+        "device_iterations": BENCHMARK_BATCHES,
+        "updates": BENCHMARK_STEPS * batches,
+        "log_freq": batches,
+        "validation_mode": "none",
     }

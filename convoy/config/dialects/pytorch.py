@@ -44,8 +44,10 @@ def pytorch() -> Dialect:
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """There norms started at zero in one network alone."""
-    return {**DEFAULTS, "zero_init_last_norm": chosen.get("model") == "resnet50"}
+    """There norms started at zero in one network alone, and one had wider groups than ours."""
+    model = chosen.get("model")
+    wide = {"group_dim": 8} if model == "resnext101" else {}
+    return {**DEFAULTS, **wide, "zero_init_last_norm": model == "resnet50"}
 
 
 def _folders(speech: Speech) -> None:

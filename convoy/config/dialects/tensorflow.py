@@ -21,6 +21,7 @@ from convoy.config.dialects.tensorflow_words import (
     lower,
     optimizer_of,
     precise,
+    profile_level,
     rounding,
     schedule_of_rates,
 )
@@ -59,7 +60,7 @@ FLAGS = (
     Flag("--force-unstable-norm", "stable_norm", means=False),
     Flag("--proxy-norm", "proxy_norm", means=True),
     Flag("--proxy-epsilon", "proxy_epsilon"),
-    Flag("--no-proxy-recompute", "proxy_recompute", means=False),
+    Flag("--no-proxy-recompute", "proxy_recompute", means=False, key="proxy_recompute"),
     # data
     Flag("--dataset", "dataset", read=lower),
     Flag("--data-dir", "data_dir"),
@@ -169,7 +170,7 @@ FLAGS = (
     Flag("--max-ckpts-to-keep", "keep_last"),
     Flag("--restore-path", TARGET),
     Flag("--init-path", "init_path"),
-    Flag("--wandb-id", why="a resumed run goes on in its own folder"),
+    Flag("--wandb-id", "wandb_id"),
     Flag("--weight-avg-N", "mean_of", read=Kind(int, many=True).read, several=True),
     Flag("--weight-avg-exp", "average_decay", read=Kind(float, many=True).read, several=True),
     Flag("--filename", why="an average lies beside the checkpoints it was made of"),
@@ -198,7 +199,7 @@ FLAGS = (
     Flag("--wandb", "wandb", means=True),
     Flag("--wandb-project", "wandb_project"),
     Flag("--analyse-nans", "analyze_nans", means=True),
-    Flag("--gc-profile", "profile_level", optional=True),
+    Flag("--gc-profile", "profile_level", read=profile_level, optional=True),
     Flag("--profile", "profile", means=True),
     Flag("--profile-compilation", "profile_compilation", means=True),
     Flag("--dataset-benchmark", "dataset_benchmark", means=True),
@@ -230,4 +231,4 @@ def tensorflow() -> Dialect:
 @cache
 def tensorflow_validation() -> Dialect:
     """Validation and inference: the same words, without a pipeline."""
-    return replace(tensorflow(), joins=(*tensorflow().joins, shards_become_replicas))
+    return replace(tensorflow(), joins=(shards_become_replicas, *tensorflow().joins))

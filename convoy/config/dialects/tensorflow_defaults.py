@@ -76,7 +76,7 @@ def _rates(values: Values, small: bool) -> Values:
 
 def _exponent(values: Values, family: str, small: bool) -> float:
     """Of 2, times the samples of an update."""
-    if small and family != "efficientnet":
+    if small:
         return -10.0 if family == "squeezenet" else -6.0
     kind = values.get("optimizer") or "sgd"
     if kind == "sgd" and values.get("momentum"):

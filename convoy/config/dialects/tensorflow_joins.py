@@ -17,11 +17,13 @@ from convoy.config.dialects.tensorflow_models import (
 from convoy.config.layers import Setting
 from convoy.config.values import WrongType
 
+_BY_CLASSES: dict[Any, str] = {10: "cifar10", 100: "cifar100"}
+
 
 def _data(speech: Speech) -> None:
     """Made data has the number and classes of the data set it stands for."""
     named, made = speech.take("dataset"), speech.take("made")
-    folder = speech.said.get("data_dir")
+    folder = speech.said.get("data_dir") or speech.under.get("data_dir")
     chosen = data_set(named.value) if named else _unsaid(speech, folder)
     if made is None:
         like = named or (None if "data" in speech.under else folder)
@@ -40,7 +42,8 @@ def _unsaid(speech: Speech, folder: Setting | None) -> str | None:
     """The data of a configuration, or what the folder's name tells."""
     under = _under(speech)
     if "data" in under:
-        return ("cifar10" if is_small(under) else "imagenet") if _is_made(speech) else under["data"]
+        made_after = _BY_CLASSES.get(under.get("num_classes"), "imagenet")
+        return made_after if _is_made(speech) else under["data"]
     return data_set_of_folder(folder.value) if folder else None
 
 
@@ -93,7 +96,10 @@ def _batch(speech: Speech) -> None:
     if old and deep:
         raise WrongType("--gradients-to-accumulate and --pipeline-depth say the same; give one")
     if (count := old or deep) is not None:
-        speech.fill("gradient_accumulation", count.value, count)
+        if "gradient_accumulation" in speech.said:
+            text = f"{count.source} and --gradient-accumulation-count say the same; give one"
+            raise WrongType(text)
+        speech.put("gradient_accumulation", count.value, count)
     size = speech.take("batch_size")
     if size is None:
         return
@@ -105,28 +111,24 @@ def _batch(speech: Speech) -> None:
 def _length(speech: Speech) -> None:
     """A length in updates takes over; reports then have a rhythm of their own."""
     if "updates" in speech.said and "epoch" in speech.said:
-        epochs = speech.said.pop("epoch")
-        speech.drop(f"--epochs {epochs.value:g}", "--iterations sets the length")
-    in_updates = "updates" in speech.said
-    for name, flag, counted in (
-        ("log_freq", "--log-freq", True),
-        ("logs_per_epoch", "--logs-per-epoch", False),
-    ):
-        if name in speech.said and in_updates != counted:
-            one = speech.said.pop(name)
-            rhythm = "--logs-per-epoch" if counted else "--log-freq"
-            speech.drop(f"{flag} {one.value}", f"{rhythm} counts for this kind of length")
+        speech.drop(speech.said.pop("epoch").source, "--iterations sets the length")
+    in_updates = "epoch" not in speech.said and speech.value("updates") is not None
+    other, rhythm = ("logs_per_epoch", "log-freq") if in_updates else ("log_freq", "logs-per-epoch")
+    if other in speech.said:
+        speech.drop(speech.said.pop(other).source, f"--{rhythm} counts for this kind of length")
 
 
 def _rate(speech: Speech) -> None:
     """2^N × samples per update; an absolute rate wins, and an exponent of 0 counts as unsaid."""
     exponent = speech.take("exponent")
-    if exponent is None or exponent.value == 0:
+    if exponent is None:
         return
-    if "lr" in speech.said:
-        speech.drop(f"--base-learning-rate {exponent.value:g}", "--abs-learning-rate wins")
-        return
-    speech.put("base_learning_rate_exponent", exponent.value, exponent)
+    if exponent.value == 0:
+        speech.drop(exponent.source, "an exponent of 0 counts as unsaid")
+    elif "lr" in speech.said:
+        speech.drop(exponent.source, "--abs-learning-rate wins")
+    else:
+        speech.put("base_learning_rate_exponent", exponent.value, exponent)
 
 
 def _schedule(speech: Speech) -> None:
@@ -134,7 +136,7 @@ def _schedule(speech: Speech) -> None:
     decays = {"step": speech.take("step_decay"), "exponential": speech.take("exponential_decay")}
     steps = speech.take("decay_steps")
     if steps is not None:
-        speech.drop(f"--poly-lr-decay-steps {steps.value}", "polynomial ends with the run")
+        speech.drop(steps.source, "polynomial ends with the run")
     chosen = speech.value("lr_schedule", "step")
     for schedule, decay in decays.items():
         if decay is None:
@@ -142,15 +144,20 @@ def _schedule(speech: Speech) -> None:
         if schedule == chosen:
             speech.put("lr_decay", decay.value, decay)
         else:
-            flag = "--learning-rate-decay" if schedule == "step" else "--lr-decay-rate"
-            speech.drop(f"{flag} {decay.value:g}", f"the schedule is {chosen}")
-    typed = speech.said.get("lr_schedule")
-    before = speech.under.get("lr_schedule")
+            speech.drop(decay.source, f"the schedule is {chosen}")
+    if chosen != "exponential" and (drops := speech.take("lr_drops")) is not None:
+        speech.drop(drops.source, f"the schedule is {chosen}")
+    typed, before = speech.said.get("lr_schedule"), speech.under.get("lr_schedule")
     if typed is not None and before is not None and before.value != chosen:
-        usual: dict[str, Any] = {"lr_decay": 0.97 if chosen == "exponential" else 0.1}
-        usual["lr_drops"] = 146 if chosen == "exponential" else None
-        for name, value in usual.items():
+        for name, value in _OWN_OF_SCHEDULE.get(chosen, {"lr_drops": None}).items():
             speech.fill(name, value, typed)
+
+
+# What a schedule must not take over from another one's configuration.
+_OWN_OF_SCHEDULE: dict[str, dict[str, Any]] = {
+    "step": {"lr_decay": 0.1, "lr_drops": None},
+    "exponential": {"lr_decay": 0.97, "lr_drops": 146},
+}
 
 
 def _optimizer(speech: Speech) -> None:
@@ -159,7 +166,7 @@ def _optimizer(speech: Speech) -> None:
     if rule is None:
         plain = speech.value("optimizer", "sgd") == "sgd" and not speech.value("momentum")
         if momentum is not None and plain:
-            speech.drop(f"--momentum {momentum.value:g}", "plain SGD has none")
+            speech.drop(momentum.source, "plain SGD has none")
         elif momentum is not None:
             speech.put("momentum", momentum.value, momentum)
         return
@@ -168,9 +175,10 @@ def _optimizer(speech: Speech) -> None:
     if rule.value == "sgd":
         speech.put("momentum", 0.0, rule)
         if momentum is not None:
-            speech.drop(f"--momentum {momentum.value:g}", "plain SGD has none")
+            speech.drop(momentum.source, "plain SGD has none")
     else:
-        speech.put("momentum", momentum.value if momentum else 0.9, momentum or rule)
+        usual = speech.value("momentum") or 0.9  # of the configuration, if that has any
+        speech.put("momentum", momentum.value if momentum else usual, momentum or rule)
 
 
 def _smoothing(speech: Speech) -> None:
@@ -185,22 +193,30 @@ def _smoothing(speech: Speech) -> None:
 
 def _mixing(speech: Speech) -> None:
     """One bound where there are two here. Made data is not mixed."""
-    bound = speech.take("cutmix_lambda")
     if _is_made(speech):
-        like = speech.said.get("data") or speech.under["data"]
-        for name in ("mixup_alpha", "cutmix_lambda_low", "cutmix_lambda_high"):
-            if speech.value(name):
-                speech.put(name, 0.0, like)
-        if "cutmix_version" in speech.said:
-            speech.said.pop("cutmix_version")
+        _unmixed(speech)
         return
+    bound = speech.take("cutmix_lambda")
     if bound is None:
         return
+    if bound.value == 0:
+        raise WrongType(f"{bound.source} must be above 0, the share of an image that stays")
     share = 0.0 if bound.value == 1 else bound.value
     speech.put("cutmix_lambda_low", share, bound)
     speech.put("cutmix_lambda_high", share, bound)
     if share and speech.value("cutmix_version") is None:
         speech.put("cutmix_version", 1, bound)
+
+
+def _unmixed(speech: Speech) -> None:
+    """What was said of mixing is left out, and what a configuration says is undone."""
+    data = speech.said.get("data") or speech.under["data"]
+    for name in ("mixup_alpha", "cutmix_lambda", "cutmix_version"):
+        if (said := speech.take(name)) is not None:
+            speech.drop(said.source, "made data is not mixed")
+    for name in ("mixup_alpha", "cutmix_lambda_low", "cutmix_lambda_high"):
+        if speech.value(name):
+            speech.put(name, 0.0, data)
 
 
 def _preprocessing(speech: Speech) -> None:
@@ -209,8 +225,11 @@ def _preprocessing(speech: Speech) -> None:
     if fused is None:
         return
     if is_small(_values(speech)):
-        speech.drop("--fused-preprocessing", "it is for ImageNet")
+        speech.drop(fused.source, "it is for ImageNet")
         return
+    where = speech.said.get("normalization_location")
+    if where is not None and where.value == "host":
+        speech.drop(where.source, "--fused-preprocessing normalizes on the device")
     speech.put("normalization_location", "device", fused)
     speech.put("input_image_padding", True, fused)
 

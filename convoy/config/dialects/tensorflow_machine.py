@@ -3,6 +3,7 @@
 from typing import Any
 
 from convoy.config.dialects.speech import Join, Speech
+from convoy.config.layers import Setting
 from convoy.config.values import WrongType
 
 _ONE_AVERAGE = "a run makes one average; `convoy average` makes others of its checkpoints"
@@ -22,9 +23,19 @@ def _pipeline(speech: Speech) -> None:
     like = speech.said.get("shards") or asked or speech.said.get("pipeline_splits")
     if asked is not None and shards > 1:
         speech.note(asked, "its stages work at the same time")
+    elif asked is not None and not splits:
+        speech.drop(asked.source, "there is one stage")
     if shards == 1 and splits and like is not None:
-        speech.put("shards", 1, like)
-        speech.put("pipeline_schedule", "sequential", like)
+        _fold(speech, like)
+
+
+def _fold(speech: Speech, like: Setting) -> None:
+    """All stages on one device."""
+    order = speech.said.get("pipeline_schedule")
+    if order is not None and order.value != "sequential":
+        speech.drop(order.source, "stages on one device take turns")
+    speech.put("shards", 1, like)
+    speech.put("pipeline_schedule", "sequential", like)
 
 
 def _under(speech: Speech, name: str, default: Any) -> Any:
@@ -41,9 +52,22 @@ def shards_become_replicas(speech: Speech) -> None:
         if "replicas" not in speech.launched:
             speech.put("replicas", speech.value("replicas", 1) * shards, like)
         speech.put("shards", 1, like)
-    if speech.value("pipeline_splits", ()):
-        where = speech.said.get("pipeline_splits") or speech.under["pipeline_splits"]
-        speech.put("pipeline_splits", (), where)
+    for name in ("pipeline", "pipeline_splits", "pipeline_schedule"):
+        if (said := speech.take(name)) is not None:
+            speech.drop(said.source, "validation runs no pipeline")
+    if "pipeline_splits" in speech.under:
+        speech.put("pipeline_splits", (), speech.under["pipeline_splits"])
+    _one_proportion(speech)
+
+
+def _one_proportion(speech: Speech) -> None:
+    """Of many that were meant for stages, the first."""
+    of_stages = speech.under.get("available_memory_proportion")
+    if "proportions" not in speech.said and of_stages is not None and len(of_stages.value) > 1:
+        speech.put("available_memory_proportion", of_stages.value[:1], of_stages)
+    elif "proportions" in speech.said:
+        said = speech.said["proportions"]
+        speech.said["proportions"] = Setting(said.value[:1], said.source)
 
 
 def _proportions(speech: Speech) -> None:
@@ -67,6 +91,8 @@ def _averages(speech: Speech) -> None:
     discard = speech.take("discard_last")
     if discard is not None and discard.value:
         raise WrongType("--discard-last is not available in this version; leave it out")
+    if discard is not None:
+        speech.note(discard, "no checkpoint is left out")
     if decay is not None:
         speech.put("weight_avg_strategy", "exponential", decay)
         speech.put("weight_avg_exp_decay", decay.value[0], decay)
@@ -95,8 +121,10 @@ def _validation(speech: Speech) -> None:
 
 def _profile(speech: Speech) -> None:
     level = speech.take("profile_level")
-    if level is not None:
-        speech.fill("profile", level.value != "NO_PROFILE", level)
+    if level is not None and "profile" in speech.said:
+        speech.drop(level.source, "--profile says it")
+    elif level is not None:
+        speech.put("profile", level.value != "NO_PROFILE", level)
 
 
 def _workers(speech: Speech) -> None:
@@ -109,7 +137,8 @@ def _workers(speech: Speech) -> None:
 
 
 def _benchmark(speech: Speech) -> None:
-    if speech.take("dataset_benchmark") is not None:
+    asked = speech.take("dataset_benchmark")
+    if asked is not None and asked.value:
         raise WrongType("--dataset-benchmark is not available in this version; leave it out")
 
 

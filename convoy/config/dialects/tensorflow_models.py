@@ -14,6 +14,7 @@ _FOLDERS = {
     "cifar-100-binary": "cifar100",
     "cifar-10-batches-bin": "cifar10",
 }
+_HINTS = {"imagenet": "imagenet", r"cifar[-_]?100": "cifar100", "cifar": "cifar10"}
 _ALIKE = {"cifar10": "cifar10", "cifar100": "cifar100", **DATASETS}
 FAMILIES = ("resnet", "resnext", "efficientnet", "squeezenet")
 _PHOTOS, _SMALL = "ImageNet", "CIFAR"
@@ -50,11 +51,9 @@ def data_set(word: str) -> str:
 def data_set_of_folder(folder: str) -> str | None:
     """What the name of a folder says, or one of its sub-folders."""
     name = folder.lower()
-    for hint, data in (("imagenet", "imagenet"), ("cifar100", "cifar100")):
-        if hint in name.replace("-", "").replace("_", ""):
+    for hint, data in _HINTS.items():
+        if re.search(hint, name):
             return data
-    if "cifar" in name:
-        return "cifar10"
     return next((data for one, data in _FOLDERS.items() if (Path(folder) / one).is_dir()), None)
 
 

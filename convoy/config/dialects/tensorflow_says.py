@@ -30,6 +30,7 @@ SAYS: Mapping[str, str] = {
     "--learning-rate-schedule": "`--lr-share-decay`",
     "--learning-rate-decay": "`--lr-decay`, when the schedule is stepped",
     "--lr-decay-rate": "`--lr-decay`, when the schedule is exponential",
+    "--lr-drops": "`--lr-drops`, when the schedule is exponential",
     "--poly-lr-decay-steps": "nothing: polynomial ends with the run",
     "--optimiser": (
         "`--optimizer` and `--momentum`: SGD has none, momentum is sgd with one, RMSprop "

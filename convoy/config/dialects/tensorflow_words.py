@@ -13,6 +13,7 @@ SCHEDULES = {
 }
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "lars")
 ROUNDINGS = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
+PROFILES = ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
 KEPT = Fraction("0.97")  # of the old statistics, when nothing is said
 
 
@@ -45,6 +46,8 @@ def precise(words: list[str]) -> str:
 def decay_of_momentum(words: list[str]) -> float:
     """0.97 of the old statistics kept is 0.03 of the new ones added; 0 stands for 0.97."""
     decay = Kind(float).read(words)
+    if not 0 <= decay < 1:
+        raise WrongType(f"must be at least 0 and below 1, got {words[0]}")
     kept = Fraction(str(decay)) or KEPT
     return float(1 - kept)
 
@@ -61,6 +64,10 @@ def device_numbers(words: list[str]) -> tuple[int, ...]:
         return ()
     numbers: tuple[int, ...] = Kind(int, many=True).read(words)
     return numbers
+
+
+def profile_level(words: list[str]) -> str:
+    return str(_one_of(words[0], {level: level for level in PROFILES}))
 
 
 def _one_of(word: str, known: dict[str, Any]) -> Any:

@@ -1,0 +1,259 @@
+"""Words above a named configuration and below a launcher."""
+
+from typing import Any
+
+import pytest
+from spoken_words import meant, read, run, said
+
+from convoy.config.layers import Setting, values_of
+from convoy.config.problems import Dropped
+from convoy.config.schema import flat_values
+
+WORKERS = 'TF_CONFIG={"cluster":{"worker":["a:1","b:1","c:1"]},"task":{"index":0}}'
+
+
+def changed(config: str, words: str) -> dict[str, Any]:
+    """What words change in a shipped configuration of the TensorFlow program."""
+    before = flat_values(run(f"python3 train.py --config {config}"))
+    after = flat_values(run(f"python3 train.py --config {config} {words}"))
+    return {name: value for name, value in after.items() if value != before[name]}
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "model"),
+    [
+        ("resnext101_16ipus", "--model-size 50", "resnext50"),
+        ("resnet50_gn_16ipus", "--model-size 101", "resnet101"),
+        ("efficientnet_b4_g16_16ipus", "--model-size 0", "efficientnet-b0"),
+        ("resnet50_gn_16ipus", "--model resnext", "resnext14"),
+    ],
+)
+def test_a_size_alone_keeps_the_family(config: str, words: str, model: str) -> None:
+    assert changed(config, words) == {"model": model}
+
+
+def test_a_family_that_is_the_same_keeps_the_size() -> None:
+    assert changed("resnet50_gn_16ipus", "--model resnet") == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        ("resnet8_test", {"samples": 50000, "num_classes": 10, "image_size": 32}),
+        ("resnet50_gn_16ipus", {"samples": 1281167, "num_classes": 1000}),
+    ],
+)
+def test_made_data_stands_for_the_data_of_the_configuration(
+    config: str, values: dict[str, Any]
+) -> None:
+    found = changed(config, "--synthetic-data")
+    assert found.pop("use_bbox_info", False) is False
+
+    assert found == {"data": "synthetic", **values}
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_made_data_of_another_kind_keeps_its_classes(classes: int) -> None:
+    under = {"data": "generated", "num_classes": classes, "samples": 640}
+
+    assert said("tensorflow", "--synthetic-data", under)["num_classes"] == classes
+
+
+def test_another_schedule_brings_its_own_figures() -> None:
+    assert changed("efficientnet_b4_g1_16ipus", "--lr-schedule stepped") == {
+        "lr_schedule": "step",
+        "lr_decay": 0.1,
+        "lr_drops": None,
+        "lr_share_decay": (0.3, 0.6, 0.8, 0.9),
+    }
+
+
+def test_another_schedule_takes_the_figures_that_were_said() -> None:
+    words = "--lr-schedule stepped --learning-rate-decay 0.5 --learning-rate-schedule 0.5"
+
+    assert changed("efficientnet_b4_g1_16ipus", words) == {
+        "lr_schedule": "step",
+        "lr_decay": 0.5,
+        "lr_drops": None,
+        "lr_share_decay": (0.5,),
+    }
+
+
+def test_a_schedule_without_drops_leaves_those_of_another_behind() -> None:
+    assert changed("efficientnet_b4_g1_16ipus", "--lr-schedule cosine") == {
+        "lr_schedule": "cosine",
+        "lr_drops": None,
+    }
+
+
+def test_a_schedule_of_drops_over_one_without() -> None:
+    assert changed("resnet50_gn_16ipus", "--lr-schedule exponential") == {
+        "lr_schedule": "exponential",
+        "lr_decay": 0.97,
+        "lr_drops": 146,
+    }
+
+
+def test_the_words_of_a_schedule_change_it_in_its_configuration() -> None:
+    words = "--lr-drops 100 --lr-decay-rate 0.9"
+
+    assert changed("efficientnet_b4_g1_16ipus", words) == {"lr_drops": 100, "lr_decay": 0.9}
+
+
+def test_one_device_folds_the_stages_of_a_configuration() -> None:
+    found = run("python3 train.py --config mk2_resnet50_bn_16ipus --shards 1").pipeline
+
+    assert found.shards == 1
+    assert found.pipeline_schedule == "sequential"
+    assert found.pipeline_splits == ("b1/2/relu", "b2/3/relu", "b3/3/relu")
+
+
+def test_a_pipelined_configuration_needs_no_second_word_for_it() -> None:
+    words = "--shards 2 --pipeline-splits b3/0/relu"
+
+    assert changed("mk2_resnet50_bn_16ipus", words) == {
+        "shards": 2,
+        "pipeline_splits": ("b3/0/relu",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("--BN-span 2", {"bn_span": 2}),
+        ("--epochs 2.5", {"epoch": 2.5}),
+        ("--batch-size 4", {"micro_batch_size": 4}),
+        ("--iterations 70", {"epoch": None, "updates": 70}),
+        ("--abs-learning-rate 0.5", {"lr": 0.5, "base_learning_rate_exponent": None}),
+        ("--base-learning-rate -12", {"base_learning_rate_exponent": -12.0}),
+        ("--base-learning-rate 0", {}),
+        ("--no-validation", {"validation_mode": "none"}),
+        ("--momentum 0.8", {"momentum": 0.8}),
+        ("--optimiser SGD", {"momentum": 0.0}),
+        ("--label-smoothing 0", {"label_smoothing": 0.0}),
+        ("--BN-decay 0.9", {"batchnorm_momentum": 0.1}),
+        ("--logs-per-epoch 4", {"logs_per_epoch": 4}),
+    ],
+)
+def test_a_word_changes_what_it_speaks_of_alone(words: str, values: dict[str, Any]) -> None:
+    assert changed("mk2_resnet50_bn_16ipus", words) == values
+
+
+def test_the_kind_of_length_of_a_configuration_decides_which_reports_count() -> None:
+    assert said("tensorflow", "--log-freq 20", {"updates": 100}) == {"log_freq": 20}
+    assert read("tensorflow", "--logs-per-epoch 2", {"updates": 100}).dropped == [
+        Dropped("--logs-per-epoch 2", "--log-freq counts for this kind of length")
+    ]
+    assert said("tensorflow", "--logs-per-epoch 2 --epochs 3", {"updates": 100}) == {
+        "logs_per_epoch": 2,
+        "epoch": 3.0,
+    }
+
+
+def test_another_optimizer_keeps_the_momentum_of_the_configuration() -> None:
+    under = {"optimizer": "lars", "momentum": 0.885}
+
+    assert said("tensorflow", "--optimiser momentum", under) == {
+        "optimizer": "sgd",
+        "momentum": 0.885,
+    }
+    assert said("tensorflow", "--optimiser LARS", {"momentum": 0.0})["momentum"] == 0.9
+
+
+def test_a_launcher_decides_the_replicas_and_says_so() -> None:
+    line = "poprun --num-instances 8 --num-replicas 16 python3 train.py --config"
+    found = meant(f"{line} resnet50_gn_16ipus --replicas 4")
+
+    assert found.asked.command_line["replicas"] == Setting(16, "poprun")
+    assert found.asked.command_line["instances"] == Setting(8, "poprun")
+    assert Dropped("--replicas 4", "poprun says 16") in found.dropped
+
+
+def test_a_launcher_that_agrees_is_not_worth_a_word() -> None:
+    found = read("tensorflow", "--replicas 4", above={"replicas": 4})
+
+    assert found.dropped == []
+    assert found.given["replicas"] == Setting(4, "launcher")
+
+
+@pytest.mark.parametrize("dialect", ["tensorflow", "pytorch"])
+@pytest.mark.parametrize(
+    ("line", "under", "replicas"),
+    [
+        ("", {}, 3),  # 3 instances of 1
+        ("--replicas 4", {}, 12),  # 3 × 4
+        ("", {"replicas": 16}, 48),  # 3 × 16
+        ("--replicas 4", {"replicas": 16}, 12),
+    ],
+)
+def test_instances_alone_have_so_many_replicas_each(
+    dialect: str, line: str, under: dict[str, Any], replicas: int
+) -> None:
+    found = read(dialect, line, under, above={"instances": 3})
+
+    assert found.given["replicas"].value == replicas
+    assert found.given["instances"] == Setting(3, "launcher")
+
+
+def test_workers_of_a_variable_are_instances() -> None:
+    line = "python3 train.py --model-size 50 --replicas 4 --distributed --batches-per-step 1"
+    found = run(f"{WORKERS} {line}")
+
+    assert (found.device.instances, found.batch.replicas) == (3, 12)  # 3 × 4
+
+
+def test_processes_of_mpirun_are_instances() -> None:
+    found = run("mpirun -np 2 python3 train.py --model-size 50 --replicas 4 --distributed")
+
+    assert (found.device.instances, found.batch.replicas) == (2, 8)  # 2 × 4
+
+
+@pytest.mark.parametrize(
+    ("line", "under", "replicas"),
+    [
+        ("--shards 4", {}, 4),
+        ("--shards 4 --pipeline --replicas 2", {}, 8),  # 4 × 2
+        ("", {"shards": 4, "replicas": 4, "pipeline_splits": ("a", "b", "c")}, 16),
+        ("--replicas 1", {"shards": 4, "replicas": 4}, 4),
+    ],
+)
+def test_stages_become_replicas_in_validation(
+    line: str, under: dict[str, Any], replicas: int
+) -> None:
+    found = values_of(read("tensorflow validation", line, under).given)
+
+    assert (found["replicas"], found["shards"]) == (replicas, 1)
+    assert not found.get("pipeline_splits")
+
+
+def test_one_stage_in_validation_leaves_the_replicas_alone() -> None:
+    under = {"shards": 4, "replicas": 4, "pipeline_splits": ("a", "b", "c")}
+    found = values_of(read("tensorflow validation", "--shards 1", under).given)
+
+    assert found == {"shards": 1, "pipeline_splits": ()}
+
+
+def test_words_of_a_pipeline_are_left_out_of_validation() -> None:
+    line = "--shards 2 --pipeline --pipeline-splits a --pipeline-schedule Grouped"
+    found = read("tensorflow validation", line)
+
+    assert found.problems == []
+    assert [one.word for one in found.dropped] == [
+        "--pipeline",
+        "--pipeline-splits a",
+        "--pipeline-schedule Grouped",
+    ]
+
+
+def test_validation_takes_the_first_of_the_proportions_of_stages() -> None:
+    found = run("python3 validation.py --config mk1_resnet50_16ipus")
+
+    assert found.memory.available_memory_proportion == (0.6,)
+    assert (found.pipeline.shards, found.batch.replicas) == (1, 16)
+
+
+def test_a_launcher_counts_the_copies_of_a_validation() -> None:
+    line = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1 python3 validation.py"
+    found = run(f"{line} --config mk2_resnet50_bn_16ipus --shards 1")
+
+    assert (found.batch.replicas, found.pipeline.shards) == (16, 1)
