@@ -103,7 +103,7 @@ def _files(spec: tuple[str, ...], notes: list[str]) -> Iterator[Path]:
 def _unknown_names(
     config: BenchConfig, found: Mapping[str, list[Variant]], merged: tuple[str, ...]
 ) -> Iterator[Problem]:
-    known = [*found, *(one.name for several in found.values() for one in several)]
+    known = {*found, *(one.name for several in found.values() for one in several)}
     for name in config.benchmark:
         if name in merged:
             yield Problem("--benchmark", f"{name!r} is no benchmark: it has no cmd")

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 from convoy.bench.definition import Variant
 from convoy.bench.select import select
 from convoy.cli.arguments import read_line
+from convoy.cli.run_or_checkpoint import home_of
 from convoy.cli.saying import say
 from convoy.config.command_line import Parser
 from convoy.config.commands.canonical_words import words_of_run, words_of_target
-from convoy.config.commands.programs import Purpose, identify
+from convoy.config.commands.programs import Purpose, behind, identify
 from convoy.config.commands.reading import Reading, read_command
 from convoy.config.commands.spoken import Spoken, help_of, interpret
 from convoy.config.dialects.speech import Given
-from convoy.config.problems import refuse
-from convoy.config.resolve import Resolved, resolve
+from convoy.config.problems import Dropped, refuse
+from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.resume import resolve_resumed, settings_of_run
 from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError, ExitCode
@@ -52,9 +54,10 @@ def main(words: list[str]) -> int:
     if spoken.wants_help:
         print(help_of(spoken.program), end="")
         return ExitCode.DONE
-    arguments, meaning = _meaning(spoken)
+    arguments = _words(spoken)
+    meaning = _meaning(spoken, arguments)
     if is_dry:
-        print(json.dumps(meaning, indent=1))
+        print(json.dumps(meaning | {"plan": _plan(spoken)}, indent=1))
         return ExitCode.DONE
     say(_as_text(meaning))
     os.environ.update(spoken.environment)
@@ -73,49 +76,75 @@ def _is_runner(reading: Reading) -> bool:
     return identify(reading.command, {}).purpose is Purpose.BENCHMARK
 
 
-def _meaning(spoken: Spoken) -> tuple[list[str], Meaning]:
-    """The words of the canonical command, and all there is to say of it."""
-    plan: Meaning | None
-    if spoken.verb == "train" or spoken.target is None:
-        resolved = resolve(spoken.asked)
-        words = words_of_run(spoken.config, resolved, spoken.asked.environment)
-        plan = _plan(resolved)
-    else:
+def _words(spoken: Spoken) -> list[str]:
+    """The words of the canonical command behind its verb."""
+    target = _target(spoken)
+    if target is not None and (_home(target) or not spoken.asked.named):
         refuse(spoken.asked.problems)
-        words = words_of_target(spoken.target, spoken.asked.command_line)
-        plan = _plan_of_target(spoken, Path(spoken.target))
-    return words, {
+        return words_of_target(str(target), spoken.asked.command_line)
+    words = words_of_run(spoken.config, resolve(spoken.asked), spoken.asked.environment)
+    return words if target is None else [str(target), *words]
+
+
+def _meaning(spoken: Spoken, words: list[str]) -> Meaning:
+    """All there is to say of a command but its plan."""
+    dropped = [*spoken.dropped, *_spare_config(spoken)]
+    return {
         "dialect": spoken.program.dialect,
         "program": spoken.program.name,
         "command": shlex.join(["convoy", spoken.verb, *words]),
         "became": [{"word": one.word, "became": one.what} for one in spoken.became],
-        "dropped": [{"word": one.word, "reason": one.reason} for one in spoken.dropped],
+        "dropped": [{"word": one.word, "reason": one.reason} for one in dropped],
         "environment": dict(spoken.environment),
-        "plan": plan,
     }
 
 
-def _plan(resolved: Resolved) -> Meaning:
+def _target(spoken: Spoken) -> Path | None:
+    """The run or checkpoint that the verb works on."""
+    return None if spoken.verb == "train" or spoken.target is None else Path(spoken.target)
+
+
+def _home(target: Path) -> Path | None:
+    return home_of(target) if target.exists() else None
+
+
+def _spare_config(spoken: Spoken) -> Iterator[Dropped]:
+    target = _target(spoken)
+    if target is not None and _home(target):
+        for name in behind("--config", spoken.program.words):
+            yield Dropped(f"--config {name}", "a run has its own configuration")
+
+
+def _plan(spoken: Spoken) -> Meaning | None:
+    """What a run is comes from its folder; without it, from what the command says of it."""
+    target = _target(spoken)
+    home = _home(target) if target is not None else None
+    if home is not None:
+        resolved = _of_run(spoken, settings_of_run(home / "config.yaml"))
+    elif target is None or spoken.asked.named:
+        resolved = resolve(spoken.asked)
+    else:
+        return None
     return plan_as_json(plan_shown(resolved.config), resolved.settings)
 
 
-def _plan_of_target(spoken: Spoken, run: Path) -> Meaning | None:
-    """What a run is comes from its folder; without it, from what the command says of it."""
-    if not (run / "config.yaml").is_file():
-        return _plan(resolve(spoken.asked)) if spoken.asked.named else None
-    before = settings_of_run(run / "config.yaml")
-    return _plan(resolve_resumed(before, spoken.asked.command_line, [], override=True))
+def _of_run(spoken: Spoken, before: Given) -> Resolved:
+    """What is said now may change how a run goes on, but not how it was trained."""
+    if spoken.verb == "resume":
+        return resolve_resumed(before, spoken.asked.command_line, [], override=False)
+    return resolve(Asked(named=before, environment={}))
 
 
 def _as_text(meaning: Meaning) -> list[str]:
-    """What each word became, and what was left out."""
+    """What each word became, what was left out, and the command as it could be typed."""
+    variables = (f"{name}={shlex.quote(text)}" for name, text in meaning["environment"].items())
     became: dict[str, list[str]] = {}
     for one in meaning["became"]:
         became.setdefault(one["word"], []).append(one["became"])
     return [
         *(printable(f"{word} → {' '.join(flags)}") for word, flags in became.items()),
         *(f"{printable(one['word'])} left out: {one['reason']}" for one in meaning["dropped"]),
-        meaning["command"],
+        " ".join([*variables, meaning["command"]]),
         "",
     ]
 
@@ -144,10 +173,11 @@ def _benchmarks(reading: Reading, extra: Given, is_dry: bool) -> int:
 def _variant(variant: Variant, extra: Given) -> Meaning:
     """One command of a benchmark; what is wrong with it is told in its place."""
     head = {"name": variant.name, "benchmark": variant.benchmark.name}
-    environment = {**os.environ, **variant.environment}
+    variables = [f"{name}={text}" for name, text in variant.environment.items()]
     try:
-        reading = read_command(list(variant.words), environment)
-        _, meaning = _meaning(interpret(reading, extra, environment))
+        reading = read_command([*variables, *variant.words], os.environ)
+        spoken = interpret(reading, extra, os.environ)
+        meaning = _meaning(spoken, _words(spoken)) | {"plan": _plan(spoken)}
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
     return {**head, **meaning, "problem": None}

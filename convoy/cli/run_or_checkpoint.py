@@ -25,9 +25,15 @@ def find_target(path: Path) -> Target:
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
         return Target(paths, settings_of_run(path / "config.yaml"))
-    home = next((one for one in path.resolve().parents if (one / "config.yaml").is_file()), None)
+    home = home_of(path)
     paths = [] if (path / "MANIFEST.json").exists() else _below(path)
     return Target(paths or [path], settings_of_run(home / "config.yaml") if home else {})
+
+
+def home_of(path: Path) -> Path | None:
+    """The run that a path is, or lies in."""
+    places = (path, *path.resolve().parents)
+    return next((one for one in places if (one / "config.yaml").is_file()), None)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -69,8 +69,13 @@ def _file_of(name: str) -> Path:
     return found[0]
 
 
+def entry_names(path: Path) -> list[str]:
+    """The configurations in a file of several."""
+    return [key for key, one in _read(path).items() if isinstance(one.value, dict)]
+
+
 def entry_keys(path: Path, name: str) -> list[str]:
-    """The keys of one configuration in a file of several; none if there is no such."""
+    """The keys of one of them; none if there is no such, or the file cannot be read."""
     try:
         entry = _read(path).get(name)
     except ConfigError:

@@ -3,7 +3,8 @@
 `train.py`, `restore.py` and `weight_avg.py` exist in two dialects, so the words decide:
 1. `--dialect` has the last word.
 2. The dialect that knows most of the words wins: each option counts, known as a whole or by a
-   unique prefix, and so does the name behind `--config`, known if the dialect ships it.
+   unique prefix, and so do the names behind `--config`, known if the dialect ships it, and
+   `--model`.
 3. At a tie, tensorflow if the path of the program says so, otherwise pytorch.
 The winner need not know every word: its own error then names those that it does not know.
 """
@@ -88,10 +89,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Known:
-    """What a dialect knows: its spellings, and the named configurations it ships."""
+    """What a dialect knows: its spellings, the named configurations it ships, its networks."""
 
     spellings: Collection[str]
     configs: Collection[str] = ()
+    models: Collection[str] = ()
 
 
 def identify(command: Command, known: Mapping[str, Known], dialect: str | None = None) -> Program:
@@ -125,8 +127,10 @@ def _likeliest(command: Command, having: list[str], known: Mapping[str, Known]) 
 
 def _known_words(words: tuple[str, ...], known: Known) -> int:
     options = {word.partition("=")[0] for word in words if _OPTION.match(word)}
-    configs = set(_configs(words)) & set(known.configs)
-    return sum(_knows(known.spellings, option) for option in options) + len(configs)
+    configs = set(behind("--config", words)) & set(known.configs)
+    models = set(behind("--model", words)) & set(known.models)
+    spelled = sum(_knows(known.spellings, option) for option in options)
+    return spelled + len(configs) + len(models)
 
 
 def _knows(spellings: Collection[str], option: str) -> bool:
@@ -134,7 +138,7 @@ def _knows(spellings: Collection[str], option: str) -> bool:
     return option in fits or len(fits) == 1
 
 
-def _configs(words: tuple[str, ...]) -> Iterator[str]:
-    """The names behind `--config`, in both ways of writing it."""
-    yield from (word for before, word in pairwise(words) if before == "--config")
-    yield from (word.partition("=")[2] for word in words if word.startswith("--config="))
+def behind(option: str, words: tuple[str, ...]) -> Iterator[str]:
+    """The names behind an option, in both ways of writing it."""
+    yield from (word for before, word in pairwise(words) if before == option)
+    yield from (word.partition("=")[2] for word in words if word.startswith(f"{option}="))

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
-from convoy.config.command_line import Around, Parser, Read, add_flags, read_flags
+from convoy.config.catalog import MODELS
+from convoy.config.command_line import Around, Parser, Read, add_flags, as_flags, read_flags
 from convoy.config.commands.launch import Launch
-from convoy.config.commands.programs import Known, Program, Purpose, identify
+from convoy.config.commands.programs import Known, Program, Purpose, behind, identify
 from convoy.config.commands.reading import Reading
 from convoy.config.commands.split import Command
 from convoy.config.dialects.all import DIALECTS
@@ -15,12 +15,22 @@ from convoy.config.dialects.dialect import Dialect
 from convoy.config.dialects.popart import popart_benchmark
 from convoy.config.dialects.speech import Became, Given
 from convoy.config.dialects.tensorflow import tensorflow_validation
+from convoy.config.dialects.tensorflow_models import FAMILIES
 from convoy.config.layers import Setting, layer, values_of
-from convoy.config.named import INFERENCE, entry_keys, read_named, read_spoken, shipped
+from convoy.config.named import (
+    INFERENCE,
+    entry_keys,
+    entry_names,
+    read_named,
+    read_spoken,
+    shipped,
+)
 from convoy.config.problems import Dropped, Problem
 from convoy.config.resolve import RIVALS, Asked
+from convoy.config.schema import option_table
 from convoy.config.spelling import spell_out, unknown_words
 from convoy.errors import ConfigError
+from convoy.registry import near_names
 
 USUAL_FILE = "configs.yml"  # beside the program, in both applications that have one
 
@@ -34,6 +44,7 @@ _VERBS = {
 }
 _OWN = ("--config", "--config-path", "--help")
 _LAYOUT = ("hosts", "instances", "replicas")
+_IN_FRONT = "an option in front of the command wins"
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ def interpret(
     problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
     problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
     unsaid = spoken.settings(values_of(layer(named.settings, given)))
+    became, dropped = _heard(read, given)
     return Spoken(
         program,
         _VERBS[program.purpose],
@@ -87,16 +99,18 @@ def interpret(
         named.shipped,
         read.target,
         own.help,
-        read.became,
-        [*_left_out(launch), *named.dropped, *read.dropped, *_spare_target(program, read)],
+        became,
+        [*_left_out(launch), *named.dropped, *dropped, *_spare_target(program, read)],
         launch.environment,
     )
 
 
 def _dialect_of_file(command: Command) -> str | None:
     """A file of the user's that defines the configuration tells by its keys who wrote it."""
-    names = [after for before, after in pairwise(command.words) if before == "--config"]
-    path = _file_beside(command.program, names[-1]) if names else None
+    names, paths = (list(behind(one, command.words)) for one in ("--config", "--config-path"))
+    if not names:
+        return None
+    path = paths[-1] if paths else _file_beside(command.program, names[-1])
     if path is None:
         return None
     keys = tuple(f"--{key.replace('_', '-')}" for key in entry_keys(Path(path), names[-1]))
@@ -111,6 +125,7 @@ def _known() -> dict[str, Known]:
         name: Known(
             {*dialect().by_spelling, *_OWN},
             {config for config, folder in folders.items() if folder == name},
+            FAMILIES if name == "tensorflow" else MODELS,
         )
         for name, dialect in DIALECTS.items()
     }
@@ -145,20 +160,32 @@ def _named(name: str | None, path: str | None, command: Command, program: Progra
     file = path or _file_beside(command.program, name or "")
     if file is not None:
         return _Named(*read_spoken(name, file, DIALECTS[program.dialect]()))
-    inferring = f"{INFERENCE}/{name}"
-    infers = program.purpose is Purpose.INFER and inferring in shipped()
-    chosen = inferring if infers else name
-    try:
-        return _Named(*read_named(chosen, None), shipped=chosen)
-    except ConfigError as error:
-        text = f"{error}; a {USUAL_FILE} here, or --config-path FILE, may define it"
-        return _Named({}, [Problem("", text)])
+    ours = [f"{INFERENCE}/{name}", name or ""]
+    if program.purpose is not Purpose.INFER:
+        ours.reverse()
+    chosen = next((one for one in ours if one in shipped()), None)
+    if chosen is None:
+        return _Named({}, _unknown_config(name or "", command.program))
+    return _Named(*read_named(chosen, None), shipped=chosen)
+
+
+def _unknown_config(name: str, program: str) -> list[Problem]:
+    """Near names come from all places that could have defined it, if they can be read."""
+    known, unreadable = [*shipped()], []
+    for place in _usual_files(program):
+        try:
+            known += entry_names(place)
+        except ConfigError as error:
+            unreadable.append(Problem("", str(error)))
+    near = near_names(name, known)
+    hint = f"did you mean {', '.join(near)}?" if near else "`convoy configs` lists those shipped"
+    text = f"{name!r} is not shipped, and no {USUAL_FILE} here defines it; {hint}"
+    return [Problem("--config", text), *unreadable]
 
 
 def _file_beside(program: str, name: str) -> str | None:
     """The usual file, in the folder of the program or here, if it defines the name."""
-    places = (Path(program).parent / USUAL_FILE, Path(USUAL_FILE))
-    found = (place for place in places if place.is_file() and entry_keys(place, name))
+    found = (place for place in _usual_files(program) if entry_keys(place, name))
     return next((str(place) for place in found), None)
 
 
@@ -166,6 +193,11 @@ def _folder(environment: Mapping[str, str]) -> Given:
     """The usual folder of data: its name may tell which data set is meant."""
     folder = environment.get("DATA_DIR")
     return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
+
+
+def _usual_files(program: str) -> list[Path]:
+    places = (Path(program).parent / USUAL_FILE, Path(USUAL_FILE))
+    return [place for place in places if place.is_file()]
 
 
 def _decided(launch: Launch) -> Given:
@@ -194,6 +226,19 @@ def _overridden(given: Given, extra: Given) -> Given:
     """Canonical options win, also over rivals that say the same in another way."""
     beaten = {name for rivals in RIVALS if extra.keys() & set(rivals) for name in rivals}
     return {name: one for name, one in given.items() if name not in beaten} | extra
+
+
+def _heard(read: Read, given: Given) -> tuple[list[Became], list[Dropped]]:
+    """What came of the words in the end, and those of which nothing did."""
+    lost = {
+        " ".join(as_flags(option_table()[name], one.value))
+        for name, one in read.given.items()
+        if name not in given or given[name].value != one.value
+    }
+    became = [one for one in read.became if one.what not in lost]
+    words = {one.word for one in became}
+    left = dict.fromkeys(one.word for one in read.became if one.word not in words)
+    return became, [*read.dropped, *(Dropped(word, _IN_FRONT) for word in left)]
 
 
 def _purposeful(read: Read, named: Given, purpose: Purpose) -> Given:

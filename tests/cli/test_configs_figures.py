@@ -1,0 +1,123 @@
+"""convoy configs: the 92 configurations of the reference applications have their figures.
+
+`golden/configs.csv` is typed from the tables of those applications, in their words. An unsaid
+micro-batch, length or rate is their default. Building blocks that name no network are read as the
+first configuration built on them; where a rate would only follow from that, none is given.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import convoy
+
+TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"
+ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
+OURS = ("cifar10-resnet20", "resnet50-pipeline4", "shapes-resnet14")
+TRAINING = [row for row in ROWS if row["optimizer"]]
+
+SCHEDULES = {"stepped": "step", "polynomial_decay_lr": "polynomial"}
+OPTIMIZERS = {"SGD": "sgd", "momentum": "sgd", "RMSprop": "rmsprop_tf", "LARS": "lars"}
+
+# Grouped stages need 2 × as many micro-batches, and a multiple of that.
+TOO_FEW = {
+    "mk2_efficientnet_b4_g16_64ipus_LARS": (4, 8, "38; use 32 or 40"),
+    "mk2_efficientnet_b4_16ipus_base": (4, 8, "1; use 8"),
+    "efficientnet_b4_16ipus_base": (4, 8, "1; use 8"),
+    "efficientnet_b4_g16_large_batch_size_high_throughput": (2, 4, "1; use 4"),
+}
+
+Row = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def listed() -> dict[str, dict[str, Any]]:
+    said = convoy("configs", "--json")
+    assert (said.code, said.err) == (0, "")
+    return {row["name"]: row for row in json.loads(said.out)}
+
+
+def rate(text: str) -> float:
+    """`2^-11 × 1024`, or the number itself."""
+    power, _, samples = text.removeprefix("2^").partition(" × ")
+    return 2.0 ** float(power) * int(samples) if samples else float(text)
+
+
+def options(name: str) -> dict[str, Any]:
+    said = convoy("configs", name, "--json")
+    assert (said.code, said.err) == (0, "")
+    return {option: one["value"] for option, one in json.loads(said.out).items()}
+
+
+def test_there_are_as_many_as_the_applications_have(listed: dict[str, Any]) -> None:
+    inferring = [row for row in ROWS if row["name"].startswith("inference/")]
+    spoken = [row for row in TRAINING if row["optimizer"] in OPTIMIZERS]
+
+    assert (len(ROWS), len(inferring), len(spoken)) == (92, 18, 53)
+    assert set(listed) == {row["name"] for row in ROWS} | set(OURS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_each_is_listed_with_its_figures(row: Row, listed: dict[str, Any]) -> None:
+    ours = listed[row["name"]]
+    batch = int(row["micro"]) * int(row["accumulated"]) * int(row["replicas"])
+
+    assert (ours["model"], ours["data"]) == (row["model"], row["data"])
+    assert ours["micro_batch_size"] == int(row["micro"])
+    assert ours["gradient_accumulation"] == int(row["accumulated"])
+    assert ours["replicas"] == int(row["replicas"])
+    assert ours["global_batch_size"] == int(row["batch"]) == batch
+    assert ours["stages"] == int(row["stages"])
+    assert ours["devices"] == int(row["stages"]) * int(row["replicas"])
+    assert not row["updates"] or ours["updates_per_epoch"] == int(row["updates"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_each_has_its_recipe(row: Row) -> None:
+    ours = options(row["name"])
+
+    assert ours["norm_type"] == row["norm"]
+    assert ours["bn_span"] == int(row["span"])
+    assert ours["precision"] == row["precision"]
+    if row["optimizer"]:
+        assert ours["optimizer"] == OPTIMIZERS.get(row["optimizer"], row["optimizer"])
+        assert bool(ours["momentum"]) == (row["optimizer"] != "SGD")
+        assert ours["lr_schedule"] == SCHEDULES.get(row["schedule"], row["schedule"])
+        assert ours["epoch"] == float(row["epochs"])
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in TRAINING if row["name"] not in TOO_FEW], ids=lambda row: row["name"]
+)
+def test_each_plan_has_the_same_figures_and_its_rate(row: Row) -> None:
+    said = convoy("plan", "--json", "--config", row["name"])
+    assert (said.code, said.err) == (0, "")
+    plan = json.loads(said.out)
+
+    assert plan["batch"]["samples_per_update"] == int(row["batch"])
+    assert len(plan["stages"]) == int(row["stages"])
+    assert plan["topology"]["processes"] == int(row["stages"]) * int(row["replicas"])
+    assert plan["updates"]["per_epoch"] == int(row["updates"])
+    assert plan["updates"]["total"] == int(row["updates"]) * int(row["epochs"])
+    assert not row["rate"] or plan["learning_rate"]["base"] == rate(row["rate"])
+
+
+@pytest.mark.parametrize("name", TOO_FEW)
+def test_the_four_that_their_own_library_refuses_are_refused(
+    name: str, listed: dict[str, Any]
+) -> None:
+    stages, multiple, got = TOO_FEW[name]
+    text = (
+        f"Grouped with {stages} stages needs --gradient-accumulation to be a multiple of "
+        f"{multiple} and at least {multiple}, got {got}"
+    )
+    said = convoy("plan", "--config", name)
+
+    assert listed[name]["problem"] == text
+    assert (said.code, said.err) == (2, f"convoy: {text}\n")
+
+
+def test_no_other_has_a_problem(listed: dict[str, Any]) -> None:
+    assert {name for name, row in listed.items() if row["problem"]} == set(TOO_FEW)

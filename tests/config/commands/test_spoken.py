@@ -1,0 +1,261 @@
+"""A command of another application → a verb, its options, and who set them."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from convoy.config.command_line import SOURCE
+from convoy.config.commands.programs import PROGRAMS
+from convoy.config.commands.reading import read_command
+from convoy.config.commands.spoken import Spoken, help_of, interpret
+from convoy.config.layers import Setting, from_source, values_of
+from convoy.config.resolve import resolve
+from convoy.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def spoken(line: str, dialect: str | None = None, **extra: object) -> Spoken:
+    given = from_source(SOURCE, extra)
+    return interpret(read_command(shlex.split(line), {}), given, {}, dialect)
+
+
+def problems(line: str) -> list[str]:
+    return [str(one) for one in spoken(line).asked.problems]
+
+
+def became(one: Spoken) -> dict[str, str]:
+    return {each.word: each.what for each in one.became}
+
+
+def dropped(one: Spoken) -> dict[str, str]:
+    return {each.word: each.reason for each in one.dropped}
+
+
+@pytest.mark.parametrize(
+    ("program", "verb"),
+    [
+        ("train.py --model resnet18", "train"),
+        ("restore.py --checkpoint-input-path RUN", "resume"),
+        ("validate.py --checkpoint-input-path RUN", "validate"),
+        ("validation.py --restore-path RUN", "validate"),
+        ("weight_avg.py --checkpoint-input-path RUN", "average"),
+        ("inference_embedded.py --model resnet", "validate"),
+        ("run_benchmark.py --config resnet50", "validate"),
+        ("resnet_main.py --size 20", "train"),
+        ("resnet_synthetic_benchmark.py --size 20", "train"),
+    ],
+)
+def test_each_program_has_its_verb(program: str, verb: str) -> None:
+    assert spoken(f"python3 {program}").verb == verb
+
+
+NOT_YET = ("data", "serve", "request", "upload", "checkpoint check")
+
+
+@pytest.mark.parametrize(
+    ("program", "purpose"),
+    [
+        (program, purpose.value)
+        for programs in PROGRAMS.values()
+        for program, purpose in programs.items()
+        if purpose.value.startswith(NOT_YET)
+    ],
+)
+def test_a_program_without_a_verb_is_refused_by_name(program: str, purpose: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        spoken(f"python3 {program}")
+
+    assert str(refused.value) == f"{program} ({purpose}) is not available in this version"
+
+
+@pytest.mark.parametrize(
+    ("words", "dialect"),
+    [
+        ("--model resnet", "tensorflow"),  # a family
+        ("--model efficientnet --help", "tensorflow"),
+        ("--model=efficientnet-b0", "pytorch"),  # a network
+        ("--model resnet50 --epochs 3", "pytorch"),
+        ("--model resnet --epochs 3", "tensorflow"),
+        ("--model squeezenet", "pytorch"),  # both know it, and it is a tie
+        ("--config mk2_resnet8_test", "tensorflow"),
+        ("--config resnet50", "pytorch"),
+    ],
+)
+def test_the_name_of_a_network_tells_whose_program_it_is(words: str, dialect: str) -> None:
+    assert spoken(f"python3 train.py {words}").program.dialect == dialect
+
+
+def test_a_wish_for_a_dialect_wins_over_all_hints() -> None:
+    one = spoken("python3 train.py --config resnet50 --model resnet50", "tensorflow")
+
+    assert one.program.dialect == "tensorflow"
+
+
+def test_an_option_in_front_wins_and_the_word_is_told() -> None:
+    line = "python3 train.py --dataset imagenet --batch-size 8 --epochs 3"
+    one = spoken(line, micro_batch_size=16)
+
+    assert one.asked.command_line["micro_batch_size"] == Setting(16, SOURCE)
+    assert dropped(one) == {"--batch-size 8": "an option in front of the command wins"}
+    assert "--batch-size 8" not in became(one) and became(one)["--epochs 3"] == "--epoch 3"
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "value"),
+    [
+        ("--iterations 7", "epoch", 2.0),
+        ("--epochs 7", "updates", 9),
+        ("--base-learning-rate -9", "lr", 0.5),
+        ("--abs-learning-rate 3", "base_learning_rate_exponent", -4.0),
+        ("--logs-per-epoch 3", "log_freq", 5),
+    ],
+)
+def test_an_option_in_front_wins_over_its_rival(word: str, name: str, value: object) -> None:
+    one = spoken(f"python3 train.py --dataset imagenet {word}", **{name: value})
+    resolved = values_of(resolve(one.asked).settings)
+
+    assert resolved[name] == value
+    assert word in dropped(one)
+
+
+def test_an_option_in_front_that_says_the_same_leaves_the_word_in_place() -> None:
+    one = spoken("python3 train.py --dataset imagenet --batch-size 8", micro_batch_size=8)
+
+    assert became(one)["--batch-size 8"] == "--micro-batch-size 8"
+    assert dropped(one) == {}
+
+
+def test_a_word_that_did_several_things_keeps_the_others() -> None:
+    line = "python3 train.py --dataset cifar-10 --generated-data"
+    whats = [one.what for one in spoken(line, samples=64).became]
+
+    assert "--data generated" in whats and "--num-classes 10" in whats
+    assert not any(what.startswith("--samples") for what in whats)
+
+
+def test_a_launcher_decides_how_many_replicas_there_are() -> None:
+    line = "python3 train.py --config mk2_resnet50_gn_16ipus"
+    given = spoken(f"poprun --num-instances 2 --num-replicas 4 {line}").asked.command_line
+
+    assert given["replicas"] == Setting(4, "poprun")
+    assert given["instances"] == Setting(2, "poprun")
+
+
+def test_a_launcher_of_instances_alone_multiplies_the_replicas_of_each() -> None:
+    line = "mpirun -np 3 python3 train.py --dataset imagenet --replicas 2"
+
+    assert spoken(line).asked.command_line["replicas"].value == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "stages"),
+    [("--dataset imagenet", 1), ("--config mk2_resnet50_bn_16ipus", 4)],
+)
+def test_a_launcher_and_its_program_must_agree_on_devices(words: str, stages: int) -> None:
+    assert problems(f"poprun --num-replicas 2 --ipus-per-replica 2 python3 train.py {words}") == [
+        f"poprun devices of a replica: 2, but the program asks for stages: {stages}; "
+        "make them agree"
+    ]
+
+
+def test_devices_that_are_the_stages_are_no_problem() -> None:
+    poprun = "poprun --num-replicas 4 --ipus-per-replica"
+
+    assert problems(f"{poprun} 4 python3 train.py --config mk2_resnet50_bn_16ipus") == []
+    assert problems(f"{poprun} 1 python3 train.py --config resnet50_mlperf_pod16") == []
+
+
+def test_what_a_launcher_says_beside_is_told() -> None:
+    line = "gc-profile -d here -- poprun -v --num-replicas 1 python3 train.py --model resnet18"
+
+    assert dropped(spoken(line)) == {
+        "gc-profile: profile dir": "a profile lies in the run's folder",
+        "poprun: verbosity": "`--progress` says how much is shown",
+    }
+
+
+def test_validation_takes_the_batch_of_training_and_weights_as_they_begin() -> None:
+    fresh = spoken("python3 validation.py --config mk2_resnet50_gn_16ipus").asked.command_line
+    small = spoken("python3 validation.py --dataset imagenet --batch-size 5").asked.command_line
+
+    assert fresh["valid_batch_size"].value == 8
+    assert fresh["random_weights"] == Setting(True, "no checkpoint was named")
+    assert small["valid_batch_size"].value == 5
+
+
+def test_validation_of_a_run_has_its_weights() -> None:
+    one = spoken("python3 validation.py --batch-size 5 --valid-batch-size 7 --restore-path RUN")
+
+    assert one.target == "RUN"
+    assert "random_weights" not in one.asked.command_line
+    assert one.asked.command_line["valid_batch_size"].value == 7
+
+
+def test_a_training_has_no_need_of_a_run_and_says_so() -> None:
+    one = spoken("python3 train.py --dataset imagenet --restore-path RUN")
+
+    assert dropped(one) == {
+        "RUN": "a training begins anew; restore.py goes on, and validates what it wrote"
+    }
+
+
+def test_a_configuration_of_inference_is_taken_by_inference_alone() -> None:
+    infers, trains = (
+        spoken("run_benchmark.py --config resnet50"),
+        spoken("train.py --config resnet50"),
+    )
+    only = spoken("train.py --config resnet50-mk2 --model resnet50")
+
+    assert (infers.config, trains.config) == ("inference/resnet50", "resnet50")
+    assert infers.asked.named["micro_batch_size"].value == 90
+    assert trains.asked.named["micro_batch_size"].value == 18
+    assert only.config == "inference/resnet50-mk2"
+
+
+def test_words_win_over_a_configuration_and_that_over_the_dialect() -> None:
+    one = spoken("python3 train.py --config mk2_resnet50_gn_16ipus --epochs 50")
+    settings = resolve(one.asked).settings
+
+    assert settings["epoch"] == Setting(50.0, SOURCE)
+    assert settings["replicas"].source.startswith("config mk2_resnet50_gn_16ipus, line ")
+    assert settings["batchnorm_momentum"] == Setting(0.03, "dialect tensorflow")
+
+
+def test_variables_are_for_the_run_and_for_what_they_say() -> None:
+    one = spoken("DATA_DIR=/data MINE=1 python3 train.py --dataset imagenet")
+
+    assert one.environment == {"DATA_DIR": "/data", "MINE": "1"}
+    assert resolve(one.asked).settings["data_dir"] == Setting("/data", "environment DATA_DIR")
+
+
+def test_a_launchers_cache_is_that_of_the_program() -> None:
+    line = "TF_POPLAR_FLAGS=--executable_cache_path=kept python3 train.py --dataset imagenet"
+
+    assert spoken(line).asked.command_line["model_cache_path"].value == "kept"
+
+
+def test_all_problems_come_together() -> None:
+    line = "poprun --num-replicas 3 --num-instances 2 python3 train.py --config nobodys --dataset x"
+
+    assert problems(f"{line} --epochs long --modle resnet") == [
+        "--num-replicas 3 is not a multiple of --num-instances 2; use --num-replicas 4",
+        "unknown option --modle; did you mean --mode, --model, --model-size?",
+        "--epochs expects a number, got 'long'",
+        "--dataset is one of imagenet, cifar-10, cifar-100, got 'x'",
+        "--config 'nobodys' is not shipped, and no configs.yml here defines it; "
+        "`convoy configs` lists those shipped",
+    ]
+
+
+def test_help_is_wished_for_whatever_else_is_said() -> None:
+    one = spoken("python3 train.py --dataset imagenet --help")
+
+    assert one.wants_help and not spoken("python3 train.py --dataset imagenet").wants_help
+    assert help_of(one.program).startswith("usage: train.py ")
+    assert "--model-size" in help_of(one.program)
+    assert "--micro-batch-size" in help_of(spoken("python3 train.py -h").program)

@@ -1,0 +1,214 @@
+"""convoy run, for real: lines of the reference applications train, go on and are measured."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Said, convoy
+
+# What this version can carry out, and small: these stand in front of the commands.
+PYTORCH = (
+    *("--precision=32.32", "--image-size=12", "--num-classes=10", "--validation-mode=none"),
+    *("--threads=1", "--progress=plain", "--dataloader-worker=0"),
+)
+TENSORFLOW = (
+    *("--precision=32.32", "--loss-scaling=1", "--no-enable-stochastic-rounding", "--stable-norm"),
+    *("--weight-decay-spares=vectors", "--image-size=12", "--samples=64"),
+    *("--threads=1", "--progress=plain", "--dataloader-worker=0"),
+)
+
+# 4 loader steps an epoch, of one micro-batch on each replica.
+TRAIN = (
+    "python3 train.py --model resnet8 --data generated --iterations 4 --micro-batch-size 4 "
+    "--epoch 2 --seed 3 --norm-type group --norm-num-groups 4"
+)
+CIFAR = "python train.py --model-size 8 --dataset cifar-10 --generated-data --batch-size 8"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(line: str, *own: str | Path) -> Said:
+    return convoy("run", *own, "--", *shlex.split(line))
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return record
+
+
+def command(said: Said) -> list[str]:
+    """The canonical command that was printed, without `convoy`."""
+    (line,) = (one for one in said.out.splitlines() if one.startswith("convoy "))
+    return shlex.split(line)[1:]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 8 updates, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run(TRAIN, *PYTORCH, "--output", folder).code == 0
+    return folder
+
+
+def test_the_readmes_own_network_trains_as_it_is_written(here: Path) -> None:
+    line = "python3 train.py --model resnet18 --data generated --iterations 2 --micro-batch-size 4"
+    own = [word for word in PYTORCH if "image" not in word]
+    said = run(f"{line} --epoch 1", *own, "--image-size=32", "--output=out")
+    told = summary(here / "out")
+
+    assert (said.code, said.err) == (0, "")
+    assert (told["model"], told["dataset"], told["layout"]) == (
+        *("resnet18", "generated"),
+        "1 replica × 1 stage",
+    )
+    assert (told["updates"], told["images"], told["exit_reason"]) == (2, 8, "done")
+
+
+def test_words_are_told_with_what_they_became() -> None:
+    said = run(f"python3 -u {TRAIN[8:]} --disable-async-loading", *PYTORCH[:-1], "--output=out")
+    lines = said.out.splitlines()
+
+    assert said.code == 0
+    assert "--iterations 4 → --samples 16" in lines
+    assert "--disable-async-loading → --dataloader-worker 0" in lines
+    assert "-u left out: the program runs in convoy's own interpreter" in lines
+    assert lines[lines.index("") - 1].startswith("convoy train --model resnet8 ")
+
+
+def test_the_command_that_is_printed_makes_the_same_weights(whole: Path, here: Path) -> None:
+    said = run(TRAIN, *PYTORCH, "--output=first")
+    words = [word.replace("first", "second") for word in command(said)]
+
+    assert convoy(*words).code == 0
+    assert summary(here / "first")["weights_sha256"] == summary(whole)["weights_sha256"]
+    assert summary(here / "second")["weights_sha256"] == summary(whole)["weights_sha256"]
+
+
+def test_a_run_says_what_it_was_asked_for(whole: Path) -> None:
+    written = (whole / "config.yaml").read_text()
+
+    assert "samples: 16  # command line\n" in written
+    assert "lr: 0.01  # command line\n" in written  # what its application takes for granted
+
+
+@pytest.mark.processes
+def test_replicas_of_a_launcher_train_together(here: Path) -> None:
+    said = run(f"poprun --num-instances 2 --num-replicas 2 {TRAIN}", *PYTORCH, "--output=two")
+    alone = run(f"{TRAIN} --gradient-accumulation 2", *PYTORCH, "--output=one")
+    told = summary(here / "two")
+
+    assert (said.code, alone.code) == (0, 0)
+    # 4 × 4 images of each of 2 replicas, twice.
+    assert (told["layout"], told["updates"], told["images"]) == ("2 replicas × 1 stage", 8, 64)
+    assert "--replicas 2" in said.out and "--instances 2" in said.out
+    assert told["weights_sha256"] == summary(here / "one")["weights_sha256"]
+
+
+def test_a_run_that_stopped_is_restored_to_the_same_bits(whole: Path, here: Path) -> None:
+    first = run(TRAIN, *PYTORCH, "--output=part", "--stop-after=3")
+    halfway = summary(here / "part")
+    rest = run("python3 restore.py --checkpoint-input-path part")
+
+    assert (first.code, halfway["updates"], halfway["exit_reason"]) == (75, 3, "limit")
+    assert (rest.code, command(rest)) == (0, ["resume", "part"])
+    assert summary(here / "part")["weights_sha256"] == summary(whole)["weights_sha256"]
+
+
+def test_all_checkpoints_of_a_run_are_validated(whole: Path) -> None:
+    said = run(f"python3 validate.py --checkpoint-input-path {whole}")
+    rows = [line for line in said.out.splitlines() if "top-1" in line]
+
+    assert (said.code, command(said)) == (0, ["validate", str(whole)])
+    assert [Path(row.split()[0]).name for row in rows] == ["update-4", "update-8"]
+
+
+def test_the_other_programs_validation_measures_the_same(whole: Path) -> None:
+    """The launcher's replicas and the folder of logs are no matter of a measurement."""
+    poprun = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1"
+    theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {whole}")
+    ours = run(f"python3 validate.py --checkpoint-input-path {whole}")
+    scores = [
+        [line.partition(" samples")[0] for line in said.out.splitlines() if "top-1" in line]
+        for said in (theirs, ours)
+    ]
+
+    assert (theirs.code, theirs.err) == (0, "")
+    assert scores[0] == scores[1] != []
+
+
+def test_checkpoints_of_a_run_are_averaged(here: Path) -> None:
+    assert run(TRAIN, *PYTORCH, "--output=run").code == 0
+    said = run("python3 weight_avg.py --restore-path run --mode mean -N 2 --filename mean.pt")
+    (made,) = (here / "run" / "checkpoints" / "averaged").glob("*/update-8")
+
+    assert said.code == 0
+    assert command(said) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
+    assert "--filename mean.pt left out: an average lies beside the checkpoints" in said.out
+    assert f"{made.relative_to(here)}  mean of 2 checkpoints" in said.out
+
+
+def test_a_line_of_the_tensorflow_program_trains(here: Path) -> None:
+    said = run(f"{CIFAR} --iterations 3 --epochs 9 --log-dir logs --name-suffix one", *TENSORFLOW)
+    (folder,) = (here / "logs").iterdir()
+    told = summary(folder)
+
+    assert (said.code, said.err) == (0, "")
+    assert "--epochs 9 left out: --iterations sets the length" in said.out
+    assert "--dataset cifar-10 → --num-classes 10" in said.out
+    assert (told["model"], told["updates"], told["images"]) == ("resnet8", 3, 24)
+    assert 0 <= told["top1"] <= 1  # measured at the end, as there
+
+
+def test_a_network_as_it_begins_is_measured(here: Path) -> None:
+    line = f"{CIFAR} --repeat 2".replace("train.py", "validation.py")
+    said = run(line, *TENSORFLOW)
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.count("random weights  top-1 ") == 2
+    assert "--random-weights" in command(said)
+    assert list(here.iterdir()) == []
+
+
+def test_variables_in_front_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "")  # and away again afterwards
+    said = run(f"MINE='a b' {TRAIN}", *PYTORCH, "--updates=1", "--output=out")
+
+    assert said.code == 0
+    assert os.environ["MINE"] == "a b"
+    assert "\nMINE='a b' convoy train --model resnet8 " in said.out
+
+
+def test_what_cannot_be_honored_is_refused_with_every_value(here: Path) -> None:
+    said = run(f"{CIFAR} --iterations 3 --log-dir logs --wandb --mixup-alpha 0.1")
+    told = [line.removeprefix("convoy: ") for line in said.err.splitlines()]
+
+    assert said.code == 2
+    assert [line.partition(" is not available in this version")[0] for line in told] == [
+        *("--stable-norm false", "--weight-decay-spares nothing", "--loss-scaling 128"),
+        *("--precision 16.16", "--enable-stochastic-rounding true", "--wandb true"),
+    ]
+    assert list(here.iterdir()) == []
+
+
+def test_a_dry_run_of_a_line_that_trains_writes_nothing(here: Path) -> None:
+    said = run(TRAIN, *PYTORCH, "--output=out", "--dry-run")
+
+    assert said.code == 0
+    assert json.loads(said.out)["plan"]["updates"]["total"] == 8
+    assert list(here.iterdir()) == []
+
+
+def test_a_run_that_is_not_there_is_told(here: Path) -> None:
+    line = "python3 restore.py --checkpoint-input-path nowhere"
+    said = run(line)
+
+    assert said.code == 2
+    assert said.err == "convoy: nowhere holds no run: there is no config.yaml\n"
+    assert list(here.iterdir()) == []
