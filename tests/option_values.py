@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from convoy.config.catalog import MODELS
 from convoy.config.fields import Option
 from convoy.config.schema import option_table
 from convoy.config.yaml_limits import MOST_DIGITS
@@ -14,16 +15,21 @@ from convoy.config.yaml_limits import MOST_DIGITS
 # An example is a value for each of all options; a busy machine must not fail the test.
 LIGHT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-
-def _texts(but: str) -> SearchStrategy[str]:
-    """Made of allowed characters alone: with many options, to filter would take too long."""
-    allowed = st.characters(
-        codec="utf-8",
-        exclude_categories=("Cc", "Zl", "Zp"),
-        include_characters="\t\n",
-        exclude_characters="\ufeff\ufffe\uffff" + but,
-    )
-    return st.text(allowed, min_size=1, max_size=20)
+# Made of allowed characters alone: with many options, to filter would take too long.
+_ALLOWED = st.characters(
+    codec="utf-8",
+    exclude_categories=("Cc", "Zl", "Zp"),
+    include_characters="\t\n",
+    exclude_characters="\ufeff\ufffe\uffff",
+)
+AWKWARD = (
+    *("-", "---", "-x", "--lr", "--lr=1", "-5", "-5e3", "--no-", "a=b", "a,b", ",", "\\,", "a\\,b"),
+    *("#", "# a", "a: b", "a:", "[a", "{", "&a", "*a", "!!int 3", "|", ">", "%", "@", "`", "~"),
+    *("'", '"', "\"'", " a ", "  ", "\t", "a\nb", "null", "true", "1e3", "010", "é", "名前", "…"),
+)
+_TEXTS = (st.text(_ALLOWED, min_size=1, max_size=20) | st.sampled_from(AWKWARD)).map(
+    lambda text: "---" if text == "--" else text  # two alone end the options of a command
+)
 
 
 def one_value(row: Option) -> SearchStrategy[Any]:
@@ -34,7 +40,7 @@ def one_value(row: Option) -> SearchStrategy[Any]:
     if row.kind.base is bool:
         return st.booleans()
     if row.kind.base is str:
-        return _texts(but="," * row.kind.many)
+        return _TEXTS.map(_as_item) if row.kind.many else _TEXTS
     if row.kind.base is int:
         most = 10**MOST_DIGITS - 1
         least = -most if limit.at_least is None else math.ceil(limit.at_least)
@@ -49,6 +55,11 @@ def one_value(row: Option) -> SearchStrategy[Any]:
     )
 
 
+def _as_item(text: str) -> str:
+    """No item of a list ends with a backslash."""
+    return text.rstrip("\\") or "x"
+
+
 def value(row: Option) -> SearchStrategy[Any]:
     """A value of the option's whole type."""
     one = one_value(row)
@@ -60,3 +71,46 @@ def value(row: Option) -> SearchStrategy[Any]:
 def values() -> SearchStrategy[dict[str, Any]]:
     """A value for every option, by name."""
     return st.fixed_dictionaries({name: value(row) for name, row in option_table().items()})
+
+
+@st.composite
+def agreeing(draw: st.DrawFn) -> dict[str, Any]:
+    """The same, where no two values contradict each other."""
+    chosen = draw(values())
+    chosen["model"] = draw(st.sampled_from(list(MODELS)))
+    chosen["data"] = draw(st.sampled_from(["generated", "synthetic"]))  # of any size
+    for one, other in (
+        ("epoch", "updates"),
+        ("lr", "base_learning_rate_exponent"),
+        ("logs_per_epoch", "log_freq"),
+        ("name", "checkpoint_output_path"),
+    ):
+        wins, loses = draw(st.permutations([one, other]))
+        chosen[wins] = draw(one_value(option_table()[wins]))
+        chosen[loses] = None
+    for wins, loses in (
+        ("lr_drops", "lr_scheduler_freq"),
+        ("abs_end_learning_rate", "poly_lr_end_ratio"),
+        ("rmsprop_base_decay_exp", "rmsprop_decay"),
+    ):
+        if chosen[wins] is not None:
+            chosen[loses] = option_table()[loses].default
+    return chosen | _fitting(chosen)
+
+
+def _fitting(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What must fit to a count or a bound that was drawn."""
+    drops = len(chosen["lr_epoch_decay"]) + len(chosen["lr_share_decay"])
+    low, high = sorted((chosen["cutmix_lambda_low"], chosen["cutmix_lambda_high"]))
+    return {
+        "lr_multipliers": (chosen["lr_multipliers"][:1] or (0.5,)) * (drops + 1),
+        "cutmix_lambda_low": low,
+        "cutmix_lambda_high": high,
+        "micro_batch_size": max(2, chosen["micro_batch_size"]),
+        "half_res_training": False,
+        "force_weight_to_fp32": (),
+        "shards": None,
+        "available_memory_proportion": chosen["available_memory_proportion"][:1],
+        "bn_span": 1,
+        "ckpts_per_epoch": min(1, chosen["ckpts_per_epoch"]),
+    }

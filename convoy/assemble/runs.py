@@ -154,7 +154,7 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     keeper = Keeper(scene.folder, config, outfeed, keep_copy)
     run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
-    scene.tell([*_choices(prepared.plan, start), *_in_vain(prepared.resolved, start)])
+    scene.tell([*_choices(prepared.plan, start), *_in_vain(prepared, start)])
     summary = run.go(scene.stop, keeper, scene.listeners)
     return Finished(summary, scene.folder.path)
 
@@ -167,11 +167,15 @@ def _choices(plan: RunPlan, start: Start) -> list[Noticed]:
     return [Noticed("balanced", text, start.done)]
 
 
-def _in_vain(resolved: Resolved, start: Start) -> list[Noticed]:
-    """Options without effect; what a run was begun with is not told again when it goes on."""
-    is_new = start.contents is None
-    given = resolved.settings if is_new else typed(resolved.settings)
-    options = without_effect(resolved.config, given)
+def _in_vain(prepared: _Prepared, start: Start) -> list[Noticed]:
+    """Options without effect; what a run was begun with is not told again when it goes on.
+
+    A plan leaves open what `--device auto` will find; here it is known.
+    """
+    settings, config = prepared.resolved.settings, prepared.resolved.config
+    given = settings if start.contents is None else typed(settings)
+    found = replace(config.device, device=prepared.post.device.type)
+    options = without_effect(replace(config, device=found), given)
     return [Noticed("no_effect", one.reason, start.done) for one in options]
 
 

@@ -1,4 +1,7 @@
-"""Who carries out a command: this process, its workers, or one of those that torchrun started."""
+"""Who carries out a command: this process, its workers, or one of those that torchrun started.
+
+What a run needs is imported when there is one: most that is asked of a verb is its help.
+"""
 
 import os
 from collections.abc import Mapping
@@ -11,10 +14,7 @@ from convoy.config.resolve import Resolved
 from convoy.config.schema import build_config, option_table
 from convoy.errors import ConfigError
 from convoy.launch.cores import threads_each
-from convoy.launch.supervisor import Limits, run_workers
-from convoy.launch.worker import find
 from convoy.launch.world import World, has_launcher
-from convoy.plan.plan import plan_run
 
 Payload = dict[str, Any]
 
@@ -26,6 +26,9 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
 
     Each gets its place in the world, the configuration and `words`, and returns an exit code.
     """
+    from convoy.launch.worker import find
+    from convoy.plan.plan import plan_run
+
     refuse_unready(resolved)
     plan = plan_run(resolved.config)
     if has_launcher(os.environ):
@@ -44,6 +47,9 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
 
 def run_in_workers(target: str, resolved: Resolved, words: Mapping[str, object]) -> int:
     """The same in processes of their own, be it only one."""
+    from convoy.launch.supervisor import Limits, run_workers
+    from convoy.plan.plan import plan_run
+
     plan = plan_run(resolved.config)
     settled = settle(resolved, plan.topology.processes)
     limits = Limits(bytes_each=max(one.total for one in plan.memory))

@@ -1,13 +1,16 @@
 """What one process of a run does, perhaps the only one; torch is imported here and no sooner."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convoy.cli.crew import Payload, resolved_of
 from convoy.launch.world import World
-from convoy.report.summary import Finished
+
+if TYPE_CHECKING:
+    from convoy.report.summary import Finished
 
 
-def start(world: World, payload: Payload) -> Finished:
+def start(world: World, payload: Payload) -> "Finished":
     """Its part in a new run."""
     from convoy.assemble.runs import start_run
     from convoy.cli.signals import stop_on_signals
@@ -18,7 +21,7 @@ def start(world: World, payload: Payload) -> Finished:
         return start_run(resolved_of(payload), world, stop)
 
 
-def resume(world: World, payload: Payload) -> Finished:
+def resume(world: World, payload: Payload) -> "Finished":
     """Its part in a run that goes on."""
     from convoy.assemble.runs import Wish, resume_run
     from convoy.cli.signals import stop_on_signals

@@ -14,9 +14,10 @@ from convoy.cli.endings import EXIT_CODES
 from convoy.cli.one_process import resume, start
 from convoy.cli.saying import say, say_error
 from convoy.config.availability import refuse_unready
+from convoy.config.catalog import DATA
 from convoy.config.command_line import Parser
-from convoy.config.layers import Setting, from_source
-from convoy.config.resolve import Resolved, resolve
+from convoy.config.layers import Setting, from_source, layer
+from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.schema import option_table
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.launch.world import World
@@ -60,9 +61,10 @@ _UNSEEN = {
 def main(words: list[str]) -> int:
     """Real runs in real processes, one layout after the other."""
     line = read_line("prove", words, SAYS, _add_own)
-    usual = _QUICK if line.own.quick else _SMALL
     _refuse(line.own.most_processes, line.given)
-    resolved = resolve(replace(line.asked(), dialect=from_source("convoy prove", usual)))
+    asked = line.asked()
+    usual = from_source("convoy prove", _usual(asked, line.own.quick))
+    resolved = resolve(replace(asked, dialect=usual))
     refuse_unready(resolved)
     plan_run(resolved.config)
     proofs: list[Proof] = []
@@ -98,6 +100,15 @@ def _refuse(most_processes: int, given: Mapping[str, Setting]) -> None:
             f"{' and '.join(in_vain)} cannot be given: prove trains in folders of its own, "
             "from the start to the end, and removes them"
         )
+
+
+def _usual(asked: Asked, quick: bool) -> Mapping[str, Any]:
+    """What nobody has to say. Images that lie in files have their own number and size."""
+    usual = _QUICK if quick else _SMALL
+    data = layer(asked.named, asked.command_line).get("data", Setting("shapes", "default")).value
+    if data not in DATA or not DATA[data].on_disk:
+        return usual
+    return {name: one for name, one in usual.items() if name not in ("samples", "image_size")}
 
 
 def _prove(resolved: Resolved, folder: Path, most: int, quick: bool) -> Iterator[Proof]:

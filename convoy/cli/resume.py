@@ -10,7 +10,6 @@ from convoy.cli.saying import say
 from convoy.config.command_line import Parser
 from convoy.config.resume import resolve_resumed, settings_of_run
 from convoy.launch.world import World
-from convoy.report.summary import closing_lines
 
 SAYS = """Go on with a run from its newest sound checkpoint, exactly as if it had never stopped.
 Options that the weights depend on are those of the run, unless --override is given."""
@@ -28,6 +27,8 @@ def main(words: list[str]) -> int:
 
 def work(world: World, payload: Payload) -> int:
     """One process of the run; the first one says what it came to."""
+    from convoy.report.summary import closing_lines
+
     finished = resume(world, payload)
     if world.rank == 0:
         complete = ["already complete: nothing was changed"] if finished.was_complete else []

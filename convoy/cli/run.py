@@ -6,10 +6,8 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from convoy.bench.definition import Variant
-from convoy.bench.select import select
 from convoy.cli.arguments import read_line
 from convoy.cli.run_or_checkpoint import home_of
 from convoy.cli.saying import say
@@ -26,6 +24,9 @@ from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import plan_shown
+
+if TYPE_CHECKING:
+    from convoy.bench.definition import Variant
 
 SAYS = """Run a command line of the IPU applications as it is written, behind `--`:
   convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA
@@ -151,6 +152,8 @@ def _as_text(meaning: Meaning) -> list[str]:
 
 def _benchmarks(reading: Reading, extra: Given, is_dry: bool) -> int:
     """Every variant of a file of benchmarks, resolved."""
+    from convoy.bench.select import select  # most commands are no benchmarks
+
     program = identify(reading.command, {})
     refuse(reading.problems)
     chosen = select(list(program.words), {**os.environ, **reading.launch.environment})
@@ -170,7 +173,7 @@ def _benchmarks(reading: Reading, extra: Given, is_dry: bool) -> int:
     return ExitCode.DONE
 
 
-def _variant(variant: Variant, extra: Given) -> Meaning:
+def _variant(variant: "Variant", extra: Given) -> Meaning:
     """One command of a benchmark; what is wrong with it is told in its place."""
     head = {"name": variant.name, "benchmark": variant.benchmark.name}
     variables = [f"{name}={text}" for name, text in variant.environment.items()]

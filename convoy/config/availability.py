@@ -1,10 +1,12 @@
 """What this version cannot carry out yet. A plan may speak of it; a run must refuse it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from convoy.config.catalog import MODELS
+from convoy.config.effects import COMMAND_LINE
 from convoy.config.fields import Option
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem, refuse
@@ -12,6 +14,9 @@ from convoy.config.resolve import Resolved
 from convoy.config.rules import files_have_a_folder
 from convoy.config.schema import option_table
 from convoy.config.values import spelled
+
+_CHOICES = {"family": "another --model", "optimizer": "--optimizer sgd"}
+_SHIPPED = re.compile(r"config (\S+), line \d+")  # how the source of a value we ship is called
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,14 @@ class Unavailable:
     @property
     def problem(self) -> Problem:
         typed = f"{option_table()[self.option].flag} {spelled(self.value)}"
-        by = "" if self.source == "command line" else f" ({self.source})"
+        by = "" if self.source == COMMAND_LINE else f" ({self.source})"
         return Problem(typed, f"is not available in this version{by}; {self.way_out}")
 
 
 def unavailable(settings: Mapping[str, Setting]) -> list[Unavailable]:
     """Every value that a run could not honor, in the order of the option table."""
     return [
-        Unavailable(name, one.value, one.source, _way_out(option_table()[name]))
+        Unavailable(name, one.value, one.source, _way_out(option_table()[name], one.source))
         for name, one in settings.items()
         if not is_built(option_table()[name], one.value)
     ]
@@ -60,12 +65,18 @@ def is_built(row: Option, value: Any) -> bool:
     return row.is_ready(value)
 
 
-def _way_out(row: Option) -> str:
+def _way_out(row: Option, source: str) -> str:
     if row.name == "model":
         return "`convoy models` lists those that are"
     usable = [one for one in row.declared.ready or () if one not in (None, ())]
     if row.kind.base is bool and len(usable) == 1 and not row.kind.many:
         return f"use {row.flag}" if usable[0] else f"use --no-{row.flag.removeprefix('--')}"
-    if not usable:
-        return "leave it out"
-    return f"use {row.flag} {' or '.join(spelled(one) for one in usable)}"
+    if usable:
+        return f"use {row.flag} {' or '.join(spelled(one) for one in usable)}"
+    if row.kind.many and source != COMMAND_LINE:
+        return f"use {row.flag} without a value"
+    if source.startswith("dialect "):  # what it takes for granted so comes with another choice
+        return f"use {_CHOICES[row.section]}, which does without"
+    shipped = _SHIPPED.match(source)
+    copy = f" of a copy, made by `convoy configs {shipped[1]} > FILE`" if shipped else ""
+    return f"leave it out{copy}"

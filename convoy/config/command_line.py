@@ -23,6 +23,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Nothing is guessed: prefixes are whole by now, and `-hosts` is no `-h`."""
+        del option_string
+        return []
+
 
 @dataclass(frozen=True)
 class _Typed:
@@ -56,6 +61,7 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
     }
     parts = parser.add_argument_group("parts of a value")
     shown: set[tuple[str, Any]] = set()
+    told = _Told(dialect.says, dialect.defaults({}), _offs(dialect))
     for flag in dialect.flags:
         # `--no-x` is told beside `--x`, and an older spelling not at all.
         effect = (flag.to, "switch" if isinstance(flag.means, bool) else flag.means)
@@ -67,7 +73,7 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
             const=flag,
             nargs="*" if flag.many else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, dialect),
+            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, told),
         )
         shown.add(effect)
 
@@ -165,7 +171,11 @@ def as_flags(row: Option, value: Any) -> list[str]:
         return [row.flag if value else "--no-" + row.flag.removeprefix("--")]
     if value is None:
         return []
-    return [row.flag, *as_words(value)]
+    words = as_words(value)
+    if row.kind.base is str and any(word.startswith("-") for word in words):
+        # Behind a space it would be taken for a flag, as no number is.
+        return [f"{row.flag}={','.join(words)}"]
+    return [row.flag, *words]
 
 
 def _title(section: type) -> str:
@@ -182,20 +192,31 @@ def _metavar(flag: Flag) -> str:
     return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.kind.base]
 
 
-def _help(flag: Flag, dialect: Dialect) -> str:
+@dataclass(frozen=True)
+class _Told:
+    """What the help of a flag needs to know of its dialect."""
+
+    says: Mapping[str, str]
+    usual: Mapping[str, Any]
+    offs: Mapping[str, str]
+
+
+def _offs(dialect: Dialect) -> dict[str, str]:
+    """The first spelling that switches each option off."""
+    return {flag.to: flag.spelling for flag in reversed(dialect.flags) if flag.means is False}
+
+
+def _help(flag: Flag, told: _Told) -> str:
     if flag.option is None:
-        return dialect.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
-    default = dialect.defaults({}).get(flag.to, flag.option.default)
-    off = [other.spelling for other in dialect.flags if _is_off(other, flag)]
+        return told.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
+    default = told.usual.get(flag.to, flag.option.default)
     notes = [] if default in (None, ()) else [spelled(default)]
-    shown = f" [{'; '.join([*notes, *off[:1]])}]" if notes or off else ""
+    if flag.means is True and flag.to in told.offs:
+        notes.append(told.offs[flag.to])
+    shown = f" [{'; '.join(notes)}]" if notes else ""
     return (flag.option.declared.help + shown).replace("%", "%%")
 
 
 def _is_quiet(flag: Flag) -> bool:
     """A new user meets only what does something; `convoy options` lists the rest too."""
     return flag.older or (flag.option is not None and not flag.option.does_something)
-
-
-def _is_off(other: Flag, flag: Flag) -> bool:
-    return flag.means is True and other.to == flag.to and other.means is False

@@ -1,5 +1,6 @@
 """Named configurations: find one, read it, and know the line of each value."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,14 @@ def shipped() -> dict[str, Path]:
     Those of other applications lie in folders of their own. The ones that only infer keep the
     folder in their name: three of them share the rest of it with a training.
     """
+    return _in_folder(SHIPPED)
+
+
+@cache
+def _in_folder(folder: Path) -> dict[str, Path]:
     return {
         f"{INFERENCE}/{path.stem}" if path.parent.name == INFERENCE else path.stem: path
-        for path in sorted(SHIPPED.rglob("*.yaml"))
+        for path in sorted(folder.rglob("*.yaml"))
     }
 
 
@@ -47,6 +53,9 @@ def read_named(
 
     The files that come with the program are canonical; one of the user's may speak a dialect.
     """
+    for flag, word in (("--config", name), ("--config-path", path)):
+        if word == "":
+            raise ConfigError(f"{flag} needs a value")
     if path is not None:
         return read_spoken(name, path, dialect or canonical())[:2]
     if name is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from convoy.config.catalog import DATA, MODELS, DataEntry
 from convoy.config.problems import Problem
-from convoy.config.schema import RunConfig
+from convoy.config.schema import RunConfig, option_table
 from convoy.registry import suggest
 
 Rule = Callable[[RunConfig], Iterator[Problem]]
@@ -36,6 +36,21 @@ def one_rhythm_of_rates_is_given(run: RunConfig) -> Iterator[Problem]:
     rate = run.learning_rate
     if rate.lr_drops is not None and rate.lr_scheduler_freq:
         yield Problem("--lr-drops", "and --lr-scheduler-freq both say when; give one of them")
+
+
+def one_end_of_rates_is_given(run: RunConfig) -> Iterator[Problem]:
+    rate = run.learning_rate
+    usual = option_table()["poly_lr_end_ratio"].default
+    if rate.abs_end_learning_rate is not None and rate.poly_lr_end_ratio != usual:
+        text = "and --poly-lr-end-ratio both set the last rate; give one of them"
+        yield Problem("--abs-end-learning-rate", text)
+
+
+def one_decay_of_squares_is_given(run: RunConfig) -> Iterator[Problem]:
+    wish, usual = run.optimizer, option_table()["rmsprop_decay"].default
+    if wish.rmsprop_base_decay_exp is not None and wish.rmsprop_decay != usual:
+        text = "and --rmsprop-decay both set the decay; give one of them"
+        yield Problem("--rmsprop-base-decay-exp", text)
 
 
 def multipliers_fit_drops(run: RunConfig) -> Iterator[Problem]:
@@ -129,7 +144,10 @@ def proportions_fit_stages(run: RunConfig) -> Iterator[Problem]:
 
 def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
     span, replicas = run.replica.bn_span, run.batch.replicas
-    if span < 1 or replicas % span == 0:  # too small a span is told by its limit
+    table = option_table()
+    if table["bn_span"].problem(span) or table["replicas"].problem(replicas):
+        return  # that is told already, and no divisor is near a number without a limit
+    if replicas % span == 0:
         return
     fitting = [one for one in range(1, replicas + 1) if replicas % one == 0]
     spans = [
@@ -189,6 +207,8 @@ RULES: tuple[Rule, ...] = (
     one_length_is_given,
     one_rate_is_given,
     one_rhythm_of_rates_is_given,
+    one_end_of_rates_is_given,
+    one_decay_of_squares_is_given,
     multipliers_fit_drops,
     mixing_bounds_are_in_order,
     mixing_has_partners,

@@ -28,6 +28,8 @@ def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
         flag = flag_of(action)
         if flag is not None and not equals and not flag.many:
             equals, value = "=", _value_behind(flag, rest)
+        if action is not None and value == "--":  # argparse would drop it, and leave no value
+            value = "--," if flag is not None and flag.many else ""
         attached.append(name + equals + value)
     return [*attached, *rest]
 

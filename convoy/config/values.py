@@ -1,11 +1,14 @@
 """What an option can hold, and how it is read: from words of a command line, or from YAML."""
 
 import math
+import re
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from convoy.config.yaml_limits import MOST_DIGITS, control_character, shown
+
+_COMMA = re.compile(r"(?<!\\),")  # that is not escaped
 
 
 class WrongType(ValueError):
@@ -33,7 +36,8 @@ class Kind:
     def read(self, words: list[str]) -> Any:
         """The value that words of a command line or an environment variable spell."""
         if self.many:
-            return tuple(_read_word(self.base, part) for word in words for part in _parts(word))
+            parts = (part for word in words for part in _parts(word))
+            return tuple(_divisible(_read_word(self.base, part)) for part in parts)
         return _read_word(self.base, words[0])
 
     def check(self, value: Any) -> Any:
@@ -42,7 +46,7 @@ class Kind:
             return () if self.many else None
         if self.many:
             several = value if isinstance(value, list | tuple) else [value]
-            return tuple(_check_value(self.base, one) for one in several)
+            return tuple(_divisible(_check_value(self.base, one)) for one in several)
         return _check_value(self.base, value)
 
     def __str__(self) -> str:
@@ -53,7 +57,7 @@ class Kind:
 def as_words(value: Any) -> list[str]:
     """A value as a command line would spell it, exactly."""
     if isinstance(value, tuple):
-        return [word for one in value for word in as_words(one)]
+        return [word.replace(",", "\\,") for one in value for word in as_words(one)]
     if isinstance(value, bool):
         return [str(value).lower()]
     if isinstance(value, float):
@@ -68,8 +72,15 @@ def spelled(value: Any) -> str:
 
 
 def _parts(word: str) -> list[str]:
-    """`a,b` and `a b` are the same list."""
-    return [part for part in word.split(",") if part]
+    """`a,b` and `a b` are the same list; `a\\,b` is one item with a comma in it."""
+    return [part.replace("\\,", ",") for part in _COMMA.split(word) if part]
+
+
+def _divisible(item: Any) -> Any:
+    """An item of a list, if a comma behind it would part it from the next."""
+    if isinstance(item, str) and item.endswith("\\"):
+        raise WrongType(f"cannot hold {shown(item)}: no item of a list ends with a backslash")
+    return item
 
 
 def _read_word(base: type, word: str) -> Any:
@@ -105,6 +116,8 @@ def _storable(value: Any) -> Any:
             raise WrongType(f"expects a whole number of at most {MOST_DIGITS} digits")
         case "":
             raise WrongType("needs a value")
+        case "--":
+            raise WrongType("cannot be two dashes, which end the options of a command")
         case str() if found := control_character(value):
             raise WrongType(f"holds the control character U+{ord(found[0]):04X}")
     return value

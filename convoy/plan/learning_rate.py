@@ -135,7 +135,8 @@ def _cosine(plan: LearningRatePlan, changes: int) -> float:
 
 
 def _exponential(plan: LearningRatePlan, changes: int) -> float:
-    return float(plan.initial * plan.config.lr_decay**changes)
+    # By then every decay but 1 has come to 0, and a float cannot count on for ever.
+    return float(plan.initial * plan.config.lr_decay ** min(changes, 10**30))
 
 
 def _polynomial(plan: LearningRatePlan, changes: int) -> float:

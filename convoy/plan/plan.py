@@ -4,6 +4,7 @@ OutlinePlan is the part of it that needs no layers: a network that cannot be bui
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.schema import RunConfig
@@ -73,7 +74,14 @@ class RunPlan(OutlinePlan):
     stages: tuple[StagePlan, ...]  # what each process of a line runs
     folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     recompute: RecomputePlan
-    memory: tuple[StageMemory, ...]
+
+    @cached_property
+    def memory(self) -> tuple[StageMemory, ...]:
+        """What each stage holds: half the work of a plan, so not before somebody asks."""
+        layers, costs = self.network.layers, self.network.costs
+        staged = StagedNetwork(layers, costs, self.stages, self.schedule, self.recompute)
+        has_momentum = self.config.optimizer.momentum > 0
+        return plan_memory(staged, self.batch, self.config.memory, has_momentum)
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
         """What one process of a line runs: one stage, or one for each time around."""
@@ -101,9 +109,6 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     outline = plan_outline(config, samples)
     folded = asked if outline.folds else ()
     stages = cut([layer.name for layer in network.layers], ()) if folded else asked
-    recompute = _plan_recompute(outline, network, folded)
-    staged = StagedNetwork(network.layers, network.costs, stages, outline.schedule, recompute)
-    has_momentum = config.optimizer.momentum > 0
     return RunPlan(
         config=config,
         batch=outline.batch,
@@ -115,8 +120,7 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         network=network,
         stages=stages,
         folded=folded,
-        recompute=recompute,
-        memory=plan_memory(staged, outline.batch, config.memory, has_momentum),
+        recompute=_plan_recompute(outline, network, folded),
     )
 
 

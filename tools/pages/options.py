@@ -24,6 +24,9 @@ The column *works* says where an option does anything: *here* (on any device), o
 what it does there, or *nowhere*: it has no counterpart, is taken and recorded, and its meaning says
 why it can do nothing. A value that is not available in this version can be planned (`convoy plan`);
 a run refuses it. An option marked ° may change when a run is resumed; any other needs `--override`.
+
+A list takes several words, or one with commas between its items; `\\,` is a comma inside an item. A
+text that begins with a dash stands behind an equals sign: `--name=-x`.
 """
 
 _EDITOR = """

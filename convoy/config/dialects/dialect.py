@@ -68,11 +68,7 @@ class Flag:
             return self._switched(words[0])
         if self.optional and words == [""]:
             return True
-        if self.read is None:
-            return self._kind.read(words)
-        if words == [""]:
-            raise WrongType("needs a value")
-        return self.read(words)
+        return self._read(words)
 
     def value_in_file(self, value: Any) -> Any:
         """What a value of YAML says; None: nothing."""
@@ -80,13 +76,21 @@ class Flag:
             return self._switched_in_file(value)
         if value is None or (isinstance(value, list) and not value):
             return self._kind.check(value) if self.option else None
-        if self.read is not None:
-            return self.read(_words(value))
-        if self.option is None:
-            return self._kind.read(_words(value))
+        if self.read is not None or self.option is None:
+            return self._read(_words(value))
         if self.option.declared.limit.choices and type(value) in _NUMBERS:
             value = as_words(value)[0]  # `precision: 16.16` is meant as it is written
         return self.option.kind.check(value)
+
+    def _read(self, words: list[str]) -> Any:
+        if self.read is not None and words == [""]:
+            raise WrongType("needs a value")
+        value = self._kind.read(words) if self.read is None else self.read(words)
+        if (
+            self.several and not value
+        ):  # an option may be an empty list, a part of one means nothing
+            raise WrongType("needs a value")
+        return value
 
     @property
     def _kind(self) -> Kind:

@@ -120,6 +120,9 @@ def _length(speech: Speech) -> None:
 
 def _rate(speech: Speech) -> None:
     """2^N × samples per update; an absolute rate wins, and an exponent of 0 counts as unsaid."""
+    if "abs_end_learning_rate" in speech.said and "poly_lr_end_ratio" in speech.said:
+        ratio = speech.said.pop("poly_lr_end_ratio")
+        speech.drop(f"--poly-lr-end-ratio {ratio.value:g}", "--abs-end-learning-rate wins")
     exponent = speech.take("exponent")
     if exponent is None:
         return

@@ -1,0 +1,190 @@
+"""Whatever options meet: a plan, or plain lines that name what is wrong. Never anything else."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import option_values
+import pytest
+from drawn_words import Phrase, lines, speeches, values_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running import Said, convoy
+
+from convoy.config.dialects.all import DIALECTS
+from convoy.config.dialects.canonical import canonical
+from convoy.config.schema import option_table
+
+SPELLINGS = {spelling for dialect in DIALECTS.values() for spelling in dialect().by_spelling}
+SPELLINGS |= {"--config", "--config-path", "--dialect", "--help", "--json"}
+
+
+def drawn(examples: int) -> settings:
+    """A busy machine must not fail the test."""
+    calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=calm)
+
+
+def refuse_constants(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def read_json(text: str) -> Any:
+    return json.loads(text, parse_constant=refuse_constants)
+
+
+def names_something(line: str, words: list[str]) -> bool:
+    """Whether a line speaks of an option there is, or of a word that was typed."""
+    typed = [part for word in words for part in (word, *word.split("="))]
+    shown = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
+    spoken_of = set(re.findall(r"--?[A-Za-z][\w-]*", line)) & SPELLINGS
+    return bool(spoken_of) or any(word in line for word in shown)
+
+
+def check_refusal(said: Said, words: list[str]) -> None:
+    told = said.err.splitlines()
+
+    assert said.out == "" and told
+    for line in told:
+        assert line.startswith("convoy: ") and line.isprintable() and len(line) < 1000, line
+        assert names_something(line.removeprefix("convoy: "), words), line
+    assert len(set(told)) == len(told)
+
+
+def check(words: list[str], as_json: bool) -> Said:
+    """A plan or a refusal."""
+    said = convoy(*words)
+    if said.code == 0:
+        assert said.err == "" and said.out
+        assert not as_json or read_json(said.out)
+    else:
+        assert said.code == 2, said
+        check_refusal(said, words)
+    return said
+
+
+def words_of(line: list[Phrase]) -> list[str]:
+    return [word for phrase in line for word in phrase.words]
+
+
+def check_meaning(line: list[Phrase], said: Said) -> None:
+    """Where all is known beforehand: what is wrong is named, what is right is in the plan."""
+    last = {phrase.option or phrase.words: phrase for phrase in line}
+    wrong = {phrase.wrong for phrase in last.values() if phrase.wrong}
+    assert said.code == 2 or not wrong
+    assert [flag for flag in wrong if flag not in said.err] == []
+    if said.code == 0 and "--json" in words_of(line) and "list" not in words_of(line):
+        options = read_json(said.out)["options"]
+        values = {one.option: json.loads(json.dumps(one.value)) for one in line if one.option}
+        assert {name: options[name]["value"] for name in values} == values
+
+
+def test_a_thousand_lines_are_planned_or_refused_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    codes: Counter[int] = Counter()
+
+    @drawn(1000)
+    @given(lines())
+    def every_line(line: list[Phrase]) -> None:
+        words = words_of(line)
+        said = check(["plan", *words], as_json="--json" in words)
+        codes[said.code] += 1
+        if not any(phrase.loose for phrase in line):
+            check_meaning(line, said)
+
+    every_line()
+
+    assert min(codes[0], codes[2]) > 200, codes
+    assert list(tmp_path.iterdir()) == []
+
+
+PROGRAMS = {
+    "tensorflow": ("train.py", "train.py", "train.py", "restore.py", "validation.py"),
+    "pytorch": ("train.py", "train.py", "train.py", "weight_avg.py", "validate.py"),
+}
+
+
+@pytest.mark.parametrize("dialect", PROGRAMS)
+def test_commands_of_other_applications_are_planned_or_refused(
+    dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    codes: Counter[int] = Counter()
+
+    @drawn(300)
+    @given(st.sampled_from(PROGRAMS[dialect]), speeches(DIALECTS[dialect]()))
+    def every_command(program: str, words: list[str]) -> None:
+        command = ["--dialect", dialect, "--", "python3", program, *words]
+        said = check(["run", "--dry-run", *command], as_json=True)
+        codes[said.code] += 1
+        if said.code == 0 and read_json(said.out)["command"].startswith("convoy train "):
+            check_command(read_json(said.out))
+
+    every_command()
+
+    assert min(codes[0], codes[2]) > 30, codes
+    assert list(tmp_path.iterdir()) == []
+
+
+def check_command(meaning: dict[str, Any]) -> None:
+    """The canonical command that is told means the same."""
+    told = shlex.split(meaning["command"])[2:]
+    said = convoy("plan", "--json", *told)
+    assert said.code == 0, said
+    values = [
+        {name: one["value"] for name, one in plan["options"].items()}
+        for plan in (meaning["plan"], read_json(said.out))
+    ]
+
+    assert values[0] == values[1]
+
+
+AWKWARD = st.sampled_from(option_values.AWKWARD)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | AWKWARD,
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(AWKWARD, some, max_size=2),
+    max_leaves=4,
+)
+NAMES = [*(flag.name for flag in canonical().flags), "<<", "lrr", "", "_", "é", "a b"]
+ROW = st.sampled_from(list(option_table().values()))
+FITTING = ROW.flatmap(lambda row: st.tuples(st.just(row.name), values_of(row)))
+ANYTHING = st.tuples(st.sampled_from(NAMES), VALUES)
+RAW = st.text(st.sampled_from("lr: 0.1\n-[]{}&*!|>'\"%@`#,?~\t\\é\x00"), max_size=30)
+
+
+def as_yaml(entries: list[tuple[str, Any]], name: str = "") -> str:
+    """One configuration, perhaps by name. JSON is YAML; infinity and NaN become words."""
+    inside = "  " if name else ""
+    rows = [f"{inside}{json.dumps(key)}: {json.dumps(value)}\n" for key, value in entries]
+    return "".join([f"{name}:\n" if name else "", *rows])
+
+
+RIGHT = st.lists(FITTING, max_size=4).map(as_yaml)
+NAMED = st.builds(as_yaml, st.lists(FITTING, max_size=4), st.just("mine"))
+MIXED = st.lists(FITTING | ANYTHING, max_size=6).map(as_yaml)
+BROKEN = st.builds(lambda text, raw: text + raw, RIGHT, RAW)
+WORDS = ([], [], [], ["--config", "mine"], *(["--dialect", dialect] for dialect in DIALECTS))
+
+
+def test_files_are_planned_or_refused_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    codes: Counter[int] = Counter()
+
+    @drawn(300)
+    @given(st.one_of(RIGHT, NAMED, MIXED, BROKEN), st.sampled_from(WORDS))
+    def every_file(text: str, words: list[str]) -> None:
+        Path("mine.yaml").write_text(text, encoding="utf-8")
+        said = check(["plan", "--json", "--config-path", "mine.yaml", *words], as_json=True)
+        codes[said.code] += 1
+
+    every_file()
+
+    assert min(codes[0], codes[2]) > 30, codes
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]

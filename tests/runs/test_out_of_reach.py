@@ -1,0 +1,99 @@
+"""Options that no device here can honor: a run takes them, keeps them, and names each once."""
+
+import json
+from pathlib import Path
+
+import pytest
+from effect_cases import OF_THE_IPU
+from running import TINY, Said, convoy
+
+from convoy.config.command_line import as_flags
+from convoy.config.fields import Reach
+from convoy.config.schema import option_table
+
+ON_CUDA = {
+    "exchange_memory_target": "cycles",
+    "half_partial": True,
+    "available_memory_proportion": (0.5,),
+    "gcl_method": "broadcast",
+}
+ASKED = ON_CUDA | {name: value for name, _, value in OF_THE_IPU}
+WORDS = [word for name in ASKED for word in as_flags(option_table()[name], ASKED[name])]
+BEYOND = [row for row in option_table().values() if row.declared.reach is not Reach.HERE]
+
+
+def told(run: Path) -> list[str]:
+    """The options that the events of a run name as without effect, in order."""
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [one["text"] for one in events if one.get("kind") == "no_effect"]
+
+
+def digest(run: Path) -> str:
+    return json.loads((run / "summary.json").read_text())["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out of reach") / "run"
+
+
+@pytest.fixture(scope="module")
+def said(run: Path) -> Said:
+    return convoy("train", *TINY, *WORDS, "--stop-after=6", "--output", run)
+
+
+def test_every_option_out_of_reach_is_asked_for_here() -> None:
+    assert set(ASKED) == {row.name for row in BEYOND}
+
+
+def test_a_run_names_each_of_them_once_with_its_reason(said: Said, run: Path) -> None:
+    log = (run / "log.txt").read_text()
+
+    assert said.code == 75, said.err
+    assert [line.split()[0] for line in told(run)] == [row.flag for row in BEYOND]
+    for row, line in zip(BEYOND, told(run), strict=True):
+        assert line.endswith(row.declared.why)
+        assert said.out.count(line) == log.count(line) == 1
+
+
+def test_those_of_cuda_say_on_which_device_they_do_nothing(said: Said, run: Path) -> None:
+    del said
+    lines = [line for line in told(run) if "CUDA" in line]
+
+    assert [line.split("; ")[0] for line in lines] == [
+        f"{row.flag} has no effect with --device cpu"
+        for row in BEYOND
+        if row.declared.reach is Reach.CUDA
+    ]
+
+
+def test_the_run_goes_on_to_the_same_bits_and_tells_only_what_is_typed_again(
+    said: Said, run: Path, tmp_path: Path
+) -> None:
+    assert said.code == 75
+    before = told(run)
+    resumed = convoy("resume", run, "--num-io-tiles=64")
+    assert convoy("train", *TINY, "--output", tmp_path / "plain").code == 0
+    kept = json.loads((run / "plan.json").read_text())["options"]
+
+    assert resumed.code == 0, resumed.err
+    assert [line.split()[0] for line in told(run)[len(before) :]] == ["--num-io-tiles"]
+    assert digest(run) == digest(tmp_path / "plain")
+    assert kept["scheduling_algorithm"]["value"] == "clustering"
+    assert kept["num_io_tiles"]["value"] == 64
+
+
+def test_a_device_that_was_found_counts_like_one_that_was_named(tmp_path: Path) -> None:
+    said = convoy("train", *TINY, "--select-devices=0", "--output", tmp_path / "run")
+    planned = json.loads((tmp_path / "run" / "plan.json").read_text())["without_effect"]
+
+    assert said.code == 0, said.err
+    assert told(tmp_path / "run") == ["--select-devices has no effect with --device cpu"]
+    assert planned == []  # a plan leaves open what there will be
+
+
+def test_what_is_switched_off_is_not_told(tmp_path: Path) -> None:
+    words = ("--no-half-partial", "--no-enable-conv-dithering")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert (said.code, told(tmp_path / "run")) == (0, [])
