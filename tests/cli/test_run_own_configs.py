@@ -63,16 +63,15 @@ def test_every_value_of_it_keeps_its_line(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("file", "words"),
     [
-        "--config=my_config",
-        "--config-path other.yml --config my_config",
-        "--config my_config --config-path=other.yml",
+        ("configs.yml", "--config=my_config"),
+        ("other.yml", "--config-path other.yml --config my_config"),
+        ("other.yml", "--config my_config --config-path=other.yml"),
     ],
 )
-def test_each_way_of_naming_it_finds_who_wrote_it(here: Path, words: str) -> None:
-    (here / "configs.yml").write_text(FILE)
-    (here / "other.yml").write_text(FILE)
+def test_each_way_of_naming_it_finds_who_wrote_it(here: Path, file: str, words: str) -> None:
+    (here / file).write_text(FILE)
     meaning = dry(f"python3 train.py {words}")
 
     assert meaning["dialect"] == "tensorflow"

@@ -141,11 +141,20 @@ def test_only_what_a_configuration_does_not_say_is_said() -> None:
 
 
 def test_to_unset_an_option_its_rival_is_said() -> None:
-    words, _ = words_of("python3 train.py --config mk2_resnet8_test --abs-learning-rate 0.1")
-    counted, _ = words_of("python3 train.py --config mk2_resnet8_test --iterations 7")
+    small = "python3 train.py --config mk2_resnet8_test"
+    rated, _ = words_of(f"{small} --abs-learning-rate 0.1")
+    counted, _ = words_of(f"{small} --iterations 7")
 
-    assert " ".join(words).startswith("--config mk2_resnet8_test --lr 0.1")
+    assert " ".join(rated).startswith("--config mk2_resnet8_test --lr 0.1")
     assert " ".join(counted).startswith("--config mk2_resnet8_test --updates 7")
+
+
+def test_a_rival_is_said_even_where_it_is_as_usual() -> None:
+    words, values = words_of("train.py --config mk2_efficientnet_b4_g1_16ipus --lr-schedule cosine")
+
+    assert words[:2] == ["--config", "mk2_efficientnet_b4_g1_16ipus"]
+    assert "--lr-scheduler-freq 0" in " ".join(words)
+    assert (values["lr_drops"], meaning_of(words)["lr_drops"]) == (None, None)
 
 
 def test_what_no_word_can_unset_is_said_without_the_configuration() -> None:
