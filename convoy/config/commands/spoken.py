@@ -113,17 +113,21 @@ def _dialect_of_file(command: Command) -> str | None:
     path = paths[-1] if paths else _file_beside(command.program, names[-1])
     if path is None:
         return None
-    keys = tuple(f"--{key.replace('_', '-')}" for key in entry_keys(Path(path), names[-1]))
+    keys = map(_as_word, entry_keys(Path(path), names[-1]))
     more = replace(command, words=(*command.words, *keys))
     return identify(more, _known()).dialect
 
 
+def _as_word(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
 def _known() -> dict[str, Known]:
-    """What each dialect could have said."""
+    """What each dialect could have said, on a command line or in a file."""
     folders = {name: path.parent.name for name, path in shipped().items()}
     return {
         name: Known(
-            {*dialect().by_spelling, *_OWN},
+            {*dialect().by_spelling, *map(_as_word, dialect().by_name), *_OWN},
             {config for config, folder in folders.items() if folder == name},
             FAMILIES if name == "tensorflow" else MODELS,
         )

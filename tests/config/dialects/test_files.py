@@ -350,6 +350,13 @@ def test_words_go_over_a_file_beside_the_program(write: Write) -> None:
     assert found.model == "resnet101"
 
 
+def test_the_folder_of_a_file_wins_over_that_of_the_environment(write: Write) -> None:
+    write("mine:\n  validation: False\n  data_dir: ./datasets\n")
+    found = run("python3 train.py --config mine", {"DATA_DIR": "/sets/cifar-100-binary"})
+
+    assert (found.data.data, found.data.data_dir) == ("imagenet", "./datasets")
+
+
 def test_the_keys_of_a_file_tell_its_dialect(write: Write) -> None:
     write(PYTORCH)
 

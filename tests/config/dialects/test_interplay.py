@@ -79,6 +79,12 @@ def test_another_schedule_takes_the_figures_that_were_said() -> None:
     }
 
 
+def test_what_a_word_unsets_has_no_words_of_its_own() -> None:
+    found = read("tensorflow", "--lr-schedule stepped", {"lr_schedule": "exponential"})
+
+    assert [one.what for one in found.became] == ["--lr-decay 0.1", "--lr-schedule step"]
+
+
 def test_a_schedule_without_drops_leaves_those_of_another_behind() -> None:
     assert changed("efficientnet_b4_g1_16ipus", "--lr-schedule cosine") == {
         "lr_schedule": "cosine",
@@ -243,6 +249,21 @@ def test_words_of_a_pipeline_are_left_out_of_validation() -> None:
         "--pipeline-splits a",
         "--pipeline-schedule Grouped",
     ]
+
+
+def test_a_launcher_has_counted_the_copies_of_a_validation_already() -> None:
+    under = {"shards": 4, "replicas": 4}
+    found = read("tensorflow validation", "", under, above={"replicas": 16}).given
+
+    assert (found["replicas"], found["shards"].value) == (Setting(16, "launcher"), 1)
+
+
+def test_validation_takes_the_first_of_the_proportions_that_were_said() -> None:
+    line = "--shards 2 --available-memory-proportion 0.6 0.5 0.4 0.3"
+    found = read("tensorflow validation", line)
+
+    assert found.problems == []
+    assert found.given["available_memory_proportion"].value == (0.6,)
 
 
 def test_validation_takes_the_first_of_the_proportions_of_stages() -> None:
