@@ -54,8 +54,7 @@ def all_rows() -> list[dict[str, Any]]:
 
 def _resolved(name: str) -> Resolved:
     named, problems = read_named(name, None)
-    # The folder of the data is the reader's; any will do to resolve the rest.
-    return resolve(Asked(named=named, problems=problems, environment={"DATA_DIR": "DATA_DIR"}))
+    return resolve(Asked(named=named, problems=problems, environment={}))
 
 
 def _print_one(resolved: Resolved, as_json: bool) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SpokenFile = tuple[dict[str, Setting], list[Problem], list[Dropped]]
 
 SHIPPED = Path(__file__).parent.parent / "configs"
+GRANTED = "# What that application takes for granted."  # the line above such values
 INFERENCE = "inference"  # the sub-folder of those that only infer
 
 
@@ -90,6 +91,21 @@ def entry_keys(path: Path, name: str) -> list[str]:
     except ConfigError:
         return []
     return list(entry.value) if entry is not None and isinstance(entry.value, dict) else []
+
+
+def speaks_of(path: Path, name: str) -> bool:
+    """Whether a file has such an entry, well made or not; one that cannot be read may have it."""
+    try:
+        return name in _read(path)
+    except ConfigError:
+        return True
+
+
+def granted(name: str) -> set[str]:
+    """The options of a shipped configuration that its application only takes for granted."""
+    lines = _file_of(name).read_text(encoding="utf-8").splitlines()
+    start = next((place for place, line in enumerate(lines) if line == GRANTED), len(lines))
+    return {line.partition(":")[0] for line in lines[start:] if not line.startswith(("#", " "))}
 
 
 def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:

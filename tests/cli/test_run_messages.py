@@ -132,7 +132,7 @@ def test_a_wrong_dialect_is_told_which_there_are() -> None:
 
 
 def test_a_dialect_that_is_asked_for_is_taken() -> None:
-    line = "python3 train.py --epochs 3 --micro-batch-size 4"
+    line = "python3 train.py --epoch 3 --micro-batch-size 4"
 
     assert dry(line)["dialect"] == "pytorch"
     assert dry(line, "--dialect", "tensorflow")["dialect"] == "tensorflow"

@@ -117,10 +117,16 @@ def test_a_misspelt_name_is_answered_with_those_of_the_file(here: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_told(here: Path) -> None:
     (here / "configs.yml").write_text("my_config: [")
-    unknown, broken = refusals("python3 train.py --config my_config")
+    (broken,) = refusals("python3 train.py --config my_config")
 
-    assert unknown.startswith("--config 'my_config' is not shipped")
     assert broken.startswith("configs.yml, line 2: not YAML")
+
+
+@pytest.mark.parametrize("text", ["resnet50: [", "resnet50:\n", "resnet50: [a]\n", "a: 1\na: 2\n"])
+def test_a_faulty_file_is_never_passed_over_for_what_is_shipped(here: Path, text: str) -> None:
+    (here / "configs.yml").write_text(text)
+
+    assert refusals("python3 train.py --config resnet50")[0].startswith("configs.yml")
 
 
 def test_every_wrong_key_of_it_is_told_with_its_line(here: Path) -> None:

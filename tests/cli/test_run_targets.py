@@ -112,7 +112,7 @@ def test_a_checkpoint_without_its_run_takes_the_configuration(run: Path, tmp_pat
     meaning = dry(f"python3 validation.py --config mk2_resnet8_test --restore-path {alone}")
 
     assert meaning["plan"]["model"] == "resnet8"
-    assert meaning["command"].startswith(f"convoy validate {alone} --config mk2_resnet8_test ")
+    assert meaning["command"].startswith(f"convoy validate {alone} --config mk2_resnet8_test")
 
 
 def test_what_is_said_to_a_validation_changes_nothing_that_was_trained(run: Path) -> None:

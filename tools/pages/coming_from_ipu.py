@@ -33,7 +33,7 @@ def coming_from_ipu_page() -> str:
     """Words written by hand, then the tables."""
     parts = [HEAD.read_text().rstrip(), "", "## Programs", ""]
     parts += ["| program | dialect | here |", "|---|---|---|", *_programs()]
-    for table in LAUNCHERS.values():
+    for table in dict.fromkeys(one for one in LAUNCHERS.values() if one.options):
         parts += ["", f"## Options of {table.name}", "", "| option | here |", "|---|---|"]
         parts += list(_launcher(table))
     parts += ["", "## Options of the TensorFlow application", "", *_options(tensorflow())]

@@ -54,7 +54,6 @@ PROGRAMS: dict[str, dict[str, Purpose]] = {
         "inference_embedded.py": Purpose.INFER,
         "analyse_checkpoints.py": Purpose.CHECKPOINT_CHECK,
         "upload_run.py": Purpose.UPLOAD,
-        "synthetic_benchmark.py": Purpose.SYNTHETIC_BENCHMARK,
     },
     "pytorch": {
         "train.py": Purpose.TRAIN,

@@ -21,6 +21,13 @@ class Reading:
     problems: list[Problem]
 
 
+def _counts(name: str, command: Command) -> bool:
+    """Variables that tell how many processes there are; a shell may have them from a launcher."""
+    if name == "TF_CONFIG":
+        return "--distributed" in command.words
+    return name.startswith("POPDIST_NUM_")
+
+
 def read_command(typed: Sequence[str], environment: Mapping[str, str]) -> Reading:
     """Understand all of a command but the words of its program, which are its dialect's.
 
@@ -29,7 +36,8 @@ def read_command(typed: Sequence[str], environment: Mapping[str, str]) -> Readin
     command = split(typed, environment)
     asked, problems = read_launchers(command.launchers)
     # A launcher's own value of a variable stands nearer to the program.
-    said, more = read_environment({**command.environment, **asked.environment})
+    exported = {name: text for name, text in environment.items() if _counts(name, command)}
+    said, more = read_environment({**exported, **command.environment, **asked.environment})
     flags = [Dropped(flag, _INTERPRETER) for flag in command.interpreter[1:]]
     launch = Launch(
         said.given | asked.given,

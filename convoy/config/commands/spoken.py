@@ -6,6 +6,7 @@ from pathlib import Path
 
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Around, Parser, Read, add_flags, as_flags, read_flags
+from convoy.config.commands.found import file_beside, find_config
 from convoy.config.commands.launch import Launch
 from convoy.config.commands.programs import Known, Program, Purpose, behind, identify
 from convoy.config.commands.reading import Reading
@@ -13,26 +14,17 @@ from convoy.config.commands.split import Command
 from convoy.config.dialects.all import DIALECTS
 from convoy.config.dialects.dialect import Dialect
 from convoy.config.dialects.popart import popart_benchmark
+from convoy.config.dialects.pytorch import NOT_THEIRS
 from convoy.config.dialects.speech import Became, Given
 from convoy.config.dialects.tensorflow import tensorflow_validation
 from convoy.config.dialects.tensorflow_models import FAMILIES
 from convoy.config.layers import Setting, layer, values_of
-from convoy.config.named import (
-    INFERENCE,
-    entry_keys,
-    entry_names,
-    read_named,
-    read_spoken,
-    shipped,
-)
+from convoy.config.named import entry_keys, shipped
 from convoy.config.problems import Dropped, Problem
 from convoy.config.resolve import RIVALS, Asked
 from convoy.config.schema import option_table
 from convoy.config.spelling import spell_out, unknown_words
 from convoy.errors import ConfigError
-from convoy.registry import near_names
-
-USUAL_FILE = "configs.yml"  # beside the program, in both applications that have one
 
 _VERBS = {
     Purpose.TRAIN: "train",
@@ -42,6 +34,7 @@ _VERBS = {
     Purpose.INFER: "validate",
     Purpose.SYNTHETIC_BENCHMARK: "train",
 }
+_WORKERS = "environment TF_CONFIG"
 _OWN = ("--config", "--config-path", "--help")
 _LAYOUT = ("hosts", "instances", "replicas")
 _IN_FRONT = "an option in front of the command wins"
@@ -62,16 +55,6 @@ class Spoken:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A configuration that a command names: one of ours, or an entry of a file."""
-
-    settings: Given
-    problems: list[Problem]
-    dropped: list[Dropped] = field(default_factory=list)
-    shipped: str | None = None
-
-
 def interpret(
     reading: Reading, extra: Given, environment: Mapping[str, str], dialect: str | None = None
 ) -> Spoken:
@@ -80,21 +63,22 @@ def interpret(
     program = identify(command, _known(), dialect or _dialect_of_file(command))
     if program.purpose not in _VERBS:
         raise ConfigError(f"{program.name} ({program.purpose}) is not available in this version")
+    launch = _without_workers(launch, program)
     spoken = _dialect(program)
     parser = _parser(program, spoken)
     own, rest = parser.parse_known_args(spell_out(list(program.words), parser))
-    named = _named(own.config, own.config_path, command, program)
+    named = find_config(own.config, own.config_path, command, program, DIALECTS[program.dialect]())
     variables = {**environment, **launch.environment}
     under = layer(_folder(variables), named.settings)
     read = read_flags(own.typed, spoken, Around(under, _decided(launch)))
-    given = _overridden(_purposeful(read, named.settings, program.purpose), extra)
+    given = _overridden(_purposeful(read, named.settings, _verb(program)), extra)
     problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
     problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
     unsaid = spoken.settings(values_of(layer(named.settings, given)))
     became, dropped = _heard(read, given)
     return Spoken(
         program,
-        _VERBS[program.purpose],
+        _verb(program),
         Asked(given, named.settings, problems, variables, unsaid),
         named.shipped,
         read.target,
@@ -105,12 +89,29 @@ def interpret(
     )
 
 
+def _verb(program: Program) -> str:
+    """The synthetic benchmark trains only when it is told to."""
+    if program.purpose is Purpose.SYNTHETIC_BENCHMARK:
+        return "train" if "train" in behind("--mode", program.words) else "validate"
+    return _VERBS[program.purpose]
+
+
+def _without_workers(launch: Launch, program: Program) -> Launch:
+    """TF_CONFIG is read by TensorFlow's `--distributed` alone."""
+    if program.dialect == "tensorflow" and "--distributed" in program.words:
+        return launch
+    theirs = {name for name, one in launch.given.items() if one.source == _WORKERS}
+    kept = {name: one for name, one in launch.given.items() if name not in theirs}
+    why = Dropped("TF_CONFIG", "only --distributed of the TensorFlow program reads it")
+    return replace(launch, given=kept, dropped=(*launch.dropped, *[why] * bool(theirs)))
+
+
 def _dialect_of_file(command: Command) -> str | None:
     """A file of the user's that defines the configuration tells by its keys who wrote it."""
     names, paths = (list(behind(one, command.words)) for one in ("--config", "--config-path"))
     if not names:
         return None
-    path = paths[-1] if paths else _file_beside(command.program, names[-1])
+    path = paths[-1] if paths else file_beside(command.program, names[-1])
     if path is None:
         return None
     keys = map(_as_word, entry_keys(Path(path), names[-1]))
@@ -127,7 +128,8 @@ def _known() -> dict[str, Known]:
     folders = {name: path.parent.name for name, path in shipped().items()}
     return {
         name: Known(
-            {*dialect().by_spelling, *map(_as_word, dialect().by_name), *_OWN},
+            {*dialect().by_spelling, *map(_as_word, dialect().by_name), *_OWN}
+            - (NOT_THEIRS if name == "pytorch" else set()),
             {config for config, folder in folders.items() if folder == name},
             FAMILIES if name == "tensorflow" else MODELS,
         )
@@ -157,51 +159,10 @@ def help_of(program: Program) -> str:
     return _parser(program, _dialect(program)).format_help()
 
 
-def _named(name: str | None, path: str | None, command: Command, program: Program) -> _Named:
-    """A file of the user's that knows the name wins over what is shipped."""
-    if name is None and path is None:
-        return _Named({}, [])
-    file = path or _file_beside(command.program, name or "")
-    if file is not None:
-        return _Named(*read_spoken(name, file, DIALECTS[program.dialect]()))
-    ours = [f"{INFERENCE}/{name}", name or ""]
-    if program.purpose is not Purpose.INFER:
-        ours.reverse()
-    chosen = next((one for one in ours if one in shipped()), None)
-    if chosen is None:
-        return _Named({}, _unknown_config(name or "", command.program))
-    return _Named(*read_named(chosen, None), shipped=chosen)
-
-
-def _unknown_config(name: str, program: str) -> list[Problem]:
-    """Near names come from all places that could have defined it, if they can be read."""
-    known, unreadable = [*shipped()], []
-    for place in _usual_files(program):
-        try:
-            known += entry_names(place)
-        except ConfigError as error:
-            unreadable.append(Problem("", str(error)))
-    near = near_names(name, known)
-    hint = f"did you mean {', '.join(near)}?" if near else "`convoy configs` lists those shipped"
-    text = f"{name!r} is not shipped, and no {USUAL_FILE} here defines it; {hint}"
-    return [Problem("--config", text), *unreadable]
-
-
-def _file_beside(program: str, name: str) -> str | None:
-    """The usual file, in the folder of the program or here, if it defines the name."""
-    found = (place for place in _usual_files(program) if entry_keys(place, name))
-    return next((str(place) for place in found), None)
-
-
 def _folder(environment: Mapping[str, str]) -> Given:
     """The usual folder of data: its name may tell which data set is meant."""
     folder = environment.get("DATA_DIR")
     return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
-
-
-def _usual_files(program: str) -> list[Path]:
-    places = (Path(program).parent / USUAL_FILE, Path(USUAL_FILE))
-    return [place for place in places if place.is_file()]
 
 
 def _decided(launch: Launch) -> Given:
@@ -245,9 +206,9 @@ def _heard(read: Read, given: Given) -> tuple[list[Became], list[Dropped]]:
     return became, [*read.dropped, *(Dropped(word, _IN_FRONT) for word in left)]
 
 
-def _purposeful(read: Read, named: Given, purpose: Purpose) -> Given:
+def _purposeful(read: Read, named: Given, verb: str) -> Given:
     """Validation takes as many images at a time as training would, and what weights there are."""
-    if purpose not in (Purpose.INFER, Purpose.VALIDATE):
+    if verb != "validate":
         return read.given
     given = dict(read.given)
     size = layer(named, given).get("micro_batch_size")

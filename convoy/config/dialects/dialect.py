@@ -76,6 +76,8 @@ class Flag:
             return self._switched_in_file(value)
         if value is None or (isinstance(value, list) and not value):
             return self._kind.check(value) if self.option else None
+        if isinstance(value, list) and len(value) > 1 and not self.many:
+            raise WrongType(f"expects one value, got {len(value)}")
         if self.read is not None or self.option is None:
             return self._read(_words(value))
         if self.option.declared.limit.choices and type(value) in _NUMBERS:

@@ -156,6 +156,8 @@ def _micro_batch(usual: int) -> Join:
         like = (size, speech.said.get("replicas"))
         speech.put("micro_batch_size", total // replicas, *(like if any(like) else (_unsaid(),)))
         power = exponent.value if exponent else EXPONENT
+        if not -200 <= power <= 100:
+            raise WrongType(f"--base-learning-rate is a power of 2 from -200 to 100, got {power}")
         by = (exponent, size)
         speech.put("lr", 2.0**power * total, *(by if any(by) else (_unsaid(),)))
 

@@ -12,6 +12,17 @@ from convoy.config.values import Kind
 NAME = "pytorch"
 ITERATIONS = 100  # loader steps in an epoch of data that is made up
 
+# Canonical spellings that come from the TensorFlow program: who types them speaks its dialect.
+NOT_THEIRS = frozenset(
+    {
+        *("--data-dir", "--image-size", "--epochs", "--log-dir", "--logs-path", "--name-suffix"),
+        *("--ckpts-per-epoch", "--epochs-per-ckpt", "--ckpt-epochs-offset", "--max-ckpts-to-keep"),
+        *("--shards", "--pipeline-schedule", "--pipeline-num-parallel", "--prefetch-depth"),
+        *("--group-dim", "--expand-ratio", "--BN-span", "--select-ipu", "--select-ipus"),
+        *("--stable-norm", "--valid-batch-size", "--executable-cache-path", "--repeat"),
+        *("--max-cross-replica-buffer-size", "--latency"),
+    }
+)
 DEFAULTS: Mapping[str, Any] = {
     "model": "resnet18",
     "data": "cifar10",

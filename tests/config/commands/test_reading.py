@@ -106,10 +106,18 @@ def test_flags_of_the_interpreter_are_dropped() -> None:
     assert [one.word for one in reading.launch.dropped] == ["-u", "-W ignore"]
 
 
-def test_variables_around_the_command_are_not_taken_for_its_own() -> None:
-    reading = read_command(["train.py"], {"TF_CONFIG": "{", "POPDIST_NUM_TOTAL_REPLICAS": "4"})
+def test_a_shell_may_tell_how_many_processes_there_are() -> None:
+    around = {"TF_CONFIG": "{", "POPDIST_NUM_TOTAL_REPLICAS": "4", "POPLAR_ENGINE_OPTIONS": "{}"}
+    reading = read_command(["train.py"], around)
 
-    assert asked(reading) == {} and told(reading) == []
+    assert asked(reading) == {"replicas": 4} and told(reading) == []
+    assert reading.launch.dropped == ()
+
+
+def test_workers_of_a_shell_count_when_they_are_asked_for() -> None:
+    around = {"TF_CONFIG": '{"cluster":{"worker":["a:1","b:1"]}}'}
+
+    assert asked(read_command(["train.py", "--distributed"], around))["instances"] == 2
 
 
 def test_launcher_and_variables_have_to_agree() -> None:

@@ -47,7 +47,8 @@ def dropped(one: Spoken) -> dict[str, str]:
         ("inference_embedded.py --model resnet", "validate"),
         ("run_benchmark.py --config resnet50", "validate"),
         ("resnet_main.py --size 20", "train"),
-        ("resnet_synthetic_benchmark.py --size 20", "train"),
+        ("resnet_synthetic_benchmark.py --size 20 --mode train", "train"),
+        ("resnet_synthetic_benchmark.py --size 20", "validate"),
     ],
 )
 def test_each_program_has_its_verb(program: str, verb: str) -> None:

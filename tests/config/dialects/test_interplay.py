@@ -88,6 +88,7 @@ def test_what_a_word_unsets_has_no_words_of_its_own() -> None:
 def test_a_schedule_without_drops_leaves_those_of_another_behind() -> None:
     assert changed("efficientnet_b4_g1_16ipus", "--lr-schedule cosine") == {
         "lr_schedule": "cosine",
+        "lr_decay": 0.5,  # ours, which cosine does not look at
         "lr_drops": None,
     }
 
