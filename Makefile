@@ -21,6 +21,7 @@ bench: .venv/developed
 	$(BIN)/python benchmarks/pipeline.py replicas
 	$(BIN)/python benchmarks/reduction.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/start.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

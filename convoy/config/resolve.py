@@ -48,7 +48,8 @@ def resolve(asked: Asked) -> Resolved:
     """Defaults < model and data < dialect < environment < named configuration < command line."""
     environment, problems = _from_environment(asked.environment)
     said = [asked.dialect, environment, asked.named, asked.command_line]
-    layers = [_defaults(), _brought(layer(_defaults(), *said)), *said]
+    defaults = _defaults()
+    layers = [defaults, _brought(layer(defaults, *said)), *said]
     settings = _one_of_each(layers)
     config = build_config({name: setting.value for name, setting in settings.items()})
     refuse([*asked.problems, *problems, *broken_rules(config)])

@@ -32,6 +32,8 @@ def cut(names: Sequence[str], splits: Sequence[str]) -> tuple[StagePlan, ...]:
     A split may name a group: `layer2/0` is the first layer that starts with `layer2/0/`.
     """
     assert names, "a model has layers"
+    if not splits:
+        return divide(names, [0])
     firsts = _first_layers(names)
     further = {word: firsts[meant] for word, meant in aliases(names).items()} | firsts
     refuse(_problems(firsts, further, splits))

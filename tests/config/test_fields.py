@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+import pretended
 import pytest
 
-from convoy.config.fields import ANY, Limit, above, at_least, one_of, option, options_of
+from convoy.config.fields import ANY, Limit, Reach, above, at_least, one_of, option, options_of
 from convoy.config.values import Kind, WrongType
 
 
@@ -76,3 +77,59 @@ def test_every_item_of_a_list_keeps_the_limit_and_unset_is_no_problem() -> None:
     assert wheels.problem((4, 0, 2)) == "must be at least 1, got 0"
     assert wheels.problem((4, 2)) is None
     assert driver.problem(None) is None
+
+
+KINDS = pretended.pretended_rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "ready", "missing"),
+    [
+        ("plain", [1, 2, -9], []),
+        ("shape", ["round"], ["flat", "odd"]),
+        ("switch", [False], [True]),
+        ("length", [None, 5], [4, 0]),
+        ("splits", [()], [("a",), ("a", "b")]),
+        ("ready", ["a", "b"], []),
+    ],
+)
+def test_what_is_not_yet_built_is_ready_in_some_values(
+    name: str, ready: list[object], missing: list[object]
+) -> None:
+    row = KINDS[name]
+
+    assert row.pending is (row.declared.ready is not None)
+    assert [one for one in (*ready, *missing) if row.is_ready(one)] == ready
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "why"),
+    [
+        ("plain", "cpu", None),
+        ("shape", "cpu", None),
+        ("graphs", "cuda", None),
+        ("graphs", "cpu", "with --device cpu; on CUDA it replays kernels in one go"),
+        ("graphs", "mps", "with --device mps; on CUDA it replays kernels in one go"),
+        ("graphs", "auto", "unless the device is CUDA; on CUDA it replays kernels in one go"),
+        ("tiles", "cuda", "off the IPU: no device here has tiles."),
+        ("tiles", "auto", "off the IPU: no device here has tiles."),
+    ],
+)
+def test_an_option_out_of_reach_says_why_on_which_device(
+    name: str, device: str, why: str | None
+) -> None:
+    assert KINDS[name].out_of_reach(device) == why
+
+
+def test_an_option_does_something_if_it_is_in_reach_and_another_value_is_built() -> None:
+    idle = [name for name, row in KINDS.items() if not row.does_something]
+
+    assert idle == ["graphs", "tiles", "shape", "switch", "splits"]
+
+
+def test_a_reach_keeps_everything_else_that_was_declared() -> None:
+    graphs, tiles = KINDS["graphs"], KINDS["tiles"]
+
+    assert (graphs.default, graphs.declared.help) == (False, "Record once.")
+    assert (graphs.declared.reach, tiles.declared.reach) == (Reach.CUDA, Reach.NOWHERE)
+    assert (tiles.default, tiles.declared.why) == (6, "no device here has tiles.")

@@ -88,9 +88,8 @@ class Flag:
         if self.read is not None and words == [""]:
             raise WrongType("needs a value")
         value = self._kind.read(words) if self.read is None else self.read(words)
-        if (
-            self.several and not value
-        ):  # an option may be an empty list, a part of one means nothing
+        # An option may be an empty list; a part of a value cannot be nothing.
+        if self.several and not value:
             raise WrongType("needs a value")
         return value
 
