@@ -40,11 +40,16 @@ def said_of(plan: Meaning) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(("row", "epochs"), list(zip(MY_LINES, (30, 50), strict=True)))
-@pytest.mark.parametrize("folder", [".", "cnns/training"])
-def test_a_file_here_or_beside_the_program_defines_it(row: Row, epochs: int, folder: str) -> None:
-    Path(folder).mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize(
+    ("program", "folder"),
+    [("train.py", "."), ("cnns/train.py", "."), ("cnns/train.py", "cnns")],
+)
+def test_a_file_here_or_beside_the_program_defines_it(
+    row: Row, epochs: int, program: str, folder: str
+) -> None:
+    Path(folder).mkdir(exist_ok=True)
     (Path(folder) / "configs.yml").write_text(FILE)
-    meaning = dry(row.line.replace("train.py", f"{folder}/train.py"))
+    meaning = dry(row.line.replace("train.py", program))
 
     # 8 × 16 × 2; momentum: 2^-11 × 256
     assert said_of(meaning["plan"]) == ("resnet50", 256, 0.125, epochs)

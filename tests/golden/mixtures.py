@@ -1,5 +1,8 @@
 """Words of the three programs that go together in any mixture: at most one of each row."""
 
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
 TENSORFLOW = [
     # what is trained on what
     [
@@ -56,7 +59,8 @@ TENSORFLOW = [
         "--shards 2 --pipeline",
         "--shards 2 --pipeline --pipeline-splits b2/0/relu --pipeline-schedule Grouped",
         "--shards 1 --pipeline --pipeline-splits b1/0/relu b2/0/relu",
-        "--shards 4 --pipeline --pipeline-schedule Interleaved --available-memory-proportion 0.1",
+        "--shards 4 --pipeline --pipeline-schedule Interleaved --available-memory-proportion "
+        "0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8",
     ],
     ["--enable-recomputation", "--xla-recompute", "--enable-recompute"],
     ["--disable-variable-offloading", "--rts", "--min-remote-tensor-size 64"],
@@ -110,3 +114,14 @@ POPART = [
     ["--no-prng", "--recompute", "--simulation"],
     ["--no-validation", "--steps-per-log 2", "--log-dir there", "--report"],
 ]
+
+
+def mixtures(rows: list[list[str]], program: str, *configs: str) -> SearchStrategy[str]:
+    """At most one of each row, in any order, behind the program's name."""
+    one_of_some = st.lists(st.integers(0, len(rows) - 1), unique=True, max_size=15).flatmap(
+        lambda chosen: st.tuples(*(st.sampled_from(rows[row]) for row in chosen))
+    )
+    named = st.sampled_from(["", *(f"--config {config}" for config in configs)])
+    return st.tuples(named, one_of_some).map(
+        lambda drawn: " ".join([f"python3 {program}", drawn[0], *drawn[1]])
+    )

@@ -45,10 +45,7 @@ def _as_words(settings: Given) -> list[str]:
 
 
 def _differing(settings: Mapping[str, Setting], unsaid: Mapping[str, Setting]) -> Given:
-    """To unset an option, its rival has to be said, even where it has its usual value.
-
-    A model and a data set that were not chosen before bring values of their own.
-    """
+    """To unset an option, its rival has to be said, even where it has its usual value."""
     changed = {name for name, one in settings.items() if one.value != unsaid[name].value}
     unset = {name for name in changed if settings[name].value in _UNSET}
     for rivals in RIVALS:

@@ -42,6 +42,8 @@ def _recompute(speech: Speech) -> None:
     mode = speech.take("recompute_mode")
     if mode is not None:
         speech.fill("enable_recompute", None if mode.value == "none" else True, mode)
+    if mode is not None and mode.value == "none":
+        speech.note(mode, "the number of stages decides")
 
 
 _READERS = {"normalization_location": _location}

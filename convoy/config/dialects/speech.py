@@ -81,7 +81,8 @@ def _copies_of_instances(speech: Speech) -> None:
     """A launcher that starts instances alone gives each of them the replicas that were said."""
     instances = speech.said.get("instances")
     if instances is not None and {"instances"} == speech.launched & {"instances", "replicas"}:
-        speech.put("replicas", speech.value("replicas", 1) * instances.value, instances)
+        each = speech.said.get("replicas")
+        speech.put("replicas", speech.value("replicas", 1) * instances.value, instances, each)
 
 
 def put_together(speech: Speech, joins: Iterable[Join], options: Container[str]) -> Given:

@@ -25,6 +25,8 @@ def _pipeline(speech: Speech) -> None:
         speech.note(asked, "its stages work at the same time")
     elif asked is not None and not splits:
         speech.drop(asked.source, "there is one stage")
+    elif asked is not None:
+        speech.note(asked, "its stages take turns")
     if shards == 1 and splits and like is not None:
         _fold(speech, like)
 
@@ -50,7 +52,8 @@ def shards_become_replicas(speech: Speech) -> None:
     like = speech.said.get("shards") or speech.under.get("shards")
     if shards > 1 and like is not None:
         if "replicas" not in speech.launched:
-            speech.put("replicas", speech.value("replicas", 1) * shards, like)
+            each = speech.said.get("replicas")
+            speech.put("replicas", speech.value("replicas", 1) * shards, like, each)
         speech.put("shards", 1, like)
     for name in ("pipeline", "pipeline_splits", "pipeline_schedule"):
         if (said := speech.take(name)) is not None:

@@ -4,10 +4,8 @@ import shlex
 from typing import Any
 
 import pytest
-from golden.mixtures import POPART, PYTORCH, TENSORFLOW
+from golden.mixtures import POPART, PYTORCH, TENSORFLOW, mixtures
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 
 from convoy.bench.definition import Benchmark, variants
 from convoy.bench.read import read_benchmarks
@@ -39,17 +37,6 @@ def assert_same(line: str, dialect: str | None = None) -> None:
     assert meaning_of(words) == values
 
 
-def mixtures(rows: list[list[str]], program: str, *configs: str) -> SearchStrategy[str]:
-    """At most one of each row, in any order, behind the program's name."""
-    one_of_some = st.lists(st.integers(0, len(rows) - 1), unique=True, max_size=15).flatmap(
-        lambda chosen: st.tuples(*(st.sampled_from(rows[row]) for row in chosen))
-    )
-    named = st.sampled_from(["", *(f"--config {config}" for config in configs)])
-    return st.tuples(named, one_of_some).map(
-        lambda drawn: " ".join([f"python3 {program}", drawn[0], *drawn[1]])
-    )
-
-
 OFTEN = settings(max_examples=200, deadline=None)
 SOMETIMES = settings(max_examples=60, deadline=None)
 
@@ -69,7 +56,7 @@ BESIDE_SPANS = [row for row in BESIDE_STAGES if not IN_THE_WAY & set(row)]
 
 @SOMETIMES
 @given(
-    mixtures(BESIDE_STAGES, "train.py", "mk2_resnet50_bn_64ipus", "mk2_resnext101_16ipus")
+    mixtures(BESIDE_STAGES, "train.py", "mk2_resnet50_bn_64ipus", "mk1_resnet50_16ipus")
     | mixtures(BESIDE_SPANS, "train.py", "mk2_resnet50_mlperf_pod16", "resnet50_mlperf_pod16_lars")
     | mixtures(BESIDE_SPANS, "train.py", "efficientnet_b4_g1_with_batch_norm_16ipus")
 )

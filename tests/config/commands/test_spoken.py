@@ -4,6 +4,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from golden.mixtures import POPART, PYTORCH, TENSORFLOW, mixtures
+from hypothesis import given, settings
 
 from convoy.config.command_line import SOURCE
 from convoy.config.commands.programs import PROGRAMS
@@ -251,6 +253,41 @@ def test_all_problems_come_together() -> None:
         "--config 'nobodys' is not shipped, and no configs.yml here defines it; "
         "`convoy configs` lists those shipped",
     ]
+
+
+def unheard(line: str, dialect: str | None = None) -> set[str]:
+    """The options of a command that neither became anything nor were left out."""
+    one = spoken(line, dialect)
+    told = [*became(one), *dropped(one)]
+    typed = {word for word in shlex.split(line) if word.startswith("--")} - {"--config"}
+    return {word for word in typed if not any(each.split()[0] == word for each in told)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(mixtures(TENSORFLOW, "train.py", "mk2_resnet50_gn_16ipus", "mk2_resnet8_test"))
+def test_no_word_of_a_mixture_goes_unheard(line: str) -> None:
+    assert unheard(line, "tensorflow") == set()
+    assert unheard(line.replace("train.py", "validation.py"), "tensorflow") == set()
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixtures(PYTORCH, "train.py", "resnet50") | mixtures(POPART, "resnet_main.py"))
+def test_no_word_of_the_other_programs_goes_unheard(line: str) -> None:
+    assert unheard(line, "popart" if "resnet_main" in line else "pytorch") == set()
+
+
+@pytest.mark.parametrize("launcher", ["mpirun -np 3", "poprun --num-instances 2 --num-replicas 6"])
+def test_a_number_of_replicas_beside_a_launcher_does_not_go_unheard(launcher: str) -> None:
+    one = spoken(f"{launcher} python3 train.py --dataset imagenet --replicas 2")
+
+    assert one.asked.command_line["replicas"].value == 6
+    assert "--replicas 2" in (became(one) | dropped(one))
+
+
+def test_replicas_that_shards_are_counted_with_do_not_go_unheard() -> None:
+    line = "python3 validation.py --dataset imagenet --replicas 4 --shards 2 --pipeline"
+
+    assert became(spoken(line))["--replicas 4"] == "--replicas 8"
 
 
 def test_help_is_wished_for_whatever_else_is_said() -> None:
