@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow bench check clean
+.PHONY: demo test test-slow fuzz bench clean
 
 demo: .venv/installed
 	$(BIN)/convoy train
@@ -13,6 +13,10 @@ test: .venv/developed
 
 test-slow: .venv/developed
 	$(BIN)/pytest -m evidence --timeout 3600
+
+# What the tests draw at random, drawn anew; the suite itself repeats the same draws.
+fuzz: .venv/developed
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile=wandering tests/config tests/cli tests/plan
 
 bench: .venv/developed
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/loop_overhead.py

@@ -25,7 +25,7 @@ def law(schedule: str, stages: int) -> list[int]:
     match schedule:
         case "grouped":
             return [2 * one + 2 for one in behind]
-        case "interleaved":
+        case "interleaved" | "1f1b":
             return [one + 1 for one in behind]
         case "zero-bubble":
             return [stages] * stages
