@@ -34,7 +34,7 @@ from convoy.engine.trainer import Trainer
 from convoy.engine.update import Holding, Update
 from convoy.events import Event, Updated
 from convoy.launch.memory import keep_freed_memory
-from convoy.models.layers import absorb
+from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd

@@ -29,7 +29,7 @@ from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Holding, Update
 from convoy.launch.memory import keep_freed_memory
 from convoy.launch.world import World
-from convoy.models.layers import absorb
+from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd

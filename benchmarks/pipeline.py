@@ -42,7 +42,7 @@ from convoy.engine.outfeed import Outfeed
 from convoy.launch.memory import keep_freed_memory
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
-from convoy.models.layers import forget
+from convoy.models.batch_norm import forget
 from convoy.parallel.council import Matter, Single
 from convoy.parallel.group import Group, Groups, Rendezvous, join
 from convoy.parallel.stage import borders_of

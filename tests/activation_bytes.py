@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convoy.config.schema import build_config
+from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm
 from convoy.parallel.line import Line
 from convoy.parallel.pipeline import MicroBatch, Pipeline
 from convoy.parallel.recompute import Recomputing

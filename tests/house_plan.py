@@ -6,7 +6,7 @@ from house_imports import Import, foreign, own, room_of
 
 WORDS = {"errors", "registry"}
 PURE = {"config", "plan", *WORDS}
-LIVE = {*PURE, "chance"}
+LIVE = {*PURE, "chance", "moment"}
 ROOMS = {"models", "data", "numerics", "optim", "parallel", "engine", "checkpoint", "report"}
 
 # A room may always import from itself.
@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "registry": {"errors"},
     "events": set[str](),
     "chance": set[str](),
+    "moment": set[str](),
     "faults": {"errors", "events"},
     "config": WORDS,
     "plan": PURE,
@@ -49,6 +50,7 @@ MAY_USE = {
     "events": set[str](),
     "faults": set[str](),
     "chance": {"numpy"},
+    "moment": set[str](),
     "config": {"yaml"},
     "plan": set[str](),
     "bench": set[str](),

@@ -24,16 +24,17 @@ from networks import CLASSES, bottleneck_layers, images_and_labels, small_layers
 from torch import Tensor, nn
 
 from convoy.errors import ConvoyError
+from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm
 from convoy.parallel.inference import Inference
 from convoy.parallel.line import Line
 from convoy.parallel.pipeline import Passed, Pipeline
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
 from convoy.parallel.stage import Stage, borders_of
-from convoy.plan.layers import LayerPlan, Linear, Shape, layer_costs
+from convoy.plan.layers import LayerPlan, layer_costs
 from convoy.plan.network import NetworkPlan
+from convoy.plan.operations import Linear, Shape
 from convoy.plan.schedules import Action, Backward, Forward, Schedule, schedule_of
 from convoy.plan.stages import StagePlan, divide
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from convoy.config.sections.network import NetworkConfig
 from convoy.models.build import build_layers
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import LayerPlan, Linear
+from convoy.plan.layers import LayerPlan
+from convoy.plan.operations import Linear
 from convoy.plan.resnet import resnet_layers
 
 CLASSES = 10

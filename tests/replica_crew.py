@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from convoy.checkpoint.digest import weights_sha256
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import Holding, Update
-from convoy.models.layers import BatchNorm, absorb
+from convoy.models.batch_norm import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
 from convoy.optim.homes import Home, Resident

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import LayerPlan, Norm
+from convoy.plan.layers import LayerPlan
+from convoy.plan.operations import Norm
 
 
 def saved_bytes(network: Slice, bundle: tuple[Tensor, ...], labels: Tensor) -> int:

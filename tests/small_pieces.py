@@ -22,8 +22,8 @@ from convoy.engine.part import Part
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Holding, Update
 from convoy.events import Event
+from convoy.models.batch_norm import BatchNorm, absorb
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd
@@ -31,9 +31,10 @@ from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import Conv, GlobalPool, LayerPlan, Linear, Norm, Relu
+from convoy.plan.layers import LayerPlan
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.loop import LoopPlan
+from convoy.plan.operations import Activation, Conv, GlobalPool, Linear, Norm
 from convoy.plan.rhythm import Rhythm
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def small_network(norm: str = "batch", classes: int = 7, seed: int = 0) -> Slice
     layers = [
         LayerPlan("conv", Conv(3, 8, 3)),
         LayerPlan("norm", Norm(8, norm, groups=2, eps=1e-5, momentum=0.1)),
-        LayerPlan("relu", Relu()),
+        LayerPlan("relu", Activation("relu")),
         LayerPlan("pool", GlobalPool()),
         LayerPlan("head", Linear(8, classes)),
     ]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import Holding, Update
-from convoy.models.layers import absorb
+from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm
+from convoy.moment import Moment
 from convoy.parallel.link import Group
 from convoy.parallel.norm_sync import NormSync
 from convoy.parallel.recompute import Recomputing
@@ -55,13 +56,21 @@ def whole(plan: NetworkPlan) -> StagePlan:
 
 
 def build_network(
-    plan: NetworkPlan, stages: Sequence[StagePlan], seed: int, device: torch.device
+    plan: NetworkPlan,
+    stages: Sequence[StagePlan],
+    seed: int,
+    device: torch.device,
+    micros: range = range(1),
 ) -> Network:
-    """Fresh layers on the device. Pixels lie together (channels_last): 1.17 × on a CPU."""
+    """Fresh layers on the device. Pixels lie together (channels_last): 1.17 × on a CPU.
+
+    `micros` are the micro-batches of an update that pass here, counted over all replicas.
+    """
     slices = []
     for stage in stages:
         layers = plan.layers[stage.first : stage.last + 1]
-        built = Slice(layers, build_layers(layers, seed))
+        moment = Moment(micros)
+        built = Slice(layers, build_layers(layers, seed, moment), moment)
         built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
         slices.append(built)
     norms = [one for built in slices for one in built.modules() if isinstance(one, BatchNorm)]

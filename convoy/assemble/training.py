@@ -29,7 +29,7 @@ from convoy.errors import ConvoyError, StorageError
 from convoy.events import Averaged, Ended, Event, Noticed, Updated, Validated
 from convoy.faults import Deed, planned_faults
 from convoy.launch.outcome import from_elsewhere
-from convoy.models.layers import absorb
+from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
 from convoy.optim.optimizers import Sgd
@@ -68,7 +68,8 @@ class TrainingRun:
         self.plan = post.plan
         self.outfeed = outfeed
         seed = self.plan.config.data.seed
-        fresh = build_network(self.plan.network, post.stages, seed, post.device)
+        micros = self.plan.batch.micro_batches_of(post.at.replica)
+        fresh = build_network(self.plan.network, post.stages, seed, post.device, micros)
         share_statistics(fresh, post.groups.span.handle)
         self.network = with_recomputation(fresh, self.plan.recompute)
         self.replicas = make_replicas(post)
@@ -119,6 +120,8 @@ class TrainingRun:
     def begin_at(self, start: Start) -> None:
         """Put the run into the state where it begins."""
         self._update = start.done
+        for one in self.network.slices:
+            one.moment.go_on_after(start.done)
         self.validated = start.validated
         if start.weights is not None:
             self.network.load(start.weights)

@@ -14,7 +14,7 @@ from convoy.config.schema import RunConfig
 from convoy.config.written import settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.line import planned_stages
-from convoy.plan.plan import plan_batch, plan_shown, usual_samples
+from convoy.plan.plan import plan_batch, plan_run, usual_samples
 
 SAYS = "The named configurations there are; a name shows it with every value resolved."
 
@@ -93,7 +93,7 @@ def _figures(config: RunConfig) -> dict[str, Any]:
 
 def _problem(config: RunConfig) -> str | None:
     try:
-        plan_shown(config)
+        plan_run(config)
     except ConfigError as error:
         return _first_line(error)
     return None

@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         MODELS[own.name]  # an unknown name is answered with the near ones
         _print_layers(own.name, own.json)
         return ExitCode.DONE
-    rows = [_row(name) for name in MODELS if MODELS[name].built]
+    rows = [_row(name) for name in MODELS]
     if own.json:
         print(json.dumps(rows, indent=1))
         return ExitCode.DONE

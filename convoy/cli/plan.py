@@ -14,7 +14,7 @@ from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.network import plan_network
-from convoy.plan.plan import plan_shown
+from convoy.plan.plan import plan_run
 from convoy.plan.printed import (
     effectless_as_text,
     plan_as_text,
@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
     if asks_for_list(resolved.config):
         show_splits(resolved.config, as_json=line.own.json)
     elif line.own.json:
-        plan = plan_shown(resolved.config)
+        plan = plan_run(resolved.config)
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
     else:
         show_plan(resolved, explain=line.own.explain)
@@ -45,7 +45,7 @@ def show_plan(resolved: Resolved, explain: bool) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
     in_vain = effectless_as_text(without_effect(resolved.config, resolved.settings))
     not_yet = unavailable_as_text(unavailable(resolved.settings))
-    print("\n".join([*plan_as_text(plan_shown(resolved.config), width), *in_vain, *not_yet]))
+    print("\n".join([*plan_as_text(plan_run(resolved.config), width), *in_vain, *not_yet]))
     if explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
 

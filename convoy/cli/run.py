@@ -23,7 +23,7 @@ from convoy.config.resume import resolve_resumed, settings_of_run
 from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.plan import plan_shown
+from convoy.plan.plan import plan_run
 
 if TYPE_CHECKING:
     from convoy.bench.definition import Variant
@@ -126,7 +126,7 @@ def _plan(spoken: Spoken) -> Meaning | None:
         resolved = resolve(spoken.asked)
     else:
         return None
-    return plan_as_json(plan_shown(resolved.config), resolved.settings)
+    return plan_as_json(plan_run(resolved.config), resolved.settings)
 
 
 def _of_run(spoken: Spoken, before: Given) -> Resolved:

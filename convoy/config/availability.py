@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convoy.config.catalog import MODELS
 from convoy.config.effects import COMMAND_LINE
 from convoy.config.fields import Option
 from convoy.config.layers import Setting
@@ -45,7 +44,7 @@ def unavailable(settings: Mapping[str, Setting]) -> list[Unavailable]:
     return [
         Unavailable(name, one.value, one.source, _way_out(option_table()[name], one.source))
         for name, one in settings.items()
-        if not is_built(option_table()[name], one.value)
+        if not option_table()[name].is_ready(one.value)
     ]
 
 
@@ -58,16 +57,7 @@ def refuse_unready(resolved: Resolved) -> None:
     refuse([*(one.problem for one in missing), *files_have_a_folder(resolved.config)])
 
 
-def is_built(row: Option, value: Any) -> bool:
-    """Whether this version can carry out a value of an option."""
-    if row.name == "model":
-        return value not in MODELS or MODELS[value].built
-    return row.is_ready(value)
-
-
 def _way_out(row: Option, source: str) -> str:
-    if row.name == "model":
-        return "`convoy models` lists those that are"
     usable = [one for one in row.declared.ready or () if one not in (None, ())]
     if row.kind.base is bool and len(usable) == 1 and not row.kind.many:
         return f"use {row.flag}" if usable[0] else f"use --no-{row.flag.removeprefix('--')}"

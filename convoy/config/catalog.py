@@ -16,7 +16,7 @@ class ModelEntry:
     image_size: int
     classes: int
     defaults: dict[str, Any] = field(default_factory=dict)
-    built: bool = True  # this version can train it
+    bottleneck: bool = False  # blocks of three convolutions, narrow in the middle
 
 
 @dataclass(frozen=True)
@@ -32,55 +32,54 @@ class DataEntry:
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
-def _small(depth: int, family: str = "resnet", built: bool = True) -> ModelEntry:
-    return ModelEntry(family, depth, True, 32, 10, {"norm_num_groups": 16}, built)
+def _small(depth: int, family: str = "resnet", bottleneck: bool = False) -> ModelEntry:
+    return ModelEntry(family, depth, True, 32, 10, {"norm_num_groups": 16}, bottleneck)
 
 
-def _large(depth: int, family: str = "resnet", built: bool = True) -> ModelEntry:
-    return ModelEntry(family, depth, False, 224, 1000, {"norm_num_groups": 32}, built)
+def _large(depth: int, family: str = "resnet", bottleneck: bool = False) -> ModelEntry:
+    return ModelEntry(family, depth, False, 224, 1000, {"norm_num_groups": 32}, bottleneck)
 
 
-def _efficientnet(depth: int, image_size: int) -> ModelEntry:
+def _gated(family: str, depth: int, image_size: int) -> ModelEntry:
+    """Widths that are multiples of 8 and of nothing else, so few groups of a group norm."""
     small = image_size == 32
     classes = 10 if small else 1000
-    return ModelEntry(
-        "efficientnet", depth, small, image_size, classes, {"norm_num_groups": 4}, built=False
-    )
+    return ModelEntry(family, depth, small, image_size, classes, {"norm_num_groups": 4})
 
 
-_BUILT = {f"resnet{depth}": _small(depth) for depth in (8, 14, 20, 32, 44, 56, 110)} | {
-    f"resnet{depth}": _large(depth) for depth in (18, 34, 50, 101, 152)
+# A depth that two networks have goes to the basic one for little images.
+_RESNETS = {
+    **{f"resnet{depth}": _small(depth) for depth in (8, 14, 20, 32, 44, 56, 110)},
+    **{f"resnet{depth}": _small(depth, bottleneck=True) for depth in (11, 29, 38, 47, 65)},
+    "resnet56-bottleneck": _small(56, bottleneck=True),
+    **{f"resnet{depth}": _large(depth) for depth in (10, 18, 34)},
+    "resnet14-large": _large(14, bottleneck=True),
+    **{f"resnet{depth}": _large(depth, bottleneck=True) for depth in (26, 50, 101, 152)},
 }
-
-# What configurations may speak of already. A depth that two networks have goes to the built one.
-_BOTTLENECKS_SMALL = {
-    "resnet11": 11,
-    "resnet29": 29,
-    "resnet38": 38,
-    "resnet47": 47,
-    "resnet56-bottleneck": 56,
-    "resnet65": 65,
+_RESNEXTS = {
+    **{f"resnext{depth}": _small(depth, "resnext", True) for depth in (11, 29, 38, 47, 56, 65)},
+    **{f"resnext{depth}": _large(depth, "resnext", True) for depth in (14, 26, 50, 101, 152)},
 }
 _EFFICIENTNET_IMAGES = (224, 240, 260, 300, 380, 456, 528, 600)  # B0 … B7
-_PLANNED = {
-    "resnet10": _large(10, built=False),
-    "resnet26": _large(26, built=False),
-    "resnet14-large": _large(14, built=False),
-    **{name: _small(depth, built=False) for name, depth in _BOTTLENECKS_SMALL.items()},
-    **{f"resnext{depth}": _large(depth, "resnext", False) for depth in (14, 26, 50, 101, 152)},
-    **{f"resnext{depth}": _small(depth, "resnext", False) for depth in (11, 29, 38, 47, 56, 65)},
+_EFFICIENTNETS = {
+    "efficientnet-cifar": _gated("efficientnet", 0, 32),
     **{
-        f"efficientnet-b{number}": _efficientnet(number, image_size)
+        f"efficientnet-b{number}": _gated("efficientnet", number, image_size)
         for number, image_size in enumerate(_EFFICIENTNET_IMAGES)
     },
-    "efficientnet-cifar": _efficientnet(0, 32),
-    "mobilenet": _large(17, "mobilenet", False),
-    "mobilenet-v3-small": _large(11, "mobilenet", False),
-    "mobilenet-v3-large": _large(15, "mobilenet", False),
-    "squeezenet": _large(8, "squeezenet", False),
 }
+_MOBILENETS = {
+    "mobilenet": _gated("mobilenet", 17, 224),
+    "mobilenet-v3-small": _gated("mobilenet", 11, 224),
+    "mobilenet-v3-large": _gated("mobilenet", 15, 224),
+    "mobilenet-v3-small-published": _gated("mobilenet", 11, 224),
+    "mobilenet-v3-large-published": _gated("mobilenet", 15, 224),
+}
+_SQUEEZENETS = {"squeezenet": _large(8, "squeezenet")}
 
-MODELS: Registry[ModelEntry] = Registry("model", _BUILT | _PLANNED)
+MODELS: Registry[ModelEntry] = Registry(
+    "model", _RESNETS | _RESNEXTS | _EFFICIENTNETS | _MOBILENETS | _SQUEEZENETS
+)
 
 # About 99 % after half a minute on two cores: docs/benchmarks.md.
 _SHAPES_RECIPE = {"epoch": 3.0, "warmup_epoch": 1.0}

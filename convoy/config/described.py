@@ -5,7 +5,6 @@ The pages, `convoy options`, the schema for editors and the completion of shells
 
 from typing import Any
 
-from convoy.config.availability import is_built
 from convoy.config.catalog import MODELS
 from convoy.config.fields import Option, Reach
 from convoy.config.schema import option_table
@@ -25,7 +24,7 @@ def not_available(row: Option) -> list[Any] | bool | None:
     words = (True, False) if row.kind.base is bool else choices(row)
     if row.kind.many or not words:
         return row.pending or None
-    return [one for one in words if not is_built(row, one)] or None
+    return [one for one in words if not row.is_ready(one)] or None
 
 
 def availability_as_text(row: Option) -> str:

@@ -14,7 +14,6 @@ from convoy.config.layers import Setting
 from convoy.config.schema import RunConfig, option_table
 
 AUGMENTED = ("cifar10", "cifar100")  # data sets that have crops and flips
-BOTTLENECKS = ("resnet50", "resnet101", "resnet152")  # models that have them
 COMMAND_LINE = "command line"  # the source of what was typed, as `command_line.py` names it
 _FILE = re.compile(r", line \d+$")  # how the source of a value in a file ends
 
@@ -38,7 +37,7 @@ class Effectless:
 
 def the_model_has_no_bottlenecks(run: RunConfig) -> str | None:
     model = run.network.model
-    if model in BOTTLENECKS or not MODELS[model].built:  # of those nothing is said
+    if MODELS[model].bottleneck:
         return None
     return f"with --model {model}: it has no bottlenecks"
 

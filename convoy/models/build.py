@@ -1,62 +1,95 @@
 """Layer plans → live layers, with weights that depend only on the seed and each layer's name."""
 
-import math
 from collections.abc import Iterable
-from typing import assert_never
 
 import torch
 from torch import nn
 
 from convoy.chance import key
-from convoy.models.layers import Add, BatchNorm, GlobalPool, PadChannels
-from convoy.plan import layers as plan
+from convoy.models.activations import ACTIVATIONS
+from convoy.models.batch_norm import BatchNorm
+from convoy.models.chance import Chance, Dropout, DropPath
+from convoy.models.first_weights import draw_weights
+from convoy.models.group_norm import GroupNorm
+from convoy.models.layers import (
+    Add,
+    Concat,
+    GlobalPool,
+    Multiply,
+    PadChannels,
+    Squeeze,
+    conv,
+    max_pool,
+)
+from convoy.models.proxy import ProxyActivation, ProxySqueezeExcite
+from convoy.moment import Moment
+from convoy.plan import operations as plan
+from convoy.plan.layers import LayerPlan
+from convoy.plan.operations import Operation
+
+# Operations without figures.
+PLAIN: dict[type[Operation], type[nn.Module]] = {
+    plan.Add: Add,
+    plan.Multiply: Multiply,
+    plan.Concat: Concat,
+    plan.Squeeze: Squeeze,
+    plan.GlobalPool: GlobalPool,
+    plan.Flatten: nn.Flatten,
+}
 
 
-def build_layers(layers: Iterable[plan.LayerPlan], seed: int) -> dict[str, nn.Module]:
-    """The live layers by name, in order, with their first weights."""
+def build_layers(
+    layers: Iterable[LayerPlan], seed: int, moment: Moment | None = None
+) -> dict[str, nn.Module]:
+    """The live layers by name, in order, with their first weights.
+
+    `moment` tells layers that draw by chance which micro-batch they are at.
+    """
+    chance = Chance(seed, moment or Moment())
     built: dict[str, nn.Module] = {}
     for layer in layers:
-        built[layer.name] = _build(layer.operation)
+        built[layer.name] = _build(layer.operation, layer.name, chance)
         _initialize(layer, built[layer.name], seed)
     return built
 
 
-def _build(operation: plan.Operation) -> nn.Module:
+def _build(operation: Operation, name: str, chance: Chance) -> nn.Module:
     match operation:
-        case plan.Conv(inputs, outputs, kernel, stride, bias):
-            return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=bias)
+        case plan.Conv():
+            return conv(operation)
         case plan.Norm(kind="batch"):
-            return BatchNorm(operation.channels, operation.eps, operation.momentum)
+            return BatchNorm(operation)
         case plan.Norm():
-            return nn.GroupNorm(operation.groups, operation.channels, operation.eps)
+            return GroupNorm(operation)
         case plan.Linear(inputs, outputs):
             return nn.Linear(inputs, outputs)
-        case plan.MaxPool():
-            return nn.MaxPool2d(3, stride=2, padding=1)
-        case plan.GlobalPool():
-            return GlobalPool()
+        case plan.MaxPool(padding):
+            return max_pool(padding)
+        case plan.Activation(kind):
+            return ACTIVATIONS[kind]()
+        case plan.Dropout(rate):
+            return Dropout(rate, chance.of(name))
+        case plan.DropPath(rate):
+            return DropPath(rate, chance.of(name))
         case plan.PadChannels(stride, added):
             return PadChannels(stride, added)
-        case plan.Add():
-            return Add()
-        case plan.Relu():
-            return nn.ReLU(inplace=True)
-        case _ as unreachable:
-            assert_never(unreachable)
+        case plan.ProxyActivation():
+            return ProxyActivation(operation)
+        case plan.ProxySqueezeExcite():
+            return ProxySqueezeExcite(operation)
+        case _:
+            return PLAIN[type(operation)]()
 
 
-def _initialize(layer: plan.LayerPlan, module: nn.Module, seed: int) -> None:
-    """He's rule for convolutions, torch's for the head, one for norms (zero where planned)."""
-    chance = torch.Generator().manual_seed(key(seed, "weights", layer.name) >> 1)
+def _initialize(layer: LayerPlan, module: nn.Module, seed: int) -> None:
+    """As the plan says: a rule for each layer with weights, one for norms, zero where planned."""
+    generator = torch.Generator().manual_seed(key(seed, "weights", layer.name) >> 1)
     match layer.operation, module:
-        case plan.Conv(), nn.Conv2d(weight=weight, bias=bias):
-            fan_out = layer.operation.outputs * layer.operation.kernel**2
-            weight.data.normal_(0, math.sqrt(2 / fan_out), generator=chance)
-            if bias is not None:
-                nn.init.zeros_(bias)
-        case plan.Linear(), nn.Linear(weight=weight, bias=bias):
-            bound = 1 / math.sqrt(layer.operation.inputs)
-            weight.data.uniform_(-bound, bound, generator=chance)
-            bias.data.uniform_(-bound, bound, generator=chance)
-        case plan.Norm(zero=True), (BatchNorm() | nn.GroupNorm()) as norm:
-            nn.init.zeros_(norm.weight)
+        case (plan.Conv() | plan.Linear()) as operation, (nn.Conv2d() | nn.Linear()):
+            draw_weights(operation, module, generator)
+        case plan.ProxySqueezeExcite(_, reduce, expand), ProxySqueezeExcite():
+            draw_weights(reduce, module.conv_reduce, generator)
+            draw_weights(expand, module.conv_expand, generator)
+        case plan.Norm(zero=True), (BatchNorm() | GroupNorm()):
+            assert module.weight is not None, "a norm without scale cannot begin at zero"
+            nn.init.zeros_(module.weight)

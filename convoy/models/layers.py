@@ -1,101 +1,50 @@
 """The live layers that torch does not have as we need them."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from convoy.models.joint_norm import JointStatistics, Nobody, Partners
+from convoy.plan.operations import Conv
 
 
-def as_they_are(statistics: Tensor) -> Tensor:
-    """One replica alone: its micro-batches are all there are."""
-    return statistics
+def conv(planned: Conv) -> nn.Conv2d:
+    """A convolution whose result has the size of what it was given, divided by the stride."""
+    figures = (planned.inputs, planned.outputs, planned.kernel, planned.stride)
+    if planned.padding == "same" and planned.stride > 1:
+        return SameConv(*figures, groups=planned.groups, bias=planned.bias)
+    padding = planned.kernel // 2
+    return nn.Conv2d(*figures, padding, groups=planned.groups, bias=planned.bias)
 
 
-class BatchNorm(nn.Module):
-    """Batch normalization whose running statistics wait for the update.
-
-    Each training pass leaves its batch statistics in `waiting`; `absorb` applies them in the order
-    of the micro-batches. So a skipped update changes nothing, and the order of work on several
-    devices cannot change the result. Replicas may be partners in their statistics.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, channels: int, eps: float, momentum: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.momentum = momentum
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-        self.waiting: list[tuple[Tensor, Tensor]] = []
-        self.recording = True  # off while a pass is computed again for its backward
-        self.share_with(Nobody())
-
-    def share_with(self, partners: Partners) -> None:
-        """From now on a micro-batch is normalized together with those of the partners."""
-        self.joint = JointStatistics(partners, self.eps)
+class SameConv(nn.Conv2d):
+    """Pads as little as its stride needs, the odd pixel at the far end."""
 
     def forward(self, given: Tensor) -> Tensor:
-        if not self.training:
-            return F.batch_norm(
-                given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-            )
-        if self.joint.partners.span > 1:
-            return self._train_jointly(given)
-        # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
-        mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
-        made = F.batch_norm(
-            given, mean, variance, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps
-        )
-        if self.recording:
-            self.waiting.append((mean, variance))
-        return made
-
-    def _train_jointly(self, given: Tensor) -> Tensor:
-        joint = self.joint.measure(given) if self.recording else self.joint.recall(given)
-        if self.recording:
-            self.waiting.append((joint.mean, joint.unbiased))
-        return self.joint.normalize(given, self.weight, self.bias, joint)
+        padded = F.pad(given, far_padding(given, self.kernel_size[0], self.stride[0]))
+        return super().forward(padded)
 
 
-def absorb(norms: list[BatchNorm], gather: Callable[[Tensor], Tensor] = as_they_are) -> None:
-    """Apply the waiting statistics, one micro-batch after the other, to all norms at once.
-
-    `gather` turns our micro-batches' statistics, one row each, into those of all replicas. Partners
-    have the same rows: those of the first in each span count, as one micro-batch of N-fold size.
-    """
-    if not norms:
-        return
-    running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
-    momentum, span = norms[0].momentum, norms[0].joint.partners.span
-    mine = _rows(norms)
-    for number, row in enumerate(gather(mine)):
-        if number // len(mine) % span:
-            continue
-        batch = row.split([len(buffer) for buffer in running])
-        torch._foreach_mul_(running, 1 - momentum)
-        torch._foreach_add_(running, batch, alpha=momentum)
-    forget(norms)
+def max_pool(padding: str) -> nn.Module:
+    """3 × 3 windows, stride 2."""
+    if padding == "same":
+        return SameMaxPool()
+    return nn.MaxPool2d(3, stride=2, padding=1 if padding == "symmetric" else 0)
 
 
-def _rows(norms: list[BatchNorm]) -> Tensor:
-    """The waiting statistics as (micro-batches, means and variances of all norms)."""
-    waiting = zip(*(norm.waiting for norm in norms), strict=True)
-    rows = [torch.cat([one for pair in statistics for one in pair]) for statistics in waiting]
-    return torch.stack(rows) if rows else torch.empty(0)
+class SameMaxPool(nn.Module):
+    """3 × 3 windows, stride 2, the odd pixel of the padding at the far end; padding never wins."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        padded = F.pad(given, far_padding(given, 3, 2), value=-torch.inf)
+        return F.max_pool2d(padded, 3, 2)
 
 
-def forget(norms: list[BatchNorm]) -> None:
-    """Drop the waiting statistics: the update was skipped, or nobody will ask."""
-    for norm in norms:
-        norm.waiting.clear()
-        norm.joint.clear()
+def far_padding(given: Tensor, kernel: int, stride: int) -> tuple[int, int, int, int]:
+    """Left, right, top, bottom, so that ⌈size ÷ stride⌉ windows fit."""
+    height, width = (
+        max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in given.shape[2:]
+    )
+    return width // 2, width - width // 2, height // 2, height - height // 2
 
 
 class Add(nn.Module):
@@ -122,3 +71,24 @@ class PadChannels(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         return F.pad(given[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+
+
+class Multiply(nn.Module):
+    """A gate: the side road has one number a channel."""
+
+    def forward(self, main: Tensor, side: Tensor) -> Tensor:
+        return main * side
+
+
+class Concat(nn.Module):
+    """The channels of both roads."""
+
+    def forward(self, main: Tensor, side: Tensor) -> Tensor:
+        return torch.cat([main, side], 1)
+
+
+class Squeeze(nn.Module):
+    """The mean over the image, as an image of one pixel."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given.mean((2, 3), keepdim=True)

@@ -39,7 +39,7 @@ class Halves:
 
     def __init__(self, layers: nn.Module) -> None:
         own = [(one, _weights(one)) for one in layers.modules()]
-        self._products = [pair for pair in own if any(weight.dim() > 1 for weight in pair[1])]
+        self._products = [pair for pair in own if isinstance(pair[0], nn.Conv2d | nn.Linear)]
         waiting = {weight for _, weights in self._products for weight in weights}
         self._prompt = [one for _, weights in own for one in weights if one not in waiting]
 

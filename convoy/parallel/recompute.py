@@ -6,8 +6,8 @@
 Between forward and backward the segments hold nothing; each runs again right before its backward.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 
 import torch
@@ -37,18 +37,25 @@ class Recomputing(nn.Module):
     def forward(self, *bundle: Tensor) -> Bundle:
         if not (self.training and torch.is_grad_enabled()):
             return self.slice.run(range(len(self.slice.routes)), *bundle)
+        self.slice.moment.enter()
         for segment in self.segments:
             bundle = self._run(segment, bundle)
         return bundle
 
     def _run(self, segment: range, bundle: Bundle) -> Bundle:
-        """Chance is a function of keys here, so torch's generators need not be put back."""
+        """Chance is a function of the moment here, so torch's generators need not be put back."""
+        number = self.slice.moment.number
         made: Bundle = checkpoint(
             self.slice.run,
             segment,
             *bundle,
             use_reentrant=False,
             preserve_rng_state=False,
-            context_fn=lambda: (nullcontext(), self.quiet()),
+            context_fn=lambda: (nullcontext(), self._again(number)),
         )
         return made
+
+    @contextmanager
+    def _again(self, number: int) -> Iterator[None]:
+        with self.quiet(), self.slice.moment.again(number):
+            yield

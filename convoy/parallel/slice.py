@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
+from convoy.moment import Moment
 from convoy.plan.layers import LayerPlan, Route, taken
 
 Bundle = tuple[Tensor, ...]
@@ -14,13 +15,22 @@ T = TypeVar("T")
 class Slice(nn.Module):
     """The layers of one stage. Takes a bundle and returns one; see `plan/layers.py` for routes."""
 
-    def __init__(self, layers: Sequence[LayerPlan], modules: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerPlan],
+        modules: Mapping[str, nn.Module],
+        moment: Moment | None = None,
+    ) -> None:
+        """`moment` is what those of the modules look at that draw by chance."""
         super().__init__()
+        self.moment = moment or Moment()
         self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
         self.routes = [layer.route for layer in layers]
         self.spare_what_comes_into(0)
 
     def forward(self, *bundle: Tensor) -> Bundle:
+        if self.training:
+            self.moment.enter()
         return self.run(range(len(self.routes)), *bundle)
 
     def run(self, part: range, *bundle: Tensor) -> Bundle:
@@ -40,8 +50,9 @@ class Slice(nn.Module):
         # A layer takes at most two tensors away, so no bundle that fits these layers is longer.
         foreign = (True,) * (len(names) + 2)
         for name, route in list(zip(names, self.routes, strict=True))[first:]:
-            if isinstance(self.layers[name], nn.ReLU) and taken(route, foreign):
-                self.layers[name] = nn.ReLU()
+            layer = self.layers[name]
+            if isinstance(layer, nn.ReLU | nn.ReLU6) and taken(route, foreign):
+                self.layers[name] = type(layer)()
             foreign = _pass(_ours, route, foreign)
 
     def named_tensors(self) -> dict[str, Tensor]:
@@ -59,6 +70,8 @@ def _pass(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple
             return (layer(bundle[0]), *bundle[1:])
         case Route.FORK:
             return (layer(bundle[0]), *bundle)
+        case Route.SPUR:
+            return (bundle[0], layer(bundle[0]), *bundle[1:])
         case Route.SIDE:
             return (bundle[0], layer(bundle[1]), *bundle[2:])
         case Route.JOIN:

@@ -19,8 +19,9 @@ from convoy.parallel.halves import Halves, Tape
 from convoy.parallel.link import Group, Link, Moving, Size, Strides, laid, roads_of
 from convoy.parallel.pipeline import MicroBatch
 from convoy.parallel.slice import Bundle
-from convoy.plan.layers import GlobalPool, LayerPlan, Shape
+from convoy.plan.layers import LayerPlan
 from convoy.plan.network import NetworkPlan
+from convoy.plan.operations import Flatten, GlobalPool, Shape
 from convoy.plan.schedules import Schedule
 from convoy.plan.stages import StagePlan
 
@@ -50,7 +51,7 @@ def _sizes(
     bundle: tuple[Shape, ...], layers: Sequence[LayerPlan], samples: int
 ) -> tuple[Size, ...]:
     """A shape of one pixel is a vector only after the pooling over the whole image."""
-    if any(isinstance(layer.operation, GlobalPool) for layer in layers):
+    if any(isinstance(layer.operation, GlobalPool | Flatten) for layer in layers):
         return tuple((samples, shape.channels) for shape in bundle)
     return tuple((samples, shape.channels, shape.size, shape.size) for shape in bundle)
 

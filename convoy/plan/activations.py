@@ -10,23 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from convoy.plan.layers import (
-    INDEX,
-    Add,
-    Conv,
-    GlobalPool,
-    LayerCost,
-    LayerPlan,
-    Linear,
-    MaxPool,
-    Operation,
-    PadChannels,
-    Relu,
-    Route,
-    Shape,
-    put,
-    taken,
-)
+from convoy.plan.layers import LayerCost, LayerPlan, Route, made_by, put, taken
+from convoy.plan.operations import Multiply, PadChannels, Saves, Shape
 
 
 @dataclass(frozen=True)
@@ -116,9 +101,9 @@ class _Follower:
         """What convolutions and linear layers made has a gradient each."""
         pairs = zip(self.layers, self.costs, strict=True)
         return sum(
-            taken(layer.route, cost.bundle_out).elements
+            made_by(layer.route, cost.bundle_out).elements
             for layer, cost in pairs
-            if isinstance(layer.operation, Conv | Linear)
+            if layer.operation.is_product
         )
 
     def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
@@ -140,14 +125,15 @@ class _Follower:
         for index in segment:
             layer = self.layers[index]
             source = taken(layer.route, bundle)
-            shape = taken(layer.route, self.costs[index].bundle_out)
+            shape = made_by(layer.route, self.costs[index].bundle_out)
             # What comes into a segment is needed again: nothing writes over it.
-            in_place = isinstance(layer.operation, Relu) and source not in given
+            in_place = layer.operation.in_place and source not in given
             made = source if in_place else _Tensor(shape.elements)
             behind = put(layer.route, bundle, made)
             self.ledger.hold(behind)
             if keeps:
-                self.saved[index] = _saved(layer.operation, source, made)
+                aside = _Tensor(layer.operation.aside(shape))
+                self.saved[index] = (*_saved(layer, bundle, made), aside)
                 self.ledger.hold(self.saved[index])
             self.ledger.drop(bundle)
             bundle = behind
@@ -167,7 +153,9 @@ class _Follower:
             self.ledger.drop(given)
 
     def _saves(self, index: int) -> bool:
-        return not isinstance(self.layers[index].operation, Add | GlobalPool | PadChannels)
+        operation = self.layers[index].operation
+        made = made_by(self.layers[index].route, self.costs[index].bundle_out)
+        return operation.saves is not Saves.NOTHING or operation.aside(made) > 0
 
     def _compute_again(self, segment: range, given: _Bundle) -> None:
         """Up to the last layer that saves something, for torch stops there.
@@ -176,7 +164,7 @@ class _Follower:
         """
         last = max(index for index in segment if self._saves(index))
         layer = self.layers[last]
-        begins_only = isinstance(layer.operation, Conv | Linear)
+        begins_only = layer.operation.is_product
         bundle = self._forward(range(segment[0], last + (not begins_only)), given, keeps=True)
         if begins_only:
             self.saved[last] = (taken(layer.route, bundle),)
@@ -188,10 +176,13 @@ class _Follower:
         route = self.layers[index].route
         given = taken(route, self.costs[index].bundle_in)
         new = _Tensor(given.elements if has_gradient else 0)  # images need none
-        before = _gradients(route, gradients, new)
+        if isinstance(self.layers[index].operation, Multiply):
+            before = (*_new(self.costs[index].bundle_in[:2]), *gradients[1:])
+        else:
+            before = _gradients(route, gradients, new)
         self.ledger.hold(before)
         self._work_on(self._aside(index))
-        if route is Route.FORK:
+        if route in (Route.FORK, Route.SPUR):
             before = self._added(before)
         self.ledger.drop(self.saved.pop(index, ()))
         self.ledger.drop(gradients)
@@ -200,7 +191,7 @@ class _Follower:
     def _aside(self, index: int) -> _Tensor:
         """The middle of undoing a stride in two dimensions, one after the other."""
         layer, cost = self.layers[index], self.costs[index]
-        given, made = (taken(layer.route, one) for one in (cost.bundle_in, cost.bundle_out))
+        given, made = taken(layer.route, cost.bundle_in), made_by(layer.route, cost.bundle_out)
         is_strided = isinstance(layer.operation, PadChannels) and made.size < given.size
         return _Tensor(given.channels * given.size * made.size if is_strided else 0)
 
@@ -225,6 +216,8 @@ def _gradients(route: Route, gradients: _Bundle, new: _Tensor) -> _Bundle:
             return (gradients[0], new, *gradients[2:])
         case Route.FORK | Route.MAIN:
             return (new, *gradients[1:])
+        case Route.SPUR:
+            return (new, gradients[0], *gradients[2:])
 
 
 def _new(bundle: tuple[Shape, ...]) -> _Bundle:
@@ -235,14 +228,14 @@ def _sum(bundle: _Bundle) -> int:
     return sum(one.elements for one in bundle)
 
 
-def _saved(operation: Operation, given: _Tensor, made: _Tensor) -> _Bundle:
+def _saved(layer: LayerPlan, given: _Bundle, made: _Tensor) -> _Bundle:
     """What autograd keeps of a layer: see `plan/layers.py`, whose counts are the same."""
-    match operation:
-        case Add() | GlobalPool() | PadChannels():
+    match layer.operation.saves:
+        case Saves.NOTHING:
             return ()
-        case Relu():
+        case Saves.MADE:
             return (made,)
-        case MaxPool():
-            return (given, _Tensor(INDEX * made.elements))
-        case _:
-            return (given,)
+        case Saves.BOTH:
+            return given[:2]
+        case Saves.GIVEN:
+            return (taken(layer.route, given),)

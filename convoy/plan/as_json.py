@@ -10,28 +10,25 @@ from typing import Any
 from convoy.config.availability import unavailable
 from convoy.config.effects import without_effect
 from convoy.config.layers import Setting
-from convoy.plan.line import asked_starts
-from convoy.plan.network import classes_of, image_size
-from convoy.plan.plan import OutlinePlan, RunPlan
+from convoy.plan.plan import RunPlan
 
 _EPOCHS_LISTED = 1000  # a run may have millions
 
 
-def plan_as_json(plan: RunPlan | OutlinePlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
+def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Everything `convoy plan` knows."""
-    layered = _with_layers(plan) if isinstance(plan, RunPlan) else _without_layers(plan)
     return {
         "model": plan.config.network.model,
         "data": plan.config.data.data,
         "layout": plan.layout,
-        "network": _images(plan) | layered["network"],
+        "network": _network(plan),
         "batch": asdict(plan.batch) | {"samples_per_update": plan.batch.samples_per_update},
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
-        "stages": layered["stages"],
+        "stages": _stages(plan),
         "borders": {"layers": list(plan.borders), "balanced": plan.balanced},
-        "recompute": {"enabled": plan.recomputes} | layered["recompute"],
+        "recompute": _recompute(plan),
         "schedule": _schedule(plan),
-        "memory": layered["memory"],
+        "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
         "learning_rate": _learning_rate(plan),
         "updates": _updates(plan),
         "options": {name: asdict(setting) for name, setting in settings.items()},
@@ -51,47 +48,37 @@ def plan_as_json(plan: RunPlan | OutlinePlan, settings: Mapping[str, Setting]) -
     }
 
 
-def _images(plan: OutlinePlan) -> dict[str, Any]:
-    return {"image_size": image_size(plan.config), "classes": classes_of(plan.config)}
+def _network(plan: RunPlan) -> dict[str, Any]:
+    network = plan.network
+    return {
+        "image_size": network.image_size,
+        "classes": network.classes,
+        "parameters": network.parameters,
+        "macs": network.macs,
+    }
 
 
-def _with_layers(plan: RunPlan) -> dict[str, Any]:
+def _stages(plan: RunPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": stage.stage,
+            "device": plan.device_of(stage.stage),
+            "first": stage.names[0],
+            "last": stage.names[-1],
+            "layers": list(stage.names),
+            "parameters": sum(cost.parameters for cost in plan.layer_costs(stage)),
+            "macs": sum(cost.macs for cost in plan.layer_costs(stage)),
+        }
+        for stage in plan.stages
+    ]
+
+
+def _recompute(plan: RunPlan) -> dict[str, Any]:
     folded = [stage.names[0] for stage in plan.folded]
-    return {
-        "network": {"parameters": plan.network.parameters, "macs": plan.network.macs},
-        "stages": [
-            {
-                "stage": stage.stage,
-                "device": plan.device_of(stage.stage),
-                "first": stage.names[0],
-                "last": stage.names[-1],
-                "layers": list(stage.names),
-                "parameters": sum(cost.parameters for cost in plan.layer_costs(stage)),
-                "macs": sum(cost.macs for cost in plan.layer_costs(stage)),
-            }
-            for stage in plan.stages
-        ],
-        "recompute": {"kept": list(plan.recompute.kept), "folded": folded},
-        "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
-    }
+    return {"enabled": plan.recomputes, "kept": list(plan.recompute.kept), "folded": folded}
 
 
-def _without_layers(plan: OutlinePlan) -> dict[str, Any]:
-    """The same keys. A stage begins where its split says; the first one has none."""
-    starts = asked_starts(plan.config.pipeline)
-    unknown = dict.fromkeys(("last", "layers", "parameters", "macs"))
-    return {
-        "network": {"parameters": None, "macs": None},
-        "stages": [
-            {"stage": stage, "device": plan.device_of(stage), "first": first, **unknown}
-            for stage, first in enumerate(starts[: plan.line])
-        ],
-        "recompute": {"kept": None, "folded": list(starts) if plan.folds else []},
-        "memory": None,
-    }
-
-
-def _schedule(plan: OutlinePlan) -> dict[str, Any]:
+def _schedule(plan: RunPlan) -> dict[str, Any]:
     stages, micro_batches = plan.line, plan.batch.gradient_accumulation
     schedule = plan.schedule
     return {
@@ -104,7 +91,7 @@ def _schedule(plan: OutlinePlan) -> dict[str, Any]:
     }
 
 
-def _learning_rate(plan: OutlinePlan) -> dict[str, Any]:
+def _learning_rate(plan: RunPlan) -> dict[str, Any]:
     rates = plan.loop.learning_rate
     starts = range(0, plan.loop.updates, plan.loop.updates_per_epoch)[:_EPOCHS_LISTED]
     return {
@@ -117,7 +104,7 @@ def _learning_rate(plan: OutlinePlan) -> dict[str, Any]:
     }
 
 
-def _updates(plan: OutlinePlan) -> dict[str, Any]:
+def _updates(plan: RunPlan) -> dict[str, Any]:
     loop = plan.loop
     return {
         "samples": loop.samples,

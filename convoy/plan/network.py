@@ -1,19 +1,29 @@
 """NetworkPlan: the layers of the chosen network and what each costs at the chosen image size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.schema import RunConfig
-from convoy.config.sections.network import NetworkConfig
+from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
-from convoy.plan.layers import LayerCost, LayerPlan, Norm, Shape, layer_costs, taken
+from convoy.plan.efficientnet import efficientnet_layers
+from convoy.plan.layers import LayerCost, LayerPlan, layer_costs, put, taken
+from convoy.plan.mobilenet import mobilenet_layers
+from convoy.plan.operations import Norm, Shape
 from convoy.plan.resnet import resnet_layers
+from convoy.plan.squeezenet import squeezenet_layers
 
 COLORS = 3
+LARGEST = 4096  # no network here needs more pixels than this to begin with
 
-FAMILIES: dict[str, Callable[[NetworkConfig, int, int], tuple[LayerPlan, ...]]] = {
+FAMILIES: dict[str, Callable[[NetworkConfig, int, int, FamilyConfig], tuple[LayerPlan, ...]]] = {
     "resnet": resnet_layers,
+    "resnext": resnet_layers,
+    "efficientnet": efficientnet_layers,
+    "mobilenet": mobilenet_layers,
+    "squeezenet": squeezenet_layers,
 }
 
 
@@ -49,15 +59,46 @@ class NetworkPlan:
 
 
 def plan_network(config: RunConfig) -> NetworkPlan:
-    """The network of a configuration, if this version can build it."""
-    name = config.network.model
-    if not MODELS[name].built:
-        raise ConfigError(
-            f"--model {name} is not available in this version; `convoy models` lists those that are"
-        )
+    """The network of a configuration, for images that are large enough for it."""
+    family = FAMILIES[MODELS[config.network.model].family]
     size, classes = image_size(config), classes_of(config)
-    layers = FAMILIES[MODELS[name].family](config.network, COLORS, classes)
+    layers = family(config.network, COLORS, classes, config.family)
+    _refuse_uneven_norms(layers)
+    _refuse_small_images(layers, size)
     return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
+
+
+def _refuse_uneven_norms(layers: Sequence[LayerPlan]) -> None:
+    """The groups of a group norm are equal; the way out fits all norms of the network."""
+    norms = {layer.name: layer.operation for layer in layers if isinstance(layer.operation, Norm)}
+    for name, norm in norms.items():
+        if norm.kind == "group" and norm.channels % norm.groups:
+            common = gcd(*(one.channels for one in norms.values()))
+            fitting = next(one for one in range(norm.groups, 0, -1) if common % one == 0)
+            raise ConfigError(
+                f"--norm-num-groups {norm.groups} does not divide the {norm.channels} "
+                f"channels of {name}; try {fitting}"
+            )
+
+
+def _refuse_small_images(layers: Sequence[LayerPlan], size: int) -> None:
+    problem = _too_small(layers, size)
+    if problem is None:
+        return
+    enough = next(one for one in range(size, LARGEST) if _too_small(layers, one) is None)
+    raise ConfigError(f"--image-size {size} is too small: {problem}; it must be at least {enough}")
+
+
+def _too_small(layers: Sequence[LayerPlan], size: int) -> str | None:
+    """The first layer for which an image of this size has shrunk too far."""
+    bundle: tuple[Shape, ...] = (Shape(COLORS, size),)
+    for layer in layers:
+        given = taken(layer.route, bundle)
+        problem = layer.operation.problem(given)
+        if problem is not None:
+            return f"{layer.name} {problem}"
+        bundle = put(layer.route, bundle, layer.operation.shape(given))
+    return None
 
 
 def image_size(config: RunConfig) -> int:

@@ -1,12 +1,12 @@
 """RunPlan: everything that can be known of a run before a device is touched.
 
-OutlinePlan is the part of it that needs no layers: a network that cannot be built yet has one too.
+OutlinePlan is the part of it that needs no layers.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from convoy.config.catalog import DATA, MODELS
+from convoy.config.catalog import DATA
 from convoy.config.schema import RunConfig
 from convoy.plan.batch import BatchPlan
 from convoy.plan.layers import LayerCost
@@ -94,11 +94,6 @@ class RunPlan(OutlinePlan):
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
-
-
-def plan_shown(config: RunConfig) -> RunPlan | OutlinePlan:
-    """What can be shown of a run: all, or the outline if its network is not available yet."""
-    return plan_run(config) if MODELS[config.network.model].built else plan_outline(config)
 
 
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:

@@ -6,22 +6,17 @@ from convoy.config.availability import Unavailable
 from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
-from convoy.plan.line import asked_starts
-from convoy.plan.network import classes_of, image_size
-from convoy.plan.plan import OutlinePlan, RunPlan
+from convoy.plan.plan import RunPlan
 from convoy.plan.timetable import draw, place
 from convoy.plan.wording import counted, short
 
 _SHOWN = 6  # items of a list, where it is one of many lines
 
 
-def plan_as_text(plan: RunPlan | OutlinePlan, width: int) -> list[str]:
-    """What `convoy plan` prints. An outline has no table of costs and none of memory."""
-    if isinstance(plan, RunPlan):
-        name, tables = _network(plan), [*_stage_table(plan), "", *_memory_table(plan)]
-    else:
-        name, tables = _missing_network(plan), [*_stage_list(plan)]
-    return [name, *_figures(plan), *_shape(plan), "", *tables, "", *_schedule(plan, width)]
+def plan_as_text(plan: RunPlan, width: int) -> list[str]:
+    """What `convoy plan` prints."""
+    tables = [*_stage_table(plan), "", *_memory_table(plan), "", *_schedule(plan, width)]
+    return [_network(plan), *_figures(plan), *_shape(plan), "", *tables]
 
 
 def effectless_as_text(options: Sequence[Effectless]) -> list[str]:
@@ -61,17 +56,9 @@ def _network(plan: RunPlan) -> str:
     )
 
 
-def _missing_network(plan: OutlinePlan) -> str:
-    side = image_size(plan.config)
-    return (
-        f"network   {plan.config.network.model} for {side} × {side} images: not available in this "
-        "version, so layers and memory are not known"
-    )
-
-
-def _figures(plan: OutlinePlan) -> Iterator[str]:
+def _figures(plan: RunPlan) -> Iterator[str]:
     config, batch, topology, loop = plan.config, plan.batch, plan.topology, plan.loop
-    rates, classes = loop.learning_rate, classes_of(config)
+    rates, classes = loop.learning_rate, plan.network.classes
     yield f"data      {config.data.data}, {loop.samples:,} samples of {classes} classes"
     yield (
         f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
@@ -92,11 +79,11 @@ def _figures(plan: OutlinePlan) -> Iterator[str]:
     )
 
 
-def _shape(plan: RunPlan | OutlinePlan) -> Iterator[str]:
+def _shape(plan: RunPlan) -> Iterator[str]:
     """How stages and replicas work together, where there are any."""
     if plan.borders or plan.balanced:
         how = "balanced by cost" if plan.balanced else "as given"
-        yield f"stages    {how}: {' '.join(plan.borders) or 'not known'}"
+        yield f"stages    {how}: {' '.join(plan.borders)}"
     yield f"recompute {_recompute(plan)}"
     if plan.topology.replicas > 1:
         span = counted(plan.config.replica.bn_span, "replica")
@@ -107,25 +94,17 @@ def _shape(plan: RunPlan | OutlinePlan) -> Iterator[str]:
         )
 
 
-def _recompute(plan: RunPlan | OutlinePlan) -> str:
+def _recompute(plan: RunPlan) -> str:
     """What is kept. The borders of folded stages are recompute points, or nothing at all."""
-    patterns = plan.config.memory.recompute_checkpoints
-    kept = " ".join(plan.recompute.kept if isinstance(plan, RunPlan) else patterns)
+    kept = " ".join(plan.recompute.kept)
     if plan.folds:
         as_one = f"{plan.folds} stages run as one process on device {plan.devices[0]}"
         if not plan.recomputes:
             return f"off: {as_one}, and their borders mean nothing"
-        points = f"the results of {kept}" if isinstance(plan, RunPlan) else "their borders"
-        return f"on: {as_one}; recompute points are {points}"
+        return f"on: {as_one}; recompute points are the results of {kept}"
     if not plan.recomputes:
         return "off: all that the backward pass needs is kept"
     return f"on: a stage keeps what comes in{f' and the results of {kept}' if kept else ''}"
-
-
-def _stage_list(plan: OutlinePlan) -> Iterator[str]:
-    yield "stage  device  first layer"
-    for stage, start in enumerate(asked_starts(plan.config.pipeline)[: plan.line]):
-        yield f"{stage:>5}  {plan.device_of(stage):>6}  {start or '–'}"
 
 
 def _stage_table(plan: RunPlan) -> Iterator[str]:
@@ -161,7 +140,7 @@ def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
         yield f"         optimizer state off the device between updates: {short(most)}B at most"
 
 
-def _schedule(plan: OutlinePlan, width: int) -> Iterator[str]:
+def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
     stages, micro_batches = plan.line, plan.batch.gradient_accumulation
     idle = plan.schedule.ramp_share(stages, micro_batches)
     yield (

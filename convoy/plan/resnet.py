@@ -1,33 +1,34 @@
-"""The ResNet family as ordered named layers. Names are torchvision's, with slashes for dots.
+"""The ResNet and ResNeXt families as ordered named layers: torchvision's names, slashes for dots.
 
-A small network (3 × 3 stem, three groups of 16, 32, 64 channels) is made for 32 × 32 images, a
-large one (7 × 7 stem with pooling, four groups from 64 channels) for photographs. Any depth may
-wear either stem.
+A small network (3 × 3 stem, three groups from 16 channels) is made for 32 × 32 images, a large one
+(7 × 7 stem with pooling, four groups from 64 channels) for photographs. Any depth may wear either
+stem. ResNeXt is a ResNet of bottlenecks whose 3 × 3 convolutions are cut into groups.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.config.catalog import MODELS
-from convoy.config.sections.network import NetworkConfig
+from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
-from convoy.plan.layers import (
-    Add,
-    Conv,
-    GlobalPool,
-    LayerPlan,
-    Linear,
-    MaxPool,
-    Norm,
-    Operation,
-    PadChannels,
-    Relu,
-    Route,
-)
+from convoy.plan.bricks import USUAL, Beginning, Bricks, activation
+from convoy.plan.first_weights import First
+from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.operations import Add, Conv, GlobalPool, Operation, PadChannels
 
-BASIC_LARGE = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
-BOTTLENECK_LARGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+BLOCKS_LARGE = {
+    10: (1, 1, 1, 1),
+    14: (1, 1, 1, 1),
+    18: (2, 2, 2, 2),
+    26: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
 EXPANSION = 4  # a bottleneck's last convolution widens by this
+GROUP_DIM = 4  # channels in a group of ResNeXt, unless asked for
+BEGINNINGS = {"pytorch": Beginning(First.HE, First.HE, First.TORCH)}
 
 
 @dataclass(frozen=True)
@@ -35,126 +36,130 @@ class ResNetShape:
     """The figures that tell one ResNet from another."""
 
     blocks: tuple[int, ...]
-    width: int  # channels of the first group
+    width: int  # channels of the stem
     bottleneck: bool
     large_stem: bool
-    shortcut: str  # A, B or C
+    shortcut: str  # A, B, C or first
     version: str
+    groups: int = 1  # of the 3 × 3 convolutions
+    group_dim: int = 0  # channels in each of them; 0 without groups
+
+    def inner(self, group: int) -> int:
+        """The channels between a bottleneck's convolutions; those of ResNeXt are wider."""
+        filters = self.width << group
+        return filters * self.group_dim * self.groups // self.width if self.group_dim else filters
 
 
-def resnet_shape(config: NetworkConfig) -> ResNetShape:
+def resnet_shape(config: NetworkConfig, family: FamilyConfig = USUAL) -> ResNetShape:
     """The shape that a configuration asks for; `auto` follows the model."""
     entry = MODELS[config.model]
-    blocks: tuple[int, ...]
-    if entry.small:
-        per_group = (entry.depth - 2) // 6  # two convolutions a block, three groups, stem and head
-        blocks, width, bottleneck = (per_group,) * 3, 16, False
-    else:
-        bottleneck = entry.depth in BOTTLENECK_LARGE
-        blocks, width = (BASIC_LARGE | BOTTLENECK_LARGE)[entry.depth], 64
+    bottleneck = entry.bottleneck
+    per_group = (entry.depth - 2) // (9 if bottleneck else 6)  # of three groups; stem and head
+    blocks = (per_group,) * 3 if entry.small else BLOCKS_LARGE[entry.depth]
     stem = config.stem if config.stem != "auto" else ("small" if entry.small else "large")
-    auto = "A" if entry.small else "B"
+    auto = "A" if entry.small and not bottleneck else "B"
     shortcut = auto if config.shortcut_type == "auto" else config.shortcut_type
-    return ResNetShape(blocks, width, bottleneck, stem == "large", shortcut, config.resnet_version)
+    width = 16 if entry.small and not family.widenet else 64
+    grouped = entry.family == "resnext"
+    return ResNetShape(
+        blocks,
+        width,
+        bottleneck,
+        stem == "large",
+        shortcut,
+        config.resnet_version,
+        family.cardinality if grouped else 1,
+        _group_dim(family, width) if grouped else 0,
+    )
 
 
-def resnet_layers(config: NetworkConfig, channels: int, classes: int) -> tuple[LayerPlan, ...]:
+def _group_dim(family: FamilyConfig, width: int) -> int:
+    """As asked for; the width of every group of blocks must come out whole."""
+    each = family.group_dim or GROUP_DIM
+    if family.cardinality * each % width:
+        raise ConfigError(
+            f"--cardinality {family.cardinality} × --group-dim {each} = "
+            f"{family.cardinality * each} is no multiple of the {width} channels of the stem; "
+            f"--group-dim {width} always is"
+        )
+    return each
+
+
+def resnet_layers(
+    config: NetworkConfig, channels: int, classes: int, family: FamilyConfig = USUAL
+) -> tuple[LayerPlan, ...]:
     """The whole network, from the image to the logits."""
-    shape = resnet_shape(config)
-    return tuple(_Builder(config, shape).network(channels, classes))
+    shape = resnet_shape(config, family)
+    return tuple(_Builder(Bricks(config, BEGINNINGS), shape).network(channels, classes))
 
 
 class _Builder:
-    """Holds what every layer needs to know, so that the methods read like the network."""
+    """The methods read like the network."""
 
-    def __init__(self, config: NetworkConfig, shape: ResNetShape) -> None:
-        self.config = config
+    def __init__(self, bricks: Bricks, shape: ResNetShape) -> None:
+        self.bricks = bricks
         self.shape = shape
 
     def network(self, channels: int, classes: int) -> Iterator[LayerPlan]:
-        width = self.shape.width
-        yield from self.stem(channels, width)
-        inputs = width
-        for group, blocks in enumerate(self.shape.blocks):
-            inner = width * 2**group
-            outputs = inner * (EXPANSION if self.shape.bottleneck else 1)
+        shape = self.shape
+        yield from self.stem(channels, shape.width)
+        inputs = shape.width
+        for group, blocks in enumerate(shape.blocks):
+            outputs = (shape.width << group) * (EXPANSION if shape.bottleneck else 1)
             for block in range(blocks):
                 stride = 2 if block == 0 and group > 0 else 1
-                yield from self.block(f"layer{group + 1}/{block}", inputs, inner, stride)
+                convs = self.convs(inputs, outputs, group, stride)
+                shortcut = self.shortcut(inputs, outputs, stride, is_first=block == 0)
+                yield from self.block(f"layer{group + 1}/{block}", convs, shortcut)
                 inputs = outputs
         yield LayerPlan("avgpool", GlobalPool())
-        yield LayerPlan("fc", Linear(inputs, classes))
+        yield LayerPlan("fc", self.bricks.head(inputs, classes))
 
     def stem(self, channels: int, width: int) -> Iterator[LayerPlan]:
         kernel, stride = (7, 2) if self.shape.large_stem else (3, 1)
-        yield LayerPlan("conv1", self.conv(channels, width, kernel, stride))
-        yield from self.norm("bn1", width)
-        yield LayerPlan("relu", Relu())
+        channels, padding = self.bricks.image(channels)
+        yield from padding
+        yield LayerPlan("conv1", self.bricks.conv(channels, width, kernel, stride))
+        yield from self.bricks.norm("bn1", width)
+        yield activation("relu")
         if self.shape.large_stem:
-            yield LayerPlan("maxpool", MaxPool())
+            yield LayerPlan("maxpool", self.bricks.pool())
 
-    def block(self, name: str, inputs: int, inner: int, stride: int) -> Iterator[LayerPlan]:
-        convs = self.convs(inputs, inner, stride)
-        outputs = convs[-1].outputs
-        shortcut = self.shortcut(inputs, outputs, stride)
+    def block(
+        self, name: str, convs: list[Conv], shortcut: Operation | None
+    ) -> Iterator[LayerPlan]:
         # Small basic networks learn slower from zero: only bottlenecks start there.
         bare = self.shape.bottleneck and not isinstance(shortcut, Conv)
-        zero = self.config.zero_init_last_norm and bare
+        zero = self.bricks.config.zero_init_last_norm and bare
         for index, conv in enumerate(convs, start=1):
             last = index == len(convs)
             route = Route.FORK if index == 1 else Route.MAIN
             yield LayerPlan(f"{name}/conv{index}", conv, route)
-            yield from self.norm(f"{name}/bn{index}", conv.outputs, zero=last and zero)
+            yield from self.bricks.norm(f"{name}/bn{index}", conv.outputs, zero=last and zero)
             if not last:
-                yield LayerPlan(f"{name}/relu{index}", Relu())
+                yield activation(f"{name}/relu{index}")
         if shortcut is not None:
             yield LayerPlan(f"{name}/downsample/0", shortcut, Route.SIDE)
         if isinstance(shortcut, Conv):
-            yield from self.norm(f"{name}/downsample/1", outputs, Route.SIDE)
+            yield from self.bricks.norm(f"{name}/downsample/1", shortcut.outputs, Route.SIDE)
         yield LayerPlan(f"{name}/add", Add(), Route.JOIN)
-        yield LayerPlan(f"{name}/relu", Relu())
+        yield activation(f"{name}/relu")
 
-    def convs(self, inputs: int, inner: int, stride: int) -> list[Conv]:
+    def convs(self, inputs: int, outputs: int, group: int, stride: int) -> list[Conv]:
         """The convolutions of a block, with the stride where the version has it."""
+        conv, inner = self.bricks.conv, self.shape.inner(group)
         if not self.shape.bottleneck:
-            return [self.conv(inputs, inner, 3, stride), self.conv(inner, inner, 3)]
+            return [conv(inputs, outputs, 3, stride), conv(outputs, outputs, 3)]
         first, middle = (stride, 1) if self.shape.version == "v1" else (1, stride)
         return [
-            self.conv(inputs, inner, 1, first),
-            self.conv(inner, inner, 3, middle),
-            self.conv(inner, inner * EXPANSION, 1),
+            conv(inputs, inner, 1, first),
+            conv(inner, inner, 3, middle, self.shape.groups),
+            conv(inner, outputs),
         ]
 
-    def shortcut(self, inputs: int, outputs: int, stride: int) -> Operation | None:
+    def shortcut(self, inputs: int, outputs: int, stride: int, is_first: bool) -> Operation | None:
         changes = stride != 1 or inputs != outputs
-        if self.shape.shortcut == "C" or (changes and self.shape.shortcut == "B"):
-            return self.conv(inputs, outputs, 1, stride)
+        projects = {"A": False, "B": changes, "C": True, "first": is_first}[self.shape.shortcut]
+        if projects:
+            return self.bricks.conv(inputs, outputs, 1, stride)
         return PadChannels(stride, outputs - inputs) if changes else None
-
-    def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> Conv:
-        return Conv(inputs, outputs, kernel, stride, bias=self.config.norm_type == "none")
-
-    def norm(
-        self, name: str, channels: int, route: Route = Route.MAIN, zero: bool = False
-    ) -> Iterator[LayerPlan]:
-        config = self.config
-        if config.norm_type == "none":
-            return
-        if config.norm_type == "group" and channels % config.norm_num_groups:
-            raise ConfigError(
-                f"--norm-num-groups {config.norm_num_groups} does not divide the {channels} "
-                f"channels of {name}; try {_largest_divisor(channels, config.norm_num_groups)}"
-            )
-        norm = Norm(
-            channels,
-            config.norm_type,
-            config.norm_num_groups,
-            config.norm_eps,
-            config.batchnorm_momentum,
-            zero,
-        )
-        yield LayerPlan(name, norm, route)
-
-
-def _largest_divisor(number: int, at_most: int) -> int:
-    return next(d for d in range(min(number, at_most), 0, -1) if number % d == 0)

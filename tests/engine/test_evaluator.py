@@ -10,7 +10,7 @@ from small_pieces import CPU, Shuffled, small_network
 
 from convoy.data.feed import Arrival, Hands, ValidationFeed
 from convoy.engine.evaluator import Score, Share, evaluate
-from convoy.models.layers import BatchNorm
+from convoy.models.batch_norm import BatchNorm
 from convoy.parallel.council import Matter, Single
 from convoy.parallel.pipeline import LoneInference
 from convoy.parallel.slice import Slice

@@ -9,9 +9,10 @@ from networks import bottleneck_layers, slice_of, small_layers
 from torch import Tensor, nn
 
 from convoy.config.sections.network import NetworkConfig
+from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm
-from convoy.plan.layers import Conv, LayerPlan, Linear, Norm
+from convoy.plan.layers import LayerPlan
+from convoy.plan.operations import Conv, Linear, Norm
 from convoy.plan.resnet import resnet_layers
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.errors import NumericError
+from convoy.models.batch_norm import BatchNorm, forget
 from convoy.models.joint_norm import JointStatistics, Nobody
-from convoy.models.layers import BatchNorm, forget
 from convoy.parallel.slice import Slice
 
 CHANNELS = 5

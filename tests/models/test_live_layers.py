@@ -5,7 +5,9 @@ import torch
 from spans import ThreadPartner, together
 from torch import Tensor, nn
 
-from convoy.models.layers import Add, BatchNorm, GlobalPool, PadChannels, absorb, forget
+from convoy.models.batch_norm import BatchNorm, absorb, forget
+from convoy.models.layers import Add, GlobalPool, PadChannels
+from convoy.plan.operations import Norm
 
 CHANNELS = 5
 
@@ -16,7 +18,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 def pair(momentum: float = 0.1) -> tuple[BatchNorm, nn.BatchNorm2d]:
     """Ours and torch's, with the same weights that are neither 0 nor 1."""
-    ours = BatchNorm(CHANNELS, eps=1e-3, momentum=momentum)
+    ours = BatchNorm(Norm(CHANNELS, "batch", 1, eps=1e-3, momentum=momentum))
     theirs = nn.BatchNorm2d(CHANNELS, eps=1e-3, momentum=momentum)
     for norm in (ours, theirs):
         norm.weight.data = noise(CHANNELS, seed=1)

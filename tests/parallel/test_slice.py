@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
+from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
-from convoy.models.layers import BatchNorm
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import Add, Conv, LayerPlan, Relu, Route
+from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.operations import Activation, Add, Conv
 
 NETWORKS = {
     "small": small_layers(),
@@ -119,7 +120,7 @@ def test_each_route_takes_and_puts_its_own_tensors():
     layers = (
         LayerPlan("fork", Conv(1, 1, 1, bias=True), Route.FORK),
         LayerPlan("side", Conv(1, 1, 1, bias=True), Route.SIDE),
-        LayerPlan("main", Relu()),
+        LayerPlan("main", Activation("relu")),
         LayerPlan("join", Add(), Route.JOIN),
     )
     modules = build_layers(layers, seed=0)

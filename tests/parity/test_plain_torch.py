@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import Holding, Update
-from convoy.models.layers import BatchNorm, absorb
+from convoy.models.batch_norm import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizers import Sgd

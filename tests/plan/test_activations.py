@@ -10,7 +10,8 @@ from convoy.config.schema import build_config
 from convoy.models.build import build_layers
 from convoy.parallel.slice import Slice
 from convoy.plan.activations import Passage, passage
-from convoy.plan.layers import Conv, LayerPlan, Relu, Route, Shape, layer_costs
+from convoy.plan.layers import LayerPlan, Route, layer_costs
+from convoy.plan.operations import Activation, Conv, Shape
 from convoy.plan.plan import plan_run
 
 
@@ -67,7 +68,7 @@ def test_a_tensor_that_two_segments_need_is_kept_once():
 
 
 def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
-    layers = (LayerPlan("relu", Relu()), LayerPlan("conv", Conv(4, 2, 3), Route.FORK))
+    layers = (LayerPlan("relu", Activation("relu")), LayerPlan("conv", Conv(4, 2, 3), Route.FORK))
     held = passage(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
     road, made = 4 * 25, 2 * 25
     gradients = made + road + road + road  # received for both, the new one, and the sum

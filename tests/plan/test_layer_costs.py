@@ -10,21 +10,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from convoy.config.sections.network import NetworkConfig
 from convoy.models.build import build_layers
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import (
+from convoy.plan.layers import LayerCost, LayerPlan, Route, layer_costs, taken
+from convoy.plan.operations import (
+    Activation,
     Add,
     Conv,
     GlobalPool,
-    LayerCost,
-    LayerPlan,
     Linear,
     MaxPool,
     Norm,
     PadChannels,
-    Relu,
-    Route,
     Shape,
-    layer_costs,
-    taken,
 )
 from convoy.plan.resnet import resnet_layers
 
@@ -54,7 +50,7 @@ def as_shape(tensor: Tensor) -> Shape:
 def test_a_bundle_grows_at_a_fork_and_shrinks_at_a_join():
     layers = (
         LayerPlan("a", Conv(3, 4, 3), Route.FORK),
-        LayerPlan("b", Relu()),
+        LayerPlan("b", Activation("relu")),
         LayerPlan("c", Conv(3, 4, 1), Route.SIDE),
         LayerPlan("d", Add(), Route.JOIN),
     )
@@ -76,7 +72,7 @@ def test_a_side_road_may_lead_around_a_whole_block():
         LayerPlan("b", Conv(4, 5, 3), Route.FORK),
         LayerPlan("c", Conv(4, 5, 1), Route.SIDE),
         LayerPlan("d", Add(), Route.JOIN),
-        LayerPlan("e", Relu()),
+        LayerPlan("e", Activation("relu")),
     )
     bundles = [cost.bundle_out for cost in layer_costs(layers, Shape(3, 8))]
 
@@ -126,7 +122,8 @@ def test_a_norm_costs_one_multiply_add_a_value_and_the_rest_nothing():
 
     assert norm(6).macs(given) == 600
     assert [
-        one.macs(given) for one in (Relu(), Add(), MaxPool(), GlobalPool(), PadChannels(2, 6))
+        one.macs(given)
+        for one in (Activation("relu"), Add(), MaxPool(), GlobalPool(), PadChannels(2, 6))
     ] == [0, 0, 0, 0, 0]
 
 
@@ -197,4 +194,6 @@ def test_only_rectifiers_write_over_what_they_are_given():
     layers = small_layers()
     costs = layer_costs(layers, Shape(3, 32))
 
-    assert [cost.in_place for cost in costs] == [isinstance(one.operation, Relu) for one in layers]
+    assert [cost.in_place for cost in costs] == [
+        isinstance(one.operation, Activation) for one in layers
+    ]

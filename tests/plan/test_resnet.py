@@ -10,7 +10,8 @@ from convoy.config.catalog import MODELS
 from convoy.config.sections.network import NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.build import build_layers
-from convoy.plan.layers import Conv, LayerPlan, Norm, PadChannels, Route
+from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.operations import Conv, Norm, PadChannels
 from convoy.plan.resnet import resnet_layers
 
 SMALL = {8: 75_290, 14: 172_506, 20: 269_722, 32: 464_154, 44: 658_586, 56: 853_018, 110: 1_727_962}

@@ -1,0 +1,72 @@
+"""Layers that leave something out by chance while they train.
+
+What is left out is a function of seed, layer, update, micro-batch and place: the same bits under
+every layout, and when a pass is computed again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from convoy.chance import key, uniform
+from convoy.moment import Moment
+
+
+@dataclass(frozen=True)
+class Dice:
+    """The draws of one layer."""
+
+    stream: int
+    moment: Moment
+
+    def kept(self, count: int, rate: float) -> Tensor:
+        """For each of so many places whether it stays: 1 ÷ (1 − rate) or 0."""
+        drawn = uniform(self.stream, self.moment.update, self.moment.micro, np.arange(count))
+        return torch.from_numpy((drawn >= rate).astype(np.float32) / np.float32(1 - rate))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The dice of all layers of a network."""
+
+    seed: int
+    moment: Moment
+
+    def of(self, layer: str) -> Dice:
+        return Dice(key(self.seed, "dropout", layer), self.moment)
+
+
+class Dropout(nn.Module):
+    """Some elements become 0, the others grow so that the mean stays."""
+
+    def __init__(self, rate: float, dice: Dice) -> None:
+        super().__init__()
+        self.rate = rate
+        self.dice = dice
+
+    def forward(self, given: Tensor) -> Tensor:
+        if not self.training or not self.rate:
+            return given
+        kept = self.dice.kept(given.numel(), self.rate) if self.rate < 1 else torch.zeros(())
+        return given * _like(kept.expand(given.numel()).view(given.shape), given)
+
+
+class DropPath(nn.Module):
+    """Some samples lose this branch, the others grow so that the mean stays."""
+
+    def __init__(self, rate: float, dice: Dice) -> None:
+        super().__init__()
+        self.rate = rate
+        self.dice = dice
+
+    def forward(self, given: Tensor) -> Tensor:
+        if not self.training or not self.rate:
+            return given
+        kept = self.dice.kept(len(given), self.rate)
+        return given * _like(kept.view(-1, 1, 1, 1), given)
+
+
+def _like(kept: Tensor, given: Tensor) -> Tensor:
+    return kept.to(given.device, given.dtype)

@@ -1,0 +1,89 @@
+"""Activations made standard by proxy: as if a normal distribution went through them.
+
+Mean and deviation are those of the activation at 200 quantiles of a normal distribution with a
+learned mean and deviation. They depend on weights alone, so samples stay independent.
+"""
+
+from collections.abc import Callable
+from statistics import NormalDist
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from convoy.models.layers import conv
+from convoy.plan import operations as plan
+
+QUANTILES = 200
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "relu": F.relu}
+
+
+class ProxyActivation(nn.Module):
+    """(act(γ·x + β) − μ) ÷ σ, with μ and σ those of act(γ·z + β), z = (1 + γ′)·quantile + β′."""
+
+    quantiles: Tensor
+
+    def __init__(self, planned: plan.ProxyActivation) -> None:
+        super().__init__()
+        self.function = FUNCTIONS[planned.kind]
+        self.eps = planned.eps
+        self.scaled = planned.scaled
+        self.again = planned.again
+        self.weight = nn.Parameter(torch.ones(planned.channels))
+        self.bias = nn.Parameter(torch.zeros(planned.channels))
+        self.proxy = nn.Parameter(torch.zeros(2, planned.channels))  # γ′, β′: these two decay
+        normal = NormalDist()
+        points = [normal.inv_cdf((index + 0.5) / QUANTILES) for index in range(QUANTILES)]
+        self.register_buffer("quantiles", torch.tensor(points), persistent=False)
+
+    def forward(self, given: Tensor) -> Tensor:
+        return _maybe_again(self._standard, given, self.again and self.training)
+
+    def _standard(self, given: Tensor) -> Tensor:
+        mean, scale = self.moments()
+        made = self.centered(given, mean)
+        return made * scale.view(-1, 1, 1) if self.scaled else made
+
+    def centered(self, given: Tensor, mean: Tensor) -> Tensor:
+        """The activation without its proxy mean."""
+        return self._activated(given, (-1, 1, 1)) - mean.view(-1, 1, 1)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """The mean of each channel's proxy, and one over its deviation."""
+        spread, shift = self.proxy.unsqueeze(-1)
+        made = self._activated((1 + spread) * self.quantiles + shift, (-1, 1))
+        variance, mean = torch.var_mean(made, 1, correction=0)
+        return mean, torch.rsqrt(variance + self.eps)
+
+    def _activated(self, given: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return self.function(self.weight.view(shape) * given + self.bias.view(shape))
+
+
+class ProxySqueezeExcite(nn.Module):
+    """The activation before a gate: the gate sees it centered, and its scale comes last."""
+
+    def __init__(self, planned: plan.ProxySqueezeExcite) -> None:
+        super().__init__()
+        self.act = ProxyActivation(planned.proxy)
+        self.conv_reduce = conv(planned.reduce)
+        self.conv_expand = conv(planned.expand)
+        self.again = planned.proxy.again
+
+    def forward(self, given: Tensor) -> Tensor:
+        return _maybe_again(self._gated, given, self.again and self.training)
+
+    def _gated(self, given: Tensor) -> Tensor:
+        mean, scale = self.act.moments()
+        centered = self.act.centered(given, mean)
+        inner = self.act.function(self.conv_reduce(centered.mean((2, 3), keepdim=True)))
+        gate = torch.sigmoid(self.conv_expand(inner))
+        return centered * (gate * scale.view(-1, 1, 1))
+
+
+def _maybe_again(make: Callable[[Tensor], Tensor], given: Tensor, again: bool) -> Tensor:
+    """Nothing in here draws by chance, so torch's generators need not be put back."""
+    if not (again and torch.is_grad_enabled()):
+        return make(given)
+    made: Tensor = checkpoint(make, given, use_reentrant=False, preserve_rng_state=False)
+    return made
