@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from convoy.bench.definition import places, substituted
-from convoy.config.yaml_limits import shown
+from convoy.config.user_text import shown
 
 _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,

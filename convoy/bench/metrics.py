@@ -9,7 +9,7 @@ from statistics import fmean
 
 from convoy.bench.arithmetic import NoNumber, calculate
 from convoy.bench.definition import Metric, Variant
-from convoy.config.yaml_limits import shown
+from convoy.config.user_text import shown
 
 _PROCESSES = ("--np", "-np", "--n", "-n", "-c")  # how mpirun is told its number of processes
 

@@ -14,9 +14,9 @@ from convoy.bench.definition import Benchmark, Column, Metric, combinations, pla
 from convoy.bench.metrics import REDUCTIONS
 from convoy.bench.sweeps import read_sweeps, scalar_text
 from convoy.config.problems import Problem, refuse
+from convoy.config.user_text import printable, shown
 from convoy.config.values import Kind, WrongType
 from convoy.config.yaml_file import Entry, read_yaml
-from convoy.config.yaml_limits import printable, shown
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 

@@ -8,8 +8,8 @@ from typing import Literal
 from convoy.config.command_line import Parser
 from convoy.config.problems import Dropped, Problem
 from convoy.config.spelling import spell_out, unknown_words
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, WrongType
-from convoy.config.yaml_limits import shown
 from convoy.registry import suggest
 
 PROGRAM = "python3 -m examples_utils benchmark"

@@ -8,7 +8,7 @@ from convoy.bench.definition import Benchmark, Variant, variants
 from convoy.bench.read import Definitions, read_benchmarks
 from convoy.bench.runner import USUAL_FILE, BenchConfig, read_runner
 from convoy.config.problems import Dropped, Problem, refuse
-from convoy.config.yaml_limits import printable
+from convoy.config.user_text import printable
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 

@@ -7,9 +7,9 @@ a row of names, then rows of values, each of them one variant.
 from math import prod
 
 from convoy.bench.definition import Sweep, combinations
+from convoy.config.user_text import shown
 from convoy.config.values import WrongType, as_words
 from convoy.config.yaml_file import Entry
-from convoy.config.yaml_limits import shown
 
 MOST_VARIANTS = 1000  # a slip of the keyboard makes more
 

@@ -18,8 +18,8 @@ from convoy.config.fields import Option
 from convoy.config.json_schema import json_schema
 from convoy.config.problems import Problem, refuse
 from convoy.config.schema import option_table
+from convoy.config.user_text import printable
 from convoy.config.values import spelled
-from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError, ExitCode
 from convoy.registry import near_names
 

@@ -20,7 +20,7 @@ from convoy.config.dialects.speech import Given
 from convoy.config.problems import Dropped, refuse
 from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.resume import resolve_resumed, settings_of_run
-from convoy.config.yaml_limits import printable
+from convoy.config.user_text import printable
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import plan_run

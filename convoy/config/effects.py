@@ -10,6 +10,7 @@ from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.effects_keeping import IDLE_KEEPING, Idle
+from convoy.config.effects_network import IDLE_NETWORK
 from convoy.config.layers import Setting
 from convoy.config.schema import RunConfig, option_table
 
@@ -33,29 +34,6 @@ class Effectless:
     def reason(self) -> str:
         """The whole sentence."""
         return f"{self.flag} has no effect {self.why}"
-
-
-def the_model_has_no_bottlenecks(run: RunConfig) -> str | None:
-    model = run.network.model
-    if MODELS[model].bottleneck:
-        return None
-    return f"with --model {model}: it has no bottlenecks"
-
-
-def every_block_projects(run: RunConfig) -> str | None:
-    return "with --shortcut-type C" if run.network.shortcut_type == "C" else None
-
-
-def there_is_no_norm(run: RunConfig) -> str | None:
-    return "with --norm-type none" if run.network.norm_type == "none" else None
-
-
-def the_norm_is_not(kind: str) -> Idle:
-    def idle(run: RunConfig) -> str | None:
-        norm = run.network.norm_type
-        return None if norm == kind else f"with --norm-type {norm}"
-
-    return idle
 
 
 def the_data_is_made(run: RunConfig) -> str | None:
@@ -156,15 +134,7 @@ def there_is_one_replica(run: RunConfig) -> str | None:
 
 # In the order of the option table. The first reason that holds is told.
 IDLE: dict[str, tuple[Idle, ...]] = {
-    "resnet_version": (the_model_has_no_bottlenecks,),
-    "norm_num_groups": (the_norm_is_not("group"),),
-    "norm_eps": (there_is_no_norm,),
-    "batchnorm_momentum": (the_norm_is_not("batch"),),
-    "zero_init_last_norm": (
-        the_model_has_no_bottlenecks,
-        there_is_no_norm,
-        every_block_projects,
-    ),
+    **IDLE_NETWORK,
     "data_dir": (the_data_is_made,),
     "augment": (the_data_is_not_augmented,),
     "normalization_location": (nothing_comes_from_the_host, bytes_are_normalized_on_the_device),

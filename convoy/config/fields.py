@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, spelled
-from convoy.config.yaml_limits import shown
 from convoy.registry import suggest
 
 

@@ -10,8 +10,8 @@ from convoy.config.dialects.speech import TARGET, Speech, put_together
 from convoy.config.layers import Setting
 from convoy.config.problems import Dropped, Problem
 from convoy.config.schema import option_table
+from convoy.config.user_text import printable
 from convoy.config.values import WrongType
-from convoy.config.yaml_limits import printable
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 

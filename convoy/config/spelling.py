@@ -6,7 +6,7 @@ from collections import deque
 from convoy.config.command_line import flag_of
 from convoy.config.dialects.dialect import Dialect, Flag
 from convoy.config.problems import Problem
-from convoy.config.yaml_limits import printable, shown
+from convoy.config.user_text import printable, shown
 from convoy.registry import near_names
 
 _MOST_LISTED = 8  # spellings that a prefix could mean

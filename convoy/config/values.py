@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from convoy.config.yaml_limits import MOST_DIGITS, control_character, shown
+from convoy.config.user_text import MOST_DIGITS, control_character, shown
 
 _COMMA = re.compile(r"(?<!\\),")  # that is not escaped
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from convoy.config.layers import Setting
 from convoy.config.schema import option_table
+from convoy.config.user_text import printable
 from convoy.config.values import spelled
-from convoy.config.yaml_limits import printable
 
 # An update's micro-batches may be shared out in any way; only their number matters.
 _JOINTLY = ("gradient_accumulation", "replicas")

@@ -13,15 +13,8 @@ from typing import Any
 import yaml
 
 from convoy.config import yaml_scalars
-from convoy.config.yaml_limits import (
-    MOST_DEPTH,
-    MOST_NODES,
-    clean_text,
-    printable,
-    read_limited,
-    refusal,
-    shown,
-)
+from convoy.config.user_text import printable, shown
+from convoy.config.yaml_limits import MOST_DEPTH, MOST_NODES, clean_text, read_limited, refusal
 from convoy.config.yaml_scalars import Scalar
 from convoy.errors import ConfigError
 

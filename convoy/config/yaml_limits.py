@@ -7,42 +7,20 @@ import re
 import stat
 from pathlib import Path
 
+from convoy.config.user_text import control_character, printable
 from convoy.errors import ConfigError
 
 MOST_BYTES = 256 * 1024  # the largest reference file has 10 KB
 MOST_NODES = 20_000  # keys, values and collections, after aliases and merges are expanded
 MOST_DEPTH = 20  # the file's own mapping is level 1
-MOST_DIGITS = 18  # every such number fits 64 bits
 
-# Control characters but tab and line feed (C0, delete, C1), the Unicode line breaks, which parsers
-# count as lines and editors do not, halves of surrogate pairs, byte order marks and non-characters.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-_LONE_RETURN = re.compile("\r(?!\n)")
 # Before content the C parser and the pure one disagree on tabs, on empty lines both complain.
 _TAB_INDENT = re.compile("^ *\t", re.MULTILINE)
-_SHOWN = 60  # characters of a user's text that a message repeats
 
 
 def refusal(name: str, line: int, reason: str) -> ConfigError:
     """The error for one place of a file, on one line whatever the file's name holds."""
     return ConfigError(f"{printable(name)}, line {line}: {reason}")
-
-
-def printable(name: str) -> str:
-    """A file name that cannot break the message into lines."""
-    return name if name.isprintable() else repr(name)
-
-
-def shown(text: str) -> str:
-    """A user's text, quoted and escaped, cut where it would flood the message."""
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
-
-
-def control_character(text: str) -> re.Match[str] | None:
-    """The first character that no configuration needs: it hides, or drives a terminal."""
-    return _CONTROL.search(text) or _LONE_RETURN.search(text)
 
 
 def read_limited(path: Path) -> bytes:

@@ -6,7 +6,7 @@ A text that other YAML readers take for another number than a person does is a V
 import math
 import re
 
-from convoy.config.yaml_limits import MOST_DIGITS, control_character, shown
+from convoy.config.user_text import MOST_DIGITS, control_character, shown
 
 Scalar = bool | int | float | str | None
 

@@ -24,6 +24,7 @@ from convoy.models.layers import (
 from convoy.models.proxy import ProxyActivation, ProxySqueezeExcite
 from convoy.moment import Moment
 from convoy.plan import operations as plan
+from convoy.plan import proxy_operations as proxy
 from convoy.plan.layers import LayerPlan
 from convoy.plan.operations import Operation
 
@@ -73,9 +74,9 @@ def _build(operation: Operation, name: str, chance: Chance) -> nn.Module:
             return DropPath(rate, chance.of(name))
         case plan.PadChannels(stride, added):
             return PadChannels(stride, added)
-        case plan.ProxyActivation():
+        case proxy.ProxyActivation():
             return ProxyActivation(operation)
-        case plan.ProxySqueezeExcite():
+        case proxy.ProxySqueezeExcite():
             return ProxySqueezeExcite(operation)
         case _:
             return PLAIN[type(operation)]()
@@ -87,7 +88,7 @@ def _initialize(layer: LayerPlan, module: nn.Module, seed: int) -> None:
     match layer.operation, module:
         case (plan.Conv() | plan.Linear()) as operation, (nn.Conv2d() | nn.Linear()):
             draw_weights(operation, module, generator)
-        case plan.ProxySqueezeExcite(_, reduce, expand), ProxySqueezeExcite():
+        case proxy.ProxySqueezeExcite(_, reduce, expand), ProxySqueezeExcite():
             draw_weights(reduce, module.conv_reduce, generator)
             draw_weights(expand, module.conv_expand, generator)
         case plan.Norm(zero=True), (BatchNorm() | GroupNorm()):

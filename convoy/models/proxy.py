@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.models.layers import conv
-from convoy.plan import operations as plan
+from convoy.plan import proxy_operations as plan
 
 QUANTILES = 200
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "relu": F.relu}

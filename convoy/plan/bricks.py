@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.plan.first_weights import First
+from convoy.plan.inverted import Own
 from convoy.plan.layers import LayerPlan, Route
 from convoy.plan.operations import Activation, Conv, Linear, MaxPool, Norm, PadChannels
 
@@ -59,31 +60,28 @@ class Bricks:
         return Linear(inputs, classes, self.beginning.head)
 
     def norm(
-        self, name: str, channels: int, route: Route = Route.MAIN, zero: bool = False
+        self, name: str, channels: int, route: Route = Route.MAIN, own: Own = Own.BOTH
     ) -> Iterator[LayerPlan]:
         """The norm behind a convolution, if there are norms."""
-        if self.config.norm_type != "none":
-            yield LayerPlan(name, self.norm_of(channels, zero), route)
-
-    def norm_of(
-        self, channels: int, zero: bool = False, scale: bool = True, offset: bool = True
-    ) -> Norm:
         config = self.config
-        return Norm(
+        if config.norm_type == "none":
+            return
+        norm = Norm(
             channels,
             config.norm_type,
             config.norm_num_groups,
             config.norm_eps,
             config.batchnorm_momentum,
-            zero,
-            scale,
-            offset,
+            zero=own is Own.ZERO,
+            scale=own is not Own.NOTHING,
+            offset=own in (Own.BOTH, Own.ZERO),
             strided=config.enable_fast_groupnorm,
             two_passes=config.stable_norm,
             first_variance=0.0 if config.weight_init == "popart" else 1.0,
         )
+        yield LayerPlan(name, norm, route)
 
 
-def activation(name: str, kind: str = "relu", route: Route = Route.MAIN) -> LayerPlan:
+def activation(name: str, kind: str = "relu") -> LayerPlan:
     """A function of each element."""
-    return LayerPlan(name, Activation(kind), route)
+    return LayerPlan(name, Activation(kind))

@@ -25,9 +25,6 @@ class First(StrEnum):
     SMALL = "normal of deviation 0.01"
 
 
-TORCH = First.TORCH
-
-
 @dataclass(frozen=True)
 class Fan:
     """The figures of a layer with weights."""

@@ -7,17 +7,38 @@ x ─ conv_pw ─ act ─ conv_dw ─ act ─┬──────────�
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
 
-from convoy.plan.bricks import Bricks, activation
 from convoy.plan.layers import LayerPlan, Route
-from convoy.plan.operations import (
-    Add,
-    DropPath,
-    Multiply,
-    ProxyActivation,
-    ProxySqueezeExcite,
-    Squeeze,
-)
+from convoy.plan.operations import Activation, Add, Conv, DropPath, Multiply, Squeeze
+from convoy.plan.proxy_operations import ProxyActivation, ProxySqueezeExcite
+
+
+class Own(Enum):
+    """The weights that a norm has for each channel."""
+
+    BOTH = "scale and offset"
+    ZERO = "scale and offset, and the scale begins at 0"
+    SCALE = "scale alone"
+    NOTHING = "nothing"
+
+
+class Bricks(Protocol):
+    """What blocks are built of."""
+
+    def conv(
+        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
+    ) -> Conv:
+        """A convolution with a norm behind it."""
+
+    def gate_conv(self, inputs: int, outputs: int) -> Conv:
+        """A convolution of one pixel, with a bias and no norm."""
+
+    def norm(
+        self, name: str, channels: int, route: Route = Route.MAIN, own: Own = Own.BOTH
+    ) -> Iterator[LayerPlan]:
+        """The norm behind a convolution, if there are norms."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +124,8 @@ class _Parts:
         """Nothing is activated behind this norm, so it keeps its scale whoever corrects."""
         block, name = self.block, f"{self.name}/{norm}"
         yield LayerPlan(f"{self.name}/{conv}", self.bricks.conv(block.hidden, block.outputs))
-        if block.proxy and self.bricks.config.norm_type != "none":
-            yield LayerPlan(name, self.bricks.norm_of(block.outputs, offset=False))
-        else:
-            yield from self.bricks.norm(name, block.outputs)
+        own = Own.SCALE if block.proxy else Own.BOTH
+        yield from self.bricks.norm(name, block.outputs, own=own)
 
     def normed(self, norm: str, channels: int) -> Iterator[LayerPlan]:
         yield from normed(self.bricks, f"{self.name}/{norm}", channels, self.block.proxy)
@@ -130,18 +149,15 @@ class _Parts:
         yield self.activated(name, block.hidden)
         yield LayerPlan(f"{self.name}/se/pool", Squeeze(), Route.SPUR)
         yield LayerPlan(f"{self.name}/se/conv_reduce", reduce, Route.SIDE)
-        yield activation(f"{self.name}/se/act1", gate.activation, Route.SIDE)
+        yield LayerPlan(f"{self.name}/se/act1", Activation(gate.activation), Route.SIDE)
         yield LayerPlan(f"{self.name}/se/conv_expand", expand, Route.SIDE)
-        yield activation(f"{self.name}/se/gate", gate.outer, Route.SIDE)
+        yield LayerPlan(f"{self.name}/se/gate", Activation(gate.outer), Route.SIDE)
         yield LayerPlan(f"{self.name}/se/mul", Multiply(), Route.JOIN)
 
 
 def normed(bricks: Bricks, name: str, channels: int, proxy: Proxy | None) -> Iterator[LayerPlan]:
     """A norm whose activation corrects itself leaves scale and offset to it."""
-    if proxy is None or bricks.config.norm_type == "none":
-        yield from bricks.norm(name, channels)
-    else:
-        yield LayerPlan(name, bricks.norm_of(channels, scale=False, offset=False))
+    yield from bricks.norm(name, channels, own=Own.NOTHING if proxy else Own.BOTH)
 
 
 def activated(
@@ -149,5 +165,5 @@ def activated(
 ) -> LayerPlan:
     """The activation behind a norm."""
     if proxy is None:
-        return activation(name, kind)
+        return LayerPlan(name, Activation(kind))
     return LayerPlan(name, ProxyActivation(channels, kind, proxy.eps, scaled, proxy.again))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from convoy.plan.first_weights import TORCH, First
+from convoy.plan.first_weights import First
 
 INDEX = 2  # a position is a 64-bit number: the room of two elements
 
@@ -78,7 +78,7 @@ class Conv(Operation):
     bias: bool = False
     groups: int = 1
     padding: str = "symmetric"
-    first: First = TORCH
+    first: First = First.HE
     is_product = True
 
     def shape(self, given: Shape) -> Shape:
@@ -248,54 +248,12 @@ class DropPath(Operation):
 
 
 @dataclass(frozen=True)
-class ProxyActivation(Operation):
-    """An activation made standard for a normal input: four numbers a channel tell which."""
-
-    channels: int
-    kind: str
-    eps: float
-    scaled: bool  # whether its result is divided by the deviation
-    again: bool  # compute it again in the backward pass
-
-    @property
-    def parameters(self) -> int:
-        return 4 * self.channels
-
-    def macs(self, given: Shape) -> int:
-        return 2 * given.elements
-
-    def aside(self, made: Shape) -> int:
-        return 0 if self.again else 2 * made.elements
-
-
-@dataclass(frozen=True)
-class ProxySqueezeExcite(Operation):
-    """A proxy activation and squeeze-and-excite in one, for the deviation is divided out last."""
-
-    proxy: ProxyActivation
-    reduce: Conv
-    expand: Conv
-
-    @property
-    def parameters(self) -> int:
-        return self.proxy.parameters + self.reduce.parameters + self.expand.parameters
-
-    def macs(self, given: Shape) -> int:
-        one = Shape(given.channels, 1)
-        inner = self.reduce.macs(one) + self.expand.macs(self.reduce.shape(one))
-        return self.proxy.macs(given) + inner + 2 * given.elements
-
-    def aside(self, made: Shape) -> int:
-        return self.proxy.aside(made) + 2 * made.elements
-
-
-@dataclass(frozen=True)
 class Linear(Operation):
     """A fully connected layer with a bias."""
 
     inputs: int
     outputs: int
-    first: First = TORCH
+    first: First = First.TORCH
     is_product = True
 
     def shape(self, given: Shape) -> Shape:

@@ -13,6 +13,7 @@ from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.plan.bricks import USUAL, Beginning, Bricks, activation
 from convoy.plan.first_weights import First
+from convoy.plan.inverted import Own
 from convoy.plan.layers import LayerPlan, Route
 from convoy.plan.operations import Add, Conv, GlobalPool, Operation, PadChannels
 
@@ -59,8 +60,8 @@ def resnet_shape(config: NetworkConfig, family: FamilyConfig = USUAL) -> ResNetS
     stem = config.stem if config.stem != "auto" else ("small" if entry.small else "large")
     auto = "A" if entry.small and not bottleneck else "B"
     shortcut = auto if config.shortcut_type == "auto" else config.shortcut_type
-    width = 16 if entry.small and not family.widenet else 64
     grouped = entry.family == "resnext"
+    width = 64 if not entry.small or (grouped and family.widenet) else 16
     return ResNetShape(
         blocks,
         width,
@@ -130,12 +131,13 @@ class _Builder:
     ) -> Iterator[LayerPlan]:
         # Small basic networks learn slower from zero: only bottlenecks start there.
         bare = self.shape.bottleneck and not isinstance(shortcut, Conv)
-        zero = self.bricks.config.zero_init_last_norm and bare
+        zero = Own.ZERO if self.bricks.config.zero_init_last_norm and bare else Own.BOTH
         for index, conv in enumerate(convs, start=1):
             last = index == len(convs)
             route = Route.FORK if index == 1 else Route.MAIN
             yield LayerPlan(f"{name}/conv{index}", conv, route)
-            yield from self.bricks.norm(f"{name}/bn{index}", conv.outputs, zero=last and zero)
+            own = zero if last else Own.BOTH
+            yield from self.bricks.norm(f"{name}/bn{index}", conv.outputs, own=own)
             if not last:
                 yield activation(f"{name}/relu{index}")
         if shortcut is not None:

@@ -1,7 +1,5 @@
 """What is told of an option: where it works, which of its values do not, how many there are."""
 
-from dataclasses import replace
-
 import pretended
 import pytest
 
@@ -35,13 +33,6 @@ ROWS = pretended.pretended_rows()
 def test_what_is_missing_is_listed_or_what_is_there(name: str, missing: object, text: str) -> None:
     assert not_available(ROWS[name]) == missing
     assert availability_as_text(ROWS[name]) == text
-
-
-def test_a_model_that_is_not_built_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, entry in list(MODELS._entries.items()):
-        monkeypatch.setitem(MODELS._entries, name, replace(entry, built=name != "resnet50"))
-
-    assert not_available(option_table()["model"]) == ["resnet50"]
 
 
 @pytest.mark.parametrize(

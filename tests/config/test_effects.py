@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from effect_cases import FOLDED, IN_VAIN, STEP
 
-from convoy.config.catalog import DATA, MODELS
+from convoy.config.catalog import DATA
 from convoy.config.command_line import SOURCE
 from convoy.config.effects import (
     AUGMENTED,
-    BOTTLENECKS,
     COMMAND_LINE,
     IDLE,
     Effectless,
@@ -25,7 +24,6 @@ from convoy.data.augment import BY_DATA, NONE
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.network import plan_network
 from convoy.plan.plan import plan_run
-from convoy.plan.resnet import resnet_shape
 
 
 def told(source: str = "command line", **values: Any) -> list[str]:
@@ -203,19 +201,6 @@ def test_the_command_line_has_one_name() -> None:
 
 def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> None:
     assert set(AUGMENTED) == {name for name in DATA if name in BY_DATA and BY_DATA[name] != NONE}
-
-
-def test_models_with_bottlenecks_are_those_that_the_plan_builds_so() -> None:
-    built = [name for name in MODELS if MODELS[name].built]
-    configs = {name: build_config({"model": name}).network for name in built}
-
-    assert set(BOTTLENECKS) == {
-        name for name, config in configs.items() if resnet_shape(config).bottleneck
-    }
-
-
-def test_of_a_network_that_cannot_be_built_nothing_is_said() -> None:
-    assert told(model="resnet26", resnet_version="v1") == []
 
 
 _NETWORK = ("--resnet-version", "--zero-init-last-norm")

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from convoy.config import yaml_file
+from convoy.config.user_text import control_character
 from convoy.config.yaml_file import parse_yaml, read_yaml
-from convoy.config.yaml_limits import control_character
 from convoy.errors import ConfigError
 
 LOADERS = [yaml.SafeLoader] + ([yaml.CSafeLoader] if yaml.__with_libyaml__ else [])

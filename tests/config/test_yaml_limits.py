@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.yaml_limits import MOST_BYTES, clean_text, read_limited, refusal, shown
+from convoy.config.user_text import shown
+from convoy.config.yaml_limits import MOST_BYTES, clean_text, read_limited, refusal
 from convoy.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
 """Batch norm over a span of replicas against torch's own over all their samples, in 64 bits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from convoy.errors import NumericError
 from convoy.models.batch_norm import BatchNorm, forget
-from convoy.models.joint_norm import JointStatistics, Nobody
+from convoy.models.joint_norm import JointStatistics, Nobody, two_passes
 from convoy.parallel.slice import Slice
+from convoy.plan.operations import Norm
 
 CHANNELS = 5
 SPANS = pytest.mark.parametrize("span", [2, 4])
@@ -25,7 +26,11 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def norm_of(kind: type[nn.Module]) -> nn.Module:
+def ours(channels: int, eps: float, momentum: float) -> BatchNorm:
+    return BatchNorm(Norm(channels, "batch", 1, eps, momentum))
+
+
+def norm_of(kind: Callable[..., nn.Module]) -> nn.Module:
     """Ours or torch's, with weights that are neither 0 nor 1."""
     norm = kind(CHANNELS, eps=1e-3, momentum=0.1).double()
     norm.get_parameter("weight").data = noise(CHANNELS, seed=1)
@@ -61,7 +66,7 @@ def jointly(span: int, given: Tensor, upward: Tensor) -> Passed:
     """The parts of all partners as one: their losses are means over parts, N times as heavy."""
 
     def one(partner: ThreadPartner) -> Passed:
-        norm = norm_of(BatchNorm).to(given.dtype)
+        norm = norm_of(ours).to(given.dtype)
         norm.share_with(partner)
         mine = [whole.chunk(span)[partner.place] for whole in (given, span * upward)]
         return passed(norm, *mine)
@@ -189,7 +194,7 @@ def quiet(norm: BatchNorm) -> Iterator[None]:
 
 def several(partner: ThreadPartner, recompute: bool, order: list[int]) -> list[Tensor]:
     """Four micro-batches forward, then backward in an order; all that came out, by micro-batch."""
-    norm = norm_of(BatchNorm).float()
+    norm = norm_of(ours).float()
     norm.share_with(partner)
     layers = nn.Sequential(norm, nn.Tanh(), nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False))
     layers[2].weight.data = noise(CHANNELS, CHANNELS, 1, 1).float()
@@ -232,7 +237,7 @@ def test_partners_hold_the_same_statistics_to_the_bit():
 
 
 def test_numbers_that_are_none_are_recalled_too():
-    statistics = JointStatistics(Nobody(), eps=1e-5)
+    statistics = JointStatistics(Nobody(), eps=1e-5, statistics=two_passes)
     given = torch.full((2, 3, 4, 4), torch.nan)
     joint = statistics.measure(given)
 
@@ -253,7 +258,7 @@ class Changing(Nobody):
 
 
 def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
-    statistics = JointStatistics(Changing(), eps=1e-5)
+    statistics = JointStatistics(Changing(), eps=1e-5, statistics=two_passes)
     given = noise(2, 3, 4, 4)
     measured = [statistics.measure(given) for _ in range(3)]
     recalled = []
@@ -266,7 +271,7 @@ def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
 
 
 def test_a_pass_computed_again_with_other_bits_is_noticed():
-    statistics = JointStatistics(Nobody(), eps=1e-5)
+    statistics = JointStatistics(Nobody(), eps=1e-5, statistics=two_passes)
     given = noise(2, 3, 4, 4)
     statistics.measure(given)
 
@@ -276,7 +281,7 @@ def test_a_pass_computed_again_with_other_bits_is_noticed():
 
 def test_what_never_goes_backward_is_forgotten_with_the_update():
     def one(partner: ThreadPartner) -> int:
-        norm = norm_of(BatchNorm)
+        norm = norm_of(ours)
         norm.share_with(partner)
         norm(noise(3, CHANNELS, 4, 4))
         forget([norm])
@@ -289,7 +294,7 @@ def test_the_waiting_variance_is_unbiased_over_all_samples():
     given, _ = batch(2, torch.contiguous_format)
 
     def one(partner: ThreadPartner) -> tuple[Tensor, Tensor]:
-        norm = norm_of(BatchNorm)
+        norm = norm_of(ours)
         norm.share_with(partner)
         norm(given.chunk(2)[partner.place])
         return norm.waiting[0]

@@ -93,7 +93,7 @@ def test_one_process_holds_what_the_plan_says(asked: dict[str, object], model: s
         "norm_type": "batch",
         "data": "generated",
         "num_classes": 10,
-        "image_size": 16,
+        "image_size": 32,
         "micro_batch_size": 6,
         "gradient_accumulation": 2,
         **asked,

@@ -192,7 +192,7 @@ def test_all_other_stages_stay_processes_of_their_own(asked: dict[str, Any]):
         ({"pipeline_splits": ("layer9",)}, "no layer of this model"),
         ({"replicas": 3, "instances": 2}, "--instances"),
         ({"norm_type": "group", "norm_num_groups": 5}, "--norm-num-groups"),
-        ({"model": "resnet18", "image_size": 8, "micro_batch_size": 1}, "--micro-batch-size 2"),
+        ({"model": "resnet18", "image_size": 17, "micro_batch_size": 1}, "--micro-batch-size 2"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(asked: dict[str, Any], reason: str):

@@ -15,8 +15,8 @@ from convoy.config.commands.launch import Given, Heard, Launch, contradictions, 
 from convoy.config.commands.launcher_tables import COUNT
 from convoy.config.layers import Setting
 from convoy.config.problems import Problem
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, WrongType
-from convoy.config.yaml_limits import shown
 
 _RUNTIME = "the device runtime it speaks to is not used"
 _PARTITIONS = "there is no service that hands out devices"

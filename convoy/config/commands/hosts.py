@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, WrongType
-from convoy.config.yaml_limits import clean_text, read_limited, shown
+from convoy.config.yaml_limits import clean_text, read_limited
 from convoy.errors import ConfigError
 
 MOST_PLACES = 65536

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from convoy.config.commands.launcher_tables import LauncherOption, LauncherTable, begins_program
 from convoy.config.problems import Problem
-from convoy.config.yaml_limits import printable
+from convoy.config.user_text import printable
 from convoy.registry import near_names
 
 

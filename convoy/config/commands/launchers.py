@@ -17,8 +17,8 @@ from convoy.config.commands.launcher_tables import (
 from convoy.config.commands.launcher_words import TypedOption, own_words
 from convoy.config.fields import Limit
 from convoy.config.problems import Problem
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, WrongType
-from convoy.config.yaml_limits import shown
 
 _INHERITED = "the run has every variable of this shell"
 _COUNTED = "poprun's own options say how many processes there are, and where"

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from convoy.config.commands.launcher_tables import file_name
 from convoy.config.commands.split import Command
-from convoy.config.yaml_limits import shown
+from convoy.config.user_text import shown
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 

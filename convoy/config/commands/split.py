@@ -19,7 +19,7 @@ from convoy.config.commands.launcher_tables import (
 from convoy.config.commands.launcher_words import own_words
 from convoy.config.commands.launchers import Launcher
 from convoy.config.commands.text import EXAMPLE, words_of
-from convoy.config.yaml_limits import printable, shown
+from convoy.config.user_text import printable, shown
 from convoy.errors import ConfigError
 from convoy.registry import near_names
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from convoy.config.yaml_limits import shown
+from convoy.config.user_text import shown
 from convoy.errors import ConfigError
 
 EXAMPLE = "convoy run -- python3 train.py --config NAME"

@@ -9,8 +9,8 @@ from convoy.config.dialects.speech import Join
 from convoy.config.fields import Option
 from convoy.config.layers import Setting, from_source
 from convoy.config.schema import option_table
+from convoy.config.user_text import shown
 from convoy.config.values import Kind, WrongType, as_words, named
-from convoy.config.yaml_limits import shown
 
 Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # of what has been chosen so far
 
