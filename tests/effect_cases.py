@@ -23,7 +23,86 @@ OF_THE_IPU: list[tuple[str, str, Any]] = [
     ("offline_target_ipu_version", "--offline-target-ipu-version", 2),
 ]
 
+OF_FAMILIES: list[tuple[Values, str, str]] = [
+    (
+        {"stem": "small", "model": "efficientnet-cifar"},
+        "--stem",
+        "with --model efficientnet-cifar: only ResNet and ResNeXt have it",
+    ),
+    (
+        {"shortcut_type": "C", "model": "mobilenet"},
+        "--shortcut-type",
+        "with --model mobilenet: only ResNet and ResNeXt have it",
+    ),
+    (
+        {"norm_type": "group", "model": "squeezenet"},
+        "--norm-type",
+        "with --model squeezenet: it has no norms",
+    ),
+    (
+        {"norm_eps": 0.1, "model": "squeezenet"},
+        "--norm-eps",
+        "with --model squeezenet: it has no norms",
+    ),
+    ({"stable_norm": True, "norm_type": "none"}, "--stable-norm", "with --norm-type none"),
+    ({"enable_fast_groupnorm": True}, "--enable-fast-groupnorm", "with --norm-type batch"),
+    ({"cardinality": 8}, "--cardinality", "with --model resnet14: only ResNeXt has it"),
+    (
+        {"group_dim": 8},
+        "--group-dim",
+        "with --model resnet14: only ResNeXt and EfficientNet have it",
+    ),
+    ({"expand_ratio": 4}, "--expand-ratio", "with --model resnet14: only EfficientNet has it"),
+    (
+        {"block_survival_prob": 0.5},
+        "--block-survival-prob",
+        "with --model resnet14: only EfficientNet has it",
+    ),
+    (
+        {"squeeze_excite": True},
+        "--squeeze-excite",
+        "with --model resnet14: only EfficientNet has it",
+    ),
+    ({"depth_divisor": 4}, "--depth-divisor", "with --model resnet14: only EfficientNet has it"),
+    ({"top_width": 640}, "--top-width", "with --model resnet14: only EfficientNet has it"),
+    ({"use_relu": True}, "--use-relu", "with --model resnet14: only EfficientNet has it"),
+    (
+        {"width_coefficient": 1.5},
+        "--width-coefficient",
+        "with --model resnet14: only EfficientNet has it",
+    ),
+    (
+        {"depth_coefficient": 1.5},
+        "--depth-coefficient",
+        "with --model resnet14: only EfficientNet has it",
+    ),
+    ({"proxy_norm": True}, "--proxy-norm", "with --model resnet14: only EfficientNet has it"),
+    ({"widenet": True}, "--widenet", "with --model resnet14: only ResNeXt has it"),
+    (
+        {"widenet": True, "model": "resnext50"},
+        "--widenet",
+        "with --model resnext50: it is wide already",
+    ),
+    (
+        {"dropout_rate": 0.5},
+        "--dropout-rate",
+        "with --model resnet14: only EfficientNet and MobileNet and SqueezeNet have it",
+    ),
+    ({"use_bypass": True}, "--use-bypass", "with --model resnet14: only SqueezeNet has it"),
+    (
+        {"proxy_epsilon": 0.5, "model": "efficientnet-cifar"},
+        "--proxy-epsilon",
+        "without --proxy-norm",
+    ),
+    (
+        {"proxy_recompute": True, "model": "efficientnet-cifar"},
+        "--proxy-recompute",
+        "without --proxy-norm",
+    ),
+]
+
 IN_VAIN: list[tuple[Values, str, str]] = [
+    *OF_FAMILIES,
     ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
     ({"norm_num_groups": 8}, "--norm-num-groups", "with --norm-type batch"),
     ({"norm_num_groups": 8, "norm_type": "none"}, "--norm-num-groups", "with --norm-type none"),

@@ -1,63 +1,93 @@
 """convoy models"""
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from convoy.cli.arguments import read_plain
+from convoy.cli.saying import say
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser
 from convoy.config.schema import build_config
 from convoy.errors import ExitCode
-from convoy.plan.network import plan_network
+from convoy.plan.memory import BYTES
+from convoy.plan.network import NetworkPlan, plan_network
+from convoy.plan.splits import split_points, splits_as_text
 from convoy.plan.wording import short
 
-SAYS = "The networks there are, with their size and work; a name shows its layers."
+SAYS = """The networks there are, with their size, work and memory for one image.
+A name shows its layers; with --splits, what lies on either side of a cut before each of them."""
 
 
 def main(words: list[str]) -> int:
     """A table, or the layers of one network, where a stage may begin."""
     own = read_plain("models", words, SAYS, _add_own)
-    if own.name is not None:
-        MODELS[own.name]  # an unknown name is answered with the near ones
-        _print_layers(own.name, own.json)
-        return ExitCode.DONE
-    rows = [_row(name) for name in MODELS]
+    if own.name is None:
+        rows = [_row(name) for name in MODELS]
+        lines = _table(rows)
+    elif own.splits:
+        points = split_points(_plan(own.name), micro_batch_size=1)
+        rows, lines = [asdict(point) for point in points], iter(splits_as_text(points))
+    else:
+        rows, lines = _layers(own.name), _layer_table(own.name)
     if own.json:
         print(json.dumps(rows, indent=1))
-        return ExitCode.DONE
-    print(f"{'name':<12} {'parameters':>12} {'multiply-adds':>14} {'image':>6} {'classes':>8}")
-    for row in rows:
-        print(
-            f"{row['name']:<12} {row['parameters']:>12,} {short(row['macs']):>14} "
-            f"{row['image_size']:>6} {row['classes']:>8}"
-        )
+    else:
+        say(list(lines))
     return ExitCode.DONE
 
 
+def _plan(name: str) -> NetworkPlan:
+    """The network as it is when nothing else is asked for; an unknown name gets near ones."""
+    return plan_network(build_config({"model": name, "data": "generated", **MODELS[name].defaults}))
+
+
 def _row(name: str) -> dict[str, Any]:
-    plan = plan_network(build_config({"model": name, "data": "generated"}))
+    plan = _plan(name)
     return {
         "name": name,
+        "family": MODELS[name].family,
         "parameters": plan.parameters,
         "macs": plan.macs,
+        "activation_bytes": BYTES * sum(cost.kept for cost in plan.costs),
         "image_size": plan.image_size,
         "classes": plan.classes,
         "layers": len(plan.layers),
     }
 
 
-def _print_layers(name: str, as_json: bool) -> None:
-    costs = plan_network(build_config({"model": name, "data": "generated"})).costs
-    if as_json:
-        rows = [{"name": c.name, "parameters": c.parameters, "macs": c.macs} for c in costs]
-        print(json.dumps(rows, indent=1))
-        return
-    print(f"{'layer':<28} {'parameters':>12} {'multiply-adds':>14}  tensors out")
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    wide = max(len(row["name"]) for row in rows)
+    yield (
+        f"{'name':<{wide}} {'parameters':>12} {'multiply-adds':>14} {'activations':>12} "
+        f"{'image':>6} {'classes':>8}"
+    )
+    for row in rows:
+        yield (
+            f"{row['name']:<{wide}} {row['parameters']:>12,} {short(row['macs']):>14} "
+            f"{short(row['activation_bytes']) + 'B':>12} {row['image_size']:>6} "
+            f"{row['classes']:>8}"
+        )
+
+
+def _layers(name: str) -> list[dict[str, Any]]:
+    return [
+        {"name": cost.name, "parameters": cost.parameters, "macs": cost.macs}
+        for cost in _plan(name).costs
+    ]
+
+
+def _layer_table(name: str) -> Iterator[str]:
+    costs = _plan(name).costs
+    wide = max(len(cost.name) for cost in costs)
+    yield f"{'layer':<{wide}} {'parameters':>12} {'multiply-adds':>14}  tensors out"
     for cost in costs:
         bundle = " + ".join(f"{one.channels}×{one.size}×{one.size}" for one in cost.bundle_out)
-        print(f"{cost.name:<28} {cost.parameters:>12,} {short(cost.macs):>14}  {bundle}")
+        yield f"{cost.name:<{wide}} {cost.parameters:>12,} {short(cost.macs):>14}  {bundle}"
 
 
 def _add_own(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show the layers of this one")
+    parser.add_argument("--splits", action="store_true", help="show what a cut there would cost")
     parser.add_argument("--json", action="store_true", help="print as JSON")

@@ -34,7 +34,7 @@ def cut(names: Sequence[str], splits: Sequence[str]) -> tuple[StagePlan, ...]:
     assert names, "a model has layers"
     if not splits:
         return divide(names, [0])
-    firsts = _first_layers(names)
+    firsts = first_layers(names)
     further = {word: firsts[meant] for word, meant in aliases(names).items()} | firsts
     refuse(_problems(firsts, further, splits))
     return divide(names, [0, *(further[split] for split in splits)])
@@ -49,7 +49,7 @@ def divide(names: Sequence[str], starts: Sequence[int]) -> tuple[StagePlan, ...]
     )
 
 
-def _first_layers(names: Sequence[str]) -> dict[str, int]:
+def first_layers(names: Sequence[str]) -> dict[str, int]:
     """Every word a split may be → the layer it means. A layer's own name wins over a group's."""
     firsts = {name: index for index, name in enumerate(names)}
     for index, name in enumerate(names):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from running import convoy
 
 from convoy.cli.arguments import add_config, read_line
-from convoy.config.availability import is_built, unavailable
+from convoy.config.availability import unavailable
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.command_line import as_flags
 from convoy.config.described import not_available
@@ -42,14 +41,12 @@ def fits(row: Option, value: Any) -> bool:
 
 
 def unready(row: Option) -> list[Any]:
-    """Values that are not available: all of a closed list, one of an open one or of a family."""
+    """Values that are not available: all of a closed list, one of an open one."""
     listed = not_available(row)
-    if row.name == "model" and isinstance(listed, list):
-        return list({MODELS[name].family: name for name in listed}.values())
     if isinstance(listed, list):
         return listed
     fitting = [row.kind.check(one) for one in CANDIDATES if fits(row, one)]
-    return [one for one in fitting if not is_built(row, one)][:1]
+    return [one for one in fitting if not row.is_ready(one)][:1]
 
 
 CASES: list[Case] = [
@@ -76,17 +73,9 @@ def missing(*words: str | Path) -> dict[str, dict[str, Any]]:
     return {one["option"]: one for one in listed}
 
 
-@cache
-def built_models() -> list[list[str]]:
-    listed = json.loads(convoy("models", "--json").out)
-    return [["--model", model["name"]] for model in listed]
-
-
 def ways_out(reason: str) -> list[list[str]]:
     """The words that a way out offers; none: it says to leave something out."""
     way_out = reason.split("; ", 1)[1]
-    if way_out == "`convoy models` lists those that are":
-        return built_models()
     found = re.fullmatch(r"use (--[a-z0-9-]+)(?: (.+))?", way_out)
     if found is None:
         return []
@@ -159,15 +148,15 @@ def test_a_value_of_a_file_names_the_file_and_has_a_way_out(
 
 
 def test_what_is_refused_is_refused_all_at_once() -> None:
-    said = convoy("train", "--wandb", "--optimizer=adamw", "--precision=16.32", "--group-dim=2")
+    said = convoy("train", "--wandb", "--optimizer=adamw", "--precision=16.32", "--wandb-id=2")
 
     assert said.err.splitlines() == [
         f"convoy: {typed} is not available in this version; {way_out}"
         for typed, way_out in (
-            ("--group-dim 2", "leave it out"),
             ("--optimizer adamw", "use --optimizer sgd"),
             ("--precision 16.32", "use --precision 32.32"),
             ("--wandb true", "use --no-wandb"),
+            ("--wandb-id 2", "leave it out"),
         )
     ]
 
@@ -203,7 +192,7 @@ def test_a_shipped_configuration_has_a_way_out_of_each_of_its_gaps(
         else:
             row, offered = option_table()[one.option], ways_out(one.reason)
             values = [read_line("plan", words, "", add_config).given for words in offered]
-            assert values and all(is_built(row, given[one.option].value) for given in values)
+            assert values and all(row.is_ready(given[one.option].value) for given in values)
         assert f"({one.source})" in one.reason and one.source.startswith(f"config {config}, line ")
 
 

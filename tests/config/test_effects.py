@@ -16,6 +16,7 @@ from convoy.config.effects import (
     typed,
     without_effect,
 )
+from convoy.config.effects_network import IDLE_NETWORK
 from convoy.config.fields import Reach
 from convoy.config.layers import Setting, from_source
 from convoy.config.resolve import Asked, resolve
@@ -203,17 +204,20 @@ def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> N
     assert set(AUGMENTED) == {name for name in DATA if name in BY_DATA and BY_DATA[name] != NONE}
 
 
-_NETWORK = ("--resnet-version", "--zero-init-last-norm")
+# A plan says these of a norm of either kind; only one kind looks at them.
+_OF_ONE_KIND = {"norm_num_groups", "batchnorm_momentum", "enable_fast_groupnorm"}
+_NETWORK = {option_table()[name].flag for name in IDLE_NETWORK.keys() - _OF_ONE_KIND}
 OF_NETWORKS = [(values, flag) for values, flag, _ in IN_VAIN if flag in _NETWORK]
 
 
 @pytest.mark.parametrize(("values", "flag"), OF_NETWORKS)
 def test_a_network_is_the_same_whatever_the_option_says(values: dict[str, Any], flag: str) -> None:
-    other = {"--resnet-version": "v1.5", "--zero-init-last-norm": False}[flag]
-    changed = values | {flag[2:].replace("-", "_"): other}
-    plans = [plan_network(build_config(one)) for one in (values, changed)]
+    option = flag[2:].replace("-", "_")
+    row, spoken = option_table()[option], values[option]
+    other = not spoken if row.kind.base is bool else row.default
+    plans = [plan_network(build_config(one)) for one in (values, values | {option: other})]
 
-    assert values != changed
+    assert spoken != other
     assert plans[0] == plans[1]
 
 

@@ -10,7 +10,7 @@ ROWS = option_table().values()
 WORKS = {Reach.HERE: 163, Reach.CUDA: 4, Reach.NOWHERE: 11}
 
 # This number may only fall, once all options are declared: what is built stays built.
-WITH_VALUES_NOT_AVAILABLE = 60
+WITH_VALUES_NOT_AVAILABLE = 59
 
 
 def test_every_option_is_of_the_kind_it_was_counted_for() -> None:

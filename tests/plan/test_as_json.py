@@ -8,7 +8,7 @@ import pytest
 from convoy.config.layers import Setting, from_source
 from convoy.config.schema import build_config, flat_values
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.plan import RunPlan, plan_run, plan_shown
+from convoy.plan.plan import RunPlan, plan_run
 
 ASKED: dict[str, Any] = {
     "model": "resnet8",
@@ -174,83 +174,15 @@ def test_the_rate_before_warm_up_may_come_from_the_batch():
 
 
 def test_values_that_a_run_would_refuse_are_named_with_their_source(found: dict[str, Any]):
-    config = build_config({"model": "squeezenet"})
-    given = {"model": Setting("squeezenet", "command line"), "lr": Setting(0.1, "default")}
+    config = build_config({"optimizer": "lars"})
+    given = {"optimizer": Setting("lars", "command line"), "lr": Setting(0.1, "default")}
 
     assert found["unavailable"] == []
-    assert plan_as_json(plan_shown(config), given)["unavailable"] == [
+    assert plan_as_json(plan_run(config), given)["unavailable"] == [
         {
-            "option": "model",
-            "value": "squeezenet",
+            "option": "optimizer",
+            "value": "lars",
             "source": "command line",
-            "reason": "--model squeezenet is not available in this version; "
-            "`convoy models` lists those that are",
+            "reason": "--optimizer lars is not available in this version; use --optimizer sgd",
         }
-    ]
-
-
-OUTLINE: dict[str, Any] = {
-    "model": "efficientnet-b4",
-    "data": "imagenet",
-    "pipeline_splits": ("block4a",),
-    "pipeline_schedule": "grouped",
-    "gradient_accumulation": 4,
-    "replicas": 2,
-}
-
-
-def outlined(**asked: Any) -> dict[str, Any]:
-    config = build_config(OUTLINE | asked)
-    settings = from_source("command line", flat_values(config))
-    read: dict[str, Any] = json.loads(json.dumps(plan_as_json(plan_shown(config), settings)))
-    return read
-
-
-def test_an_outline_has_the_sections_and_keys_of_a_plan(found: dict[str, Any]):
-    shape = outlined()
-
-    assert list(shape) == list(found)
-    for section in sorted(KEYS.keys() - ROWS):
-        assert list(shape[section]) == list(found[section])
-    assert [set(row) for row in shape["stages"]] == [KEYS["stages"]] * 2
-    assert [one["option"] for one in shape["unavailable"]] == ["model", "data"]
-
-
-def test_of_an_outline_nothing_is_said_that_needs_layers():
-    shape = outlined()
-    unknown = {"last": None, "layers": None, "parameters": None, "macs": None}
-
-    assert shape["network"] == {
-        "image_size": 380,
-        "classes": 1000,
-        "parameters": None,
-        "macs": None,
-    }
-    assert shape["stages"] == [
-        {"stage": 0, "device": 0, "first": None, **unknown},
-        {"stage": 1, "device": 1, "first": "block4a", **unknown},
-    ]
-    assert shape["memory"] is None
-    assert shape["recompute"] == {"enabled": True, "kept": None, "folded": []}
-    assert shape["borders"] == {"layers": ["block4a"], "balanced": False}
-
-
-def test_folded_stages_of_an_outline_are_named_by_their_splits():
-    shape = outlined(pipeline_schedule="sequential", shards=1)
-
-    assert [row["first"] for row in shape["stages"]] == [None]
-    assert shape["recompute"]["folded"] == [None, "block4a"]
-    assert shape["topology"]["processes"] == 2
-
-
-def test_the_schedule_and_the_figures_of_an_outline_are_whole():
-    shape = outlined()
-
-    assert shape["layout"] == "2 replicas × 2 stages"
-    assert shape["batch"]["samples_per_update"] == 32 * 4 * 2
-    assert shape["updates"]["per_epoch"] == 1_281_167 // 256
-    assert shape["updates"]["epochs"] == 5.0
-    assert shape["schedule"]["actions"] == [
-        "F0 F1 F2 F3 B0 B1 B2 B3",
-        "F0 F1 B0 F2 B1 F3 B2 B3",
     ]

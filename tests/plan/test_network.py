@@ -47,7 +47,7 @@ def test_one_pixel_of_one_image_is_refused_for_batch_norm_with_the_way_out():
         plan_network(build_config(asked)).check_micro_batch(1)
 
     assert str(refused.value) == (
-        "batch norm needs more than one value per channel, but layer2/0/bn1 gets 1 pixel of "
+        "batch norm needs more than one value per channel, but layer4/0/bn1 gets 1 pixel of "
         "1 image (--micro-batch-size 1, 17 × 17 images); use --micro-batch-size 2 or "
         "--norm-type group"
     )

@@ -6,7 +6,7 @@ from convoy.config.availability import unavailable
 from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.schema import build_config
-from convoy.plan.plan import plan_shown
+from convoy.plan.plan import plan_run
 from convoy.plan.printed import (
     effectless_as_text,
     plan_as_text,
@@ -16,7 +16,7 @@ from convoy.plan.printed import (
 
 
 def printed(width: int = 100, **asked: Any) -> str:
-    return "\n".join(plan_as_text(plan_shown(build_config({"model": "resnet8", **asked})), width))
+    return "\n".join(plan_as_text(plan_run(build_config({"model": "resnet8", **asked})), width))
 
 
 def test_two_stages_are_printed_as_drawn():
@@ -108,74 +108,6 @@ def test_a_long_schedule_is_drawn_within_the_width():
     assert "columns" in lines[-3]
 
 
-OUTLINE = {
-    "model": "efficientnet-b4",
-    "data": "imagenet",
-    "pipeline_splits": ("block2b", "block4b", "block6c"),
-    "pipeline_schedule": "grouped",
-    "gradient_accumulation": 8,
-    "replicas": 2,
-    "norm_type": "group",
-}
-
-
-def test_an_outline_is_printed_without_costs_and_memory():
-    assert printed(**OUTLINE) == (
-        """\
-network   efficientnet-b4 for 380 × 380 images: not available in this version, so layers and \
-memory are not known
-data      imagenet, 1,281,167 samples of 1000 classes
-batch     32 micro × 8 accumulated × 2 replicas = 512 samples per update
-length    5 epochs × 2502 updates = 12510 updates, 6,405,120 images
-rate      cosine: 0.1 at first, 0.1 at most, 1.577e-09 at last
-layout    1 host, 1 instance, 2 replicas × 4 stages = 8 processes
-stages    as given: block2b block4b block6c
-recompute on: a stage keeps what comes in
-replicas  exact sum of the gradients
-
-stage  device  first layer
-    0       0  –
-    1       1  block2b
-    2       2  block4b
-    3       3  block6c
-
-grouped, 8 micro-batches through 4 stages: 15 time steps, \
-46.7 % of the time idle if all stages take equally long
-time step  0   1   2   3   4      5      6      7      8      9      10     11  12  13  14
-stage 0    F0  F1  F2  F3  F4     F5     F6     F7 B0  B1     B2     B3     B4  B5  B6  B7
-stage 1    –   F0  F1  F2  F3     F4     F5 B0  F6 B1  F7 B2  B3     B4     B5  B6  B7  –
-stage 2    –   –   F0  F1  F2     F3 B0  F4 B1  F5 B2  F6 B3  F7 B4  B5     B6  B7  –   –
-stage 3    –   –   –   F0  F1 B0  F2 B1  F3 B2  F4 B3  F5 B4  F6 B5  F7 B6  B7  –   –   –"""
-    )
-
-
-def test_an_outline_tells_what_it_would_keep_as_it_was_asked():
-    asked = OUTLINE | {"recompute_checkpoints": ("add_1", "add_3")}
-    folded = OUTLINE | {"shards": 1, "pipeline_schedule": "sequential"}
-    as_one = "4 stages run as one process on device 0"
-
-    assert line("recompute", **asked).endswith("what comes in and the results of add_1 add_3")
-    assert line("recompute", **folded) == (
-        f"recompute on: {as_one}; recompute points are their borders"
-    )
-    assert line("recompute", **folded, enable_recompute=False) == (
-        f"recompute off: {as_one}, and their borders mean nothing"
-    )
-
-
-def test_folded_stages_of_an_outline_are_one_in_its_list():
-    lines = printed(**OUTLINE | {"shards": 1, "pipeline_schedule": "sequential"}).splitlines()
-    title = lines.index("stage  device  first layer")
-
-    assert lines[title + 1 : title + 3] == ["    0       0  –", ""]
-
-
-def test_an_outline_does_not_know_where_balance_would_cut():
-    asked = OUTLINE | {"pipeline_splits": (), "shards": 2}
-
-    assert line("stages", **asked) == "stages    balanced by cost: not known"
-
-
 def test_part_of_an_epoch_is_printed():
     assert "length    0.5 epochs × 250 updates = 125 updates, 4,000 images" in printed(epoch=0.5)
 
@@ -216,16 +148,16 @@ def test_options_without_effect_stand_in_a_block_of_their_own():
 
 def test_values_that_a_run_would_refuse_stand_in_a_block_of_their_own():
     given = {
-        "model": Setting("squeezenet", "config old, line 3"),
         "data": Setting("imagenet", "command line"),
+        "optimizer": Setting("lars", "config old, line 3"),
         "lr": Setting(0.1, "command line"),
     }
 
     assert unavailable_as_text([]) == []
     assert unavailable_as_text(unavailable(given)) == [
         "",
-        "not yet   --model squeezenet is not available in this version (config old, line 3); "
-        "`convoy models` lists those that are",
-        "          --data imagenet is not available in this version; "
+        "not yet   --data imagenet is not available in this version; "
         "use --data shapes or cifar10 or cifar100 or generated or synthetic",
+        "          --optimizer lars is not available in this version (config old, line 3); "
+        "use --optimizer sgd",
     ]

@@ -6,10 +6,12 @@ import pytest
 import torch
 from networks import short_name
 
+from convoy.config.schema import RunConfig
 from convoy.config.sections.network import NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.build import build_layers
 from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.network import plan_network
 from convoy.plan.operations import Conv, Norm, PadChannels
 from convoy.plan.resnet import resnet_layers
 

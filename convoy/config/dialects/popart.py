@@ -255,6 +255,7 @@ def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
         "norm_num_groups": 16,
         "enable_fast_groupnorm": norm == "group",
         "zero_init_last_norm": False,
+        "weight_init": "popart",
         "device_iterations": BATCHES_PER_STEP,
         "epoch": 30.0,
         "lr_schedule": "step",

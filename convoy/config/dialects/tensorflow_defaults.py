@@ -14,6 +14,7 @@ _EXPONENTS = {
     "resnet": {"sgd": -8.0, "momentum": -11.0},
     "efficientnet": {"sgd": -7.0, "momentum": -10.0, "rmsprop_tf": -14.0},
 }
+_BASIC = ("resnet10", "resnet18", "resnet34")  # each group begins with a projection there
 _DROPS = ((0.3, 0.6, 0.8, 0.9), (0.5, 0.75))
 SMOOTHING = 0.1  # of EfficientNet on ImageNet
 
@@ -49,8 +50,11 @@ def _network(values: Values, family: str, small: bool) -> Values:
         "norm_eps": 1e-3 if efficient else 1e-5 if norm == "batch" else 1.53e-5,
         "batchnorm_momentum": 0.03,
         "enable_fast_groupnorm": norm == "group",
+        "conv_padding": "same",
+        "weight_init": "tensorflow",
         # On for these two without being asked.
         "stable_norm": family in ("resnext", "efficientnet") and not small,
+        **({"shortcut_type": "first"} if values["model"] in _BASIC else {}),
     }
 
 
