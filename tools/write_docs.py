@@ -12,6 +12,7 @@ from pages.bash import bash_script
 from pages.coming_from_ipu import coming_from_ipu_page
 from pages.configs import configs_page
 from pages.fish import fish_script
+from pages.models import models_page
 from pages.options import options_page, schema_file
 from pages.zsh import zsh_script
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 FILES = {
     "docs/options.md": options_page,
     "docs/configs.md": configs_page,
+    "docs/models.md": models_page,
     "docs/coming-from-ipu.md": coming_from_ipu_page,
     "docs/convoy.schema.json": schema_file,
     "convoy/completions/convoy.bash": bash_script,

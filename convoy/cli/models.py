@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     """A table, or the layers of one network, where a stage may begin."""
     own = read_plain("models", words, SAYS, _add_own)
     if own.name is None:
-        rows = [_row(name) for name in MODELS]
+        rows = network_rows()
         lines = _table(rows)
     elif own.splits:
         points = split_points(_plan(own.name), micro_batch_size=1)
@@ -36,6 +36,11 @@ def main(words: list[str]) -> int:
     else:
         say(list(lines))
     return ExitCode.DONE
+
+
+def network_rows() -> list[dict[str, Any]]:
+    """Every network with its figures."""
+    return [_row(name) for name in MODELS]
 
 
 def _plan(name: str) -> NetworkPlan:

@@ -1,0 +1,27 @@
+"""Every network has the parameters that others have published for it, planned and live."""
+
+import pytest
+import torch
+from pages.published import PUBLISHED, Published
+
+from convoy.assemble.network import build_network, whole
+from convoy.config.catalog import MODELS
+from convoy.config.schema import build_config
+from convoy.plan.network import NetworkPlan, plan_network
+
+
+def planned(model: str, **options: object) -> NetworkPlan:
+    return plan_network(build_config({"model": model, "data": "generated", **options}))
+
+
+@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
+def test_a_network_has_the_published_parameters(one: Published) -> None:
+    plan = planned(one.model, **dict(one.options))
+    network = build_network(plan, [whole(plan)], 0, torch.device("meta"))
+    live = sum(weight.numel() for weight in network.slice.named_weights().values())
+
+    assert (plan.parameters, live) == (one.parameters, one.parameters)
+
+
+def test_every_network_has_a_published_count() -> None:
+    assert {one.model for one in PUBLISHED} == set(MODELS)
