@@ -36,8 +36,8 @@ def models_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-_SIZES = """For one image of the network's own size and its own number of classes. Activations are what
-the backward pass needs, in 32 bits, without recomputation."""
+_SIZES = """For one image of the network's own size and its own number of classes. Activations are
+what the backward pass needs, in 32 bits, without recomputation."""
 _COLUMNS = "| network | parameters | multiply-adds | activations | image | classes |"
 _COUNTS = "Equal to the last parameter: `tests/plan/test_published.py`."
 

@@ -9,6 +9,7 @@ import pytest
 from spoken_words import config
 
 from convoy.config.schema import flat_values
+from convoy.plan.network import plan_network
 
 PHOTOS, CIFAR = (0.3, 0.6, 0.8, 0.9), (0.5, 0.75)
 GROUP_EPS = 1.53e-5
@@ -232,3 +233,18 @@ def test_some_of_it_follows_what_was_said(line: str, values: dict[str, Any]) -> 
     found = flat_values(config("tensorflow", line))
 
     assert {name: found[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("line", "parameters"),
+    [
+        ("--dataset imagenet --model-size 18", 11_693_736),  # 4,224 more than torchvision's
+        ("--dataset imagenet --model-size 10", 5_423_016),
+        ("--dataset imagenet --model-size 14 --model resnext --fused-preprocessing", 9_415_016),
+        ("--dataset imagenet --model efficientnet --model-size B0 --fused-prep", 5_288_836),
+        ("--dataset cifar-10 --model efficientnet --model-size cifar", 1_077_932),
+        ("--dataset cifar-10 --model-size 56", 591_322),
+    ],
+)
+def test_a_network_has_as_many_parameters_as_there(line: str, parameters: int) -> None:
+    assert plan_network(config("tensorflow", line)).parameters == parameters
