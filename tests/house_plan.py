@@ -8,6 +8,7 @@ WORDS = {"errors", "registry"}
 PURE = {"config", "plan", *WORDS}
 LIVE = {*PURE, "chance", "moment"}
 ROOMS = {"models", "data", "numerics", "optim", "parallel", "engine", "checkpoint", "report"}
+GATES = {"weights"}  # to other programs
 
 # A room may always import from itself.
 MAY_IMPORT = {
@@ -28,8 +29,9 @@ MAY_IMPORT = {
     "parallel": {*LIVE, "numerics"},
     "engine": {*LIVE, "data", "numerics", "optim", "parallel", "events"},
     "checkpoint": LIVE,
+    "weights": {*LIVE, "checkpoint"},
     "report": {*LIVE, "events"},
-    "assemble": {*LIVE, *ROOMS, "launch", "events", "faults"},
+    "assemble": {*LIVE, *ROOMS, *GATES, "launch", "events", "faults"},
     "cli": {*PURE, "assemble", "bench", "launch", "report"},
     "__main__": {"cli"},
 }

@@ -84,6 +84,7 @@ def agreeing(draw: st.DrawFn) -> dict[str, Any]:
         ("lr", "base_learning_rate_exponent"),
         ("logs_per_epoch", "log_freq"),
         ("name", "checkpoint_output_path"),
+        ("init_path", "pretrained"),
     ):
         wins, loses = draw(st.permutations([one, other]))
         chosen[wins] = draw(one_value(option_table()[wins]))

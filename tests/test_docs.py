@@ -17,7 +17,7 @@ from convoy.config import described
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 TRAINING = ("train", "plan")
-OF_RUNS = ("resume", "validate", "average")
+OF_RUNS = ("resume", "validate", "average", "import", "export")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:

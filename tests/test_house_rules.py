@@ -42,6 +42,8 @@ BAD: list[tuple[Rule, str]] = [
     (nothing_read_can_run, "from pickle import loads"),
     (nothing_read_can_run, "def f() -> None:\n  import joblib.memory"),
     (nothing_read_can_run, "torch.load(path)"),
+    (nothing_read_can_run, "torch.load(path, weights_only=False)"),
+    (nothing_read_can_run, "torch.load(path, weights_only=wish)"),
     (nothing_read_can_run, "from torch import load"),
     (nothing_read_can_run, "eval(text)"),
     (nothing_read_can_run, "exec(text)"),

@@ -8,7 +8,7 @@ import torch
 
 from convoy.assemble.feeds import hands_of, training_feed
 from convoy.assemble.machine import choose_device, make_repeatable
-from convoy.assemble.network import Network, build_network, whole
+from convoy.assemble.network import Network, build_network, freeze, whole
 from convoy.assemble.sources import open_source
 from convoy.checkpoint import reading
 from convoy.checkpoint.average import exponential, keep_none, mean
@@ -90,7 +90,8 @@ def _with_fresh_statistics(
     first = plan_run(config)
     source = open_source(config.data, first.network, "train")
     plan = plan_run(config, len(source))
-    network = build_network(plan.network, [whole(plan.network)], config.data.seed, device)
+    built = build_network(plan.network, [whole(plan.network)], config.data.seed, device)
+    network = freeze(built, [layer.name for layer in plan.frozen_layers])
     match(model, network.slice.named_tensors())
     network.load(model)
     if not network.norms:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
+from convoy.assemble.importing import foreign_weights
 from convoy.assemble.network import build_network, whole
-from convoy.checkpoint import manifest, reading
 from convoy.checkpoint.contents import Tensors, match
 from convoy.checkpoint.digest import weights_sha256
-from convoy.checkpoint.store import Found, Store
-from convoy.errors import CheckpointError, ConfigError
+from convoy.checkpoint.finding import found_at
+from convoy.errors import CheckpointError, ConfigError, ConvoyError
 from convoy.events import Event, Noticed
 from convoy.plan.plan import RunPlan
 
@@ -24,12 +24,33 @@ class Initial:
 
 
 def initial_weights(plan: RunPlan) -> Initial:
-    """What `--init-path` leads to, refused unless it is this very network."""
-    wish = plan.config.checkpoint.init_path
-    if wish is None:
-        return Initial()
+    """What `--init-path` or `--pretrained` leads to."""
+    wish = plan.config.checkpoint
+    if wish.pretrained is not None:
+        return _pretrained(plan, wish.pretrained)
+    return Initial() if wish.init_path is None else _of_ours(plan, wish.init_path)
+
+
+def _pretrained(plan: RunPlan, wish: str) -> Initial:
+    """Weights of another program, made to fit: a head for other classes is that of the seed."""
     try:
-        found = _found(Path(wish))
+        place, fitted = foreign_weights(wish, plan.config, plan.network)
+    except ConvoyError as error:
+        raise type(error)(f"--pretrained {wish}: {error}") from error
+    weights = fitted.model
+    text = (
+        f"begins with the weights of {place}, names of {fitted.naming}, "
+        f"sha256 {weights_sha256(weights)}"
+    )
+    return Initial(weights, [Noticed("init", one, 0) for one in (text, *fitted.notes)])
+
+
+def _of_ours(plan: RunPlan, wish: str) -> Initial:
+    """A run or checkpoint of ours, refused unless it is this very network."""
+    if not Path(wish).exists():
+        raise ConfigError(f"--init-path {wish} does not exist")
+    try:
+        found = found_at(Path(wish))
         network = build_network(plan.network, [whole(plan.network)], 0, torch.device("meta"))
         match(found.contents.model, network.tensors())
     except CheckpointError as error:
@@ -41,13 +62,3 @@ def initial_weights(plan: RunPlan) -> Initial:
     )
     passed_over = [Noticed("damaged_checkpoint", one, 0) for one in found.skipped]
     return Initial(weights, [*passed_over, Noticed("init", text, 0)])
-
-
-def _found(path: Path) -> Found:
-    """A checkpoint itself; the newest sound one of a run, or of a folder of checkpoints."""
-    if not path.exists():
-        raise ConfigError(f"--init-path {path} does not exist")
-    if (path / manifest.NAME).exists() or not path.is_dir():
-        return Found(reading.load(path), path, [])
-    inside = path / "checkpoints"
-    return Store(inside if inside.is_dir() else path).newest()

@@ -1,6 +1,6 @@
 """The live layers of one process: their weights by name, their waiting statistics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -75,6 +75,18 @@ def build_network(
         slices.append(built)
     norms = [one for built in slices for one in built.modules() if isinstance(one, BatchNorm)]
     return Network(tuple(slices), norms, tuple(slices))
+
+
+def freeze(network: Network, names: Collection[str]) -> Network:
+    """The same network, with layers whose weights and statistics stay as they are."""
+    for one in network.slices:
+        for name, layer in one.layers.items():
+            if name in names:
+                layer.requires_grad_(False)
+                for norm in (part for part in layer.modules() if isinstance(part, BatchNorm)):
+                    norm.frozen = True
+    norms = [norm for norm in network.norms if not norm.frozen]
+    return Network(network.slices, norms, network.runs)
 
 
 def share_statistics(network: Network, span: Group | None) -> None:

@@ -58,5 +58,5 @@ def make_replicas(post: Post) -> Replicas:
 
 
 def _borders(post: Post, samples: int) -> list[Borders]:
-    network, device = post.plan.network, post.device
-    return [borders_of(network, stage, samples, device) for stage in post.stages]
+    plan, device = post.plan, post.device
+    return [borders_of(plan.network, one, samples, device, plan.frozen) for one in post.stages]

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from tempfile import gettempdir
 
+from convoy.assemble.importing import IMPORTED
 from convoy.assemble.initial import initial_weights
 from convoy.assemble.keeper import Keeper
 from convoy.assemble.keeping import KeptElsewhere
@@ -160,11 +161,19 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
 
 
 def _choices(plan: RunPlan, start: Start) -> list[Noticed]:
-    """What was decided for the user."""
-    if not plan.balanced:
-        return []
-    text = f"stages balanced by cost begin at {', '.join(plan.borders)}"
-    return [Noticed("balanced", text, start.done)]
+    """What was decided for the user, and what is left out of the training."""
+    told: list[Noticed] = []
+    if plan.balanced:
+        text = f"stages balanced by cost begin at {', '.join(plan.borders)}"
+        told.append(Noticed("balanced", text, start.done))
+    if plan.frozen:
+        still = sum(layer.operation.parameters for layer in plan.frozen_layers)
+        text = (
+            f"{plan.frozen} layers with {still:,} of {plan.network.parameters:,} parameters stay "
+            f"as they are: training begins at {plan.network.layers[plan.frozen].name}"
+        )
+        told.append(Noticed("frozen", text, start.done))
+    return told
 
 
 def _in_vain(prepared: _Prepared, start: Start) -> list[Noticed]:
@@ -236,6 +245,7 @@ def _starting_point(
     """The checkpoint to go on from, and what must be told of the ones passed over."""
     if checkpoint is not None:
         return store.load(checkpoint), []
+    _refuse_imported(store, run)
     if not store.updates():
         raise CheckpointError(
             f"{run} has no checkpoint: it ended before its first one; start again with "
@@ -244,6 +254,15 @@ def _starting_point(
     found = store.newest()
     update = found.contents.update
     return found.contents, [Noticed("damaged_checkpoint", text, update) for text in found.skipped]
+
+
+def _refuse_imported(store: Store, run: Path) -> None:
+    """Weights that `convoy import` brought here are no training that could go on."""
+    if store.updates() == [0] and IMPORTED in store.load(0).state:
+        raise ConfigError(
+            f"{run} holds imported weights, which no run of ours has trained; begin one with "
+            f"`convoy train --init-path {quote(str(run))}`"
+        )
 
 
 def _last_validation(folder: RunFolder) -> Validated | None:

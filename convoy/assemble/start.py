@@ -38,7 +38,9 @@ def refuse_differences(council: Council, config: RunConfig, samples: int) -> Non
     anywhere = replace(
         config,
         data=replace(config.data, data_dir=None),
-        checkpoint=replace(config.checkpoint, checkpoint_output_path=None, init_path=None),
+        checkpoint=replace(
+            config.checkpoint, checkpoint_output_path=None, init_path=None, pretrained=None
+        ),
         report=replace(config.report, log_dir="", name=None, name_suffix=None, progress="none"),
     )
     said = hashlib.sha256(f"{anywhere} {samples}".encode()).digest()

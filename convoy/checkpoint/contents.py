@@ -62,11 +62,11 @@ def match(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], of: str =
     """Refuse tensors that are not exactly those of the model (or optimizer) that wants them."""
     other = [name for name in found if name in expected and _differ(found[name], expected[name])]
     problems = [
-        _listed("missing", [name for name in expected if name not in found]),
-        _listed("unexpected", [name for name in found if name not in expected]),
-        _listed(
+        listed("missing", [name for name in expected if name not in found]),
+        listed("unexpected", [name for name in found if name not in expected]),
+        listed(
             "of another shape or type",
-            [f"{name} {_form(found[name])} for {_form(expected[name])}" for name in other],
+            [f"{name} {form(found[name])} for {form(expected[name])}" for name in other],
         ),
     ]
     if any(problems):
@@ -80,13 +80,14 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return one.shape != other.shape or one.dtype != other.dtype
 
 
-def _form(tensor: Tensor) -> str:
+def form(tensor: Tensor) -> str:
     """`10×64 float32`, the way a person says it."""
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _listed(what: str, names: list[str]) -> str:
+def listed(what: str, names: list[str]) -> str:
+    """`2 missing (fc.bias, fc.weight)`; nothing if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""

@@ -32,6 +32,8 @@ VERBS = (
     Verb("run", "a command line of the IPU applications, as it is written"),
     Verb("prove", "the same training under many layouts: are the weights the same to the bit?"),
     Verb("data", "fetch data sets"),
+    Verb("import", "weights of torchvision, timm and others as a checkpoint"),
+    Verb("export", "a checkpoint as weights of torchvision or timm, a program, or ONNX"),
     Verb("models", "the networks there are"),
     Verb("configs", "the named configurations there are"),
     Verb("options", "every option with its meaning"),

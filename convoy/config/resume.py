@@ -17,7 +17,7 @@ SETTLED = {
     **dict.fromkeys(
         ("checkpoint_output_path", "log_dir", "name", "name_suffix"), "a run stays in its folder"
     ),
-    "init_path": "a run goes on with its own weights",
+    **dict.fromkeys(("init_path", "pretrained"), "a run goes on with its own weights"),
 }
 
 

@@ -187,6 +187,11 @@ def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--name", "has no effect beside --output; give one of them")
 
 
+def first_weights_have_one_origin(run: RunConfig) -> Iterator[Problem]:
+    if run.checkpoint.pretrained is not None and run.checkpoint.init_path is not None:
+        yield Problem("--pretrained", "and --init-path both give the first weights; give one")
+
+
 def checkpoints_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
     wish = run.checkpoint
     if wish.epochs_per_ckpt > 0 and wish.ckpts_per_epoch > 1:
@@ -221,6 +226,7 @@ RULES: tuple[Rule, ...] = (
     spans_divide_the_replicas,
     spans_are_for_batch_norm,
     a_run_has_one_name,
+    first_weights_have_one_origin,
     checkpoints_have_one_rhythm,
     reports_have_one_rhythm,
 )

@@ -38,6 +38,7 @@ class BatchNorm(nn.Module):
         self.statistics = two_passes if planned.two_passes else one_pass
         self.waiting: list[tuple[Tensor, Tensor]] = []
         self.recording = True  # off while a pass is computed again for its backward
+        self.frozen = False  # then every pass normalizes by the running statistics
         self.share_with(Nobody())
 
     def share_with(self, partners: Partners) -> None:
@@ -45,7 +46,7 @@ class BatchNorm(nn.Module):
         self.joint = JointStatistics(partners, self.eps, self.statistics)
 
     def forward(self, given: Tensor) -> Tensor:
-        if not self.training:
+        if self.frozen or not self.training:
             return F.batch_norm(
                 given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )

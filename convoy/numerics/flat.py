@@ -29,12 +29,16 @@ class _Part:
 
 
 class FlatWeights:
-    """Takes the weights over: from now on they are views, with the strides they had."""
+    """Takes the weights over: from now on they are views, with the strides they had.
+
+    Those that have no gradient stay where they are.
+    """
 
     def __init__(self, weights: Mapping[str, nn.Parameter]) -> None:
-        self.weights = dict(weights)
-        decaying = [name for name, weight in weights.items() if weight.dim() > 1]
-        others = [name for name, weight in weights.items() if weight.dim() <= 1]
+        self.weights = {name: one for name, one in weights.items() if one.requires_grad}
+        self.frozen = {name: one for name, one in weights.items() if not one.requires_grad}
+        decaying = [name for name, weight in self.weights.items() if weight.dim() > 1]
+        others = [name for name, weight in self.weights.items() if weight.dim() <= 1]
         offsets: dict[str, int] = {}
         self.elements = self._place(decaying, offsets, 0)
         self.decaying = self.elements  # elements of the region that decays

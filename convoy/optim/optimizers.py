@@ -67,11 +67,15 @@ class Sgd:
         return velocity
 
     def named_state(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
-        """The state as a checkpoint names it; `gather` makes whole vectors of owned ranges."""
+        """The state as a checkpoint names it; `gather` makes whole vectors of owned ranges.
+
+        A frozen weight has never moved: its state is zeros, so that a later part may train it.
+        """
+        still = {name: torch.zeros_like(one) for name, one in self.flat.frozen.items()}
         return {
             f"{name}/{slot}": tensor
             for slot, vector in self.slots.items()
-            for name, tensor in self.flat.named(gather(vector)).items()
+            for name, tensor in {**self.flat.named(gather(vector)), **still}.items()
         }
 
     def named_form(self) -> dict[str, Tensor]:

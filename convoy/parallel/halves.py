@@ -80,7 +80,7 @@ class Halves:
 
 
 def _weights(module: nn.Module) -> list[nn.Parameter]:
-    return list(module.parameters(recurse=False))
+    return [one for one in module.parameters(recurse=False) if one.requires_grad]
 
 
 def _note(

@@ -28,22 +28,29 @@ from convoy.plan.stages import StagePlan
 
 @dataclass(frozen=True)
 class Borders:
-    """What comes in and goes out for one micro-batch, and the device on which it lies."""
+    """What comes in and goes out for one micro-batch, and the device on which it lies.
+
+    Gradients come back over a border unless nothing before it is trained.
+    """
 
     incoming: tuple[Size, ...]
     outgoing: tuple[Size, ...]
     device: torch.device
+    answers: bool  # the stage before gets gradients; the first stage has nobody to answer
+    is_answered: bool  # and so do we, or at the end the loss is ours
 
 
 def borders_of(
-    network: NetworkPlan, stage: StagePlan, samples: int, device: torch.device
+    network: NetworkPlan, stage: StagePlan, samples: int, device: torch.device, frozen: int = 0
 ) -> Borders:
-    """The borders of a stage for so many samples at a time."""
+    """The borders of a stage for so many samples at a time; the first layers may be frozen."""
     before, after = network.layers[: stage.first], network.layers[: stage.last + 1]
     return Borders(
         _sizes(network.costs[stage.first].bundle_in, before, samples),
         _sizes(network.costs[stage.last].bundle_out, after, samples),
         device,
+        answers=stage.first > frozen,
+        is_answered=stage.last >= frozen,
     )
 
 
@@ -86,13 +93,13 @@ class Stage(PipelineStage):
             stage,
             stages,
             borders.device,
-            input_args=_described(borders.incoming, has_gradient=stage > 0),
-            output_args=_described(borders.outgoing, has_gradient=True),
+            input_args=_described(borders.incoming, borders.answers),
+            output_args=_described(borders.outgoing, borders.is_answered),
             group=group,
         )
         self.has_backward = True
-        self.schedule = schedule
-        self.micro_batches = micro_batches
+        self.schedule, self.micro_batches = schedule, micro_batches
+        self.answers, self.rests = borders.answers, not borders.is_answered
         self.back, self.onward = links_of(borders, group, stage)
         self.peak_stash = schedule.peak_stash(stage, stages, micro_batches)
         # The stage before has sent so many, at most, since the last gradient it took from us.
@@ -140,8 +147,8 @@ class Stage(PipelineStage):
         return made
 
     def _taping(self, micro: int) -> AbstractContextManager[None]:
-        """The first stage has nobody to answer, so its backward passes stay whole."""
-        if self.is_first or not self.schedule.splits_backward:
+        """Who has nobody to answer, as the first stage, makes its backward passes whole."""
+        if not self.answers or not self.schedule.splits_backward:
             return nullcontext()
         self._tapes[micro] = Tape()
         return self._halves.noting(self._tapes[micro])
@@ -174,20 +181,27 @@ class Stage(PipelineStage):
         last_backward: bool = False,
     ) -> None:
         self._going_back = bwd_chunk_id
-        super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        is_whole = full_backward or not self.answers
+        if self.rests:
+            del self.fwd_cache[bwd_chunk_id]
+        else:
+            super().backward_one_chunk(bwd_chunk_id, loss, is_whole, last_backward)
         if loss is not None:
             loss.detach_()  # the runtime holds it to the end, and with its graph all that came in
-        if self.is_first:
-            del self.bwd_cache[bwd_chunk_id]
+        if not self.answers:
+            self.bwd_cache.pop(bwd_chunk_id, None)
         else:
             # Before our own sums, so that the stage before need not wait for them.
             self._sent_back[bwd_chunk_id] = self.back.send(self._gradients_of(bwd_chunk_id))
         if not self.is_last:
-            self._sent_onward.pop(bwd_chunk_id).wait()  # its gradient is here, so it arrived
-        if full_backward:
+            # Its gradient is here, so it arrived; where none comes, it is waited for.
+            self._sent_onward.pop(bwd_chunk_id).wait()
+        if is_whole:
             self._after_backward()
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        if not self.answers:
+            return  # done together with the other half
         super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
         del self.dw_runner[bwd_chunk_id]
         self._after_backward()
@@ -222,7 +236,8 @@ class Stage(PipelineStage):
         return []
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        self._gradients[bwd_chunk_id] = self.onward.receive()
+        if not self.rests:
+            self._gradients[bwd_chunk_id] = self.onward.receive()
         return []
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
@@ -236,6 +251,8 @@ class Stage(PipelineStage):
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Bundle:
         bundle = self._inputs.pop(fwd_chunk_id).wait()
+        if not self.answers:
+            return bundle
         strides = self._strides[fwd_chunk_id] = {}
         for index, tensor in enumerate(bundle):
             _note_strides(tensor.requires_grad_(), index, strides)

@@ -44,6 +44,12 @@ class StagedNetwork:
     stages: tuple[StagePlan, ...]
     schedule: Schedule
     recompute: RecomputePlan
+    frozen: int = 0  # layers at the beginning that stay as they are
+
+    def trained(self, stage: StagePlan) -> int:
+        """Parameters that have gradients and state."""
+        first = max(stage.first, self.frozen)
+        return sum(cost.parameters for cost in self.costs[first : stage.last + 1])
 
     def parameters(self, stage: StagePlan) -> int:
         return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
@@ -64,14 +70,14 @@ def plan_memory(
     shards = batch.replicas if wish.enable_optimizer_rts else 1
     made = []
     for stage in network.stages:
-        parameters, held = network.parameters(stage), network.passage(stage)
-        state = BYTES * -(-parameters // shards) if has_momentum else 0
+        trained, held = network.trained(stage), network.passage(stage)
+        state = BYTES * -(-trained // shards) if has_momentum else 0
         place = _place(schedule, stage.stage, stages, batch.gradient_accumulation)
         sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
         made.append(
             StageMemory(
-                weights=BYTES * parameters,
-                gradients=(BYTES + sums * BYTES_OF[wish.accumulator_dtype]) * parameters,
+                weights=BYTES * network.parameters(stage),
+                gradients=(BYTES + sums * BYTES_OF[wish.accumulator_dtype]) * trained,
                 optimizer_state=0 if wish.offload_optimizer else state,
                 offloaded=state if wish.offload_optimizer else 0,
                 stash_sets=sets,

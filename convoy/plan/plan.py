@@ -9,7 +9,8 @@ from functools import cached_property
 from convoy.config.catalog import DATA
 from convoy.config.schema import RunConfig
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import LayerCost
+from convoy.plan.frozen import frozen_layers
+from convoy.plan.layers import LayerCost, LayerPlan
 from convoy.plan.line import asked_stages, folds_into_one, planned_stages
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
@@ -74,12 +75,15 @@ class RunPlan(OutlinePlan):
     stages: tuple[StagePlan, ...]  # what each process of a line runs
     folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     recompute: RecomputePlan
+    frozen: int  # layers before the first whose weights change
 
     @cached_property
     def memory(self) -> tuple[StageMemory, ...]:
         """What each stage holds: half the work of a plan, so not before somebody asks."""
         layers, costs = self.network.layers, self.network.costs
-        staged = StagedNetwork(layers, costs, self.stages, self.schedule, self.recompute)
+        staged = StagedNetwork(
+            layers, costs, self.stages, self.schedule, self.recompute, self.frozen
+        )
         has_momentum = self.config.optimizer.momentum > 0
         return plan_memory(staged, self.batch, self.config.memory, has_momentum)
 
@@ -91,6 +95,10 @@ class RunPlan(OutlinePlan):
     def borders(self) -> tuple[str, ...]:
         """The same by the layers' own names."""
         return tuple(stage.names[0] for stage in (self.folded or self.stages)[1:])
+
+    @property
+    def frozen_layers(self) -> tuple[LayerPlan, ...]:
+        return self.network.layers[: self.frozen]
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
@@ -116,6 +124,7 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         stages=stages,
         folded=folded,
         recompute=_plan_recompute(outline, network, folded),
+        frozen=frozen_layers(network.layers, config.fine_tune.fine_tune_first_trainable_layer),
     )
 
 

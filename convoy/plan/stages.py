@@ -58,6 +58,13 @@ def first_layers(names: Sequence[str]) -> dict[str, int]:
     return firsts
 
 
+def place_of(names: Sequence[str], word: str) -> int | None:
+    """The layer that a word means, be it a layer, a group or a further word; None: no layer."""
+    firsts = first_layers(names)
+    meant = word if word in firsts else aliases(names).get(word)
+    return None if meant is None else firsts[meant]
+
+
 def groups_of(name: str) -> list[str]:
     """The groups that a layer belongs to, the widest first: `layer1`, `layer1/0`."""
     words = name.split("/")

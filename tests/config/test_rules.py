@@ -51,6 +51,10 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             {"base_learning_rate_exponent": -8.0, "lr": 0.1},
             "--lr and --base-learning-rate-exponent both set the rate; give one",
         ),
+        (
+            {"pretrained": "a.pth", "init_path": "run"},
+            "--pretrained and --init-path both give the first weights; give one",
+        ),
         ({"lr": None}, "--lr or --base-learning-rate-exponent must set the rate"),
         (
             {"lr_drops": 4, "lr_scheduler_freq": 1.0},

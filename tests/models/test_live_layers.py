@@ -201,3 +201,15 @@ def test_the_global_pool_is_the_mean_over_the_image():
 
     assert made.shape == (2, 3)
     torch.testing.assert_close(made, nn.AdaptiveAvgPool2d(1)(given).flatten(1))
+
+
+def test_a_frozen_norm_takes_the_running_statistics_and_leaves_none():
+    frozen, evaluating = pair()[0], pair()[0]
+    for norm in (frozen, evaluating):
+        norm.running_mean += 0.5
+    frozen.frozen = True
+    evaluating.eval()
+    images = noise(4, frozen.running_mean.numel(), 3, 3)
+
+    assert torch.equal(frozen.train()(images), evaluating(images))
+    assert frozen.waiting == []

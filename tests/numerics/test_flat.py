@@ -101,3 +101,16 @@ def test_weights_of_two_types_are_refused() -> None:
 
     with pytest.raises(AssertionError, match="one kind"):
         FlatWeights(mixed)
+
+
+def test_a_frozen_weight_stays_where_it_is() -> None:
+    named = weights()
+    name = next(iter(named))
+    named[name].requires_grad_(False)
+    place = named[name].data_ptr()
+    flat = FlatWeights(named)
+
+    assert flat.frozen.keys() == {name}
+    assert flat.weights.keys() == named.keys() - {name}
+    assert named[name].data_ptr() == place
+    assert flat.named(flat.values).keys() == flat.weights.keys()

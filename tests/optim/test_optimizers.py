@@ -225,3 +225,30 @@ def test_state_rests_after_every_update():
         optimizer.step(flattened(optimizer, update), rate=0.1)
 
     assert home.rests == 3
+
+
+def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
+    named = weights()
+    named["conv.weight"].requires_grad_(False)
+    before = named["conv.weight"].clone()
+    optimizer = made(named, OptimizerConfig(weight_decay=0.1))
+    optimizer.step(torch.ones(optimizer.flat.elements), 0.5)
+    state = optimizer.named_state()
+
+    assert torch.equal(named["conv.weight"], before)
+    assert state.keys() == made(weights(), OptimizerConfig()).named_state().keys()
+    assert not state["conv.weight/velocity"].any() and state["fc.weight/velocity"].all()
+    assert optimizer.named_form().keys() == state.keys()
+
+
+def test_the_state_of_a_training_with_frozen_weights_loads_into_one_without() -> None:
+    named = weights()
+    named["conv.weight"].requires_grad_(False)
+    optimizer = made(named, OptimizerConfig())
+    optimizer.step(torch.ones(optimizer.flat.elements), 0.5)
+    whole = made(weights(), OptimizerConfig())
+    whole.load(optimizer.named_state())
+
+    assert torch.equal(
+        whole.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]
+    )

@@ -23,7 +23,8 @@ def _flags(row: Option) -> Iterator[Flag]:
             yield Flag(spelling, row.name, means=True)
             yield Flag("--no-" + spelling.removeprefix("--"), row.name, means=False)
         else:
-            yield Flag(spelling, row.name, read=_READERS.get(row.name))
+            read, bare = _READERS.get(row.name), _BARE.get(row.name)
+            yield Flag(spelling, row.name, read=read, bare=bare)
 
 
 def _location(words: list[str]) -> str:
@@ -47,6 +48,7 @@ def _recompute(speech: Speech) -> None:
 
 
 _READERS = {"normalization_location": _location}
+_BARE = {"pretrained": "published"}
 SAYS = {
     "--recompute-mode": (
         "`--enable-recompute` for auto and manual; none leaves it to the number of stages"

@@ -37,7 +37,7 @@ class Flag:
     means: Any = None
     key: str = ""  # its name in a file, where that is not the spelling
     several: bool = False  # a part made of several words
-    optional: bool = False  # its value may be left out
+    bare: Any = None  # what it says without a value, which may be left out then
     older: bool = False  # help does not speak of it
     why: str = ""
 
@@ -66,8 +66,8 @@ class Flag:
         """What the words behind this spelling say; a bare switch stands for `true`."""
         if self.means is not None:
             return self._switched(words[0])
-        if self.optional and words == [""]:
-            return True
+        if self.bare is not None and words == [""]:
+            return self.bare
         return self._read(words)
 
     def value_in_file(self, value: Any) -> Any:

@@ -199,7 +199,7 @@ FLAGS = (
     Flag("--wandb", "wandb", means=True),
     Flag("--wandb-project", "wandb_project"),
     Flag("--analyse-nans", "analyze_nans", means=True),
-    Flag("--gc-profile", "profile_level", read=profile_level, optional=True),
+    Flag("--gc-profile", "profile_level", read=profile_level, bare=True),
     Flag("--profile", "profile", means=True),
     Flag("--profile-compilation", "profile_compilation", means=True),
     Flag("--dataset-benchmark", "dataset_benchmark", means=True),

@@ -17,6 +17,11 @@ class CheckpointConfig:
         "Begin with the weights of this run (its newest sound checkpoint) or checkpoint; "
         "the training itself begins anew.",
     )
+    pretrained: str | None = option(
+        None,
+        "Begin with weights in the names of torchvision or timm: a file, or hf:OWNER/NAME; "
+        "without a value those published for the model.",
+    )
     ckpts_per_epoch: int = option(
         1, "Checkpoints per epoch; 0 writes none.", at_least(0), free=True
     )

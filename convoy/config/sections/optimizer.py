@@ -125,6 +125,6 @@ class FineTuneConfig:
     fine_tune_gradient_accumulation: int = not_yet(
         option(1, "Micro-batches per update of fine-tuning.", at_least(1, at_most=65536))
     )
-    fine_tune_first_trainable_layer: str | None = not_yet(
-        option(None, "First layer that fine-tuning changes.")
+    fine_tune_first_trainable_layer: str | None = option(
+        None, "First layer that is trained: those before it keep their weights and statistics."
     )

@@ -52,7 +52,7 @@ HARBOR = Dialect(
         Flag("--mirrored", to="zero_init_last_norm"),
         Flag("--tiles", why="there are none"),
         Flag("--tiled", means=True, why="there are none"),
-        Flag("--depth", to="accumulates", optional=True),
+        Flag("--depth", to="accumulates", bare=True),
         Flag("--sails", to="sails", several=True),
         Flag("--unchecked", to="validates", means=False, key="validation"),
     ),

@@ -1,0 +1,164 @@
+"""A checkpoint for other programs: named weights, a torch.export program, or ONNX.
+
+What was written is read back and must answer like the network it came from; only then does the
+file get its name.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from convoy.assemble.importing import TRACKED, wanted_by
+from convoy.assemble.network import Network, build_network, whole
+from convoy.checkpoint.contents import Contents, match
+from convoy.checkpoint.digest import weights_sha256
+from convoy.checkpoint.finding import found_at
+from convoy.config.schema import RunConfig
+from convoy.errors import ConfigError, NumericError, StorageError
+from convoy.models.onnx import BATCH, OnnxNetwork, as_onnx
+from convoy.parallel.slice import Slice
+from convoy.plan.network import NetworkPlan, plan_network
+from convoy.report.run_folder import storage_error
+from convoy.weights.fitting import fit
+from convoy.weights.fixed_batch import with_batch_of
+from convoy.weights.program import answers_of_program, write_program
+from convoy.weights.reading import read_weights
+from convoy.weights.renaming import foreign_tensors, write_tensors
+
+TOLERANCE = 1e-4  # relative to the largest answer
+_EXAMPLES = 2  # images; a batch of one would be taken for a constant
+_THREADS = 1
+
+
+@dataclass(frozen=True)
+class ExportWish:
+    """What shall be written, and where."""
+
+    form: str
+    naming: str
+    output: Path
+    batch_size: int | None  # None: any
+    override: bool
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    file: Path
+    format: str
+    bytes: int
+    checkpoint: Path
+    difference: float  # of the answers, relative to the largest; 0 for named weights
+
+
+class Classifier(nn.Module):
+    """A whole network as other programs want it: images in, logits out."""
+
+    def __init__(self, layers: Slice) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor
+        (logits,) = self.layers(images)
+        return logits
+
+
+Writer = Callable[[Path, Classifier, Tensor, ExportWish], Tensor]  # gives the answers read back
+
+
+def export(config: RunConfig, source: Path, wish: ExportWish) -> Exported:
+    """Write one checkpoint: the given one, or the newest sound one of a run."""
+    if wish.output.exists() and not wish.override:
+        raise ConfigError(
+            f"{wish.output} exists already; choose another --output, or add --override"
+        )
+    found, plan = found_at(source), plan_network(config)
+    network = build_network(plan, [whole(plan)], config.data.seed, torch.device("cpu"))
+    match(found.contents.model, network.tensors())
+    network.load(found.contents.model)
+    difference = 0.0
+    with _unfinished(wish.output) as draft:
+        if wish.form == "safetensors":
+            _write_weights(draft, config, plan, found.contents, wish.naming)
+        else:
+            difference = _write_network(draft, network, plan, wish)
+        size = draft.stat().st_size
+    return Exported(wish.output, wish.form, size, found.path, difference)
+
+
+def _write_weights(
+    draft: Path, config: RunConfig, plan: NetworkPlan, contents: Contents, naming: str
+) -> None:
+    """Read back as `convoy import` would, every bit must be there."""
+    count = contents.state.get(TRACKED)
+    batches = count if isinstance(count, int) else contents.update
+    write_tensors(draft, foreign_tensors(_in_order(contents, plan), naming, batches))
+    again = fit(read_weights(draft), wanted_by(plan, config))
+    if weights_sha256(again.model) != weights_sha256(contents.model):
+        raise StorageError(f"{draft} was written, but it does not read back; nothing is kept")
+
+
+def _in_order(contents: Contents, plan: NetworkPlan) -> dict[str, Tensor]:
+    """Tensors in the order of their layers, which a file does not keep."""
+    order = {layer.name.replace("/", "."): place for place, layer in enumerate(plan.layers)}
+    names = sorted(contents.model, key=lambda name: order[name.rpartition(".")[0]])
+    return {name: contents.model[name] for name in names}
+
+
+@torch.inference_mode()
+def _write_network(draft: Path, network: Network, plan: NetworkPlan, wish: ExportWish) -> float:
+    """The largest difference between its answers and those of the network."""
+    classifier = Classifier(network.slice).eval()
+    size = (wish.batch_size or _EXAMPLES, 3, plan.image_size, plan.image_size)
+    images = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    expected = classifier(images)
+    made = _WRITERS[wish.form](draft, classifier, images, wish)
+    difference = float((made - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+    if not difference <= TOLERANCE:
+        raise NumericError(
+            f"what {wish.form} makes of this network differs by {difference:.1e} of the largest "
+            f"answer, more than {TOLERANCE:g}; nothing was written"
+        )
+    return difference
+
+
+def _program(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
+    write_program(draft, classifier, images, any_batch=wish.batch_size is None)
+    return answers_of_program(draft, images)
+
+
+def _onnx(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
+    model = as_onnx(classifier, images)
+    if wish.batch_size is not None:
+        model = with_batch_of(model, wish.batch_size, BATCH)
+    draft.write_bytes(model)
+    made: Tensor
+    (made,) = OnnxNetwork(draft.read_bytes(), _THREADS)(images)
+    return made
+
+
+_WRITERS: dict[str, Writer] = {"torch-export": _program, "onnx": _onnx}
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A name beside the file's own, which it gets when all went well; else nothing is left."""
+    draft = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+    finally:
+        with suppress(OSError):  # gone, or never there
+            draft.unlink()

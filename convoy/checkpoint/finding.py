@@ -1,0 +1,14 @@
+"""The checkpoint that a path means: itself, or the newest sound one of a run or of a folder."""
+
+from pathlib import Path
+
+from convoy.checkpoint import manifest, reading
+from convoy.checkpoint.store import Found, Store
+
+
+def found_at(path: Path) -> Found:
+    """CheckpointError where there is none that can be used."""
+    if (path / manifest.NAME).exists() or not path.is_dir():
+        return Found(reading.load(path), path, [])
+    inside = path / "checkpoints"
+    return Store(inside if inside.is_dir() else path).newest()

@@ -1,0 +1,90 @@
+"""convoy export"""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convoy.cli.arguments import Line, add_config, read_line
+from convoy.cli.run_or_checkpoint import find_target
+from convoy.config.availability import unavailable
+from convoy.config.command_line import Parser
+from convoy.config.layers import values_of
+from convoy.config.problems import Problem, refuse
+from convoy.config.resolve import Asked, resolve
+from convoy.errors import ExitCode
+
+if TYPE_CHECKING:
+    from convoy.assemble.exporting import Exported
+
+SAYS = """One checkpoint for other programs: the one given, or the newest sound one of a run.
+Weights in names that torchvision or timm load, a torch.export program, or ONNX (needs the extra
+`onnx`). What was written is read back and must answer as the network does."""
+
+SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+NAMINGS = ("torchvision", "timm", "convoy")
+_USAGE = "export RUN-or-checkpoint [--batch-size N|dynamic]"
+_OUTPUT = "checkpoint_output_path"
+_OURS = (_OUTPUT, "micro_batch_size")  # `--output` is a file here, `--batch-size` that of the file
+
+
+def main(words: list[str]) -> int:
+    """Write one file and say what is in it."""
+    line = read_line(_USAGE, _of_any_batch(words), SAYS, _add_own)
+    own, source = line.own, Path(line.own.source)
+    resolved = resolve(_asked(line, source))
+    refuse(one.problem for one in unavailable(resolved.settings))  # no data are needed
+    from convoy.assemble.exporting import ExportWish, export
+
+    given = values_of(line.given)
+    output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]
+    batch_size = given.get("micro_batch_size")
+    wish = ExportWish(own.format, own.naming, Path(output), batch_size, own.override)
+    made = export(resolved.config, source, wish)
+    row = {name: str(one) if isinstance(one, Path) else one for name, one in asdict(made).items()}
+    print(json.dumps(row, indent=1) if own.json else "\n".join(_lines(made)))
+    return ExitCode.DONE
+
+
+def _of_any_batch(words: list[str]) -> list[str]:
+    """`--batch-size dynamic` says what is so anyhow; everywhere else that option is a number."""
+    text = "\0".join(words)
+    for spelling in ("--batch-size\0dynamic", "--batch-size=dynamic"):
+        text = text.replace(spelling, "")
+    return [word for word in text.split("\0") if word]
+
+
+def _asked(line: Line, source: Path) -> Asked:
+    """A run brings its configuration; a checkpoint without one takes that of the words."""
+    given = {name: one for name, one in line.given.items() if name not in _OURS}
+    settings = find_target(source).settings
+    if not settings:
+        return replace(line.asked(), command_line=given)
+    problems = line.problems
+    if line.own.config or line.own.config_path:
+        text = "cannot be given: a run has its own configuration"
+        problems = [*problems, Problem("--config", text)]
+    return Asked(given, settings, problems)
+
+
+def _lines(made: "Exported") -> list[str]:
+    checked = (
+        "read back: every bit is there"
+        if made.format == "safetensors"
+        else f"read back: its answers differ by {made.difference:.1e} of the largest"
+    )
+    return [
+        f"{made.file}  {made.format}, {made.bytes:,} bytes, out of {made.checkpoint}",
+        checked,
+    ]
+
+
+def _add_own(parser: Parser) -> None:
+    parser.add_argument("source", metavar="RUN-or-checkpoint")
+    parser.add_argument("--format", choices=list(SUFFIXES), default="safetensors")
+    parser.add_argument(
+        "--naming", choices=NAMINGS, default=NAMINGS[0], help="of the weights in safetensors"
+    )
+    parser.add_argument("--override", action="store_true", help="replace a file that is there")
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    add_config(parser)

@@ -1,0 +1,1 @@
+"""Weights of other programs: found, read, renamed, and made to fit one of our networks."""

@@ -1,0 +1,80 @@
+"""Which layers stay as they are: words for the first that does not, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.schema import build_config
+from convoy.errors import ConfigError
+from convoy.plan.plan import RunPlan, plan_run
+
+
+def plan(first: str | None, **values: Any) -> RunPlan:
+    asked = {"model": "resnet8", "fine_tune_first_trainable_layer": first}
+    return plan_run(build_config(asked | values))
+
+
+def begins(first: str, **values: Any) -> str:
+    made = plan(first, **values)
+    return made.network.layers[made.frozen].name
+
+
+def test_without_a_word_everything_is_trained() -> None:
+    assert (plan(None).frozen, plan(None).frozen_layers) == (0, ())
+
+
+def test_the_first_layer_freezes_nothing() -> None:
+    assert plan("conv1").frozen == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "layer"),
+    [
+        ("layer2/0/bn1", "layer2/0/bn1"),
+        ("layer2", "layer2/0/conv1"),
+        ("layer3/0", "layer3/0/conv1"),
+        ("b2/0", "layer2/0/conv1"),
+        ("stage3/unit1", "layer3/0/conv1"),
+        ("fc", "fc"),
+    ],
+)
+def test_a_layer_a_group_and_the_words_of_splits_name_it(word: str, layer: str) -> None:
+    assert begins(word) == layer
+
+
+@pytest.mark.parametrize(
+    ("word", "layer"),
+    [("relu", "layer1/0/conv1"), ("layer1/0/add", "layer2/0/conv1"), ("avgpool", "fc")],
+)
+def test_from_a_layer_without_weights_the_next_that_has_some_is_meant(
+    word: str, layer: str
+) -> None:
+    assert begins(word) == layer
+
+
+def test_the_layers_before_it_are_the_frozen_ones() -> None:
+    assert [layer.name for layer in plan("layer1").frozen_layers] == ["conv1", "bn1", "relu"]
+
+
+def test_a_word_that_is_no_layer_is_refused_with_near_names() -> None:
+    with pytest.raises(ConfigError) as error:
+        plan("layer2/0/conv9")
+
+    assert str(error.value).startswith(
+        "--fine-tune-first-trainable-layer 'layer2/0/conv9' is no layer of this model; "
+        "did you mean layer2/0/conv"
+    )
+
+
+def test_a_layer_behind_all_weights_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'relu10' leaves nothing to train: .* is conv10$"):
+        plan("relu10", model="squeezenet", data="generated", image_size=64)
+
+
+def test_gradients_and_state_are_planned_for_what_is_trained() -> None:
+    alone, all_of_it = plan("fc").memory[0], plan(None).memory[0]
+    head = 4 * (64 * 10 + 10)
+
+    assert alone.weights == all_of_it.weights
+    assert alone.optimizer_state == head
+    assert alone.gradients % head == 0 and alone.gradients < all_of_it.gradients

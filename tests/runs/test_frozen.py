@@ -1,0 +1,90 @@
+"""Layers that stay as they are, to the bit, in every layout, and what a later part makes of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from running import TINY, convoy
+from safetensors.torch import load_file
+
+FIRST = "--fine-tune-first-trainable-layer"
+# Four updates of twelve micro-batches: enough for every schedule.
+SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
+SMALL += ["--micro-batch-size=4", "--gradient-accumulation=12"]
+
+
+def trained(run: Path, *words: str) -> str:
+    said = convoy("train", *SMALL, *words, "--output", run)
+    assert (said.code, said.err) == (0, "")
+    digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    return digest
+
+
+def tensors(run: Path, update: int) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
+
+
+def test_what_comes_before_keeps_its_weights_and_statistics(tmp_path: Path) -> None:
+    trained(tmp_path / "run", f"{FIRST}=layer2/0/conv2")
+    trained(tmp_path / "fresh", "--lr=0")
+    before, after = tensors(tmp_path / "fresh", 4), tensors(tmp_path / "run", 4)
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    moved = {name for name in changed if ".running_" not in name}
+    still = ("conv1.", "bn1.", "layer1.", "layer2.0.conv1.", "layer2.0.bn1.")
+
+    # The fresh run's statistics moved, ours of frozen norms are those of a network never run.
+    assert moved == {
+        name for name in after if not name.startswith(still) and ".running_" not in name
+    }
+    assert not after["bn1.running_mean"].any() and (after["bn1.running_var"] == 1).all()
+    assert after["layer2.0.bn2.running_mean"].any()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pipeline-splits=layer2/0/conv1",),  # the first stage rests
+        ("--pipeline-splits=layer2/0/conv2",),  # the border lies on the first layer that learns
+        ("--pipeline-splits=layer2/0/bn2",),  # a frozen side road crosses the border
+        ("--pipeline-splits=layer1,layer2/0/bn1,layer3", "--pipeline-schedule=1f1b"),
+        ("--pipeline-splits=layer1,layer2/0/bn1", "--pipeline-schedule=zero-bubble"),
+        ("--pipeline-splits=layer1,layer2/0/bn2", "--pipeline-schedule=zero-bubble"),
+        ("--enable-recompute",),
+        ("--replicas=2", "--gradient-accumulation=6", "--pipeline-splits=layer2/0/conv1"),
+        ("--replicas=2", "--gradient-accumulation=6", "--enable-optimizer-rts"),
+    ],
+    ids=" ".join,
+)
+def test_every_layout_gives_the_bits_of_one_process(tmp_path: Path, words: tuple[str, ...]) -> None:
+    first = f"{FIRST}=layer2/0/conv2"
+
+    assert trained(tmp_path / "run", first, *words) == trained(tmp_path / "alone", first)
+
+
+def test_how_much_stays_is_told(tmp_path: Path) -> None:
+    trained(tmp_path / "run", f"{FIRST}=fc")
+    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
+
+    assert told.endswith(
+        "layers with 74,640 of 75,290 parameters stay as they are: training begins at fc"
+    )
+
+
+def test_a_stopped_run_goes_on_and_may_train_all_from_there(tmp_path: Path) -> None:
+    run, first = tmp_path / "run", f"{FIRST}=layer3"
+    whole = trained(tmp_path / "whole", first)
+    assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75
+    assert convoy("resume", run).code == 0
+
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+
+    again = tmp_path / "again"
+    assert convoy("train", *SMALL, first, "--stop-after=1", "--output", again).code == 75
+    refused = convoy("resume", again, f"{FIRST}=conv1")
+    meant = convoy("resume", again, f"{FIRST}=conv1", "--override")
+
+    assert (refused.code, meant.code) == (2, 0), meant.err
+    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != whole

@@ -1,0 +1,81 @@
+"""A run that begins with the weights of another program."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from foreign_files import tensors, wanted
+from running import TINY, convoy
+
+WORDS = [word for word in TINY if not word.startswith("--epoch")]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """resnet8 for a thousand classes, in torchvision's names."""
+    forms = wanted("resnet8", num_classes=1000).forms
+    made = tensors({name: tuple(form.shape) for name, form in forms.items()})
+    torch.save({"state_dict": made}, tmp_path / "weights.pth")
+    return tmp_path / "weights.pth"
+
+
+def begun(run: Path, file: Path | str, *words: str) -> list[str]:
+    said = convoy("train", *WORDS, f"--pretrained={file}", *words, "--updates=1", "--output", run)
+    assert (said.code, said.err) == (0, "")
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [one["text"] for one in events if one.get("kind") == "init"]
+
+
+def test_it_begins_with_them_and_tells_what_was_made_to_fit(tmp_path: Path, file: Path) -> None:
+    told = begun(tmp_path / "run", file, "--lr=0")
+    path = tmp_path / "run" / "checkpoints" / "update-1" / "model.safetensors"
+    from safetensors.torch import load_file
+
+    theirs = torch.load(file, weights_only=True)["state_dict"]
+    ours = load_file(path)
+
+    assert told[0].startswith(f"begins with the weights of {file}, names of torchvision, sha256 ")
+    assert told[1:] == [
+        "taken out of 'state_dict'",
+        "fc begins anew: the weights know 1,000 classes, 10 are wanted",
+    ]
+    assert torch.equal(ours["layer2.0.conv1.weight"], theirs["layer2.0.conv1.weight"])
+
+
+@pytest.mark.processes
+def test_every_layout_begins_with_the_same_weights(tmp_path: Path, file: Path) -> None:
+    begun(tmp_path / "alone", file)
+    begun(tmp_path / "line", file, "--shards=2")
+    summaries = [
+        json.loads((tmp_path / run / "summary.json").read_text()) for run in ("alone", "line")
+    ]
+
+    assert summaries[0]["weights_sha256"] == summaries[1]["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "code", "why"),
+    [
+        (["--pretrained=nothing.pth"], 4, "nothing.pth does not exist"),
+        (["--pretrained"], 2, "no published weights are known for resnet8, only for resnet18, "),
+        (["--pretrained", "--init-path=x"], 2, "--pretrained and --init-path both give"),
+        (["--pretrained=hf:resnet50"], 2, "is no place on the hub; write hf:OWNER/NAME"),
+    ],
+)
+def test_weights_that_cannot_be_had_end_in_one_line_and_leave_no_folder(
+    tmp_path: Path, wish: list[str], code: int, why: str
+) -> None:
+    said = convoy("train", *WORDS, *wish, "--updates=1", "--output", tmp_path / "run")
+
+    assert said.code == code
+    assert why in said.err and said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_goes_on_takes_no_other_weights(tmp_path: Path, file: Path) -> None:
+    begun(tmp_path / "run", file)
+    said = convoy("resume", tmp_path / "run", f"--pretrained={file}")
+
+    assert said.code == 2
+    assert "--pretrained cannot be given: a run goes on with its own weights" in said.err

