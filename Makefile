@@ -26,6 +26,7 @@ bench: .venv/developed
 	$(BIN)/python benchmarks/reduction.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/models.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -309,6 +309,11 @@ IN_VAIN: list[tuple[Values, str, str]] = [
     ({"random_weights": True}, "--random-weights", "on training: `convoy validate` takes it"),
     ({"repeat": 3}, "--repeat", "on training: `convoy validate` takes it"),
     ({"latency": True}, "--latency", "on training: `convoy validate` takes it"),
+    ({"backend": "compiled"}, "--backend", "on training: `convoy validate` takes it"),
+    ({"model_cache_path": "here"}, "--model-cache-path", "without --compile"),
+    ({"force_recompile": True}, "--force-recompile", "without --compile"),
+    ({"tmp_execs": True}, "--tmp-execs", "without --compile"),
+    ({"tmp_execs": True, "compile": True}, "--tmp-execs", "without --model-cache-path"),
     ({"log_dir": "here", "checkpoint_output_path": "there"}, "--log-dir", "beside --output"),
     ({"name_suffix": "b", "checkpoint_output_path": "a"}, "--name-suffix", "beside --output"),
     (

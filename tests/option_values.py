@@ -113,5 +113,6 @@ def _fitting(chosen: dict[str, Any]) -> dict[str, Any]:
         "shards": None,
         "available_memory_proportion": chosen["available_memory_proportion"][:1],
         "bn_span": 1,
+        "compile": chosen["compile"] and chosen["pipeline_schedule"] != "zero-bubble",
         "ckpts_per_epoch": min(1, chosen["ckpts_per_epoch"]),
     }

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from convoy.assemble.programs import Compiled
 from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
 from convoy.moment import Moment
@@ -22,11 +23,11 @@ from convoy.plan.stages import StagePlan, cut
 @dataclass(frozen=True)
 class Network:
     """The layers of a process, a slice for each of its stages; those of them that gather
-    statistics; and what is run: the slices themselves, or such as keep less."""
+    statistics; and what is run: the slices themselves, compiled, or such as keep less."""
 
     slices: tuple[Slice, ...]
     norms: list[BatchNorm]
-    runs: tuple[nn.Module, ...]
+    runs: tuple[Slice | Compiled | Recomputing, ...]
 
     @property
     def slice(self) -> Slice:
@@ -97,6 +98,12 @@ def share_statistics(network: Network, span: Group | None) -> None:
             norm.share_with(partners)
 
 
+def compiled(network: Network) -> Network:
+    """The same network as programs, made at the first pass."""
+    programs = tuple(Compiled(one) for one in network.slices)
+    return Network(network.slices, network.norms, programs)
+
+
 def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
     """The same network, as frugal as the plan wants it."""
     if not plan.enabled:
@@ -113,5 +120,6 @@ def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
             for norm in network.norms:
                 norm.recording = True
 
-    frugal = tuple(Recomputing(one, plan.kept, quiet) for one in network.slices)
+    pairs = zip(network.slices, network.runs, strict=True)
+    frugal = tuple(Recomputing(one, plan.kept, quiet, runs.run) for one, runs in pairs)
     return Network(network.slices, network.norms, frugal)

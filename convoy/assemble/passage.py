@@ -39,8 +39,9 @@ def make_answers(post: Post, network: Network, samples: int) -> Answers:
     """Forward alone, for batches of so many samples."""
     group = post.groups.line.handle
     if group is None:
-        return LoneInference(network.slice)
-    return Inference(network.slices, _borders(post, samples), group)
+        (run,) = network.runs
+        return LoneInference(run)
+    return Inference(network.runs, _borders(post, samples), group)
 
 
 def make_replicas(post: Post) -> Replicas:

@@ -1,11 +1,12 @@
 """Where one process of a run stands: its stage and replica, its device, whom it speaks to."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
+from convoy.assemble.compiler import compiler_for
 from convoy.assemble.cuda import prepare_cuda
 from convoy.assemble.machine import choose_device, describe_machine, make_repeatable
 from convoy.checkpoint.strict_json import JSON
@@ -69,11 +70,13 @@ def posted(world: World, plan: RunPlan) -> Iterator[Post]:
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
         prepare_cuda(plan.config, plan.topology.coordinates(world.rank).stage, memory)
-    rendezvous = Rendezvous(world.meeting, world.on_one_host, device.type)
-    groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
-    at, whole = plan.topology.coordinates(world.rank), groups.world.handle
-    yield Post(plan, at, groups, Single() if whole is None else FullCouncil(whole), device)
-    groups.leave()
+    wish = plan.config.compiler
+    with compiler_for(wish, device) if wish.compile else nullcontext():
+        rendezvous = Rendezvous(world.meeting, world.on_one_host, device.type)
+        groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
+        at, whole = plan.topology.coordinates(world.rank), groups.world.handle
+        yield Post(plan, at, groups, Single() if whole is None else FullCouncil(whole), device)
+        groups.leave()
 
 
 def _device_number(plan: RunPlan, local_rank: int) -> int:

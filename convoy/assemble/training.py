@@ -12,7 +12,13 @@ from torch import Tensor
 from convoy.assemble.feeds import hands_of, training_feed, validation_feed
 from convoy.assemble.footprint import StagePeak, stage_peaks, start_counting
 from convoy.assemble.keeping import Keeping
-from convoy.assemble.network import build_network, freeze, share_statistics, with_recomputation
+from convoy.assemble.network import (
+    build_network,
+    compiled,
+    freeze,
+    share_statistics,
+    with_recomputation,
+)
 from convoy.assemble.passage import make_answers, make_passage, make_replicas
 from convoy.assemble.post import Post
 from convoy.assemble.start import Start
@@ -72,7 +78,8 @@ class TrainingRun:
         built = build_network(self.plan.network, post.stages, seed, post.device, micros)
         fresh = freeze(built, [layer.name for layer in self.plan.frozen_layers])
         share_statistics(fresh, post.groups.span.handle)
-        self.network = with_recomputation(fresh, self.plan.recompute)
+        ready = compiled(fresh) if self.plan.config.compiler.compile else fresh
+        self.network = with_recomputation(ready, self.plan.recompute)
         self.replicas = make_replicas(post)
         self.holdings = [self._holding(one, scratch) for one in self.network.slices]
         self.origin = material.origin

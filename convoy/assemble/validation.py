@@ -2,10 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+import torch
+from torch import Tensor
+
+from convoy.assemble.backends import Answerer, refuse_backend
+from convoy.assemble.compiler import compiler_for
 from convoy.assemble.feeds import hands_of, validation_feed
 from convoy.assemble.machine import choose_device, make_repeatable
 from convoy.assemble.network import build_network, whole
@@ -20,7 +26,6 @@ from convoy.errors import CheckpointError
 from convoy.events import Validated
 from convoy.launch.cores import threads_each
 from convoy.parallel.council import Single
-from convoy.parallel.pipeline import LoneInference
 from convoy.plan.network import plan_network
 
 
@@ -80,38 +85,51 @@ def validate_checkpoints(
     config: RunConfig, paths: list[Path], times: int = 1
 ) -> Iterator[NetworkScore | CheckpointError]:
     """Score each checkpoint on the validation split; one that cannot be used hides no other."""
-    bench = _Bench(config)
-    for path in paths:
-        try:
-            contents = reading.load(path)
-            match(contents.model, bench.network.slice.named_tensors())
-        except CheckpointError as error:
-            yield error
-            continue
-        bench.network.load(contents.model)
-        for _ in range(times):
-            yield bench.score(path, contents.update, _epoch(contents.state.get("epoch")))
+    with _bench(config) as bench:
+        for path in paths:
+            try:
+                contents = reading.load(path)
+                match(contents.model, bench.network.slice.named_tensors())
+            except CheckpointError as error:
+                yield error
+                continue
+            bench.load(contents.model)
+            for _ in range(times):
+                yield bench.score(path, contents.update, _epoch(contents.state.get("epoch")))
 
 
 def validate_fresh(config: RunConfig, times: int = 1) -> Iterator[NetworkScore]:
     """Score the network that a training of this configuration would begin with."""
-    bench = _Bench(config)
-    for _ in range(times):
-        yield bench.score(None, update=0, epoch=0.0)
+    with _bench(config) as bench:
+        for _ in range(times):
+            yield bench.score(None, update=0, epoch=0.0)
+
+
+@contextmanager
+def _bench(config: RunConfig) -> Iterator["_Bench"]:
+    """On the asked device, with a compiler where one is needed."""
+    device, backend = choose_device(config.device), config.validation.backend
+    refuse_backend(backend, device)
+    make_repeatable(threads_each(config.device.threads, 1))
+    with compiler_for(config.compiler, device) if backend == "compiled" else nullcontext():
+        yield _Bench(config, device)
 
 
 class _Bench:
     """A whole network on one device, and the validation split."""
 
-    def __init__(self, config: RunConfig) -> None:
-        device = choose_device(config.device)
-        make_repeatable(threads_each(config.device.threads, 1))
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
         plan = plan_network(config)
         self.network = build_network(plan, [whole(plan)], config.data.seed, device)
         source = open_source(config.data, plan, "validation")
         feed = validation_feed(config, source, device, Wanted())
-        answers = LoneInference(self.network.slice)
-        self._validate = Validator(answers, feed, hands_of(config), Share(0, 1, Single()))
+        self._answers = Answerer(plan, self.network, config.validation.backend)
+        self._validate = Validator(self._answers, feed, hands_of(config), Share(0, 1, Single()))
+
+    def load(self, model: dict[str, Tensor]) -> None:
+        """From now on these are the weights."""
+        self.network.load(model)
+        self._answers.take_over()
 
     def score(self, path: Path | None, update: int, epoch: float) -> NetworkScore:
         """Of the weights as they are now."""

@@ -132,6 +132,14 @@ def there_is_one_replica(run: RunConfig) -> str | None:
     return "with one replica" if run.batch.replicas == 1 else None
 
 
+def nothing_is_compiled(run: RunConfig) -> str | None:
+    return None if run.compiler.compile else "without --compile"
+
+
+def nothing_is_kept_of_it(run: RunConfig) -> str | None:
+    return "without --model-cache-path" if run.compiler.model_cache_path is None else None
+
+
 # In the order of the option table. The first reason that holds is told.
 IDLE: dict[str, tuple[Idle, ...]] = {
     **IDLE_NETWORK,
@@ -168,6 +176,9 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "max_cross_replica_buffer_size": (there_is_one_replica,),
     "select_devices": (there_is_one_device,),
     "instances": (loaders_are_not_shared,),
+    "model_cache_path": (nothing_is_compiled,),
+    "force_recompile": (nothing_is_compiled,),
+    "tmp_execs": (nothing_is_compiled, nothing_is_kept_of_it),
     **IDLE_KEEPING,
 }
 

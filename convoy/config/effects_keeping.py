@@ -76,6 +76,7 @@ IDLE_KEEPING: dict[str, tuple[Idle, ...]] = {
     "random_weights": (training_does_not_take_it,),
     "repeat": (training_does_not_take_it,),
     "latency": (training_does_not_take_it,),
+    "backend": (training_does_not_take_it,),
     "log_dir": (the_folder_is_given,),
     "name_suffix": (the_folder_is_given,),
 }

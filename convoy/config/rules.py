@@ -182,6 +182,13 @@ def _data(run: RunConfig) -> DataEntry:
     return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
 
 
+def programs_are_whole(run: RunConfig) -> Iterator[Problem]:
+    """A compiled backward pass is one program: its second half cannot wait."""
+    if run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble":
+        text = "cannot take a backward pass apart as --pipeline-schedule zero-bubble does; use 1f1b"
+        yield Problem("--compile", text)
+
+
 def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
     if run.report.name is not None and run.checkpoint.checkpoint_output_path is not None:
         yield Problem("--name", "has no effect beside --output; give one of them")
@@ -225,6 +232,7 @@ RULES: tuple[Rule, ...] = (
     proportions_fit_stages,
     spans_divide_the_replicas,
     spans_are_for_batch_norm,
+    programs_are_whole,
     a_run_has_one_name,
     first_weights_have_one_origin,
     checkpoints_have_one_rhythm,

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from convoy.models.joint_norm import JointStatistics, Nobody, Partners, one_pass, two_passes
 from convoy.plan.operations import Norm
 
+Pair = tuple[Tensor, Tensor]  # mean and unbiased variance of one batch, for each channel
+
 
 def as_they_are(statistics: Tensor) -> Tensor:
     """One replica alone: its micro-batches are all there are."""
@@ -36,7 +38,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.full((channels,), planned.first_variance))
         self.statistics = two_passes if planned.two_passes else one_pass
-        self.waiting: list[tuple[Tensor, Tensor]] = []
+        self.waiting: list[Pair] = []
         self.recording = True  # off while a pass is computed again for its backward
         self.frozen = False  # then every pass normalizes by the running statistics
         self.share_with(Nobody())
@@ -46,28 +48,46 @@ class BatchNorm(nn.Module):
         self.joint = JointStatistics(partners, self.eps, self.statistics)
 
     def forward(self, given: Tensor) -> Tensor:
-        if self.frozen or not self.training:
+        if not self.measures:
             return F.batch_norm(
                 given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        if self.joint.partners.span > 1 or self.statistics is one_pass:
-            return self._train_jointly(given)
+        made, statistics = self.measured(given)
+        self.note(statistics)
+        return made
+
+    def measured(self, given: Tensor) -> tuple[Tensor, Pair]:
+        """A training pass that notes nothing."""
+        if not self.is_plain:
+            return self._measured_jointly(given)
         # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
         mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
         made = F.batch_norm(
             given, mean, variance, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps
         )
-        if self.recording:
-            self.waiting.append((mean, variance))
-        return made
+        return made, (mean, variance)
 
-    def _train_jointly(self, given: Tensor) -> Tensor:
-        joint = self.joint.measure(given) if self.recording else self.joint.recall(given)
+    @property
+    def measures(self) -> bool:
+        """Whether a pass looks at the statistics of its batch."""
+        return self.training and not self.frozen
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a pass is torch's own: it meets nobody, and measures in two passes."""
+        return self.joint.partners.span == 1 and self.statistics is two_passes
+
+    def note(self, statistics: Pair) -> None:
+        """They wait for the update, unless they did already."""
         if self.recording:
-            self.waiting.append((joint.mean, joint.unbiased))
+            self.waiting.append(statistics)
+
+    def _measured_jointly(self, given: Tensor) -> tuple[Tensor, Pair]:
+        joint = self.joint.measure(given) if self.recording else self.joint.recall(given)
         weight = torch.ones_like(joint.mean) if self.weight is None else self.weight
         bias = torch.zeros_like(joint.mean) if self.bias is None else self.bias
-        return self.joint.normalize(given, weight, bias, joint)
+        made = self.joint.normalize(given, weight, bias, joint)
+        return made, (joint.mean, joint.unbiased)
 
 
 def absorb(norms: list[BatchNorm], gather: Callable[[Tensor], Tensor] = as_they_are) -> None:

@@ -47,10 +47,15 @@ class Dropout(nn.Module):
         self.dice = dice
 
     def forward(self, given: Tensor) -> Tensor:
-        if not self.training or not self.rate:
+        if not self.draws:
             return given
         kept = self.dice.kept(given.numel(), self.rate) if self.rate < 1 else torch.zeros(())
-        return given * _like(kept.expand(given.numel()).view(given.shape), given)
+        return scaled(given, kept.expand(given.numel()).view(given.shape))
+
+    @property
+    def draws(self) -> bool:
+        """Whether a pass leaves anything to chance."""
+        return self.training and self.rate > 0
 
 
 class DropPath(nn.Module):
@@ -62,11 +67,18 @@ class DropPath(nn.Module):
         self.dice = dice
 
     def forward(self, given: Tensor) -> Tensor:
-        if not self.training or not self.rate:
-            return given
-        kept = self.dice.kept(len(given), self.rate)
-        return given * _like(kept.view(-1, 1, 1, 1), given)
+        return scaled(given, self.draw(len(given))) if self.draws else given
+
+    @property
+    def draws(self) -> bool:
+        """Whether a pass leaves anything to chance."""
+        return self.training and self.rate > 0
+
+    def draw(self, samples: int) -> Tensor:
+        """What the branch of each sample grows by, 0 for those that lose it."""
+        return self.dice.kept(samples, self.rate).view(-1, 1, 1, 1)
 
 
-def _like(kept: Tensor, given: Tensor) -> Tensor:
-    return kept.to(given.device, given.dtype)
+def scaled(given: Tensor, kept: Tensor) -> Tensor:
+    """Each element by what it grows by."""
+    return given * kept.to(given.device, given.dtype)

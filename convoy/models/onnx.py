@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,16 +17,15 @@ BATCH = "batch"  # the name of the dimension that is left open
 
 
 def as_onnx(network: nn.Module, example: Tensor) -> bytes:
-    """A network of one tensor in and one out, for any number of samples like the example's.
+    """From images to logits, for any number of samples like the example's.
 
-    It answers as it would in use: dropout off, norms with their running statistics.
+    As the network is in use: dropout off, norms with their running statistics.
     """
-    for package in ("onnx", "onnxscript"):
-        optional(package)
+    need_onnx("ONNX")
     was_training = network.training
     with _quietly():
         program = torch.onnx.export(
-            network.eval(),
+            _OneRoad(network).eval(),
             (_several(example),),
             input_names=["images"],
             output_names=["logits"],
@@ -40,12 +39,24 @@ def as_onnx(network: nn.Module, example: Tensor) -> bytes:
     return model
 
 
+class _OneRoad(nn.Module):
+    """The exporter wants arguments with names; a bundle has none."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        made: Tensor | tuple[Tensor] = self.network(images)
+        return made if isinstance(made, Tensor) else made[0]
+
+
 class OnnxNetwork(nn.Module):
     """The face of a network, with ONNX Runtime behind it. Answers only, on the CPU."""
 
     def __init__(self, model: bytes, threads: int) -> None:
         super().__init__()
-        runtime: Any = optional("onnxruntime")
+        runtime: Any = import_module("onnxruntime")
         wish = runtime.SessionOptions()
         wish.intra_op_num_threads = threads
         self._session = runtime.InferenceSession(model, wish, providers=["CPUExecutionProvider"])
@@ -55,15 +66,13 @@ class OnnxNetwork(nn.Module):
         return (torch.from_numpy(logits),)
 
 
-def optional(package: str) -> ModuleType:
-    """One of the packages that an extra brings."""
-    try:
-        return import_module(package)
-    except ImportError as error:
+def need_onnx(what: str) -> None:
+    """Refuse in one line what cannot be had without the extra."""
+    missing = [one for one in ("onnx", "onnxscript", "onnxruntime") if find_spec(one) is None]
+    if missing:
         raise ConfigError(
-            f"ONNX needs the package {package}, which is not here; "
-            "install the extra: pip install 'convoy-cnn[onnx]'"
-        ) from error
+            f"{what} needs {', '.join(missing)}; install with: pip install 'convoy-cnn[onnx]'"
+        )
 
 
 def _several(example: Tensor) -> Tensor:

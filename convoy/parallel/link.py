@@ -127,4 +127,12 @@ def laid(tensor: Tensor, strides: Strides) -> Tensor:
     """The same numbers in the order of these strides, unless these repeat themselves."""
     if tensor.stride() == strides or 0 in strides:
         return tensor
+    if _differ_in_nothing(tensor, strides):
+        return tensor.as_strided(tensor.shape, strides)
     return torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)
+
+
+def _differ_in_nothing(tensor: Tensor, strides: Strides) -> bool:
+    """Along a dimension of one, as an image of one pixel has them, a stride leads nowhere."""
+    every = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(size == 1 or one == other for size, one, other in every)

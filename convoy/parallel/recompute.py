@@ -19,14 +19,19 @@ from convoy.plan.recompute import segment_starts
 
 # Inside, layers that remember what they saw do not remember it a second time.
 Quiet = Callable[[], AbstractContextManager[None]]
+# How some layers of the slice are run: as they are, or compiled.
+Run = Callable[..., Bundle]
 
 
 class Recomputing(nn.Module):
     """The face of a slice. `kept` names the layers whose result is kept; it may name others."""
 
-    def __init__(self, layers: Slice, kept: Sequence[str], quiet: Quiet) -> None:
+    def __init__(
+        self, layers: Slice, kept: Sequence[str], quiet: Quiet, run: Run | None = None
+    ) -> None:
         super().__init__()
         self.slice = layers
+        self.run = run or layers.run
         self.quiet = quiet
         names = list(layers.layers)
         starts = segment_starts(names, kept)
@@ -36,7 +41,7 @@ class Recomputing(nn.Module):
 
     def forward(self, *bundle: Tensor) -> Bundle:
         if not (self.training and torch.is_grad_enabled()):
-            return self.slice.run(range(len(self.slice.routes)), *bundle)
+            return self.run(range(len(self.slice.routes)), *bundle)
         self.slice.moment.enter()
         for segment in self.segments:
             bundle = self._run(segment, bundle)
@@ -46,7 +51,7 @@ class Recomputing(nn.Module):
         """Chance is a function of the moment here, so torch's generators need not be put back."""
         number = self.slice.moment.number
         made: Bundle = checkpoint(
-            self.slice.run,
+            self.run,
             segment,
             *bundle,
             use_reentrant=False,

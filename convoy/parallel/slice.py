@@ -37,7 +37,7 @@ class Slice(nn.Module):
         """Some of the layers, one after the other."""
         layers = list(self.layers.values())
         for index in part:
-            bundle = _pass(layers[index], self.routes[index], bundle)
+            bundle = carry(layers[index], self.routes[index], bundle)
         return bundle
 
     def spare_what_comes_into(self, first: int) -> None:
@@ -53,7 +53,7 @@ class Slice(nn.Module):
             layer = self.layers[name]
             if isinstance(layer, nn.ReLU | nn.ReLU6) and taken(route, foreign):
                 self.layers[name] = type(layer)()
-            foreign = _pass(_ours, route, foreign)
+            foreign = carry(_ours, route, foreign)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers, named without regard to stages: `layer1.0.conv1.weight`."""
@@ -64,7 +64,8 @@ class Slice(nn.Module):
         return {_plain(name): weight for name, weight in self.named_parameters()}
 
 
-def _pass(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
+def carry(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
+    """The bundle behind a layer, which takes its part of it by the route."""
     match route:
         case Route.MAIN:
             return (layer(bundle[0]), *bundle[1:])

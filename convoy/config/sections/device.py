@@ -40,22 +40,27 @@ class DeviceConfig:
 class CompilerConfig:
     """How the network is made ready for its device."""
 
+    compile: bool = option(
+        False,
+        "Compile each stage with torch.compile: a minute or more at the first start, faster "
+        "passes, and other bits than without.",
+    )
     compile_only: bool = not_yet(
         option(False, "Make everything ready, do no update, and stop.", free=True)
     )
-    model_cache_path: str | None = not_yet(
-        option(
-            None,
-            "Folder of networks that are ready.",
-            also=("--executable-cache-path",),
-            free=True,
-        )
+    model_cache_path: str | None = option(
+        None,
+        "Folder of compiled stages; what lies there is not compiled again.",
+        also=("--executable-cache-path",),
+        free=True,
     )
-    force_recompile: bool = not_yet(
-        option(False, "Take nothing from --model-cache-path.", free=True)
+    force_recompile: bool = option(
+        False, "Compile anew, whatever --model-cache-path holds.", free=True
     )
-    tmp_execs: bool = not_yet(
-        option(False, "Remove from --model-cache-path at the end what this run put in.", free=True)
+    tmp_execs: bool = option(
+        False,
+        "Compile in a folder of its own within --model-cache-path, and remove it at the end.",
+        free=True,
     )
     num_io_tiles: int = no_counterpart(
         option(0, "Tiles of a device set apart for input and output.", at_least(0), free=True),

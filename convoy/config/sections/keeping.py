@@ -114,6 +114,13 @@ class ValidationConfig:
         "Tell how long `convoy validate` takes for a batch: mean and 99th percentile.",
         free=True,
     )
+    backend: str = option(
+        "torch",
+        "What computes the answers of `convoy validate`: torch, torch.compile, or ONNX Runtime "
+        "(an extra).",
+        one_of("torch", "compiled", "onnxruntime"),
+        free=True,
+    )
     num_inference_thread: int = not_yet(
         option(
             1,

@@ -1,0 +1,242 @@
+"""Each family against plain torch: training, and answers by each backend.
+
+    python benchmarks/models.py [training|inference] [--model resnet50 …] [--pairs 12] [--threads 2]
+
+The plain networks (`plain_networks.py`) get our weights, and their answers are compared with ours
+before anything is timed. All candidates take turns in one process: A, B, C, A, B, C, …; a figure is
+the median of the ratios of neighbors, with its 95 % interval. Default layout is what users of timm
+and torchvision get unless they ask; channels_last is what they get if they do.
+
+Training: whole updates, ours with feed, gradient tree, meter and events, theirs forward, backward
+and torch's SGD. Inference: one batch, as `convoy validate` passes it, norms folded.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+import torch
+import torch.nn.functional as F
+from interleaved import ratio_with_interval
+from plain_networks import PLAIN
+from torch import Tensor, nn
+
+from convoy.assemble.backends import Answerer
+from convoy.assemble.feeds import hands_of, training_feed
+from convoy.assemble.machine import make_repeatable
+from convoy.assemble.network import Network, build_network, compiled, whole
+from convoy.config.layers import from_source
+from convoy.config.resolve import Asked, resolve
+from convoy.config.schema import RunConfig
+from convoy.data.feed import Wanted
+from convoy.data.generated import Generated
+from convoy.engine.loss import CrossEntropy
+from convoy.engine.outfeed import Outfeed
+from convoy.engine.part import Part
+from convoy.engine.stopping import StopRequest
+from convoy.engine.trainer import Trainer
+from convoy.engine.update import Holding, Update
+from convoy.events import Event, Updated
+from convoy.launch.memory import keep_freed_memory
+from convoy.models.batch_norm import absorb
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree
+from convoy.optim.optimizers import Sgd
+from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.replicas import Alone
+from convoy.plan.plan import plan_run
+
+CPU = torch.device("cpu")
+WARM_UP = 2
+CLOSE = 1e-4  # of the largest answer
+# Pixels and batch for training: about a second an update on two cores.
+TRAINING = {
+    "resnet50": (128, 16),
+    "resnext50": (128, 16),
+    "efficientnet-b0": (128, 32),
+    "mobilenet": (128, 32),
+    "mobilenet-v3-large": (128, 32),
+    "squeezenet": (128, 32),
+}
+ANSWERING = ("resnet50", "efficientnet-b0")
+SAMPLES = 16  # a batch of answers
+LAYOUTS = {"channels_last": torch.channels_last, "default": torch.contiguous_format}
+
+
+def config_of(model: str, image: int, batch: int, updates: int) -> RunConfig:
+    """The usual configuration of a model, on synthetic data."""
+    values = {
+        "model": model,
+        "data": "synthetic",
+        "image_size": image,
+        "micro_batch_size": batch,
+        "samples": batch * 100,
+        "updates": updates,
+        "epoch": None,
+        "lr": 0.01,
+        "warmup_epoch": 0.0,
+    }
+    return resolve(Asked(from_source("benchmark", values), environment={})).config
+
+
+class OurTraining:
+    """A run as `convoy train` builds it, without folder and listeners."""
+
+    def __init__(self, config: RunConfig, compiling: bool) -> None:
+        plan = plan_run(config)
+        fresh = build_network(plan.network, [whole(plan.network)], 0, CPU)
+        network = compiled(fresh) if compiling else fresh
+        optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
+        gradients = GradientTree(optimizer.flat)
+        (run,) = network.runs
+        pipeline = Pipeline(run, CrossEntropy(config.loss), gradients.collect)
+        holdings = [Holding(gradients, optimizer)]
+        update = Update(pipeline, holdings, Alone(), partial(absorb, network.norms))
+        source = Generated(config.batch.micro_batch_size, plan.network.image_size, 10, 0)
+        feed = training_feed(plan, source, CPU, Wanted())
+        part = Part.whole(plan.loop.micro_batches)
+        self.outfeed = Outfeed()
+        self.network = network
+        self.batch = feed.resident
+        self.trainer = Trainer(plan.loop, feed, hands_of(config), update, self.outfeed, part)
+
+
+class PlainTraining:
+    """A hand-written loop: nothing but what PyTorch's tutorial has."""
+
+    def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, layout: str) -> None:
+        self.network = network.to(memory_format=LAYOUTS[layout]).train()
+        self.images = images.contiguous(memory_format=LAYOUTS[layout])
+        self.labels = labels
+        weights = self.network.parameters()
+        self.optimizer = torch.optim.SGD(weights, 0.01, momentum=0.9, weight_decay=5e-4)
+        self.loss = 0.0
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.network(self.images), self.labels)
+        loss.backward()
+        self.optimizer.step()
+        self.loss += loss.item()
+
+
+def plain_like(model: str, network: Network) -> nn.Module:
+    """The plain network with our weights; refuses to compare what is not the same network."""
+    made = PLAIN[model]()
+    ours = list(network.slice.parameters())
+    with torch.no_grad():
+        for theirs, weight in zip(made.parameters(), ours, strict=True):
+            assert theirs.shape == weight.shape, model
+            theirs.copy_(weight)
+    return made
+
+
+def refuse_difference(network: Network, plain: nn.Module, images: Tensor) -> None:
+    """In use, where nothing is left to chance."""
+    with torch.inference_mode():
+        (ours,), theirs = network.slice.eval()(images), plain.eval()(images)
+    difference = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+    assert difference < CLOSE, f"not the same network: {difference}"
+    network.slice.train()
+    plain.train()
+
+
+def compare_training(model: str, pairs: int, compiling: bool) -> None:
+    """Images a second of whole updates, ours against theirs in both layouts."""
+    image, batch = TRAINING[model]
+    ours = OurTraining(config_of(model, image, batch, pairs + WARM_UP), compiling)
+    images, labels = ours.batch.images, ours.batch.labels
+    plain = {}
+    for layout in LAYOUTS:
+        network = plain_like(model, ours.network)
+        refuse_difference(ours.network, network, images)
+        plain[layout] = PlainTraining(network, images, labels, layout)
+    seconds: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in LAYOUTS}}
+    began = perf_counter()
+
+    def alternate(event: Event) -> None:
+        nonlocal began
+        if not isinstance(event, Updated):
+            return
+        seconds["ours"].append(perf_counter() - began)
+        for layout, bare in plain.items():
+            seconds[layout].append(timed(bare))
+        began = perf_counter()
+
+    ours.outfeed.subscribe(alternate)
+    ours.trainer.run(0, StopRequest())
+    name = f"{model}, {image} px, batch {batch}" + (", --compile" if compiling else "")
+    tell(name, batch, seconds, "ours", LAYOUTS)
+
+
+def compare_inference(model: str, pairs: int, backends: Sequence[str]) -> None:
+    """Images a second of answers at 224 px."""
+    plan = plan_run(config_of(model, 224, SAMPLES, 1)).network
+    network = build_network(plan, [whole(plan)], 0, CPU)
+    images = torch.randn(SAMPLES, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    last = images.contiguous(memory_format=torch.channels_last)
+    plain = plain_like(model, network)
+    refuse_difference(network, plain, images)
+    plain.eval()
+    candidates: dict[str, Callable[[], Tensor]] = {"default": partial(plain, images)}
+    for backend in backends:
+        candidates[backend] = partial(answer, Answerer(plan, network, backend), last)
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    with torch.inference_mode():
+        expected = plain(images)
+        for name, candidate in candidates.items():
+            difference = (candidate() - expected).abs().max() / expected.abs().max()
+            assert difference < CLOSE, f"{name} answers otherwise: {difference}"
+        for _ in range(pairs + WARM_UP):
+            for name, candidate in candidates.items():
+                seconds[name].append(timed(candidate))
+    for backend in backends:
+        tell(f"{model}, 224 px, batch {SAMPLES}", SAMPLES, seconds, backend, ["default"])
+
+
+def answer(answerer: Answerer, images: Tensor) -> Tensor:
+    (logits,) = answerer.run([images])
+    assert logits is not None
+    return logits
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def tell(
+    what: str, batch: int, seconds: dict[str, list[float]], ours: str, others: Sequence[str]
+) -> None:
+    """How many times as fast as each of the others."""
+    kept = {name: one[WARM_UP:] for name, one in seconds.items()}
+    speed = batch / median(kept[ours])
+    ratios = []
+    for other in others:
+        middle, low, high = ratio_with_interval(kept[other], kept[ours])
+        ratios.append(f"{middle:.2f} [{low:.2f}, {high:.2f}] × plain {other}")
+    print(f"{what}: {ours} {speed:.1f} images/s, {', '.join(ratios)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=["training", "inference"])
+    parser.add_argument("--model", nargs="+", default=[*TRAINING], choices=[*TRAINING])
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="training compiled, too")
+    parser.add_argument("--backend", nargs="+", default=["torch", "compiled", "onnxruntime"])
+    own = parser.parse_args()
+    keep_freed_memory()  # as `convoy train` does
+    make_repeatable(own.threads)
+    for model in own.model if "training" in own.what else []:
+        compare_training(model, own.pairs, own.compile)
+    for model in [one for one in ANSWERING if one in own.model and "inference" in own.what]:
+        compare_inference(model, own.pairs, own.backend)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The networks of `models.py` as anybody would write them in plain torch.
+
+Weights are made in the order in which convoy names them, so that one can be given the other's.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Act = Callable[[], nn.Module]
+relu: Act = partial(nn.ReLU, inplace=True)
+relu6: Act = partial(nn.ReLU6, inplace=True)
+silu: Act = partial(nn.SiLU, inplace=True)
+hard_swish: Act = partial(nn.Hardswish, inplace=True)
+
+
+def conv_norm(
+    inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(outputs)]
+
+
+class Bottleneck(nn.Module):
+    """Narrow, filter, widen; a ResNeXt's filter has groups."""
+
+    def __init__(self, inputs: int, inner: int, outputs: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.road = nn.Sequential(
+            *conv_norm(inputs, inner),
+            relu(),
+            *conv_norm(inner, inner, 3, stride, groups),
+            relu(),
+            *conv_norm(inner, outputs),
+        )
+        changes = inputs != outputs
+        self.shortcut = nn.Sequential(*(conv_norm(inputs, outputs, 1, stride) if changes else []))
+
+    def forward(self, given: Tensor) -> Tensor:
+        return F.relu(self.road(given) + self.shortcut(given), inplace=True)
+
+
+def resnet50(groups: int = 1, widening: int = 1) -> nn.Module:
+    layers: list[nn.Module] = [*conv_norm(3, 64, 7, 2), relu(), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for group, blocks in enumerate((3, 4, 6, 3)):
+        inner, outputs = 64 * widening * 2**group, 256 * 2**group
+        for block in range(blocks):
+            stride = 2 if block == 0 and group else 1
+            layers.append(Bottleneck(inputs, inner, outputs, stride, groups))
+            inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
+class Gate(nn.Module):
+    """Squeeze-and-excite."""
+
+    def __init__(self, channels: int, inner: int, act: Act, outer: nn.Module) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, inner, 1)
+        self.act = act()
+        self.expand = nn.Conv2d(inner, channels, 1)
+        self.outer = outer
+
+    def forward(self, given: Tensor) -> Tensor:
+        inner = self.act(self.reduce(given.mean((2, 3), keepdim=True)))
+        return given * self.outer(self.expand(inner))
+
+
+class Inverted(nn.Module):
+    """Widen, filter channel by channel, gate, narrow."""
+
+    def __init__(
+        self,
+        widths: tuple[int, int, int],
+        kernel: int,
+        stride: int,
+        act: Act,
+        gate: nn.Module | None = None,
+        drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        inputs, hidden, outputs = widths
+        layers = [*conv_norm(inputs, hidden), act()] if hidden != inputs else []
+        layers += [*conv_norm(hidden, hidden, kernel, stride, hidden), act()]
+        layers += [gate] if gate else []
+        self.road = nn.Sequential(*layers, *conv_norm(hidden, outputs))
+        self.has_shortcut = stride == 1 and inputs == outputs
+        self.drop = drop
+
+    def forward(self, given: Tensor) -> Tensor:
+        made = self.road(given)
+        if not self.has_shortcut:
+            return made
+        if self.drop and self.training:
+            kept = made.new_empty(len(made), 1, 1, 1).bernoulli_(1 - self.drop)
+            made = made * kept.div_(1 - self.drop)
+        return made + given
+
+
+def efficientnet_b0() -> nn.Module:
+    layers: list[nn.Module] = [*conv_norm(3, 32, 3, 2), silu()]
+    groups = [(3, 1, 16, 1), (3, 2, 24, 2), (5, 2, 40, 2), (3, 3, 80, 2)]
+    groups += [(5, 3, 112, 1), (5, 4, 192, 2), (3, 1, 320, 1)]
+    inputs, number = 32, 0
+    for index, (kernel, repeats, outputs, stride) in enumerate(groups):
+        for repeat in range(repeats):
+            hidden = inputs * (6 if index else 1)
+            gate = Gate(hidden, inputs // 4, silu, nn.Sigmoid())
+            widths, first = (inputs, hidden, outputs), 1 if repeat else stride
+            layers.append(Inverted(widths, kernel, first, silu, gate, 0.2 * number / 16))
+            inputs, number = outputs, number + 1
+    layers += [*conv_norm(320, 1280), silu(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+
+def mobilenet_v2() -> nn.Module:
+    layers: list[nn.Module] = [*conv_norm(3, 32, 3, 2), relu6()]
+    groups = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
+    inputs = 32
+    for ratio, outputs, repeats, stride in [*groups, (6, 160, 3, 2), (6, 320, 1, 1)]:
+        for repeat in range(repeats):
+            widths = (inputs, inputs * ratio, outputs)
+            layers.append(Inverted(widths, 3, 1 if repeat else stride, relu6))
+            inputs = outputs
+    layers += [*conv_norm(320, 1280), relu6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+
+# Widened to, outputs, kernel, stride, with a gate, with the harder activation.
+_V3_LARGE = [
+    (16, 16, 3, 1, 0, 0),
+    (64, 24, 3, 2, 0, 0),
+    (72, 24, 3, 1, 0, 0),
+    (72, 40, 5, 2, 1, 0),
+    (120, 40, 5, 1, 1, 0),
+    (120, 40, 5, 1, 1, 0),
+    (240, 80, 3, 2, 0, 1),
+    (200, 80, 3, 1, 0, 1),
+    (184, 80, 3, 1, 0, 1),
+    (184, 80, 3, 1, 0, 1),
+    (480, 112, 3, 1, 1, 1),
+    (672, 112, 3, 1, 1, 1),
+    (672, 160, 5, 2, 1, 1),
+    (960, 160, 5, 1, 1, 1),
+    (960, 160, 5, 1, 1, 1),
+]
+
+
+def mobilenet_v3_large() -> nn.Module:
+    layers: list[nn.Module] = [*conv_norm(3, 16, 3, 2), hard_swish()]
+    inputs = 16
+    for hidden, outputs, kernel, stride, gated, hard in _V3_LARGE:
+        inner = -(-hidden // 32) * 8
+        gate = Gate(hidden, inner, relu, nn.Hardsigmoid()) if gated else None
+        act = hard_swish if hard else relu
+        layers.append(Inverted((inputs, hidden, outputs), kernel, stride, act, gate))
+        inputs = outputs
+    layers += [*conv_norm(160, 960), hard_swish(), nn.AdaptiveAvgPool2d(1)]
+    layers += [nn.Conv2d(960, 1280, 1, bias=False), hard_swish(), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+
+class Fire(nn.Module):
+    """Squeeze, then expand in two ways."""
+
+    def __init__(self, inputs: int, squeezed: int, expanded: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(inputs, squeezed, 1, bias=False)
+        self.expand1 = nn.Conv2d(squeezed, expanded, 1, bias=False)
+        self.expand3 = nn.Conv2d(squeezed, expanded, 3, padding=1, bias=False)
+
+    def forward(self, given: Tensor) -> Tensor:
+        inner = F.relu(self.squeeze(given), inplace=True)
+        return F.relu(torch.cat([self.expand1(inner), self.expand3(inner)], 1), inplace=True)
+
+
+def squeezenet() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 96, 7, 2, 3, bias=False), relu(), nn.MaxPool2d(3, 2)]
+    inputs = 96
+    for number, squeezed in enumerate((16, 16, 32, 32, 48, 48, 64, 64), start=2):
+        layers.append(Fire(inputs, squeezed, 4 * squeezed))
+        inputs = 8 * squeezed
+        layers += [nn.MaxPool2d(3, 2)] if number in (4, 8) else []
+    layers += [nn.Dropout(0.5), nn.Conv2d(inputs, 1000, 1, bias=False), relu()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+PLAIN: dict[str, Callable[[], nn.Module]] = {
+    "resnet50": resnet50,
+    "resnext50": partial(resnet50, groups=32, widening=2),
+    "efficientnet-b0": efficientnet_b0,
+    "mobilenet": mobilenet_v2,
+    "mobilenet-v3-large": mobilenet_v3_large,
+    "squeezenet": squeezenet,
+}

@@ -1,0 +1,119 @@
+"""What crosses a border is not copied: it lies in memory as the transport wants it already."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy.config.schema import build_config
+from convoy.models.build import build_layers
+from convoy.parallel.link import Link, Road, laid
+from convoy.parallel.slice import Slice, carry
+from convoy.plan.network import plan_network
+
+CPU = torch.device("cpu")
+FAMILIES = ("resnet50", "resnext14", "efficientnet-b0", "mobilenet", "mobilenet-v3-small")
+
+
+class Arrived(dist.Work):
+    """Nothing is on its way here."""
+
+    def wait(self, timeout: object = None) -> bool:
+        del timeout
+        return True
+
+
+@dataclass(frozen=True)
+class Watched(Road):
+    """A road that notes what is handed to the transport."""
+
+    group: object = None
+    peer: int = 0
+    border: int = 0
+    sent: list[Tensor] = field(default_factory=list)
+
+    def send(self, tensor: Tensor) -> dist.Work:
+        self.sent.append(tensor)
+        return Arrived()
+
+
+def handed_over(*bundles: Sequence[Tensor]) -> list[Tensor]:
+    """What the transport gets of these bundles, without the word on how they lie."""
+    road = Watched()
+    link = Link(tuple(tuple(one.shape) for one in bundles[0]), CPU, road)
+    for bundle in bundles:
+        link.send(bundle)
+    return [one for one in road.sent if one.is_floating_point()]
+
+
+def is_copy(handed: Tensor, given: Tensor) -> bool:
+    return handed.data_ptr() != given.data_ptr()
+
+
+def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]]]:
+    """What would cross a border before each layer."""
+    config = build_config(
+        {"model": model, "data": "synthetic", "image_size": 32, "num_classes": 10}
+    )
+    layers = plan_network(config).layers
+    network = Slice(layers, build_layers(layers, seed=0)).train(training)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    bundle: tuple[Tensor, ...] = (torch.randn(2, 32, 32, 3).permute(0, 3, 1, 2),)
+    found = []
+    with torch.no_grad():
+        for (name, layer), route in zip(network.layers.items(), network.routes, strict=True):
+            found.append((name, bundle))
+            bundle = carry(layer, route, tuple(one.clone() for one in bundle))
+    return found
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "answering"])
+@pytest.mark.parametrize("model", FAMILIES)
+def test_no_activation_of_any_family_is_copied_at_any_border(model: str, training: bool) -> None:
+    copied = [
+        name
+        for name, bundle in bundles_of(model, training)
+        for one, given in zip(handed_over(bundle), bundle, strict=True)
+        if is_copy(one, given) or not one.is_contiguous()
+    ]
+
+    assert copied == []
+
+
+PIXELS = torch.arange(24.0).view(2, 12, 1, 1)
+ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # of the same numbers in a row
+
+
+@pytest.mark.parametrize("first", ONE_PIXEL)
+@pytest.mark.parametrize("later", ONE_PIXEL)
+def test_an_image_of_one_pixel_lies_the_same_whatever_its_strides_say(
+    first: tuple[int, ...], later: tuple[int, ...]
+) -> None:
+    told, given = (PIXELS.as_strided(PIXELS.shape, one) for one in (first, later))
+    sent = handed_over((told,), (given,))[1]
+    seen = laid(given, first)
+
+    assert not is_copy(sent, given)
+    assert not is_copy(seen, given)
+    assert seen.stride() == first
+    assert torch.equal(seen, PIXELS)
+
+
+def test_what_lies_otherwise_than_the_first_is_laid_anew() -> None:
+    first = torch.randn(2, 3, 4, 4)
+    later = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    sent = handed_over((first,), (later,))[1]
+
+    assert is_copy(sent, later)
+    assert torch.equal(sent, later)
+
+
+def test_what_repeats_itself_is_written_out_once() -> None:
+    spread = torch.randn(2, 3, 1, 1).expand(2, 3, 4, 4)
+    (sent,) = handed_over((spread,))
+
+    assert sent.is_contiguous()
+    assert sent.numel() == spread.numel()

@@ -1,0 +1,138 @@
+"""Runs with --compile: refused before they begin, the same bits twice, compiled once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import TINY, Process, Said, convoy
+
+pytestmark = [pytest.mark.processes]
+
+PATIENCE = 900  # seconds: to compile takes long
+
+
+def digest(run: Path) -> str:
+    found: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    return found
+
+
+def train_with(compiler: str | Path, *words: str | Path) -> Said:
+    """In a process that has not loaded torch yet: it looks for its compiler when it loads."""
+    line = [sys.executable, "-m", "convoy", "train", *TINY, "--compile", *words]
+    env = os.environ | {"CXX": str(compiler)}
+    said = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
+    return Said(said.returncode, said.stdout, said.stderr)
+
+
+def test_without_a_compiler_nothing_begins(tmp_path: Path) -> None:
+    said = train_with("no-such-compiler", "--output", tmp_path / "run")
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("convoy: compiling needs a C++ compiler")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_backward_pass_in_two_halves_cannot_be_compiled(tmp_path: Path) -> None:
+    words = ("--compile", "--pipeline-schedule=zero-bubble", "--shards=2")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert said.code == 2
+    assert said.err == (
+        "convoy: --compile cannot take a backward pass apart as --pipeline-schedule zero-bubble "
+        "does; use 1f1b\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+class Compiler:
+    """g++ behind a script that notes what it is asked to make."""
+
+    def __init__(self, folder: Path) -> None:
+        self.calls = folder / "calls.txt"
+        self.script = folder / "noting-g++"
+        self.script.write_text(f'#!/bin/sh\necho "$*" >> {self.calls}\nexec g++ "$@"\n')
+        self.script.chmod(0o755)
+
+    def made(self) -> int:
+        """Libraries since the last time we asked; questions for a version do not count."""
+        lines = self.calls.read_text().splitlines() if self.calls.exists() else []
+        self.calls.unlink(missing_ok=True)
+        return sum("-shared" in line.split() for line in lines)
+
+    def train(self, run: Path, *words: str | Path) -> None:
+        said = train_with(self.script, "--validation-mode=after", *words, "--output", run)
+        assert said.code == 0, said.err
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+def test_a_second_start_compiles_nothing_and_comes_to_the_same_bits(folder: Path) -> None:
+    compiler, cache = Compiler(folder), ("--model-cache-path", folder / "programs")
+    compiler.train(folder / "first", *cache)
+    first = compiler.made()
+    compiler.train(folder / "second", *cache)
+    second = compiler.made()
+    kept = sorted((folder / "programs").rglob("*.so"))
+    compiler.train(folder / "own", *cache, "--tmp-execs")
+    own = compiler.made()
+
+    assert first > 0
+    assert second == 0
+    assert own == first
+    assert sorted((folder / "programs").rglob("*.so")) == kept
+    assert digest(folder / "first") == digest(folder / "second") == digest(folder / "own")
+
+
+LAYOUTS = {
+    "recomputed": ("--enable-recompute", r"--recompute-checkpoints=layer\d/\d+"),
+    "two stages": ("--pipeline-splits=layer2/0/bn1", "--no-enable-recompute"),
+    "two stages, recomputed": ("--pipeline-splits=layer2/0/bn1",),
+    "two replicas": ("--replicas=2", "--gradient-accumulation=1"),
+}
+SPANS = {
+    "spans": (),
+    "spans, recomputed": ("--enable-recompute",),
+}
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_trains_compiled_and_repeats_itself(folder: Path, layout: str) -> None:
+    cache = ("--model-cache-path", str(folder / "programs"))
+    runs = [folder / f"{layout} {number}" for number in range(2)]
+    for run in runs:
+        words = (*TINY, "--compile", *cache, *LAYOUTS[layout], "--output", run)
+        said = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        assert said.code == 0, said.err
+
+    assert digest(runs[0]) == digest(runs[1])
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("layout", SPANS)
+def test_norms_of_a_span_train_compiled_and_repeat_themselves(folder: Path, layout: str) -> None:
+    cache = ("--model-cache-path", str(folder / "programs"))
+    together = ("--replicas=2", "--gradient-accumulation=1", "--bn-span=2")
+    runs = [folder / f"{layout} {number}" for number in range(2)]
+    for run in runs:
+        words = (*TINY, "--compile", *cache, *together, *SPANS[layout], "--output", run)
+        said = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        assert said.code == 0, said.err
+
+    assert digest(runs[0]) == digest(runs[1])
+
+
+def scratch_of(run: Path) -> Path:
+    scratch = run.parent / f"{run.name} said"
+    scratch.mkdir()
+    return scratch
