@@ -113,7 +113,7 @@ def _child(words: list[str], out: Path, err: Path, env: dict[str, str]) -> None:
     os._exit(code)
 
 
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not come so far"

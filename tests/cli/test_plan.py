@@ -190,12 +190,19 @@ def test_the_list_is_told_to_programs_too() -> None:
     said = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", "--json")
     points = json.loads(said.out)
 
-    assert set(points[0]) == {"name", "tensors", "bytes", "work_before"}
+    road = 32 * 4 * 16 * 32 * 32
     assert points[3] == {
         "name": "layer1/0/bn1",
         "tensors": 2,
-        "bytes": 32 * 4 * 2 * 16 * 32 * 32,
+        "bytes": 2 * road,
         "work_before": pytest.approx(0.229, abs=1e-3),
+        "parameters_before": 3 * 16 * 9 + 2 * 16 + 16 * 16 * 9,
+        "parameters_after": 75_290 - (3 * 16 * 9 + 2 * 16 + 16 * 16 * 9),
+        "activations_before": 3 * road,  # of the convolution, of its norm, of the next convolution
+        "activations_after": points[-1]["activations_before"]
+        + points[-1]["activations_after"]
+        - 3 * road,
+        "also": [],
     }
 
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_honored_is_refused_with_every_value(here: Path) -> None:
 
     assert said.code == 2
     assert [line.partition(" is not available in this version")[0] for line in told] == [
-        *("--stable-norm false", "--weight-decay-spares nothing", "--loss-scaling 128"),
+        *("--weight-decay-spares nothing", "--loss-scaling 128"),
         *("--precision 16.16", "--enable-stochastic-rounding true", "--wandb true"),
     ]
     assert list(here.iterdir()) == []
