@@ -138,9 +138,11 @@ def _stage_module(plan: RunPlan, place: int) -> nn.Module:
 def _quiet(norms: list[BatchNorm]) -> Iterator[None]:
     for norm in norms:
         norm.recording = False
-    yield
-    for norm in norms:
-        norm.recording = True
+    try:
+        yield
+    finally:  # torch leaves by an exception as soon as it has what it needs
+        for norm in norms:
+            norm.recording = True
 
 
 def _feed(plan: RunPlan, first: bool, last: bool) -> Iterator[MicroBatch]:

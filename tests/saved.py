@@ -35,9 +35,16 @@ def small_change(layers: Iterable[LayerPlan], samples: int) -> int:
 
 
 def _statistics(layer: LayerPlan, samples: int) -> int:
-    """Mean and deviation for the backward pass; batch norm also holds the running pair."""
-    if not isinstance(layer.operation, Norm):
+    """Mean and deviation for the backward pass; batch norm also holds the running pair.
+
+    In one pass batch norm remembers them itself, and group norm keeps the variance too. Strided
+    groups have a copy of the scale, in another order.
+    """
+    norm = layer.operation
+    if not isinstance(norm, Norm):
         return 0
-    if layer.operation.kind == "batch":
-        return 4 * layer.operation.channels
-    return 2 * layer.operation.groups * samples
+    if norm.kind == "batch":
+        return 4 * norm.channels if norm.two_passes else 0
+    if not norm.two_passes:
+        return 3 * norm.groups * samples
+    return 2 * norm.groups * samples + (norm.channels if norm.strided else 0)

@@ -9,13 +9,9 @@ def _relu() -> nn.Module:
     return nn.ReLU(inplace=True)
 
 
-def _relu6() -> nn.Module:
-    return nn.ReLU6(inplace=True)
-
-
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": _relu,
-    "relu6": _relu6,
+    "relu6": nn.ReLU6,  # in place, torch would copy what it was given and keep that
     "swish": nn.SiLU,
     "hard_swish": nn.Hardswish,
     "sigmoid": nn.Sigmoid,

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from convoy.models.joint_norm import JointStatistics, Nobody, Partners, one_pass, two_passes
+from convoy.models.layers import one_way
 from convoy.plan.operations import Norm
 
 Pair = tuple[Tensor, Tensor]  # mean and unbiased variance of one batch, for each channel
@@ -52,9 +53,9 @@ class BatchNorm(nn.Module):
             return F.batch_norm(
                 given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        made, statistics = self.measured(given)
+        made, statistics = self.measured(one_way(given))
         self.note(statistics)
-        return made
+        return one_way(made)
 
     def measured(self, given: Tensor) -> tuple[Tensor, Pair]:
         """A training pass that notes nothing."""

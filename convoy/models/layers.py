@@ -10,7 +10,7 @@ from convoy.plan.operations import Conv
 def conv(planned: Conv) -> nn.Conv2d:
     """A convolution whose result has the size of what it was given, divided by the stride."""
     figures = (planned.inputs, planned.outputs, planned.kernel, planned.stride)
-    if planned.padding == "same" and planned.stride > 1:
+    if planned.padding == "same" and planned.stride > 1 and planned.kernel > 1:
         return SameConv(*figures, groups=planned.groups, bias=planned.bias)
     padding = planned.kernel // 2
     return nn.Conv2d(*figures, padding, groups=planned.groups, bias=planned.bias)
@@ -45,6 +45,15 @@ def far_padding(given: Tensor, kernel: int, stride: int) -> tuple[int, int, int,
         max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in given.shape[2:]
     )
     return width // 2, width - width // 2, height // 2, height - height // 2
+
+
+def one_way(image: Tensor) -> Tensor:
+    """A single pixel may lie in memory in two ways, and sums over it may differ in their last bits.
+
+    Behind this it lies in one way, and so does its gradient, wherever the network is cut.
+    """
+    single = image.shape[2:] == (1, 1)
+    return torch.unflatten(image.flatten(1), 1, (-1, 1, 1)) if single else image
 
 
 class Add(nn.Module):

@@ -21,9 +21,10 @@ from convoy.parallel.pipeline import MicroBatch
 from convoy.parallel.slice import Bundle
 from convoy.plan.layers import LayerPlan
 from convoy.plan.network import NetworkPlan
-from convoy.plan.operations import Flatten, GlobalPool, Shape
+from convoy.plan.operations import Flatten, GlobalPool
 from convoy.plan.schedules import Schedule
 from convoy.plan.stages import StagePlan
+from convoy.plan.steps import Shape
 
 
 @dataclass(frozen=True)

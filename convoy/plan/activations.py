@@ -8,10 +8,10 @@ backward   ▆▇▆▅▃▂   with recomputation each segment fills up again, 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from convoy.plan.layers import LayerCost, LayerPlan, Route, made_by, put, taken
-from convoy.plan.operations import Multiply, PadChannels, Saves, Shape
+from convoy.plan.layers import LayerCost, LayerPlan, Route, put, routed, saved, taken
+from convoy.plan.steps import Saves, Shape, Step
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,53 @@ class _Ledger:
             self.now -= 0 if self.holders[one] else one.elements
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """A step at its place, and the bundle that comes to it."""
+
+    route: Route
+    step: Step
+    bundle: tuple[Shape, ...]
+    is_last: bool  # of its layer
+
+    @property
+    def saves(self) -> bool:
+        return self.step.saves is not Saves.NOTHING or self.step.aside > 0
+
+
+def _turns(layers: Sequence[LayerPlan], came_in: tuple[Shape, ...]) -> list[list[_Turn]]:
+    """Those of each layer."""
+    made: list[list[_Turn]] = []
+    bundle = came_in
+    for layer in layers:
+        turns = []
+        steps = layer.operation.steps(taken(layer.route, bundle))
+        for number, (route, step) in enumerate(routed(layer.route, steps), start=1):
+            turns.append(_Turn(route, step, bundle, is_last=number == len(steps)))
+            bundle = put(route, bundle, step.made)
+        made.append(turns)
+    return made
+
+
 class _Follower:
     """One micro-batch on its way through the layers of a stage."""
 
     def __init__(
         self, layers: Sequence[LayerPlan], costs: Sequence[LayerCost], starts: Sequence[int] | None
     ) -> None:
-        self.layers = layers
-        self.costs = costs
+        of_layers = _turns(layers, costs[0].bundle_in)
+        ends = [0, *accumulate(map(len, of_layers))]
+        self.turns = [turn for turns in of_layers for turn in turns]
+        self.came_in, self.goes_out = costs[0].bundle_in, costs[-1].bundle_out
         self.recomputes = starts is not None
-        borders = pairwise([*(starts or [0]), len(layers)])
+        borders = pairwise(ends[layer] for layer in [*(starts or [0]), len(layers)])
         self.segments = [range(*border) for border in borders]
         self.ledger = _Ledger()
-        self.saved: dict[int, _Bundle] = {}  # by layer, for its backward
+        self.saved: dict[int, _Bundle] = {}  # by turn, for its backward
         self.received: _Bundle = ()  # gradients
 
     def passage(self, is_first: bool) -> Passage:
-        came_in = _new(self.costs[0].bundle_in)
+        came_in = _new(self.came_in)
         self.ledger.hold(came_in)
         inputs, goes_out = self._go_forward(came_in)
         between, forward = self.ledger.now, self.ledger.most
@@ -93,18 +123,13 @@ class _Follower:
         if not is_first:
             # What only passes by gets its gradient at once, as a copy of what was received.
             self.ledger.hold(_Tensor(one.elements) for one in goes_out if one in came_in)
-        self._go_back(inputs, _new(self.costs[-1].bundle_out), is_first)
+        self._go_back(inputs, _new(self.goes_out), is_first)
         most = self.ledger.most
         return Passage(_sum(came_in), _sum(goes_out), between, forward, most, self._answers())
 
     def _answers(self) -> int:
         """What convolutions and linear layers made has a gradient each."""
-        pairs = zip(self.layers, self.costs, strict=True)
-        return sum(
-            made_by(layer.route, cost.bundle_out).elements
-            for layer, cost in pairs
-            if layer.operation.is_product
-        )
+        return sum(one.step.made.elements for one in self.turns if one.step.is_product)
 
     def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
         """What comes into a segment is kept if it saves something, and what leaves the stage."""
@@ -112,88 +137,82 @@ class _Follower:
         self.ledger.hold(bundle)
         for segment in self.segments:
             made = self._forward(segment, bundle, keeps=not self.recomputes)
-            is_kept = any(map(self._saves, segment))
+            is_kept = any(self.turns[index].saves for index in segment)
             self.ledger.drop(() if is_kept else bundle)
             inputs.append(bundle if is_kept else ())
             bundle = made
         return inputs, bundle
 
     def _forward(self, segment: range, given: _Bundle, keeps: bool) -> _Bundle:
-        """Run some layers. What they make at the end is held, and what they save if it is kept."""
-        bundle = given
-        self.ledger.hold(bundle)
+        """Run some steps. What they make at the end is held, and what they save if it is kept."""
+        bundle = came = given
+        self.ledger.hold([*bundle, *came])
         for index in segment:
-            layer = self.layers[index]
-            source = taken(layer.route, bundle)
-            shape = made_by(layer.route, self.costs[index].bundle_out)
-            # What comes into a segment is needed again: nothing writes over it.
-            in_place = layer.operation.in_place and source not in given
-            made = source if in_place else _Tensor(shape.elements)
-            behind = put(layer.route, bundle, made)
+            route, step = self.turns[index].route, self.turns[index].step
+            source = taken(route, bundle)
+            # What comes into a segment is needed again: nothing writes over it. A view never does.
+            in_place = step.in_place and (source not in given or step.saves is Saves.NOTHING)
+            made = source if in_place else _Tensor(step.made.elements)
+            behind = put(route, bundle, made)
             self.ledger.hold(behind)
             if keeps:
-                aside = _Tensor(layer.operation.aside(shape))
-                self.saved[index] = (*_saved(layer, bundle, made), aside)
-                self.ledger.hold(self.saved[index])
+                self._save(index, bundle, made)
             self.ledger.drop(bundle)
             bundle = behind
+            if self.turns[index].is_last:  # who calls a layer holds what came to it until then
+                self.ledger.hold(bundle)
+                self.ledger.drop(came)
+                came = bundle
+        self.ledger.drop(came)
         return bundle
+
+    def _save(self, index: int, bundle: _Bundle, made: _Tensor) -> None:
+        """What autograd keeps: see `plan/layers.py`, whose counts are the same."""
+        route, step = self.turns[index].route, self.turns[index].step
+        self.saved[index] = (*saved(step.saves, route, bundle, made), _Tensor(step.aside))
+        self.ledger.hold(self.saved[index])
 
     def _go_back(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
         """From the last segment to the first; what came into one is free after its turn."""
         self.received = gradients
         self.ledger.hold(gradients)
         self.ledger.hold(gradients)  # whoever hands them in holds them to the end
+        weighty = [index for index, one in enumerate(self.turns) if one.step.is_product]
+        first = weighty[0] + 1 if is_first and weighty else 0  # images need no gradient
         for segment, given in zip(self.segments[::-1], inputs[::-1], strict=True):
             for index in reversed(segment):
-                if self.recomputes and index not in self.saved and self._saves(index):
+                if self.recomputes and index not in self.saved and self.turns[index].saves:
                     self._compute_again(segment, given)
-                has_gradient = not (is_first and index == 0)
-                gradients = self._backward(index, gradients, has_gradient)
+                gradients = self._backward(index, gradients, has_gradient=index >= first)
             self.ledger.drop(given)
 
-    def _saves(self, index: int) -> bool:
-        operation = self.layers[index].operation
-        made = made_by(self.layers[index].route, self.costs[index].bundle_out)
-        return operation.saves is not Saves.NOTHING or operation.aside(made) > 0
-
     def _compute_again(self, segment: range, given: _Bundle) -> None:
-        """Up to the last layer that saves something, for torch stops there.
-
-        Convolutions and linear layers save what they are given before they begin.
-        """
-        last = max(index for index in segment if self._saves(index))
-        layer = self.layers[last]
-        begins_only = layer.operation.is_product
+        """Up to the last step that saves something, for torch stops there."""
+        last = max(index for index in segment if self.turns[index].saves)
+        begins_only = self.turns[last].step.saves_first
         bundle = self._forward(range(segment[0], last + (not begins_only)), given, keeps=True)
         if begins_only:
-            self.saved[last] = (taken(layer.route, bundle),)
-            self.ledger.hold(self.saved[last])
+            self._save(last, bundle, _Tensor(0))
         self.ledger.drop(bundle)
 
     def _backward(self, index: int, gradients: _Bundle, has_gradient: bool) -> _Bundle:
-        """The gradients of what a layer was given, out of those of what it made."""
-        route = self.layers[index].route
-        given = taken(route, self.costs[index].bundle_in)
-        new = _Tensor(given.elements if has_gradient else 0)  # images need none
-        if isinstance(self.layers[index].operation, Multiply):
-            before = (*_new(self.costs[index].bundle_in[:2]), *gradients[1:])
+        """The gradients of what a step was given, out of those of what it made."""
+        turn = self.turns[index]
+        given = taken(turn.route, turn.bundle)
+        new = _Tensor(given.elements if has_gradient else 0)
+        if turn.step.hands_on:
+            before = gradients
+        elif turn.step.saves is Saves.BOTH:
+            before = (*_new(turn.bundle[:2]), *gradients[1:])
         else:
-            before = _gradients(route, gradients, new)
+            before = _gradients(turn.route, gradients, new)
         self.ledger.hold(before)
-        self._work_on(self._aside(index))
-        if route in (Route.FORK, Route.SPUR):
+        self._work_on(_Tensor(turn.step.work))
+        if turn.route in (Route.FORK, Route.SPUR):
             before = self._added(before)
         self.ledger.drop(self.saved.pop(index, ()))
         self.ledger.drop(gradients)
         return before
-
-    def _aside(self, index: int) -> _Tensor:
-        """The middle of undoing a stride in two dimensions, one after the other."""
-        layer, cost = self.layers[index], self.costs[index]
-        given, made = taken(layer.route, cost.bundle_in), made_by(layer.route, cost.bundle_out)
-        is_strided = isinstance(layer.operation, PadChannels) and made.size < given.size
-        return _Tensor(given.channels * given.size * made.size if is_strided else 0)
 
     def _work_on(self, tensor: _Tensor) -> None:
         self.ledger.hold([tensor])
@@ -226,16 +245,3 @@ def _new(bundle: tuple[Shape, ...]) -> _Bundle:
 
 def _sum(bundle: _Bundle) -> int:
     return sum(one.elements for one in bundle)
-
-
-def _saved(layer: LayerPlan, given: _Bundle, made: _Tensor) -> _Bundle:
-    """What autograd keeps of a layer: see `plan/layers.py`, whose counts are the same."""
-    match layer.operation.saves:
-        case Saves.NOTHING:
-            return ()
-        case Saves.MADE:
-            return (made,)
-        case Saves.BOTH:
-            return given[:2]
-        case Saves.GIVEN:
-            return (taken(layer.route, given),)

@@ -9,12 +9,14 @@ So a stage can begin anywhere.
     JOIN  (x, s, …) → (f(x, s), …)                                         a side road ends
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from convoy.plan.operations import Operation, Saves, Shape
+from convoy.plan.operations import Operation
+from convoy.plan.steps import Saves, Shape, Step
 
 T = TypeVar("T")
 
@@ -51,16 +53,22 @@ class LayerCost:
     in_place: bool  # writes its result over what it was given
 
 
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """A tensor, by the layer that made it."""
+
+    layer: int
+    elements: int
+
+
 def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
     """Follow one image through the layers."""
     costs: list[LayerCost] = []
     bundle: tuple[Shape, ...] = (image,)
-    kept = _kept_results(layers)
+    kept = _kept(layers, image)
     for index, layer in enumerate(layers):
         given = taken(layer.route, bundle)
-        made = layer.operation.shape(given)
-        after = put(layer.route, bundle, made)
-        aside = layer.operation.aside(made)
+        after = put(layer.route, bundle, layer.operation.shape(given))
         costs.append(
             LayerCost(
                 layer.name,
@@ -68,7 +76,7 @@ def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, .
                 after,
                 layer.operation.parameters,
                 layer.operation.macs(given),
-                aside + (made.elements if index in kept else 0),
+                kept[index],
                 layer.operation.in_place,
             )
         )
@@ -76,32 +84,48 @@ def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, .
     return tuple(costs)
 
 
-def _kept_results(layers: Iterable[LayerPlan]) -> set[int]:
-    """The layers whose results stay until the backward pass; the loss keeps the last one."""
-    kept: set[int] = set()
-    makers: tuple[int, ...] = (-1,)  # of each tensor of the bundle
+def _kept(layers: Iterable[LayerPlan], image: Shape) -> Counter[int]:
+    """Elements of each layer that stay until the backward pass; the loss keeps the last result."""
+    asides: Counter[int] = Counter()
+    results: set[_Result] = set()
+    shapes: tuple[Shape, ...] = (image,)
+    bundle: tuple[_Result, ...] = (_Result(-1, image.elements),)
     for index, layer in enumerate(layers):
-        maker = taken(layer.route, makers)
-        maker_now = maker if layer.operation.in_place else index
-        match layer.operation.saves:
-            case Saves.GIVEN:
-                kept.add(maker)
-            case Saves.BOTH:
-                kept.update(makers[:2])
-            case Saves.MADE:
-                kept.add(maker_now)
-        makers = put(layer.route, makers, maker_now)
-    return kept | {makers[0]}
+        given = taken(layer.route, shapes)
+        for route, step in routed(layer.route, layer.operation.steps(given)):
+            source = taken(route, bundle)
+            made = source if step.in_place else _Result(index, step.made.elements)
+            results.update(saved(step.saves, route, bundle, made))
+            asides[index] += step.aside
+            bundle = put(route, bundle, made)
+            shapes = put(route, shapes, step.made)
+    for one in {*results, bundle[0]}:
+        asides[one.layer] += one.elements
+    return asides
+
+
+def routed(route: Route, steps: Sequence[Step]) -> Iterator[tuple[Route, Step]]:
+    """The steps of a layer with their roads: what its first one has put there, the others take."""
+    onward = Route.SIDE if route in (Route.SPUR, Route.SIDE) else Route.MAIN
+    yield from zip((route, *[onward] * (len(steps) - 1)), steps, strict=True)
+
+
+def saved(saves: Saves, route: Route, bundle: tuple[T, ...], made: T) -> tuple[T, ...]:
+    """What stays of a step that has made this out of the bundle."""
+    match saves:
+        case Saves.NOTHING:
+            return ()
+        case Saves.MADE:
+            return (made,)
+        case Saves.BOTH:
+            return bundle[:2]
+        case Saves.GIVEN:
+            return (taken(route, bundle),)
 
 
 def taken(route: Route, bundle: tuple[T, ...]) -> T:
     """The tensor that a layer works on; the side road's half of a sum is not meant."""
     return bundle[1] if route is Route.SIDE else bundle[0]
-
-
-def made_by(route: Route, bundle: tuple[T, ...]) -> T:
-    """The tensor that a layer has put into this bundle."""
-    return bundle[1] if route in (Route.SIDE, Route.SPUR) else bundle[0]
 
 
 def put(route: Route, bundle: tuple[T, ...], made: T) -> tuple[T, ...]:

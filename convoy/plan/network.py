@@ -11,9 +11,10 @@ from convoy.errors import ConfigError
 from convoy.plan.efficientnet import efficientnet_layers
 from convoy.plan.layers import LayerCost, LayerPlan, layer_costs, put, taken
 from convoy.plan.mobilenet import mobilenet_layers
-from convoy.plan.operations import Norm, Shape
+from convoy.plan.operations import Norm
 from convoy.plan.resnet import resnet_layers
 from convoy.plan.squeezenet import squeezenet_layers
+from convoy.plan.steps import Shape
 
 COLORS = 3
 LARGEST = 4096  # no network here needs more pixels than this to begin with

@@ -1,32 +1,11 @@
 """What a layer computes: its figures, before any tensor exists."""
 
 from dataclasses import dataclass
-from enum import Enum
 
 from convoy.plan.first_weights import First
+from convoy.plan.steps import Saves, Shape, Step, one_pass, padding, two_passes
 
 INDEX = 2  # a position is a 64-bit number: the room of two elements
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One sample of one tensor."""
-
-    channels: int
-    size: int  # height and width; 1 after pooling over the whole image
-
-    @property
-    def elements(self) -> int:
-        return self.channels * self.size * self.size
-
-
-class Saves(Enum):
-    """What stays until the backward pass of an operation."""
-
-    NOTHING = "nothing"
-    GIVEN = "what it was given"
-    BOTH = "both things it was given"
-    MADE = "what it made"
 
 
 @dataclass(frozen=True)
@@ -35,7 +14,8 @@ class Operation:
 
     saves = Saves.GIVEN
     in_place = False  # writes its result over what it was given
-    is_product = False  # of weights and what it was given: what came in is saved before it begins
+    is_product = False  # of weights and what it was given
+    saves_first = False  # before it begins; products always do
 
     def shape(self, given: Shape) -> Shape:
         """What it makes."""
@@ -54,6 +34,18 @@ class Operation:
         """Elements it keeps for its backward pass beside what it was given or made."""
         del made
         return 0
+
+    def work(self, given: Shape) -> int:
+        """Elements that its backward pass needs beside the gradient it makes."""
+        del given
+        return 0
+
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        """What it is to torch; the last step makes what the operation makes."""
+        made, first = self.shape(given), self.is_product or self.saves_first
+        aside, work = self.aside(made), self.work(given)
+        step = Step(made, self.saves, self.in_place, self.is_product, first, aside, work)
+        return (step,)
 
     def problem(self, given: Shape) -> str | None:
         """Why it cannot work on this, if so."""
@@ -92,6 +84,11 @@ class Conv(Operation):
     def macs(self, given: Shape) -> int:
         return self.inputs // self.groups * self.kernel**2 * self.shape(given).elements
 
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        whole = super().steps(given)
+        pads = self.padding == "same" and self.kernel > 1 and self.stride > 1
+        return (padding(given, self.kernel, self.stride), *whole) if pads else whole
+
     @property
     def every(self) -> int:
         return self.stride
@@ -120,10 +117,17 @@ class Norm(Operation):
     def macs(self, given: Shape) -> int:
         return given.elements
 
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        if self.kind == "batch":
+            return super().steps(given)
+        if self.two_passes:
+            return (*two_passes(given, self.strided),)
+        return (*one_pass(given, self.scale, self.offset),)
+
 
 @dataclass(frozen=True)
 class Activation(Operation):
-    """A function of each element. Rectifiers work in place, so they need no memory of their own."""
+    """A function of each element. A rectifier works in place, so it needs no memory of its own."""
 
     kind: str  # relu, relu6, swish, hard_swish, sigmoid, hard_sigmoid
 
@@ -132,8 +136,12 @@ class Activation(Operation):
         return Saves.MADE if self.in_place or self.kind == "sigmoid" else Saves.GIVEN
 
     @property
+    def saves_first(self) -> bool:  # type: ignore[override]  # of the kind, not of the class
+        return self.saves is Saves.GIVEN
+
+    @property
     def in_place(self) -> bool:  # type: ignore[override]  # of the kind, not of the class
-        return self.kind in ("relu", "relu6")
+        return self.kind == "relu"
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,10 @@ class Multiply(Operation):
     """The main road, one number a channel, scales the side road."""
 
     saves = Saves.BOTH
+    saves_first = True
+
+    def work(self, given: Shape) -> int:
+        return given.elements  # a product that is about to be summed
 
 
 @dataclass(frozen=True)
@@ -173,6 +185,10 @@ class MaxPool(Operation):
 
     def aside(self, made: Shape) -> int:
         return INDEX * made.elements
+
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        whole = super().steps(given)
+        return (padding(given, 3, 2), *whole) if self.padding == "same" else whole
 
     @property
     def every(self) -> int:
@@ -223,6 +239,11 @@ class PadChannels(Operation):
     def shape(self, given: Shape) -> Shape:
         return Shape(given.channels + self.added, (given.size - 1) // self.stride + 1)
 
+    def work(self, given: Shape) -> int:
+        """Between the two dimensions, whose strides are undone one after the other."""
+        between = given.channels * given.size * self.shape(given).size
+        return between if self.stride > 1 else 0
+
     @property
     def every(self) -> int:
         return self.stride
@@ -234,6 +255,7 @@ class Dropout(Operation):
 
     rate: float
     saves = Saves.NOTHING
+    saves_first = True
 
     def aside(self, made: Shape) -> int:
         return made.elements if self.rate else 0
@@ -245,6 +267,11 @@ class DropPath(Operation):
 
     rate: float
     saves = Saves.NOTHING
+    saves_first = True
+
+    def aside(self, made: Shape) -> int:
+        del made
+        return 1 if self.rate else 0
 
 
 @dataclass(frozen=True)

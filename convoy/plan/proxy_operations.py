@@ -1,8 +1,10 @@
 """Activations that correct themselves for what the norm before them lost."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.plan.operations import Conv, Operation, Shape
+from convoy.plan.operations import Conv, Operation
+from convoy.plan.steps import Saves, Shape, Step, moving, scaling
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,22 @@ class ProxyActivation(Operation):
     def macs(self, given: Shape) -> int:
         return 2 * given.elements
 
-    def aside(self, made: Shape) -> int:
-        return 0 if self.again else 2 * made.elements
+    def work(self, given: Shape) -> int:
+        """What is computed again, and a product that is about to be summed."""
+        return (3 if self.scaled else 1) * given.elements
+
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        return super().steps(given) if self.again else (*self.chain(given, self.scaled),)
+
+    def chain(self, given: Shape, scaled: bool) -> Iterator[Step]:
+        """γ·x, + β, the activation, − μ, ÷ σ."""
+        yield scaling(given)
+        yield moving(given)
+        saves = Saves.MADE if self.kind == "relu" else Saves.GIVEN
+        yield Step(given, saves, saves_first=saves is Saves.GIVEN)
+        yield moving(given, work=given.elements)
+        if scaled:
+            yield scaling(given)
 
 
 @dataclass(frozen=True)
@@ -43,5 +59,11 @@ class ProxySqueezeExcite(Operation):
         inner = self.reduce.macs(one) + self.expand.macs(self.reduce.shape(one))
         return self.proxy.macs(given) + inner + 2 * given.elements
 
-    def aside(self, made: Shape) -> int:
-        return self.proxy.aside(made) + 2 * made.elements
+    def work(self, given: Shape) -> int:
+        return 3 * given.elements
+
+    def steps(self, given: Shape) -> tuple[Step, ...]:
+        """All but the convolutions of one pixel; the gate scales as the deviation does."""
+        if self.proxy.again:
+            return super().steps(given)
+        return (*self.proxy.chain(given, scaled=True),)

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from families import ALL as FAMILIES
+from families import Small
 from networks import images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
+from convoy.models.build import build_layers
+from convoy.moment import Moment
 from convoy.parallel.halves import Halves, Tape
 from convoy.parallel.slice import Slice
+from convoy.plan.layers import LayerPlan
 
 NORMS = ["batch", "group"]
 
@@ -21,7 +26,12 @@ def images_of(seed: int) -> Tensor:
 
 
 def made_network(norm: str) -> Slice:
-    return slice_of(small_layers(norm)).to(memory_format=torch.channels_last).train()
+    return laid_together(slice_of(small_layers(norm)))
+
+
+def laid_together(network: Slice) -> Slice:
+    """In training, with the channels of a pixel together."""
+    return network.to(memory_format=torch.channels_last).train()
 
 
 def taken(network: Slice) -> dict[str, Tensor]:
@@ -64,6 +74,33 @@ def test_two_halves_leave_the_bits_of_the_whole(norm: str):
     assert torch.equal(ours, gradient)
     assert ours.stride() == gradient.stride()
     assert equal(taken(network), weights)
+
+
+SMALL = FAMILIES | {
+    "efficientnet by proxy, kept": Small(
+        {**FAMILIES["efficientnet by proxy"].options, "proxy_recompute": False}, 9
+    )
+}
+
+
+@pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
+def test_two_halves_leave_the_bits_of_the_whole_in_every_family(small: Small):
+    """Behind the first layer, which has nobody to answer."""
+    before, behind = (live(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
+    images, _ = images_and_labels(2, small.size)
+    (given,) = before(images.to(memory_format=torch.channels_last))
+    gradient, weights = whole(behind, given.detach().clone().requires_grad_())
+    behind.moment.go_on_after(0)  # what is left to chance comes once more
+    ours, tape = first_half(behind, Halves(behind), given.detach().clone().requires_grad_())
+    Halves.second(tape)
+
+    assert torch.equal(ours, gradient)
+    assert equal(taken(behind), weights)
+
+
+def live(layers: Sequence[LayerPlan]) -> Slice:
+    moment = Moment()
+    return laid_together(Slice(layers, build_layers(layers, 0, moment), moment))
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -2,6 +2,8 @@
 
 import pytest
 from activation_bytes import measure_alone
+from families import ALL as FAMILIES
+from families import Small
 from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
 from saved import saved_bytes, small_change
 from torch import Tensor
@@ -13,6 +15,19 @@ from convoy.plan.activations import Passage, passage
 from convoy.plan.layers import LayerPlan, Route, layer_costs
 from convoy.plan.operations import Activation, Conv, Shape
 from convoy.plan.plan import plan_run
+
+
+@pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
+def test_behind_cuts_of_every_family_the_stash_is_what_autograd_saves(small: Small):
+    layers, costs = small.plan.layers, small.plan.costs
+    images, labels = images_and_labels(2, small.size)
+    modules = build_layers(layers, seed=0)
+    for start in range(1, len(layers), 11):
+        held = passage(layers[start:], costs[start:], None, is_first=False)
+        received = _received(layers[:start], images)
+        saved = saved_bytes(Slice(layers[start:], modules), received, labels)
+
+        assert saved == 8 * held.between + small_change(layers[start:], 2), layers[start].name
 
 
 @pytest.mark.parametrize("layers", [small_layers(), small_layers("group"), bottleneck_layers()])
@@ -101,3 +116,58 @@ def test_one_process_holds_what_the_plan_says(asked: dict[str, object], model: s
     (planned,) = plan_run(build_config(whole)).memory
 
     assert planned.activations == pytest.approx(measure_alone(whole).activations, rel=0.05)
+
+
+WAYS = {
+    "everything kept": {"enable_recompute": False},
+    "one segment": {"enable_recompute": True},
+    "blocks": {"enable_recompute": True, "recompute_checkpoints": (r".*(/add|concat|relu)",)},
+    "inside blocks": {"enable_recompute": True, "recompute_checkpoints": (r".*\d",)},
+    "everywhere": {"enable_recompute": True, "recompute_checkpoints": (".*",)},
+}
+# One for each thing that a layer can do with memory.
+CHOSEN = (
+    "resnet8 pooled",
+    "resnet8 strided one pass",
+    "efficientnet",
+    "efficientnet strided",
+    "efficientnet by proxy",
+    "efficientnet by chance",
+    "mobilenet",
+    "squeezenet with bypass",
+)
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("way", ["everything kept", "blocks"])
+def test_chosen_families_hold_what_the_plan_says(name: str, way: str):
+    assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_family_holds_what_the_plan_says(name: str, way: str):
+    assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("way", ["everything kept", "blocks"])
+def test_proxies_that_are_kept_hold_what_the_plan_says(way: str):
+    small = FAMILIES["efficientnet by proxy"]
+    ratio = planned_by_seen(small, proxy_recompute=False, **WAYS[way])
+
+    assert ratio == pytest.approx(1, rel=0.05)
+
+
+def planned_by_seen(small: Small, **asked: object) -> float:
+    whole = {
+        "data": "generated",
+        "num_classes": 10,
+        "image_size": small.size,
+        "micro_batch_size": 7,  # no weight has 7 as its first dimension
+        "gradient_accumulation": 2,
+        **small.options,
+        **asked,
+    }
+    (planned,) = plan_run(build_config(whole)).memory
+    return planned.activations / measure_alone(whole).activations

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from networks import CLASSES, images_and_labels, short_name, small_layers
+from families import ALL as FAMILIES
+from families import Small
+from networks import CLASSES, images_and_labels, short_name, slice_of, small_layers
 from saved import saved_bytes, small_change
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -155,6 +157,17 @@ def test_what_is_kept_is_what_autograd_saves_up_to_norm_statistics(config: Netwo
     planned = 4 * 2 * (Shape(3, 32).elements + sum(cost.kept for cost in costs))
 
     assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
+
+
+@pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
+def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
+    network = small.plan
+    images, labels = images_and_labels(2, small.size)
+    live = slice_of(network.layers)
+    planned = 8 * (Shape(3, small.size).elements + sum(cost.kept for cost in network.costs))
+    change = small_change(network.layers, samples=2)
+
+    assert saved_bytes(live, (images,), labels) == planned + change
 
 
 def test_a_result_that_only_a_sum_takes_is_not_kept():

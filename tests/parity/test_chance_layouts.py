@@ -1,0 +1,107 @@
+"""What is left out by chance is the same under every layout, and when a run goes on in another."""
+
+import json
+from pathlib import Path
+
+import pytest
+from families import ALL as FAMILIES
+from running import convoy
+
+from convoy.cli.prove import Bench
+from convoy.config.layers import from_source
+from convoy.config.resolve import Asked, resolve
+from convoy.plan.layouts import Layout
+
+pytestmark = pytest.mark.processes
+
+MICRO_BATCHES = 4
+ASKED = {
+    "data": "generated",
+    "num_classes": 10,
+    "micro_batch_size": 2,
+    "gradient_accumulation": MICRO_BATCHES,
+    "updates": 2,
+    "samples": 2 * 2 * MICRO_BATCHES,
+    "lr": 0.02,
+    "threads": 1,
+}
+ALONE = Layout()
+REPLICAS = Layout(replicas=2)
+AROUND = Layout(stages=4, schedule="looped")
+LAYOUTS = (
+    Layout(recompute=True),
+    REPLICAS,
+    Layout(stages=2, recompute=True),
+    Layout(stages=2, schedule="zero-bubble"),
+    Layout(stages=2, replicas=2),
+    AROUND,
+)
+
+
+def bench_of(folder: Path, **more: object) -> Bench:
+    small = FAMILIES["efficientnet by chance"]
+    asked = {**ASKED, **small.options, "image_size": small.size, **more}
+    resolved = resolve(Asked(named=from_source("test", asked), environment={}))
+    return Bench(resolved, MICRO_BATCHES, folder)
+
+
+@pytest.mark.slow
+def test_every_layout_leaves_out_the_same(tmp_path: Path):
+    bench = bench_of(tmp_path)
+    expected = bench.train(ALONE).summary.weights_sha256
+    found = {one: bench.train(one).summary.weights_sha256 for one in LAYOUTS}
+
+    assert set(found.values()) == {expected}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(REPLICAS, AROUND), (AROUND, ALONE)])
+def test_a_run_that_goes_on_elsewhere_leaves_out_the_same(
+    before: Layout, after: Layout, tmp_path: Path
+):
+    bench = bench_of(tmp_path)
+    expected = bench.train(ALONE).summary.weights_sha256
+    went_on = bench.cross(before, after)
+
+    assert went_on.summary.weights_sha256 == expected
+
+
+def test_chance_has_a_part_in_the_weights(tmp_path: Path):
+    by_chance = bench_of(tmp_path / "some").train(ALONE)
+    whole = bench_of(tmp_path / "none", block_survival_prob=1.0, dropout_rate=0.0).train(ALONE)
+
+    assert by_chance.summary.weights_sha256 != whole.summary.weights_sha256
+
+
+PROVED = (
+    "efficientnet by chance",
+    "efficientnet by proxy",
+    "efficientnet strided",
+    "efficientnet one pass",
+    "mobilenet",
+    "mobilenet-v3-small",
+    "squeezenet by chance",
+    "resnext11",
+)
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", PROVED)
+def test_all_layouts_of_a_family_have_the_weights_of_one_process(name: str):
+    small = FAMILIES[name]
+    words = [f"--{option.replace('_', '-')}={value}" for option, value in small.options.items()]
+    flags = [_spoken(word) for word in (*words, f"--image-size={small.size}")]
+    said = convoy("prove", "--quick", "--most-processes=4", "--updates=2", "--json", *flags)
+    found = json.loads(said.out)["layouts"]
+
+    assert (said.code, said.err) == (0, "")
+    assert {one["weights_sha256"] for one in found if one["exact"]} == {found[0]["weights_sha256"]}
+    assert {"zero-bubble", "looped", "grouped", None} <= {one["schedule"] for one in found}
+    assert any(one["resumed_from"] for one in found)
+
+
+def _spoken(word: str) -> str:
+    """A switch has no value: `--proxy-norm`, `--no-stable-norm`."""
+    flag, value = word.removeprefix("--").split("=")
+    return {"True": f"--{flag}", "False": f"--no-{flag}"}.get(value, word)

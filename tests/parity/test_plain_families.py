@@ -1,0 +1,287 @@
+"""Every family against the same network in plain torch: logits and all gradients, in 64 bits."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from families import Small
+from networks import images_and_labels, slice_of
+from plain_families import (
+    Conv,
+    EfficientNet,
+    Gate,
+    Inverted,
+    InvertedV2,
+    Last,
+    MobileNetV2,
+    MobileNetV3,
+    Norm,
+    Residual,
+    ResNet,
+    SqueezeNet,
+)
+from torch import nn
+
+from convoy.parallel.slice import Slice
+
+CERTAIN = {"dropout_rate": 0.0, "block_survival_prob": 1.0}
+GROUPS = {"norm_type": "group", "norm_num_groups": 4, "norm_eps": 1e-3}
+BATCH: Norm = nn.BatchNorm2d
+GROUP: Norm = partial(nn.GroupNorm, 4, eps=1e-3)
+
+
+def ours(options: Mapping[str, Any], size: int) -> Slice:
+    """With weights, offsets and statistics that are neither 0 nor 1."""
+    network = slice_of(Small(options, size).plan.layers, seed=2).double()
+    chance = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, tensor in network.named_tensors().items():
+            noise = torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype)
+            if name.endswith("running_var"):
+                tensor.copy_(0.5 + noise.abs())
+            elif tensor.dim() == 1:
+                tensor.copy_(0.2 * noise + name.endswith("weight"))
+    return network
+
+
+def assert_equal(options: Mapping[str, Any], size: int, plain: nn.Module) -> None:
+    """In training with all gradients, and in evaluation."""
+    network, plain = ours(options, size), plain.double()
+    images, labels = images_and_labels(3, size)
+    images = images.double()
+    plain.eval()(images)  # a lazy layer learns its width
+    tensors = network.named_tensors()
+    missing, unexpected = plain.load_state_dict(tensors, strict=False)
+
+    assert unexpected == [] and all(one.endswith("num_batches_tracked") for one in missing)
+    for train in (False, True):
+        (made,), expected = network.train(train)(images), plain.train(train)(images)
+        torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+    F.cross_entropy(made, labels).backward()
+    F.cross_entropy(expected, labels).backward()
+    theirs = dict(plain.named_parameters())
+    ours_too = network.named_weights()
+
+    assert ours_too.keys() == theirs.keys()
+    for name, weight in ours_too.items():
+        torch.testing.assert_close(weight.grad, theirs[name].grad, rtol=1e-7, atol=1e-9, msg=name)
+
+
+def residuals(kind: str) -> list[list[Residual]]:
+    """Two blocks in each of three groups, with one kind of shortcut."""
+    groups, inputs = [], 16
+    for outputs, halves in ((16, 1), (32, 2), (64, 2)):
+        blocks: list[Residual] = []
+        for stride in (halves, 1):
+            changes = stride > 1 or inputs != outputs
+            projects = {"A": False, "B": changes, "C": True, "first": not blocks}[kind]
+            shortcut = Conv(inputs, outputs, 1, stride) if projects else None
+            convs = [Conv(inputs, outputs, 3, stride), Conv(outputs, outputs, 3)]
+            blocks.append(Residual(convs, shortcut, BATCH))
+            inputs = outputs
+        groups.append(blocks)
+    return groups
+
+
+@pytest.mark.parametrize("kind", ["A", "B", "C", "first"])
+def test_a_small_resnet_is_the_plain_one_with_any_shortcut(kind: str):
+    plain = ResNet(residuals(kind), Conv(3, 16, 3), BATCH, 64)
+
+    assert_equal({"model": "resnet14", "shortcut_type": kind}, 12, plain)
+
+
+@pytest.mark.parametrize("size", [32, 33, 35])
+@pytest.mark.parametrize("padding", ["symmetric", "same"])
+def test_a_stem_with_a_pool_is_the_plain_one_with_either_padding(padding: str, size: int):
+    plain = ResNet(residuals("B"), Conv(3, 16, 7, 2), BATCH, 64)
+    for module in plain.modules():
+        if isinstance(module, Conv):
+            module.same = padding == "same"
+    options = {"shortcut_type": "B", "stem": "large", "conv_padding": padding}
+
+    assert_equal({"model": "resnet14", **options}, size, plain)
+
+
+def bottlenecks(width: int, inner: float, cardinality: int, version: str) -> list[list[Residual]]:
+    """One block in each of three groups."""
+    groups, inputs = [], width
+    for index, stride in enumerate((1, 2, 2)):
+        hidden, outputs = int((width << index) * inner), 4 * (width << index)
+        first, middle = (stride, 1) if version == "v1" else (1, stride)
+        convs = [
+            Conv(inputs, hidden, 1, first),
+            Conv(hidden, hidden, 3, middle, cardinality),
+            Conv(hidden, outputs, 1),
+        ]
+        groups.append([Residual(convs, Conv(inputs, outputs, 1, stride), BATCH)])
+        inputs = outputs
+    return groups
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.5"])
+def test_a_bottleneck_halves_where_the_plain_one_does(version: str):
+    plain = ResNet(bottlenecks(16, 1, 1, version), Conv(3, 16, 3), BATCH, 256)
+
+    assert_equal({"model": "resnet11", "resnet_version": version}, 8, plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "width", "inner", "cardinality"),
+    [
+        ({}, 16, 8, 32),  # 32 × 4 ÷ 16
+        ({"widenet": True}, 64, 2, 32),
+        ({"cardinality": 8, "group_dim": 6}, 16, 3, 8),
+    ],
+)
+def test_a_resnext_is_the_plain_one(
+    options: dict[str, Any], width: int, inner: int, cardinality: int
+):
+    groups = bottlenecks(width, inner, cardinality, "v1.5")
+    plain = ResNet(groups, Conv(3, width, 3), BATCH, 16 * width)
+
+    assert_equal({"model": "resnext11", **options}, 8, plain)
+
+
+WIDTHS = (8, 16, 24, 40, 56, 96, 160)  # of half a B0
+REPEATS = (1, 2, 2, 3, 3, 4, 1)
+KERNELS = (3, 3, 5, 3, 5, 5, 3)
+
+
+def efficientnet(ratio: int = 6, dim: int = 1, norm: Norm = BATCH) -> EfficientNet:
+    """For 32 × 32 images."""
+    groups, inputs = [], 16
+    for index, (outputs, repeats) in enumerate(zip(WIDTHS, REPEATS, strict=True)):
+        blocks = []
+        for repeat in range(repeats):
+            hidden = inputs * (ratio if index else 1)
+            stride = 2 if index in (2, 3, 5) and repeat == 0 else 1
+            widen = Conv(inputs, hidden, 1) if index and ratio > 1 else None
+            filtering = Conv(hidden, hidden, KERNELS[index], stride, max(hidden // dim, 1))
+            block = Inverted(widen, filtering, Conv(hidden, outputs, 1), norm)
+            block.se = Gate(hidden, inputs // 4, F.silu, torch.sigmoid)
+            blocks.append(block)
+            inputs = outputs
+        groups.append(nn.Sequential(*blocks))
+    return EfficientNet(Conv(3, 16, 3), nn.Sequential(*groups), Conv(160, 640, 1), norm)
+
+
+def efficientnet_with(change: str) -> EfficientNet:
+    """One thing is otherwise."""
+    network = efficientnet()
+    for module in network.modules():
+        if change == "padding" and isinstance(module, Conv):
+            module.same = True
+        if change == "rectifiers" and isinstance(module, Inverted | EfficientNet):
+            module.act = F.relu
+        if change == "rectifiers" and isinstance(module, Gate):
+            module.inside = F.relu
+        if change == "gates" and isinstance(module, Inverted):
+            module.se = nn.Identity()
+    if change == "top":
+        network.conv_head, network.bn2 = nn.Identity(), nn.Identity()
+    return network
+
+
+@pytest.mark.parametrize(
+    ("options", "plain"),
+    [
+        ({}, efficientnet),
+        ({"expand_ratio": 4, "group_dim": 16}, partial(efficientnet, 4, 16)),
+        (GROUPS, partial(efficientnet, norm=GROUP)),
+        ({"conv_padding": "same"}, partial(efficientnet_with, "padding")),
+        ({"use_relu": True}, partial(efficientnet_with, "rectifiers")),
+        ({"squeeze_excite": False}, partial(efficientnet_with, "gates")),
+        ({"top_width": 0}, partial(efficientnet_with, "top")),
+        ({"expand_ratio": 1}, partial(efficientnet, 1)),
+    ],
+    ids=["usual", "wider groups", "group norm", "same", "relu", "no gates", "no top", "as wide"],
+)
+def test_an_efficientnet_is_the_plain_one(options: dict[str, Any], plain: Any):
+    assert_equal({"model": "efficientnet-cifar", **CERTAIN, **options}, 10, plain())
+
+
+def mobilenet_v2() -> MobileNetV2:
+    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
+    blocks, inputs = [], 32
+    for ratio, outputs, repeats, stride in (*rows, (6, 160, 3, 2), (6, 320, 1, 1)):
+        for repeat in range(repeats):
+            blocks.append(InvertedV2(inputs, outputs, 1 if repeat else stride, ratio))
+            inputs = outputs
+    return MobileNetV2(blocks)
+
+
+def test_a_mobilenet_v2_is_the_plain_one():
+    assert_equal({"model": "mobilenet", **CERTAIN}, 40, mobilenet_v2())
+
+
+# Group, hidden, outputs, kernel, stride, inner width of the gate or 0, whether hard swish.
+SMALL = [
+    (0, 16, 16, 3, 2, 8, False),
+    (1, 72, 24, 3, 2, 0, False),
+    (1, 88, 24, 3, 1, 0, False),
+    (2, 96, 40, 5, 2, 24, True),
+    (2, 240, 40, 5, 1, 64, True),
+    (2, 240, 40, 5, 1, 64, True),
+    (3, 120, 48, 5, 1, 32, True),
+    (3, 144, 48, 5, 1, 40, True),
+    (4, 288, 96, 5, 2, 72, True),
+    (4, 576, 96, 5, 1, 144, True),
+    (4, 576, 96, 5, 1, 144, True),
+]
+LARGE = [
+    (0, 16, 16, 3, 1, 0, False),
+    (1, 64, 24, 3, 2, 0, False),
+    (1, 72, 24, 3, 1, 0, False),
+    (2, 72, 40, 5, 2, 24, False),
+    (2, 120, 40, 5, 1, 32, False),
+    (2, 120, 40, 5, 1, 32, False),
+    (3, 240, 80, 3, 2, 0, True),
+    (3, 200, 80, 3, 1, 0, True),
+    (3, 184, 80, 3, 1, 0, True),
+    (3, 184, 80, 3, 1, 0, True),
+    (4, 480, 112, 3, 1, 120, True),
+    (4, 672, 112, 3, 1, 168, True),
+    (5, 672, 160, 5, 2, 168, True),
+    (5, 960, 160, 5, 1, 240, True),
+    (5, 960, 160, 5, 1, 240, True),
+]
+
+
+def mobilenet_v3(rows: list[Any], last: int, head: int, bias: bool) -> MobileNetV3:
+    groups: list[list[nn.Module]] = [[] for _ in range(rows[-1][0] + 1)]
+    inputs = 16
+    for group, hidden, outputs, kernel, stride, inner, is_hard in rows:
+        widen = Conv(inputs, hidden, 1) if hidden != inputs else None
+        filtering = Conv(hidden, hidden, kernel, stride, hidden)
+        block = Inverted(widen, filtering, Conv(hidden, outputs, 1), BATCH)
+        block.act = F.hardswish if is_hard else F.relu
+        if inner:
+            block.se = Gate(hidden, inner, F.relu, F.hardsigmoid)
+        groups[group].append(block)
+        inputs = outputs
+    groups.append([Last(inputs, last)])
+    blocks = nn.Sequential(*(nn.Sequential(*one) for one in groups))
+    return MobileNetV3(blocks, nn.Conv2d(last, head, 1, bias=bias))
+
+
+@pytest.mark.parametrize(
+    ("model", "plain"),
+    [
+        ("mobilenet-v3-small", partial(mobilenet_v3, SMALL, 576, 1280, False)),
+        ("mobilenet-v3-large", partial(mobilenet_v3, LARGE, 960, 1280, False)),
+        ("mobilenet-v3-small-published", partial(mobilenet_v3, SMALL, 576, 1024, True)),
+        ("mobilenet-v3-large-published", partial(mobilenet_v3, LARGE, 960, 1280, True)),
+    ],
+)
+def test_a_mobilenet_v3_is_the_plain_one(model: str, plain: Any):
+    assert_equal({"model": model, **CERTAIN}, 40, plain())
+
+
+@pytest.mark.parametrize("bypass", [False, True])
+def test_a_squeezenet_is_the_plain_one(bypass: bool):
+    options = {"model": "squeezenet", "use_bypass": bypass, **CERTAIN}
+
+    assert_equal(options, 47, SqueezeNet(bypass))

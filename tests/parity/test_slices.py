@@ -1,0 +1,154 @@
+"""Every family, cut before each of its layers: the slices together are the network, bit for bit.
+
+What crosses a border goes through the links of a real pipeline, within one process.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from families import ALL, BY_CHANCE
+from networks import images_and_labels
+from torch import Tensor
+
+from convoy.models.batch_norm import BatchNorm
+from convoy.models.build import build_layers
+from convoy.moment import Moment
+from convoy.parallel.link import Link, laid
+from convoy.parallel.slice import Bundle, Slice
+from convoy.parallel.stage import borders_of
+from convoy.plan.network import NetworkPlan
+from convoy.plan.stages import StagePlan, divide
+
+SEED, SAMPLES = 3, 2
+APART = 9
+CPU = torch.device("cpu")
+Numbers = dict[str, Tensor]
+
+
+class Mailbox:
+    """A road to oneself."""
+
+    def __init__(self) -> None:
+        self.letters: list[Tensor] = []
+
+    def send(self, tensor: Tensor) -> "Mailbox":
+        self.letters.append(tensor.clone())
+        return self
+
+    def receive(self, tensor: Tensor) -> "Mailbox":
+        tensor.copy_(self.letters.pop(0))
+        return self
+
+    def wait(self) -> None:
+        """It is here."""
+
+
+class Part:
+    """One stage, built by itself as a process of a pipeline does, with the road to the next."""
+
+    def __init__(self, plan: NetworkPlan, stage: StagePlan) -> None:
+        layers, moment = plan.layers[stage.first : stage.last + 1], Moment()
+        self.slice = Slice(layers, build_layers(layers, SEED, moment), moment)
+        self.slice.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+        sizes = borders_of(plan, stage, SAMPLES, CPU).outgoing
+        self.onward, self.back = (
+            Link(sizes, CPU, Mailbox())  # type: ignore[arg-type]  # it looks like a road
+            for _ in range(2)
+        )
+        self.received: Bundle = ()
+        self.made: Bundle = ()
+        self.strides: dict[int, tuple[int, ...]] = {}
+
+    def forward(self, bundle: Bundle) -> Bundle:
+        """What the next stage receives."""
+        self.received, self.strides = bundle, {}
+        for index, tensor in enumerate(bundle):
+            if tensor.requires_grad:
+                tensor.register_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
+        self.made = self.slice(*bundle)
+        return tuple(one.requires_grad_() for one in sent(self.onward, self.made))
+
+    def _note(self, index: int, gradient: Tensor) -> None:
+        self.strides[index] = gradient.stride()
+
+    def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """The gradients of what was received, as the layers made them."""
+        if any(one.requires_grad for one in self.made):  # a stage may have no weights at all
+            torch.autograd.backward(self.made, gradients)
+        return [
+            laid(tensor.grad, self.strides[index])
+            for index, tensor in enumerate(self.received)
+            if tensor.grad is not None
+        ]
+
+
+def sent(link: Link, bundle: Sequence[Tensor]) -> Bundle:
+    link.send(bundle)
+    return link.receive().wait()
+
+
+def parts_of(plan: NetworkPlan, starts: Sequence[int]) -> list[Part]:
+    return [Part(plan, one) for one in divide([layer.name for layer in plan.layers], starts)]
+
+
+def train(parts: list[Part], size: int, micro_batches: int) -> Numbers:
+    """Forward and back, one micro-batch after the other; every number that came out."""
+    numbers: Numbers = {}
+    for micro in range(micro_batches):
+        images, labels = images_and_labels(SAMPLES, size, seed=micro)
+        bundle: Bundle = (images.to(memory_format=torch.channels_last),)
+        for part in parts:
+            bundle = part.forward(bundle)
+        (logits,) = parts[-1].made
+        numbers[f"logits {micro}"] = logits.detach()
+        parts[-1].made = (F.cross_entropy(logits, labels),)
+        gradients: Sequence[Tensor | None] = [None]
+        for before, part in zip([None, *parts[:-1]][::-1], reversed(parts), strict=True):
+            gradients = part.backward(gradients)
+            gradients = gradients if before is None else sent(before.back, gradients)
+    return numbers | left_behind(parts)
+
+
+def left_behind(parts: list[Part]) -> Numbers:
+    """Gradients by weight, and the statistics that wait."""
+    found: Numbers = {}
+    for part in parts:
+        for name, weight in part.slice.named_weights().items():
+            assert weight.grad is not None, name
+            found[name] = weight.grad
+        for name, norm in part.slice.layers.items():
+            if isinstance(norm, BatchNorm):
+                for number, pair in enumerate(norm.waiting):
+                    found[f"{name} {number}"] = torch.stack(pair)
+    return found
+
+
+def different(left: Numbers, right: Numbers) -> list[str]:
+    assert left.keys() == right.keys()
+    return [name for name in left if not torch.equal(left[name], right[name])]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_cut_before_any_layer_a_network_leaves_the_same_bits(name: str):
+    """A run is cut at every ninth layer, so nine runs are cut everywhere."""
+    plan, size = ALL[name].plan, ALL[name].size
+    micro_batches = 2 if name in BY_CHANCE else 1
+    whole = train(parts_of(plan, [0]), size, micro_batches)
+
+    assert sum(bool(tensor.any()) for tensor in whole.values()) > 0.8 * len(whole)
+    for first in range(1, APART + 1):
+        starts = range(first, len(plan.layers), APART)
+        cut = train(parts_of(plan, [0, *starts]), size, micro_batches)
+
+        assert different(cut, whole) == [], [plan.layers[start].name for start in starts]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_slice_for_every_layer_leaves_the_same_bits(name: str):
+    plan, size = ALL[name].plan, ALL[name].size
+    whole = train(parts_of(plan, [0]), size, 2)
+
+    assert different(train(parts_of(plan, range(len(plan.layers))), size, 2), whole) == []

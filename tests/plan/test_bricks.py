@@ -1,0 +1,99 @@
+"""Bricks: convolutions, norms and activations as a configuration wants them."""
+
+from dataclasses import replace
+
+import pytest
+
+from convoy.config.sections.network import NetworkConfig
+from convoy.plan.bricks import Beginning, Bricks
+from convoy.plan.first_weights import First
+from convoy.plan.inverted import Own
+from convoy.plan.layers import LayerPlan, Route
+from convoy.plan.operations import Conv, Linear, MaxPool, Norm, PadChannels
+
+BEGINNINGS = {"pytorch": Beginning(First.HE, First.TORCH, First.SMALL)}
+CONFIG = NetworkConfig(norm_num_groups=4, norm_eps=0.5, batchnorm_momentum=0.25)
+
+
+def bricks(config: NetworkConfig = CONFIG) -> Bricks:
+    return Bricks(config, BEGINNINGS)
+
+
+def norms(config: NetworkConfig, own: Own = Own.BOTH) -> list[LayerPlan]:
+    return list(bricks(config).norm("bn", 8, Route.SIDE, own))
+
+
+def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
+    padded = replace(CONFIG, input_image_padding=True)
+
+    assert bricks().image(3) == (3, [])
+    assert bricks(padded).image(3) == (4, [LayerPlan("pad", PadChannels(1, 1))])
+
+
+@pytest.mark.parametrize("padding", ["symmetric", "same"])
+def test_convolutions_and_pools_are_padded_as_wished(padding: str):
+    made = bricks(replace(CONFIG, conv_padding=padding))
+
+    assert made.conv(8, 16, 3, 2) == Conv(8, 16, 3, 2, padding=padding, first=First.HE)
+    assert made.pool() == MaxPool(padding)
+
+
+def test_a_grouped_convolution_and_the_head_have_rules_of_their_own():
+    assert bricks().conv(8, 16, 3, 2, 4) == Conv(8, 16, 3, 2, groups=4, first=First.TORCH)
+    assert bricks().head(8, 10) == Linear(8, 10, First.SMALL)
+
+
+def test_a_gate_has_a_bias_whatever_the_norm():
+    assert bricks().gate_conv(8, 2) == Conv(8, 2, 1, bias=True)
+
+
+def test_without_norms_a_convolution_has_a_bias():
+    bare = replace(CONFIG, norm_type="none")
+
+    assert norms(bare) == []
+    assert bricks(bare).conv(8, 8).bias and not bricks().conv(8, 8).bias
+
+
+@pytest.mark.parametrize("kind", ["batch", "group"])
+def test_a_norm_has_the_figures_asked_for(kind: str):
+    config = replace(CONFIG, norm_type=kind)
+
+    assert norms(config) == [LayerPlan("bn", Norm(8, kind, 4, 0.5, 0.25), Route.SIDE)]
+
+
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [
+        ({"strided": True}, {"enable_fast_groupnorm": True}),
+        ({"two_passes": False}, {"stable_norm": False}),
+        ({"first_variance": 0.0}, {"weight_init": "popart"}),
+        ({}, {"weight_init": "tensorflow"}),
+    ],
+)
+def test_an_option_changes_one_thing_of_a_norm(change: dict[str, float], option: dict[str, str]):
+    (usual,), (changed,) = norms(CONFIG), norms(replace(CONFIG, **option))  # type: ignore[arg-type]
+
+    assert changed.operation == replace(usual.operation, **change)
+
+
+@pytest.mark.parametrize(
+    ("own", "scale", "offset", "zero", "parameters"),
+    [
+        (Own.BOTH, True, True, False, 16),
+        (Own.ZERO, True, True, True, 16),
+        (Own.SCALE, True, False, False, 8),
+        (Own.NOTHING, False, False, False, 0),
+    ],
+)
+def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
+    own: Own, scale: bool, offset: bool, zero: bool, parameters: int
+):
+    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, own)]
+
+    assert isinstance(norm, Norm)
+    assert (norm.scale, norm.offset, norm.zero, norm.parameters) == (
+        scale,
+        offset,
+        zero,
+        parameters,
+    )

@@ -1,0 +1,61 @@
+"""Images that shrink to nothing are refused; the size offered works, and one less does not."""
+
+import pytest
+import torch
+from families import Small
+from networks import slice_of
+
+from convoy.config.catalog import MODELS
+from convoy.errors import ConfigError
+
+# By hand: each stride needs two pixels, a pool without padding three.
+LEAST = {
+    "resnet8": 3,
+    "resnet11": 3,
+    "resnet18": 17,
+    "resnet50": 17,
+    "resnext29": 3,
+    "resnext50": 17,
+    "efficientnet-cifar": 5,
+    "efficientnet-b0": 17,
+    "efficientnet-b7": 17,
+    "mobilenet": 17,
+    "mobilenet-v3-small": 17,
+    "mobilenet-v3-large": 17,
+    "squeezenet": 29,
+}
+
+
+def refusal(model: str, size: int) -> str:
+    with pytest.raises(ConfigError) as refused:
+        Small({"model": model}, size).plan  # noqa: B018  # what is made of it does not matter
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("model", "least"), LEAST.items())
+def test_the_size_offered_works_and_one_less_does_not(model: str, least: int):
+    for size in (2, least - 1):
+        message = refusal(model, size)
+
+        assert message.startswith(f"--image-size {size} is too small: ")
+        assert message.endswith(f"; it must be at least {least}")
+    assert Small({"model": model}, least).plan.image_size == least
+
+
+@pytest.mark.parametrize("model", ["resnet18", "efficientnet-cifar", "mobilenet", "squeezenet"])
+def test_at_the_least_size_the_live_network_answers(model: str):
+    layers = Small({"model": model}, LEAST[model]).plan.layers
+    images = torch.randn(2, 3, LEAST[model], LEAST[model], generator=torch.Generator())
+    (logits,) = slice_of(layers).eval()(images)
+
+    assert logits.shape == (2, 10)
+
+
+def test_the_first_layer_that_has_too_few_pixels_is_named():
+    assert "layer4/0/conv2 would shrink an image of 1 × 1 pixels" in refusal("resnet50", 16)
+    assert "blocks/5/0/conv_dw would shrink" in refusal("efficientnet-b0", 16)
+    assert "pool8 needs 3 × 3 pixels and would get 2 × 2" in refusal("squeezenet", 28)
+
+
+def test_every_model_works_at_its_own_size():
+    assert all(Small({"model": name}, MODELS[name].image_size).plan.layers for name in MODELS)
