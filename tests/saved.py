@@ -45,6 +45,4 @@ def _statistics(layer: LayerPlan, samples: int) -> int:
         return 0
     if norm.kind == "batch":
         return 4 * norm.channels if norm.two_passes else 0
-    if not norm.two_passes:
-        return 3 * norm.groups * samples
     return 2 * norm.groups * samples + (norm.channels if norm.strided else 0)

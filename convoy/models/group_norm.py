@@ -21,12 +21,10 @@ class GroupNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels)) if planned.offset else None
 
     def forward(self, given: Tensor) -> Tensor:
-        if not self.two_passes:
-            return self._in_one_pass(given)
-        # Where a pixel's channels lie together, torch takes one pass: with the mean gone before,
-        # that is as good as two. A norm does not see what all its members have in common, so
-        # neither do gradients.
-        given = given - self._means(given.detach())
+        # Where a pixel's channels lie together, torch takes one pass, E[x²] − E[x]²: with the mean
+        # gone before, that is as good as two. A norm does not see what all its members have in
+        # common, so neither do gradients.
+        given = given - self._means(given.detach()) if self.two_passes else given
         if not self.strided:
             return F.group_norm(given, self.groups, self.weight, self.bias, self.eps)
         # torch knows groups of neighbors alone, so the channels change places and change back.
@@ -48,19 +46,6 @@ class GroupNorm(nn.Module):
         channels = torch.unflatten(given.mean((2, 3)), 1, shape)
         means = channels.mean(members, keepdim=True).expand_as(channels)
         return means.flatten(1)[:, :, None, None]
-
-    def _in_one_pass(self, given: Tensor) -> Tensor:
-        """E[x²] − E[x]², as those want it who ask for it."""
-        rows = given.shape[1] // self.groups
-        shape, members = ((rows, self.groups), 1) if self.strided else ((self.groups, rows), 2)
-        grouped = torch.unflatten(given, 1, shape)
-        pixels = (members, 3, 4)
-        mean = grouped.mean(pixels, keepdim=True)
-        variance = (grouped.square().mean(pixels, keepdim=True) - mean.square()).clamp_min(0)
-        made = ((grouped - mean) * torch.rsqrt(variance + self.eps)).flatten(1, 2)
-        for vector, apply in ((self.weight, torch.mul), (self.bias, torch.add)):
-            made = made if vector is None else apply(made, vector.view(-1, 1, 1))
-        return made
 
 
 def _transposed(given: Tensor, rows: int, columns: int) -> Tensor:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from convoy.plan.first_weights import First
-from convoy.plan.steps import Saves, Shape, Step, one_pass, padding, two_passes
+from convoy.plan.steps import Saves, Shape, Step, group_norm, padding
 
 INDEX = 2  # a position is a 64-bit number: the room of two elements
 
@@ -120,9 +120,7 @@ class Norm(Operation):
     def steps(self, given: Shape) -> tuple[Step, ...]:
         if self.kind == "batch":
             return super().steps(given)
-        if self.two_passes:
-            return (*two_passes(given, self.strided),)
-        return (*one_pass(given, self.scale, self.offset),)
+        return (*group_norm(given, self.two_passes, self.strided),)
 
 
 @dataclass(frozen=True)

@@ -55,19 +55,10 @@ def moving(given: Shape, work: int = 0) -> Step:
     return Step(given, Saves.NOTHING, hands_on=True, work=work)
 
 
-def one_pass(given: Shape, scale: bool, offset: bool) -> Iterator[Step]:
-    """A group norm: centered, divided by the deviation, scaled, moved, each a tensor of its own."""
-    yield Step(given, Saves.GIVEN, work=3 * given.elements)
-    yield scaling(given)
-    if scale:
-        yield scaling(given)
-    if offset:
+def group_norm(given: Shape, two_passes: bool, strided: bool) -> Iterator[Step]:
+    """In two passes the mean goes first. Strided channels change places, and change back."""
+    if two_passes:
         yield moving(given)
-
-
-def two_passes(given: Shape, strided: bool) -> Iterator[Step]:
-    """A group norm: the mean goes first. Strided channels change places, and change back."""
-    yield moving(given)
     if strided:
         yield Step(given, Saves.NOTHING)
     yield Step(given, Saves.GIVEN)

@@ -94,13 +94,10 @@ def test_both_ways_make_the_same_in_32_bits_on_ordinary_data(strided: bool):
     torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-4)
 
 
-@LAYOUTS
 @PASSES
 @STRIDED
-def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(
-    strided: bool, two_passes: bool, layout: torch.memory_format
-):
-    given = (noise(4, CHANNELS, 6, 6) + 3000).float().to(memory_format=layout)
+def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(strided: bool, two_passes: bool):
+    given = (noise(4, CHANNELS, 6, 6) + 3000).float().to(memory_format=torch.channels_last)
     truth = group_norm(strided, True)(given.double())
     apart = float((group_norm(strided, two_passes).float()(given) - truth).detach().abs().max())
 
@@ -109,7 +106,7 @@ def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(
 
 @STRIDED
 def test_a_variance_that_rounding_made_negative_counts_as_none(strided: bool):
-    given = torch.full((2, CHANNELS, 5, 5), 1234.567)
+    given = torch.full((2, CHANNELS, 5, 5), 1234.567).to(memory_format=torch.channels_last)
 
     assert bool(torch.isfinite(group_norm(strided, False).float()(given)).all())
 
