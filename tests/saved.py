@@ -37,8 +37,8 @@ def small_change(layers: Iterable[LayerPlan], samples: int) -> int:
 def _statistics(layer: LayerPlan, samples: int) -> int:
     """Mean and deviation for the backward pass; batch norm also holds the running pair.
 
-    In one pass batch norm remembers them itself, and group norm keeps the variance too. Strided
-    groups have a copy of the scale, in another order.
+    In one pass batch norm remembers them itself. Strided groups have a copy of the scale, in
+    another order.
     """
     norm = layer.operation
     if not isinstance(norm, Norm):
