@@ -32,6 +32,7 @@ from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Event, Noticed, Validated
 from convoy.launch.world import World
 from convoy.plan.as_json import plan_as_json
+from convoy.plan.frozen import frozen_as_text
 from convoy.plan.loop import LoopPlan
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.report.lines import read
@@ -167,11 +168,7 @@ def _choices(plan: RunPlan, start: Start) -> list[Noticed]:
         text = f"stages balanced by cost begin at {', '.join(plan.borders)}"
         told.append(Noticed("balanced", text, start.done))
     if plan.frozen:
-        still = sum(layer.operation.parameters for layer in plan.frozen_layers)
-        text = (
-            f"{plan.frozen} layers with {still:,} of {plan.network.parameters:,} parameters stay "
-            f"as they are: training begins at {plan.network.layers[plan.frozen].name}"
-        )
+        text = f"leaves {frozen_as_text(plan.network.layers, plan.frozen)}"
         told.append(Noticed("frozen", text, start.done))
     return told
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from convoy.errors import ConfigError
 from convoy.plan.layers import LayerPlan
 from convoy.plan.stages import groups_of, place_of
+from convoy.plan.wording import counted
 from convoy.registry import suggest
 
 OPTION = "--fine-tune-first-trainable-layer"
@@ -28,3 +29,13 @@ def frozen_layers(layers: Sequence[LayerPlan], wish: str | None) -> int:
             f"the last one that has is {last.name}"
         )
     return trained
+
+
+def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
+    """How much stays, and where the training begins."""
+    still = sum(layer.operation.parameters for layer in layers[:frozen])
+    parameters = sum(layer.operation.parameters for layer in layers)
+    return (
+        f"{counted(frozen, 'layer')} with {still:,} of {parameters:,} parameters as they are, "
+        f"training begins at {layers[frozen].name}"
+    )

@@ -6,6 +6,7 @@ from convoy.config.availability import Unavailable
 from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
+from convoy.plan.frozen import frozen_as_text
 from convoy.plan.plan import RunPlan
 from convoy.plan.timetable import draw, place
 from convoy.plan.wording import counted, short
@@ -84,6 +85,8 @@ def _shape(plan: RunPlan) -> Iterator[str]:
     if plan.borders or plan.balanced:
         how = "balanced by cost" if plan.balanced else "as given"
         yield f"stages    {how}: {' '.join(plan.borders)}"
+    if plan.frozen:
+        yield f"frozen    {frozen_as_text(plan.network.layers, plan.frozen)}"
     yield f"recompute {_recompute(plan)}"
     if plan.topology.replicas > 1:
         span = counted(plan.config.replica.bn_span, "replica")

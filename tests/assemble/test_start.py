@@ -56,6 +56,11 @@ def test_other_data_on_one_process_are_refused() -> None:
 
 
 def test_things_may_lie_elsewhere_on_another_host() -> None:
-    here = config(data_dir="/a", log_dir="x", progress="plain", init_path="/a/run")
+    here = config(
+        data_dir="/a", log_dir="x", progress="plain", init_path="/a/run", pretrained="/a/w.pth"
+    )
 
-    both(here, config(data_dir="/b", name="n", name_suffix="s", init_path="/b/run"))
+    both(
+        here,
+        config(data_dir="/b", name="n", name_suffix="s", init_path="/b/run", pretrained="/b/w.pth"),
+    )

@@ -7,6 +7,7 @@ import pytest
 from convoy.config.schema import build_config
 from convoy.errors import ConfigError
 from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.printed import plan_as_text
 
 
 def plan(first: str | None, **values: Any) -> RunPlan:
@@ -78,3 +79,12 @@ def test_gradients_and_state_are_planned_for_what_is_trained() -> None:
     assert alone.weights == all_of_it.weights
     assert alone.optimizer_state == head
     assert alone.gradients % head == 0 and alone.gradients < all_of_it.gradients
+
+
+def test_how_much_stays_is_printed_and_nothing_if_all_is_trained() -> None:
+    lines = plan_as_text(plan("fc"), 100)
+
+    assert [line for line in lines if line.startswith("frozen")] == [
+        "frozen    27 layers with 74,640 of 75,290 parameters as they are, training begins at fc"
+    ]
+    assert not any(line.startswith("frozen") for line in plan_as_text(plan(None), 100))

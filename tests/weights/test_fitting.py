@@ -93,6 +93,8 @@ def test_other_floating_numbers_become_ours_and_that_is_told(dtype: torch.dtype)
 
     assert made.notes == [f"converted from {str(dtype).removeprefix('torch.')} to float32"]
     assert all(torch.equal(made.model[name], found[name].float()) for name in found)
+    assert {one.dtype for one in made.model.values()} == {torch.float32}
+    assert {one.dtype for one in made.model.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("classes", [3, 7])
