@@ -16,7 +16,7 @@ CLOSE = 0.15
 KEPT: dict[str, Asked] = {
     "all kept": {"enable_recompute": False},
     "recomputed": {"enable_recompute": True},
-    "blocks kept": {"enable_recompute": True, "recompute_checkpoints": (r"layer\d/\d",)},
+    "blocks kept": {"enable_recompute": True, "recompute_checkpoints": (r".*\d/\d|fire\d",)},
 }
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
@@ -29,7 +29,7 @@ class Bench:
         self.found: dict[str, list[Compared]] = {}
 
     def compare(self, model: str, kept: str, schedule: str) -> list[Compared]:
-        name = f"{model:<9} {schedule:<12} {kept:<12}"
+        name = f"{model:<18} {schedule:<12} {kept:<12}"
         if name not in self.found:
             asked = asked_for(model, len(self.line.pipes), schedule) | KEPT[kept]
             self.found[name] = compare(asked, self.line.run(measure, asked))
@@ -38,24 +38,28 @@ class Bench:
         return self.found[name]
 
 
+PHOTOGRAPHS = ("resnet50", "mobilenet", "mobilenet-v3-small", "squeezenet")
+
+
 def asked_for(model: str, stages: int, schedule: str) -> Asked:
-    photograph = model == "resnet50"
+    photograph = model in PHOTOGRAPHS
     return {
         "model": model,
         "norm_type": "batch",
         "data": "generated",
         "num_classes": 10,
         "image_size": 32 if photograph else 16,
-        "micro_batch_size": 6,  # no weight has 6 as its first dimension
+        "micro_batch_size": 7,  # no weight has 7 as its first dimension
         "shards": stages,
         "gradient_accumulation": (2 if photograph else 4) * stages,
         "pipeline_schedule": schedule,
     }
 
 
+FAMILIES = ("resnext11", "efficientnet-cifar", "mobilenet", "mobilenet-v3-small", "squeezenet")
 CASES = {
-    2: ("resnet8", "resnet14", "resnet20", "resnet50"),
-    3: ("resnet8", "resnet14", "resnet20"),
+    2: ("resnet8", "resnet14", "resnet20", "resnet50", *FAMILIES),
+    3: ("resnet8", "resnet14", "resnet20", *FAMILIES),
     4: ("resnet8", "resnet14", "resnet20", "resnet50"),
     5: ("resnet8",),
     6: ("resnet8",),
