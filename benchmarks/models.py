@@ -1,6 +1,7 @@
 """Each family against plain torch: training, and answers by each backend.
 
     python benchmarks/models.py [training|inference] [--model resnet50 …] [--pairs 12] [--threads 2]
+    python benchmarks/models.py --clock processor --threads 1     on a machine that others use
 
 The plain networks (`plain_networks.py`) get our weights, and their answers are compared with ours
 before anything is timed. All candidates take turns in one process: A, B, C, A, B, C, …; a figure is
@@ -15,7 +16,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,8 @@ from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.plan.plan import plan_run
 
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": perf_counter, "processor": process_time}
 CPU = torch.device("cpu")
 WARM_UP = 2
 CLOSE = 1e-4  # of the largest answer
@@ -143,7 +146,7 @@ def refuse_difference(network: Network, plain: nn.Module, images: Tensor) -> Non
     plain.train()
 
 
-def compare_training(model: str, pairs: int, compiling: bool) -> None:
+def compare_training(model: str, pairs: int, clock: Clock, compiling: bool) -> None:
     """Images a second of whole updates, ours against theirs in both layouts."""
     image, batch = TRAINING[model]
     ours = OurTraining(config_of(model, image, batch, pairs + WARM_UP), compiling)
@@ -154,16 +157,16 @@ def compare_training(model: str, pairs: int, compiling: bool) -> None:
         refuse_difference(ours.network, network, images)
         plain[layout] = PlainTraining(network, images, labels, layout)
     seconds: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in LAYOUTS}}
-    began = perf_counter()
+    began = clock()
 
     def alternate(event: Event) -> None:
         nonlocal began
         if not isinstance(event, Updated):
             return
-        seconds["ours"].append(perf_counter() - began)
+        seconds["ours"].append(clock() - began)
         for layout, bare in plain.items():
-            seconds[layout].append(timed(bare))
-        began = perf_counter()
+            seconds[layout].append(timed(bare, clock))
+        began = clock()
 
     ours.outfeed.subscribe(alternate)
     ours.trainer.run(0, StopRequest())
@@ -171,7 +174,7 @@ def compare_training(model: str, pairs: int, compiling: bool) -> None:
     tell(name, batch, seconds, "ours", LAYOUTS)
 
 
-def compare_inference(model: str, pairs: int, backends: Sequence[str]) -> None:
+def compare_inference(model: str, pairs: int, clock: Clock, backends: Sequence[str]) -> None:
     """Images a second of answers at 224 px."""
     plan = plan_run(config_of(model, 224, SAMPLES, 1)).network
     network = build_network(plan, [whole(plan)], 0, CPU)
@@ -191,7 +194,7 @@ def compare_inference(model: str, pairs: int, backends: Sequence[str]) -> None:
             assert difference < CLOSE, f"{name} answers otherwise: {difference}"
         for _ in range(pairs + WARM_UP):
             for name, candidate in candidates.items():
-                seconds[name].append(timed(candidate))
+                seconds[name].append(timed(candidate, clock))
     for backend in backends:
         tell(f"{model}, 224 px, batch {SAMPLES}", SAMPLES, seconds, backend, ["default"])
 
@@ -202,10 +205,10 @@ def answer(answerer: Answerer, images: Tensor) -> Tensor:
     return logits
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = perf_counter()
+def timed(work: Callable[[], object], clock: Clock) -> float:
+    began = clock()
     work()
-    return perf_counter() - began
+    return clock() - began
 
 
 def tell(
@@ -227,15 +230,16 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=[*TRAINING], choices=[*TRAINING])
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=[*CLOCKS], default="wall")
     parser.add_argument("--compile", action="store_true", help="training compiled, too")
     parser.add_argument("--backend", nargs="+", default=["torch", "compiled", "onnxruntime"])
     own = parser.parse_args()
     keep_freed_memory()  # as `convoy train` does
     make_repeatable(own.threads)
     for model in own.model if "training" in own.what else []:
-        compare_training(model, own.pairs, own.compile)
+        compare_training(model, own.pairs, CLOCKS[own.clock], own.compile)
     for model in [one for one in ANSWERING if one in own.model and "inference" in own.what]:
-        compare_inference(model, own.pairs, own.backend)
+        compare_inference(model, own.pairs, CLOCKS[own.clock], own.backend)
 
 
 if __name__ == "__main__":
