@@ -21,9 +21,12 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 def _mix(state: U64) -> U64:
     """splitmix64's finaliser: every input bit reaches every output bit."""
-    state = (state ^ (state >> np.uint64(30))) * _FIRST
-    state = (state ^ (state >> np.uint64(27))) * _SECOND
-    return state ^ (state >> np.uint64(31))
+    state = state ^ (state >> np.uint64(30))  # a new one; from here on it is changed in place
+    state *= _FIRST
+    state ^= state >> np.uint64(27)
+    state *= _SECOND
+    state ^= state >> np.uint64(31)
+    return state
 
 
 def key(*words: int | str) -> int:
@@ -41,7 +44,7 @@ def _spelled(word: int | str) -> str:
 
 def bits(stream: int, *counters: npt.ArrayLike) -> U64:
     """64 random bits for each tuple of counters; the counters broadcast."""
-    state = np.full(np.broadcast_shapes(*(np.shape(c) for c in counters)), stream, np.uint64)
+    state: U64 = np.full((), stream, np.uint64)  # grows with the first counters that are many
     with np.errstate(over="ignore"):
         for counter in counters:
             state = _mix(state + _GOLDEN * (np.asarray(counter).astype(np.uint64) + np.uint64(1)))
