@@ -51,8 +51,8 @@ class Slice(nn.Module):
         foreign = (True,) * (len(names) + 2)
         for name, route in list(zip(names, self.routes, strict=True))[first:]:
             layer = self.layers[name]
-            if isinstance(layer, nn.ReLU | nn.ReLU6) and taken(route, foreign):
-                self.layers[name] = type(layer)()
+            if isinstance(layer, nn.ReLU) and taken(route, foreign):
+                self.layers[name] = nn.ReLU()
             foreign = carry(_ours, route, foreign)
 
     def named_tensors(self) -> dict[str, Tensor]:

@@ -137,3 +137,17 @@ def test_a_pass_computed_again_draws_what_it_drew(name: str, kept: tuple[str, ..
 
     assert plain.keys() == again.keys() and len(plain) > 20
     assert all(torch.equal(plain[one], again[one]) for one in plain)
+
+
+def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
+    moment = Moment(range(2))
+    layers, size = BY_CHANCE["squeezenet by chance"].plan.layers, 31
+    network = Slice(layers, build_layers(layers, 1, moment), moment)
+    images, _ = images_and_labels(2, size)
+    first = network.train()(images)[0]
+    answers = [network.eval()(images)[0] for _ in range(2)]
+    second = network.train()(images)[0]
+
+    assert (moment.begun, moment.update, moment.micro) == (2, 0, 1)
+    assert torch.equal(*answers)
+    assert not torch.equal(first, second)
