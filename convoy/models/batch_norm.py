@@ -53,12 +53,16 @@ class BatchNorm(nn.Module):
             return F.batch_norm(
                 given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        made, statistics = self.measured(one_way(given))
+        made, statistics = self.measured(given)
         self.note(statistics)
-        return one_way(made)
+        return made
 
     def measured(self, given: Tensor) -> tuple[Tensor, Pair]:
         """A training pass that notes nothing."""
+        made, statistics = self._measured(one_way(given))
+        return one_way(made), statistics
+
+    def _measured(self, given: Tensor) -> tuple[Tensor, Pair]:
         if not self.is_plain:
             return self._measured_jointly(given)
         # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
