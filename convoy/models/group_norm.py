@@ -29,9 +29,9 @@ class GroupNorm(nn.Module):
             return F.group_norm(given, self.groups, self.weight, self.bias, self.eps)
         # torch knows groups of neighbors alone, so the channels change places and change back.
         rows = given.shape[1] // self.groups
-        together = _transposed(given, rows, self.groups)
+        given = _transposed(given, rows, self.groups)
         made = F.group_norm(
-            together,
+            given,
             self.groups,
             _transposed_vector(self.weight, rows, self.groups),
             _transposed_vector(self.bias, rows, self.groups),

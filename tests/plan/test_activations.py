@@ -13,8 +13,9 @@ from convoy.models.build import build_layers
 from convoy.parallel.slice import Slice
 from convoy.plan.activations import Passage, passage
 from convoy.plan.layers import LayerPlan, Route, layer_costs
-from convoy.plan.operations import Activation, Conv, Shape
+from convoy.plan.operations import Activation, Conv, Multiply, Shape, Squeeze
 from convoy.plan.plan import plan_run
+from convoy.plan.proxy_operations import ProxyActivation
 
 
 @pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
@@ -90,6 +91,29 @@ def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
 
     assert held.between == road + road + made  # the rectifier may not write over what came in
     assert held.backward == held.between + gradients
+
+
+def backward_of(*layers: LayerPlan) -> int:
+    """Of a stage that was sent images of 4 × 5 × 5."""
+    return passage(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False).backward
+
+
+def test_the_gradient_of_a_gate_is_as_large_as_the_image_before_it_is_summed():
+    gate = (LayerPlan("pool", Squeeze(), Route.SPUR), LayerPlan("mul", Multiply(), Route.JOIN))
+    image, channels = 4 * 25, 4
+    kept = image + channels + image  # came in, the gate, goes out
+    gradients = image + image + channels + image  # received, both that are made, and the product
+
+    assert backward_of(*gate) == kept + gradients
+
+
+def test_the_gradient_of_a_scale_is_as_large_as_the_image_before_it_is_summed():
+    kept_proxy = ProxyActivation(4, "swish", eps=0.03, scaled=False, again=False)
+    image = 4 * 25
+    kept = image + image  # came in and goes out; what was scaled and moved is gone by then
+    gradients = image + image + image + image  # received, on its way, made, and the product
+
+    assert backward_of(LayerPlan("act", kept_proxy)) == kept + gradients
 
 
 ALONE = {
