@@ -63,11 +63,18 @@ class Add(nn.Module):
         return main + side
 
 
+def mean_pixel(image: Tensor) -> Tensor:
+    """As a vector. Over rows of pixels, so that the gradient lies as the image does: backward is
+    twice as fast as that of a mean over height and width.
+    """
+    return image.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
+
+
 class GlobalPool(nn.Module):
     """The mean over the image, as a vector."""
 
     def forward(self, given: Tensor) -> Tensor:
-        return given.mean((2, 3))
+        return mean_pixel(given)
 
 
 class PadChannels(nn.Module):
@@ -100,4 +107,4 @@ class Squeeze(nn.Module):
     """The mean over the image, as an image of one pixel."""
 
     def forward(self, given: Tensor) -> Tensor:
-        return given.mean((2, 3), keepdim=True)
+        return mean_pixel(given)[:, :, None, None]

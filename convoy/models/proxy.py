@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from convoy.models.layers import conv
+from convoy.models.layers import conv, mean_pixel
 from convoy.plan import proxy_operations as plan
 
 QUANTILES = 200
@@ -76,7 +76,7 @@ class ProxySqueezeExcite(nn.Module):
     def _gated(self, given: Tensor) -> Tensor:
         mean, scale = self.act.moments()
         centered = self.act.centered(given, mean)
-        inner = self.act.function(self.conv_reduce(centered.mean((2, 3), keepdim=True)))
+        inner = self.act.function(self.conv_reduce(mean_pixel(centered)[:, :, None, None]))
         gate = torch.sigmoid(self.conv_expand(inner))
         return centered * (gate * scale.view(-1, 1, 1))
 
