@@ -1,7 +1,7 @@
 """Convolutions, norms and activations as a configuration wants them: what all families build of."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.plan.first_weights import First
@@ -48,6 +48,11 @@ class Bricks:
         bias = self.config.norm_type == "none"
         rule = self.beginning.grouped if groups > 1 else self.beginning.plain
         return Conv(inputs, outputs, kernel, stride, bias, groups, self.config.conv_padding, rule)
+
+    def filter_conv(self, channels: int, kernel: int, stride: int, groups: int) -> Conv:
+        """A convolution within groups of channels; where one group is left it begins as all do."""
+        conv = self.conv(channels, channels, kernel, stride, groups)
+        return replace(conv, first=self.beginning.grouped)
 
     def gate_conv(self, inputs: int, outputs: int) -> Conv:
         """A convolution of one pixel, with a bias and no norm."""

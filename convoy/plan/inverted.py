@@ -27,10 +27,11 @@ class Own(Enum):
 class Bricks(Protocol):
     """What blocks are built of."""
 
-    def conv(
-        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
-    ) -> Conv:
-        """A convolution with a norm behind it."""
+    def conv(self, inputs: int, outputs: int) -> Conv:
+        """A convolution of single pixels with a norm behind it."""
+
+    def filter_conv(self, channels: int, kernel: int, stride: int, groups: int) -> Conv:
+        """A convolution within groups of channels, with a norm behind it."""
 
     def gate_conv(self, inputs: int, outputs: int) -> Conv:
         """A convolution of one pixel, with a bias and no norm."""
@@ -114,9 +115,7 @@ class _Parts:
 
     def filtered(self, norm: str, route: Route) -> Iterator[LayerPlan]:
         block = self.block
-        conv = self.bricks.conv(
-            block.hidden, block.hidden, block.kernel, block.stride, block.groups
-        )
+        conv = self.bricks.filter_conv(block.hidden, block.kernel, block.stride, block.groups)
         yield LayerPlan(f"{self.name}/conv_dw", conv, route)
         yield from self.normed(norm, block.hidden)
 

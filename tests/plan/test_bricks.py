@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.config.sections.network import NetworkConfig
+from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.plan.bricks import Beginning, Bricks
+from convoy.plan.efficientnet import efficientnet_layers
 from convoy.plan.first_weights import First
 from convoy.plan.inverted import Own
 from convoy.plan.layers import LayerPlan, Route
@@ -97,3 +98,16 @@ def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
         zero,
         parameters,
     )
+
+
+def test_a_filter_that_is_one_group_begins_as_the_grouped_ones_do() -> None:
+    config = NetworkConfig(model="efficientnet-cifar")
+    layers = efficientnet_layers(config, 3, 10, FamilyConfig(group_dim=16, expand_ratio=4))
+    filters = {
+        layer.operation.groups: layer.operation.first
+        for layer in layers
+        if isinstance(layer.operation, Conv) and layer.name.endswith("conv_dw")
+    }
+
+    assert 1 in filters and len(filters) > 1
+    assert set(filters.values()) == {First.TORCH}
