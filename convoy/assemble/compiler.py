@@ -36,9 +36,11 @@ def _refuse_without_compiler() -> None:
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
+        named = os.environ.get("CXX")
+        where = f"CXX={named} is none" if named else "there is none on this machine"
         raise ConfigError(
-            "compiling needs a C++ compiler, and there is none on this machine; install g++, "
-            "name another one by the variable CXX, or go on without"
+            f"compiling needs a C++ compiler, and {where}; install g++, name another one by the "
+            "variable CXX, or go on without"
         ) from error
 
 

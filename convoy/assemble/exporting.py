@@ -7,7 +7,7 @@ file get its name.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -75,6 +75,8 @@ Writer = Callable[[Path, Classifier, Tensor, ExportWish], Tensor]  # gives the a
 
 def export(config: RunConfig, source: Path, wish: ExportWish) -> Exported:
     """Write one checkpoint: the given one, or the newest sound one of a run."""
+    if wish.output.is_dir():
+        raise ConfigError(f"--output {wish.output} is a folder; name a file")
     if wish.output.exists() and not wish.override:
         raise ConfigError(
             f"{wish.output} exists already; choose another --output, or add --override"
@@ -86,7 +88,8 @@ def export(config: RunConfig, source: Path, wish: ExportWish) -> Exported:
     difference = 0.0
     with _unfinished(wish.output) as draft:
         if wish.form == "safetensors":
-            _write_weights(draft, config, plan, found.contents, wish.naming)
+            ordered = {name: found.contents.model[name] for name in network.tensors()}
+            _write_weights(draft, config, plan, replace(found.contents, model=ordered), wish.naming)
         else:
             difference = _write_network(draft, network, plan, wish)
         size = draft.stat().st_size
@@ -96,20 +99,13 @@ def export(config: RunConfig, source: Path, wish: ExportWish) -> Exported:
 def _write_weights(
     draft: Path, config: RunConfig, plan: NetworkPlan, contents: Contents, naming: str
 ) -> None:
-    """Read back as `convoy import` would, every bit must be there."""
+    """In the order of the layers. Read back as `convoy import` would, every bit must be there."""
     count = contents.state.get(TRACKED)
     batches = count if isinstance(count, int) else contents.update
-    write_tensors(draft, foreign_tensors(_in_order(contents, plan), naming, batches))
+    write_tensors(draft, foreign_tensors(contents.model, naming, batches))
     again = fit(read_weights(draft), wanted_by(plan, config))
     if weights_sha256(again.model) != weights_sha256(contents.model):
         raise StorageError(f"{draft} was written, but it does not read back; nothing is kept")
-
-
-def _in_order(contents: Contents, plan: NetworkPlan) -> dict[str, Tensor]:
-    """Tensors in the order of their layers, which a file does not keep."""
-    order = {layer.name.replace("/", "."): place for place, layer in enumerate(plan.layers)}
-    names = sorted(contents.model, key=lambda name: order[name.rpartition(".")[0]])
-    return {name: contents.model[name] for name in names}
 
 
 @torch.inference_mode()

@@ -13,10 +13,11 @@ from convoy.checkpoint.strict_json import JSON
 from convoy.config.resolve import Resolved
 from convoy.config.schema import RunConfig
 from convoy.config.written import binding_values, settings_as_yaml
+from convoy.errors import ConfigError
 from convoy.plan.network import NetworkPlan, plan_network
 from convoy.plan.operations import Conv
 from convoy.plan.stages import cut
-from convoy.report.run_folder import claim_run_folder, new_run_folder, write_atomically
+from convoy.report.run_folder import RunFolder, claim_run_folder, new_run_folder, write_atomically
 from convoy.weights.fitting import Fitted, Wanted, fit
 from convoy.weights.hub import fetch, is_hub
 from convoy.weights.published import PUBLISHED, published
@@ -60,6 +61,8 @@ def import_weights(resolved: Resolved, wish: str) -> Imported:
         "options": binding_values(resolved.settings),
     }
     output = config.checkpoint.checkpoint_output_path
+    if output is not None and RunFolder(Path(output)).holds_run:
+        raise ConfigError(f"{output} holds weights or a run already; choose another --output")
     stem = f"{config.network.model}-imported"
     with (
         claim_run_folder(Path(output))

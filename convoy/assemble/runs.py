@@ -168,7 +168,10 @@ def _choices(plan: RunPlan, start: Start) -> list[Noticed]:
         text = f"stages balanced by cost begin at {', '.join(plan.borders)}"
         told.append(Noticed("balanced", text, start.done))
     if plan.frozen:
-        text = f"leaves {frozen_as_text(plan.network.layers, plan.frozen)}"
+        wish = plan.config.checkpoint
+        drawn = wish.pretrained is None and wish.init_path is None and start.contents is None
+        by_chance = "; those are drawn by chance: no --pretrained or --init-path was given" * drawn
+        text = f"leaves {frozen_as_text(plan.network.layers, plan.frozen)}{by_chance}"
         told.append(Noticed("frozen", text, start.done))
     return told
 

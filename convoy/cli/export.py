@@ -1,6 +1,7 @@
 """convoy export"""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,11 +40,24 @@ def main(words: list[str]) -> int:
     given = values_of(line.given)
     output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]
     batch_size = given.get("micro_batch_size")
-    wish = ExportWish(own.format, own.naming, Path(output), batch_size, own.override)
+    refuse(_misfits(line, str(output)))
+    wish = ExportWish(own.format, own.naming or NAMINGS[0], Path(output), batch_size, own.override)
     made = export(resolved.config, source, wish)
     row = {name: str(one) if isinstance(one, Path) else one for name, one in asdict(made).items()}
     print(json.dumps(row, indent=1) if own.json else "\n".join(_lines(made)))
     return ExitCode.DONE
+
+
+def _misfits(line: Line, output: str) -> Iterator[Problem]:
+    """What does not go with the format."""
+    form, ending = line.own.format, SUFFIXES[line.own.format]
+    if not output.endswith(ending):
+        text = f"{output} is no name for --format {form}; one that ends in {ending} is"
+        yield Problem("--output", text)
+    if line.own.naming and form != "safetensors":
+        yield Problem("--naming", f"is for --format safetensors; {form} holds no names")
+    if "micro_batch_size" in line.given and form == "safetensors":
+        yield Problem("--batch-size", "is for programs; --format safetensors holds weights alone")
 
 
 def _of_any_batch(words: list[str]) -> list[str]:
@@ -83,7 +97,7 @@ def _add_own(parser: Parser) -> None:
     parser.add_argument("source", metavar="RUN-or-checkpoint")
     parser.add_argument("--format", choices=list(SUFFIXES), default="safetensors")
     parser.add_argument(
-        "--naming", choices=NAMINGS, default=NAMINGS[0], help="of the weights in safetensors"
+        "--naming", choices=NAMINGS, help="of the weights in safetensors; torchvision if unset"
     )
     parser.add_argument("--override", action="store_true", help="replace a file that is there")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")

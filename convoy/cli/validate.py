@@ -1,6 +1,7 @@
 """convoy validate"""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from convoy.config.layers import layer
 from convoy.config.problems import Problem
 from convoy.config.resolve import Asked, resolve
 from convoy.config.schema import RunConfig
-from convoy.errors import CheckpointError, ExitCode
+from convoy.errors import CheckpointError, ExitCode, NumericError
 from convoy.report.wording import percent
 
 if TYPE_CHECKING:
@@ -42,7 +43,18 @@ def main(words: list[str]) -> int:
     rows = [row for job in _jobs(line) for row in _rows(job, line.own.json)]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
-    return ExitCode.CHECKPOINT if any("error" in row for row in rows) else ExitCode.DONE
+    if any("error" in row for row in rows):
+        return ExitCode.CHECKPOINT
+    return _judged(rows)
+
+
+def _judged(rows: list[Row]) -> ExitCode:
+    """A loss that is no number is no measurement."""
+    broken = [row for row in rows if not math.isfinite(row["loss"])]
+    for row in broken:
+        where = row["checkpoint"] or "random weights"
+        say_error(NumericError(f"the loss of {where} is {row['loss']}: its answers are no numbers"))
+    return ExitCode.NUMERIC if broken else ExitCode.DONE
 
 
 def _jobs(line: Line) -> list[Job]:

@@ -76,7 +76,7 @@ class ProxySqueezeExcite(nn.Module):
     def _gated(self, given: Tensor) -> Tensor:
         mean, scale = self.act.moments()
         centered = self.act.centered(given, mean)
-        inner = self.act.function(self.conv_reduce(mean_pixel(centered)[:, :, None, None]))
+        inner = self.act.function(self.conv_reduce(mean_pixel(centered, self.training)))
         gate = torch.sigmoid(self.conv_expand(inner))
         return centered * (gate * scale.view(-1, 1, 1))
 

@@ -51,7 +51,9 @@ class Alone:
         """Nothing to begin."""
 
     def reduce(self, tree: GradientTree) -> Tensor:
-        return tree.for_weights(fold(tree.nodes()).div_(tree.leaves))
+        total = fold(tree.nodes())
+        # A division by 1 would change no bit, and go through all memory.
+        return tree.for_weights(total.div_(tree.leaves) if tree.leaves > 1 else total)
 
     def share(self, values: Tensor) -> None:
         """Everything is here."""

@@ -129,6 +129,10 @@ def _refuse_broken(place: str, model: Tensors) -> None:
     broken = [name for name, one in model.items() if not bool(torch.isfinite(one).all())]
     if broken:
         raise CheckpointError(f"{place} holds {listed('not finite', broken)}; it cannot be used")
+    variances = {name: one for name, one in model.items() if name.endswith(".running_var")}
+    negative = [name for name, one in variances.items() if bool((one < 0).any())]
+    if negative:
+        raise CheckpointError(f"{place} holds {listed('below zero', negative)}; it cannot be used")
 
 
 def _count(counts: Tensors) -> int | None:

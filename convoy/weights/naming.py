@@ -11,6 +11,7 @@ from convoy.weights.naming_timm import timm_layers
 from convoy.weights.naming_torchvision import torchvision_layers
 
 CONVOY = "convoy"
+_PROXY = ".proxy"  # of activations that correct themselves, which nobody else has
 TRACKED = ".num_batches_tracked"  # a count that torch keeps beside each batch norm; it does nothing
 
 
@@ -41,6 +42,8 @@ NAMINGS: dict[str, Rename] = {
 
 def foreign_names(naming: str, names: Sequence[str]) -> dict[str, Foreign] | None:
     """Our tensors by name → theirs."""
+    if naming != CONVOY and any(name.endswith(_PROXY) for name in names):
+        return None
     layers = NAMINGS[naming](list(dict.fromkeys(_layer(name) for name in names)))
     if layers is None:
         return None

@@ -87,8 +87,11 @@ def _unpickled(path: Path) -> Any:
                 f"refused: it would call {found[1]} when loaded, and only plain tensors are "
                 "read; save its state_dict() anew, or as .safetensors"
             ) from error
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"damaged, or no file of tensors: {reason:.160}") from error
+        # What torch says here is advice to trust the file.
+        raise ValueError(
+            "damaged, or holds more than plain tensors, which are all that is read; save its "
+            "state_dict() anew, or as .safetensors"
+        ) from error
 
 
 def _plain(place: str, value: Any, notes: list[str]) -> ForeignWeights:

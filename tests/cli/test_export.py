@@ -177,3 +177,40 @@ def test_a_network_that_others_do_not_have_is_refused_with_the_naming_that_is_le
 
     assert "torchvision has no such network; use --naming convoy" in refused.err
     assert (ours.code, ours.err) == (0, "")
+
+
+def test_what_only_we_have_goes_out_under_our_names(tmp_path: Path) -> None:
+    other = ("--model=", "--epoch=", "--image-size=")
+    words = [word for word in TINY if not word.startswith(other)]
+    proxied = ("--model=efficientnet-cifar", "--proxy-norm", "--image-size=32")
+    run, file = tmp_path / "run", tmp_path / "a.safetensors"
+    assert convoy("train", *words, *proxied, "--updates=1", "--output", run).code == 0
+    ours = convoy("export", run, "--naming=convoy", "--output", file)
+    theirs = convoy("export", run, "--naming=timm", "--output", tmp_path / "b.safetensors")
+
+    assert (ours.code, ours.err) == (0, "")
+    assert load_file(file)["blocks.1.0.se.act.proxy"].shape[0] == 2
+    assert (theirs.code, theirs.out) == (2, "")
+    assert theirs.err == "convoy: timm has no such network; use --naming convoy\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--output=plain",), "--output plain is no name for --format safetensors; one that ends"),
+        (("--output=a.onnx",), "--output a.onnx is no name for --format safetensors; one that"),
+        (("--format=torch-export", "--naming=timm"), "--naming is for --format safetensors; torch"),
+        (("--batch-size=4",), "--batch-size is for programs; --format safetensors holds weights"),
+        (("--output=checkpoints.safetensors",), "--output checkpoints.safetensors is a folder"),
+    ],
+)
+def test_what_does_not_go_with_the_format_is_refused_before_anything_is_done(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints.safetensors").mkdir()
+    said = convoy("export", run, *words)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"convoy: {told}") and said.err.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoints.safetensors"]

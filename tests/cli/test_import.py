@@ -1,6 +1,8 @@
 """convoy import: a folder that every other verb takes, and what is said on the way."""
 
 import json
+import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -83,7 +85,7 @@ def test_a_folder_with_a_run_is_not_written_over(imported: Path, tmp_path: Path)
     file = resnet8(tmp_path / "weights.pth")
     said = convoy("import", file, "--model=resnet8", "--output", imported)
 
-    assert said.code == 2 and "already holds a run" in said.err
+    assert said.code == 2 and "holds weights or a run already" in said.err
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,19 @@ def test_what_cannot_be_is_said_in_one_line_and_nothing_is_left(
     assert said.code == code
     assert why in said.err and said.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_plain_pickle_is_refused_without_the_advice_to_trust_it(tmp_path: Path) -> None:
+    (tmp_path / "evil.pth").write_bytes(pickle.dumps(Evil()))
+    said = convoy("import", tmp_path / "evil.pth", "--model=resnet8", "--output", tmp_path / "run")
+
+    assert (said.code, said.out) == (4, "")
+    assert "save its state_dict() anew" in said.err and said.err.count("\n") == 1
+    assert "weights_only" not in said.err and "PyTorch" not in said.err
+
+
+class Evil:
+    """Would run a command when it is loaded."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch it-ran",)

@@ -69,7 +69,8 @@ def test_how_much_stays_is_told(tmp_path: Path) -> None:
     (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
 
     assert told.endswith(
-        "layers with 74,640 of 75,290 parameters as they are, training begins at fc"
+        "layers with 74,640 of 75,290 parameters as they are, training begins at fc; "
+        "those are drawn by chance: no --pretrained or --init-path was given"
     )
 
 

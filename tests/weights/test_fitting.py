@@ -86,6 +86,13 @@ def test_values_that_are_not_finite_are_refused(value: float) -> None:
     assert refused(spoil) == "file.pth holds 1 not finite (bn1.bias); it cannot be used"
 
 
+def test_a_variance_below_zero_is_refused() -> None:
+    def spoil(found: dict[str, Tensor]) -> None:
+        found["bn1.running_var"][3] *= -1
+
+    assert refused(spoil) == "file.pth holds 1 below zero (bn1.running_var); it cannot be used"
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floating_numbers_become_ours_and_that_is_told(dtype: torch.dtype) -> None:
     found = {name: one.to(dtype) for name, one in theirs().items()}
