@@ -185,7 +185,7 @@ def squeezenet() -> nn.Module:
         layers.append(Fire(inputs, squeezed, 4 * squeezed))
         inputs = 8 * squeezed
         layers += [nn.MaxPool2d(3, 2)] if number in (4, 8) else []
-    layers += [nn.Dropout(0.5), nn.Conv2d(inputs, 1000, 1, bias=False), relu()]
+    layers += [nn.Dropout(0.5), nn.Conv2d(inputs, 1000, 1, bias=False)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 

@@ -22,6 +22,7 @@ class First(StrEnum):
     CUT_HE_OF_GROUP = "normal cut off at two sigma, of variance 2 ÷ fan_in"
     GLOROT = "uniform in ± √(6 ÷ (inputs + outputs)), whatever the kernel"
     OUTPUTS = "uniform in ± 1 ÷ √outputs"
+    HE_OF_INPUTS = "uniform of variance 2 ÷ fan_in"
     SMALL = "normal of deviation 0.01"
 
 
@@ -65,5 +66,7 @@ def draw_of(first: First, fan: Fan) -> Draw:
             return Draw("uniform", math.sqrt(6 / (fan.inputs + fan.outputs)))
         case First.OUTPUTS:
             return Draw("uniform", 1 / math.sqrt(fan.outputs))
+        case First.HE_OF_INPUTS:
+            return Draw("uniform", math.sqrt(6 / fan_in))
         case First.SMALL:
             return Draw("normal", 0.01)

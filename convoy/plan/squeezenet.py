@@ -5,6 +5,7 @@ x ─ squeeze ─┬─ expand1x1 ─┬─ concat ─ relu
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.plan.bricks import USUAL, Beginning, Bricks, activation
@@ -27,7 +28,12 @@ FIRES = {
 POOLED = (4, 8)  # behind these
 BYPASSED = (3, 5, 7, 9)
 DROPOUT = 0.5
-BEGINNINGS = {"pytorch": Beginning(First.HE, First.HE, First.HE)}
+# No norm puts right what grows from layer to layer, so the rule keeps the size of what comes in.
+_RULE = First.HE_OF_INPUTS
+BEGINNINGS = {
+    "pytorch": Beginning(_RULE, _RULE, First.SMALL),  # as torchvision has it
+    "tensorflow": Beginning(First.LECUN, First.LECUN, First.LECUN),
+}
 
 
 def squeezenet_layers(
@@ -59,8 +65,9 @@ class _Builder:
         rate = DROPOUT if self.family.dropout_rate is None else self.family.dropout_rate
         if rate:
             yield LayerPlan("dropout", Dropout(rate))
-        yield LayerPlan("conv10", self.conv(inputs, classes))
-        yield activation("relu10")
+        # A rectifier here, which the application had, soon leaves all logits at 0 and no gradient.
+        last = replace(self.conv(inputs, classes), first=self.bricks.beginning.head)
+        yield LayerPlan("conv10", last)
         yield LayerPlan("avgpool", GlobalPool())
 
     def fire(self, number: int, inputs: int, squeezed: int, expanded: int) -> Iterator[LayerPlan]:

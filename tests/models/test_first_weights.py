@@ -32,6 +32,7 @@ def drawn(first: First) -> tuple[Tensor, Tensor]:
         (First.LECUN, 1 / FAN_IN),
         (First.CUT_HE, 2 / FAN_OUT),
         (First.CUT_HE_OF_GROUP, 2 / FAN_IN),
+        (First.HE_OF_INPUTS, 2 / FAN_IN),
         (First.SMALL, 1e-4),
         (First.TORCH, 1 / FAN_IN / 3),
         (First.GLOROT, 6 / (64 + 96) / 3),

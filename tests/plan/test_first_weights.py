@@ -25,6 +25,7 @@ CUT = 0.8796  # the deviation of what is left of a normal distribution between Â
         (First.CUT_HE_OF_GROUP, Draw("cut", math.sqrt(2 / 54) / CUT)),
         (First.GLOROT, Draw("uniform", math.sqrt(6 / 72))),
         (First.OUTPUTS, Draw("uniform", 1 / math.sqrt(48))),
+        (First.HE_OF_INPUTS, Draw("uniform", math.sqrt(6 / 54))),
         (First.SMALL, Draw("normal", 0.01)),
     ],
 )
@@ -51,7 +52,8 @@ def rules(options: dict[str, Any]) -> dict[str, set[First]]:
     for layer in Small(options, 64).plan.layers:
         match layer.operation:
             case Conv() as conv:
-                found["grouped" if conv.groups > 1 else "plain"].add(conv.first)
+                kind = "grouped" if conv.groups > 1 else "plain"
+                found["head" if layer.name == "conv10" else kind].add(conv.first)
             case Linear() as linear:
                 found["head"].add(linear.first)
             case ProxySqueezeExcite(_, reduce, expand):
@@ -71,8 +73,8 @@ RULES = {
     ("mobilenet", "pytorch"): (First.HE, First.HE, First.SMALL),  # torchvision's
     ("mobilenet-v3-large", "pytorch"): (First.TORCH, First.TORCH, First.TORCH),
     ("mobilenet-v3-small", "pytorch"): (First.TORCH, First.TORCH, First.TORCH),
-    ("squeezenet", "pytorch"): (First.HE, None, None),
-    ("squeezenet", "tensorflow"): (First.LECUN, None, None),
+    ("squeezenet", "pytorch"): (First.HE_OF_INPUTS, None, First.SMALL),
+    ("squeezenet", "tensorflow"): (First.LECUN, None, First.LECUN),
 }
 
 
