@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from convoy.assemble.importing import TRACKED, wanted_by
 from convoy.assemble.network import Network, build_network, whole
@@ -20,13 +20,12 @@ from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.finding import found_at
 from convoy.config.schema import RunConfig
 from convoy.errors import ConfigError, NumericError, StorageError
-from convoy.models.onnx import BATCH, OnnxNetwork, as_onnx
-from convoy.parallel.slice import Slice
+from convoy.models.exporting import Classifier
+from convoy.models.onnx import OnnxNetwork, as_onnx, with_batch_of
+from convoy.models.program import answers_of_program, write_program
 from convoy.plan.network import NetworkPlan, plan_network
 from convoy.report.run_folder import storage_error
 from convoy.weights.fitting import fit
-from convoy.weights.fixed_batch import with_batch_of
-from convoy.weights.program import answers_of_program, write_program
 from convoy.weights.reading import read_weights
 from convoy.weights.renaming import foreign_tensors, write_tensors
 
@@ -55,19 +54,6 @@ class Exported:
     bytes: int
     checkpoint: Path
     difference: float  # of the answers, relative to the largest; 0 for named weights
-
-
-class Classifier(nn.Module):
-    """A whole network as other programs want it: images in, logits out."""
-
-    def __init__(self, layers: Slice) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor
-        (logits,) = self.layers(images)
-        return logits
 
 
 Writer = Callable[[Path, Classifier, Tensor, ExportWish], Tensor]  # gives the answers read back
@@ -131,9 +117,9 @@ def _program(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWi
 
 
 def _onnx(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
-    model = as_onnx(classifier, images)
+    model = as_onnx(classifier.network, images)
     if wish.batch_size is not None:
-        model = with_batch_of(model, wish.batch_size, BATCH)
+        model = with_batch_of(model, wish.batch_size)
     draft.write_bytes(model)
     made: Tensor
     (made,) = OnnxNetwork(draft.read_bytes(), _THREADS)(images)

@@ -1,9 +1,5 @@
 """A network as an ONNX model, and answers by ONNX Runtime. Both are optional packages."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from convoy.errors import ConfigError
+from convoy.models.exporting import Classifier, quietly
 
 BATCH = "batch"  # the name of the dimension that is left open
 
@@ -23,9 +20,9 @@ def as_onnx(network: nn.Module, example: Tensor) -> bytes:
     """
     need_onnx("ONNX")
     was_training = network.training
-    with _quietly():
+    with quietly():
         program = torch.onnx.export(
-            _OneRoad(network).eval(),
+            Classifier(network).eval(),
             (_several(example),),
             input_names=["images"],
             output_names=["logits"],
@@ -39,16 +36,17 @@ def as_onnx(network: nn.Module, example: Tensor) -> bytes:
     return model
 
 
-class _OneRoad(nn.Module):
-    """The exporter wants arguments with names; a bundle has none."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        made: Tensor | tuple[Tensor] = self.network(images)
-        return made if isinstance(made, Tensor) else made[0]
+def with_batch_of(model: bytes, samples: int) -> bytes:
+    """The number in place of the open dimension, in every shape that has it."""
+    onnx: Any = import_module("onnx")  # whoever made the model has it
+    proto = onnx.load_from_string(model)
+    graph = proto.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for one in value.type.tensor_type.shape.dim:
+            if one.dim_param == BATCH:
+                one.dim_value = samples
+    made: bytes = proto.SerializeToString()
+    return made
 
 
 class OnnxNetwork(nn.Module):
@@ -78,16 +76,3 @@ def need_onnx(what: str) -> None:
 def _several(example: Tensor) -> Tensor:
     """A dimension of one would be taken for a fixed one."""
     return example if len(example) > 1 else example.expand(2, *example.shape[1:])
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """The exporter tells of packages it could use and of its own deprecations."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

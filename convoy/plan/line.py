@@ -1,4 +1,4 @@
-"""The line of stages that is asked for: how many, where they begin, whether they share a device.
+"""The line of stages that is asked for: how many, and whether they share a device.
 
 Known without any layer: a split makes a stage whatever it means.
 """
@@ -6,14 +6,9 @@ Known without any layer: a split makes a stage whatever it means.
 from convoy.config.sections.machine import PipelineConfig
 
 
-def asked_starts(wish: PipelineConfig) -> tuple[str | None, ...]:
-    """The split at which each stage begins: none at the first, none at all if they are balanced."""
-    return (None, *wish.pipeline_splits) if wish.pipeline_splits else (None,) * (wish.shards or 1)
-
-
 def asked_stages(wish: PipelineConfig) -> int:
     """As many as the splits make; without any, as many as are asked for."""
-    return len(asked_starts(wish))
+    return len(wish.pipeline_splits) + 1 if wish.pipeline_splits else wish.shards or 1
 
 
 def planned_stages(wish: PipelineConfig) -> int:

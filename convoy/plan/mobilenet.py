@@ -4,7 +4,7 @@ The v3 of the PyTorch application has a wider head than the published one, and n
 are here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -13,7 +13,7 @@ from convoy.plan.bricks import USUAL, Beginning, Bricks, activation
 from convoy.plan.first_weights import First
 from convoy.plan.inverted import Gate, Inverted, inverted_block
 from convoy.plan.layers import LayerPlan
-from convoy.plan.operations import Conv, Dropout, Flatten, GlobalPool, Operation, Squeeze
+from convoy.plan.operations import Conv, Dropout, Flatten, GlobalPool, Squeeze
 
 DROPOUT = 0.2
 BEGINNINGS_V2 = {"pytorch": Beginning(First.HE, First.HE, First.SMALL)}
@@ -25,9 +25,8 @@ def mobilenet_layers(
 ) -> tuple[LayerPlan, ...]:
     """The whole network, from the image to the logits."""
     rate = DROPOUT if family.dropout_rate is None else family.dropout_rate
-    dropout = [Dropout(rate)] if rate else []
     if config.model == "mobilenet":
-        return tuple(_v2(Bricks(config, BEGINNINGS_V2), channels, classes, dropout))
+        return tuple(_v2(Bricks(config, BEGINNINGS_V2), channels, classes, rate))
     shape = V3[config.model]
     return tuple(_V3Builder(Bricks(config, BEGINNINGS_V3), shape).network(channels, classes, rate))
 
@@ -66,9 +65,7 @@ _V2_NAMES = {
 }
 
 
-def _v2(
-    bricks: Bricks, channels: int, classes: int, dropout: Sequence[Operation]
-) -> Iterator[LayerPlan]:
+def _v2(bricks: Bricks, channels: int, classes: int, dropout: float) -> Iterator[LayerPlan]:
     width, index = _V2_STEM, 0
     channels, padding = bricks.image(channels)
     yield from padding
@@ -91,7 +88,8 @@ def _v2(
             width = outputs
     yield from _simple(bricks, f"features/{index + 1}", bricks.conv(width, _V2_TOP))
     yield LayerPlan("avgpool", GlobalPool())
-    yield from (LayerPlan("classifier/0", one) for one in dropout)
+    if dropout:
+        yield LayerPlan("classifier/0", Dropout(dropout))
     yield LayerPlan("classifier/1", bricks.head(_V2_TOP, classes))
 
 

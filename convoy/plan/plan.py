@@ -53,11 +53,6 @@ class OutlinePlan:
         return not self.config.pipeline.pipeline_splits and asked_stages(self.config.pipeline) > 1
 
     @property
-    def borders(self) -> tuple[str, ...]:
-        """Where all stages but the first begin, folded ones too: as given."""
-        return self.config.pipeline.pipeline_splits
-
-    @property
     def folds(self) -> int:
         """Stages that one process runs as one, if there are any."""
         wish = self.config.pipeline
@@ -93,7 +88,7 @@ class RunPlan(OutlinePlan):
 
     @property
     def borders(self) -> tuple[str, ...]:
-        """The same by the layers' own names."""
+        """Where all stages but the first begin, folded ones too, by the layers' own names."""
         return tuple(stage.names[0] for stage in (self.folded or self.stages)[1:])
 
     @property

@@ -52,21 +52,14 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return find
 
 
-@pytest.mark.slow
+EACH = [
+    *(pytest.param(name, marks=pytest.mark.slow) for name in QUICK),
+    *(pytest.param(name, marks=pytest.mark.evidence) for name in LONG),
+]
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("name", QUICK)
-def test_a_line_has_the_gradients_and_weights_of_one_process(
-    name: str, reference: Reference, tmp_path: Path
-):
-    found = train(reduced(name), tmp_path / "run")
-
-    assert len(found) == UPDATES
-    assert found == reference(name)
-
-
-@pytest.mark.evidence
-@pytest.mark.processes
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", EACH)
 def test_every_line_has_the_gradients_and_weights_of_one_process(
     name: str, reference: Reference, tmp_path: Path
 ):

@@ -1,11 +1,11 @@
-"""How many stages are asked for, where they begin, and when they share a device."""
+"""How many stages are asked for, and when they share a device."""
 
 from typing import Any
 
 import pytest
 
 from convoy.config.sections.machine import PipelineConfig
-from convoy.plan.line import asked_stages, asked_starts, folds_into_one, planned_stages
+from convoy.plan.line import asked_stages, folds_into_one, planned_stages
 
 
 def wish(**asked: Any) -> PipelineConfig:
@@ -13,20 +13,17 @@ def wish(**asked: Any) -> PipelineConfig:
 
 
 @pytest.mark.parametrize(
-    ("asked", "starts"),
+    ("asked", "stages"),
     [
-        ({}, (None,)),
-        ({"shards": 3}, (None, None, None)),
-        ({"pipeline_splits": ("b", "d")}, (None, "b", "d")),
-        ({"pipeline_splits": ("b", "d"), "shards": 3}, (None, "b", "d")),
-        ({"pipeline_splits": ("b", "d"), "shards": 1}, (None, "b", "d")),
+        ({}, 1),
+        ({"shards": 4}, 4),
+        ({"pipeline_splits": ("b", "d")}, 3),
+        ({"pipeline_splits": ("b", "d"), "shards": 3}, 3),
+        ({"pipeline_splits": ("b", "d"), "shards": 1}, 3),
     ],
 )
-def test_splits_make_the_stages_and_else_their_number(
-    asked: dict[str, Any], starts: tuple[str | None, ...]
-):
-    assert asked_starts(wish(**asked)) == starts
-    assert asked_stages(wish(**asked)) == len(starts)
+def test_splits_make_the_stages_and_else_their_number(asked: dict[str, Any], stages: int):
+    assert asked_stages(wish(**asked)) == stages
 
 
 FOUR = {"pipeline_splits": ("b", "c", "d"), "pipeline_schedule": "sequential"}

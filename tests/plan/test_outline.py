@@ -33,14 +33,13 @@ def test_the_parts_of_an_outline_agree():
     assert plan.devices == (0, 1, 2, 3)
     assert (plan.loop.updates_per_epoch, plan.loop.updates) == (1668, 3336)
     assert plan.layout == "4 replicas × 4 stages"
-    assert plan.borders == SPLITS
     assert plan.recomputes and not plan.balanced and not plan.folds
 
 
 def test_without_splits_the_number_says_how_many_stages_there_are():
     plan = outline(shards=4, gradient_accumulation=4)
 
-    assert (plan.line, plan.balanced, plan.borders) == (4, True, ())
+    assert (plan.line, plan.balanced) == (4, True)
 
 
 def test_stages_that_go_around_share_their_devices():
