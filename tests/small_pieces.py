@@ -11,11 +11,13 @@ from torch import nn
 from convoy.chance import key, permutation
 from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.config.sections.training import LearningRateConfig
+from convoy.data.arrival import Arrival
 from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.feed import Arrival, Hands, TrainingFeed
+from convoy.data.feed import Hands, Samples, TrainingFeed
 from convoy.data.generated import Generated
 from convoy.data.order import Order
 from convoy.data.source import Ids, Labels
+from convoy.data.view import Augmented
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.part import Part
@@ -124,7 +126,10 @@ def small_run(plan: LoopPlan, norm: str = "batch", hands: Hands | None = None) -
 def small_feed(samples: int) -> TrainingFeed:
     source = Shuffled(samples)
     arrival = Arrival(source.normalization, "host", CPU)
-    return TrainingFeed(source, Order(samples, BATCH, seed=3), PAD_CROP_FLIP, arrival)
+    view = Augmented(source, PAD_CROP_FLIP, seed=3)
+    return TrainingFeed(
+        Samples(view, source.labels, samples), Order(samples, BATCH, seed=3), arrival
+    )
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 import torch
 
 from convoy.config.schema import RunConfig
+from convoy.data.arrival import Arrival
 from convoy.data.augment import BY_DATA, NONE
 from convoy.data.feed import (
-    Arrival,
     Hands,
+    Samples,
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
@@ -14,6 +15,7 @@ from convoy.data.feed import (
 )
 from convoy.data.order import Order
 from convoy.data.source import Source
+from convoy.data.view import Augmented, Plain
 from convoy.plan.network import COLORS
 from convoy.plan.plan import RunPlan
 
@@ -34,16 +36,18 @@ def training_feed(
         return SyntheticFeed(shape, network.classes, device, data.seed)
     order = Order(len(source), plan.batch, data.seed)
     augmentation = BY_DATA[data.data] if data.augment else NONE
+    view = Augmented(source, augmentation, data.seed)
     arrival = _arrival(plan.config, source, device)
-    return TrainingFeed(source, order, augmentation, arrival, wanted)
+    return TrainingFeed(Samples(view, source.labels, len(source)), order, arrival, wanted)
 
 
 def validation_feed(
     config: RunConfig, source: Source, device: torch.device, wanted: Wanted
 ) -> ValidationFeed:
     """Every validation sample once."""
+    samples = Samples(Plain(source), source.labels, len(source))
     arrival = _arrival(config, source, device)
-    return ValidationFeed(source, config.validation.valid_batch_size, arrival, wanted)
+    return ValidationFeed(samples, config.validation.valid_batch_size, arrival, wanted)
 
 
 def _arrival(config: RunConfig, source: Source, device: torch.device) -> Arrival:

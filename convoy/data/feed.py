@@ -1,17 +1,22 @@
-"""From a source to micro-batches on the device: read, augment, normalize, move."""
+"""From samples to micro-batches on the device: looked at, put together, moved."""
 
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from convoy.data.augment import Augmentation
+from convoy.data.arrival import Arrival
 from convoy.data.infeed import prefetch
 from convoy.data.order import Order, Place
-from convoy.data.source import Ids, Normalization, Pixels, Source
+from convoy.data.source import Ids, Labels
+from convoy.data.view import View
+
+_MOST_AHEAD = 2**30  # bytes of batches that are prepared ahead, with at least one batch
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,8 @@ class MicroBatch:
 class Batch(MicroBatch):
     """Samples of one validation pass; the last batch is filled up to the size of the others."""
 
-    samples: int  # those that count
-
-
-_EVERYTHING = Wanted()
+    samples: int  # those that are no filling
+    unread: tuple[int, ...] = ()  # places of those whose own image could not be had
 
 
 @dataclass(frozen=True)
@@ -46,110 +49,114 @@ class Hands:
 
     workers: int
     depth: int
+    piece: int | None = None  # samples that a worker prepares at a time; None: a whole batch
 
 
-class Arrival:
-    """Brings a micro-batch to the device, and normalizes it there or on the way.
+@dataclass(frozen=True)
+class Samples:
+    """One split as a feed sees it: how the images look, and what they show."""
 
-    As bytes it travels when it is normalized on the device, or when that is asked for.
-    """
-
-    def __init__(
-        self,
-        normalization: Normalization,
-        where: str,
-        device: torch.device,
-        eight_bit: bool = False,
-    ) -> None:
-        self.where = "device" if eight_bit and where == "host" else where
-        self.as_bytes = eight_bit or where == "device"
-        self.device = device
-        mean = np.array(normalization.mean, np.float32)
-        deviation = np.array(normalization.deviation, np.float32)
-        self._scale = 1 / (255 * deviation)
-        self._shift = mean / deviation
-        self._device_scale = torch.from_numpy(self._scale).to(device).view(-1, 1, 1)
-        self._device_shift = torch.from_numpy(self._shift).to(device).view(-1, 1, 1)
-
-    def on_host(self, pixels: Pixels) -> Tensor:
-        """Runs in a worker: everything that can be done without the device."""
-        if self.as_bytes:
-            return torch.from_numpy(pixels)
-        images = pixels.astype(np.float32, order="C")
-        if self.where == "host":
-            # By whole rows of pixels: five times as fast as by pixels of three channels.
-            rows = images.reshape(*images.shape[:2], -1)
-            rows *= np.tile(self._scale, images.shape[2])
-            rows -= np.tile(self._shift, images.shape[2])
-        return torch.from_numpy(images)
-
-    def images(self, images: Tensor) -> Tensor:
-        """Runs in the loop. Pixels become planes by a change of strides: no copy."""
-        moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
-        if self.as_bytes:
-            moved = moved.float()
-        if self.where == "device":
-            moved = moved * self._device_scale - self._device_shift
-        return moved
-
-    def labels(self, labels: Tensor) -> Tensor:
-        return labels.to(self.device, non_blocking=True)
+    view: View
+    labels: Callable[[Ids], Labels]
+    count: int
 
 
-_Prepared = tuple[Tensor | None, Tensor | None]
+@dataclass(frozen=True)
+class _Pick:
+    """The samples of one batch."""
+
+    ids: Ids
+    epoch: int
+
+
+@dataclass
+class _Tray:
+    """One batch on the host, while its pieces are put into it."""
+
+    pick: _Pick
+    images: Tensor | None
+    labels: Tensor | None
+    unread: list[int] = field(default_factory=list)
+
+
+_EVERYTHING = Wanted()
 
 
 class _Feed:
     """What training and validation share: wanted samples, prepared on the host, then moved."""
 
-    def __init__(self, source: Source, arrival: Arrival, wanted: Wanted) -> None:
-        self.source = source
+    def __init__(self, samples: Samples, arrival: Arrival, wanted: Wanted) -> None:
+        self.samples = samples
         self.arrival = arrival
         self.wanted = wanted
 
-    def _moved(self, prepared: _Prepared) -> MicroBatch:
-        images, labels = prepared
-        return MicroBatch(
-            None if images is None else self.arrival.images(images),
-            None if labels is None else self.arrival.labels(labels),
-        )
+    def _trays(self, picks: Iterable[_Pick], size: int, hands: Hands) -> Generator[_Tray]:
+        """Filled by the workers, piece by piece, in the order of the picks."""
+        laid: deque[_Tray] = deque()
+        piece = min(hands.piece or size, size)
+        pieces = -(-size // piece)
+        ahead = self._batches_ahead(size, hands.depth) * pieces
+        jobs = self._jobs(picks, piece, laid)
+        with closing(prefetch(jobs, hands.workers, ahead)) as done:
+            for number, _ in enumerate(done, 1):
+                if number % pieces == 0:
+                    yield laid.popleft()
 
-    def _labels(self, ids: Ids) -> Tensor | None:
-        return torch.from_numpy(self.source.labels(ids)) if self.wanted.labels else None
+    def _batches_ahead(self, size: int, depth: int) -> int:
+        """As many as were asked for, if they do not take too much memory."""
+        if not self.wanted.images:
+            return depth
+        image_bytes = 3 * self.samples.view.size**2 * self.arrival.dtype.itemsize
+        return max(1, min(depth, _MOST_AHEAD // (size * image_bytes)))
+
+    def _jobs(
+        self, picks: Iterable[_Pick], piece: int, laid: deque[_Tray]
+    ) -> Iterator[Callable[[], None]]:
+        for pick in picks:
+            tray = self._tray(pick)
+            laid.append(tray)
+            for first in range(0, len(pick.ids), piece):
+                yield partial(self._fill, tray, slice(first, first + piece))
+
+    def _tray(self, pick: _Pick) -> _Tray:
+        count, size = len(pick.ids), self.samples.view.size
+        images = self.arrival.room(count, size) if self.wanted.images else None
+        labels = self.samples.labels(pick.ids) if self.wanted.labels else None
+        return _Tray(pick, images, None if labels is None else torch.from_numpy(labels))
+
+    def _fill(self, tray: _Tray, part: slice) -> None:
+        """Runs in a worker. Bytes are written where they shall lie, numbers by way of bytes."""
+        if tray.images is None:
+            return
+        ids, room = tray.pick.ids[part], tray.images[part]
+        pixels = room.numpy() if self.arrival.as_bytes else np.empty(room.shape, np.uint8)
+        unread = self.samples.view(ids, tray.pick.epoch, pixels)
+        tray.unread.extend(part.start + place for place in unread)
+        if not self.arrival.as_bytes:
+            self.arrival.put(pixels, room)
+
+    def _moved(self, tray: _Tray) -> MicroBatch:
+        return MicroBatch(
+            None if tray.images is None else self.arrival.images(tray.images),
+            None if tray.labels is None else self.arrival.labels(tray.labels),
+        )
 
 
 class TrainingFeed(_Feed):
     """The micro-batches of a run, from any update on."""
 
     def __init__(
-        self,
-        source: Source,
-        order: Order,
-        augmentation: Augmentation,
-        arrival: Arrival,
-        wanted: Wanted = _EVERYTHING,
+        self, samples: Samples, order: Order, arrival: Arrival, wanted: Wanted = _EVERYTHING
     ) -> None:
-        super().__init__(source, arrival, wanted)
+        super().__init__(samples, arrival, wanted)
         self.order = order
-        self.augmentation = augmentation
 
     def micro_batches(self, places: Iterable[Place], hands: Hands) -> Generator[MicroBatch]:
         """In the order of the places, prepared ahead."""
-        jobs = (lambda place=place: self._prepare(place) for place in places)
-        with closing(prefetch(jobs, hands.workers, hands.depth)) as prepared:
-            for one in prepared:
-                yield self._moved(one)
-
-    def _prepare(self, place: Place) -> _Prepared:
-        ids = self.order.ids(place)
-        return self._images(ids, place), self._labels(ids)
-
-    def _images(self, ids: Ids, place: Place) -> Tensor | None:
-        if not self.wanted.images:
-            return None
-        seed, epoch = self.order.seed, self.order.epoch(place)
-        pixels = self.augmentation(self.source.pixels(ids), ids, seed, epoch)
-        return self.arrival.on_host(pixels)
+        picks = (_Pick(self.order.ids(place), self.order.epoch(place)) for place in places)
+        with closing(self._trays(picks, self.order.batch.micro_batch_size, hands)) as trays:
+            for tray in trays:
+                yield self._moved(tray)
 
 
 class ValidationFeed(_Feed):
@@ -160,26 +167,25 @@ class ValidationFeed(_Feed):
     """
 
     def __init__(
-        self, source: Source, batch_size: int, arrival: Arrival, wanted: Wanted = _EVERYTHING
+        self, samples: Samples, batch_size: int, arrival: Arrival, wanted: Wanted = _EVERYTHING
     ) -> None:
-        super().__init__(source, arrival, wanted)
-        self.size = min(batch_size, len(source))
-        self.count = -(-len(source) // self.size)
+        super().__init__(samples, arrival, wanted)
+        self.size = min(batch_size, samples.count)
+        self.count = -(-samples.count // self.size)
 
     def batches(self, numbers: Iterable[int], hands: Hands) -> Generator[Batch]:
         """Those of these numbers, prepared ahead."""
-        jobs = (lambda number=number: self._prepare(number) for number in numbers)
-        with closing(prefetch(jobs, hands.workers, hands.depth)) as prepared:
-            for samples, one in prepared:
-                moved = self._moved(one)
-                yield Batch(moved.images, moved.labels, samples)
+        picks = (_Pick(self._ids(number), 0) for number in numbers)
+        with closing(self._trays(picks, self.size, hands)) as trays:
+            for tray in trays:
+                moved = self._moved(tray)
+                own = min(self.size, self.samples.count - int(tray.pick.ids[0]))
+                unread = tuple(sorted(tray.unread))
+                yield Batch(moved.images, moved.labels, own, unread)
 
-    def _prepare(self, number: int) -> tuple[int, _Prepared]:
-        first, last = number * self.size, len(self.source) - 1
-        ids = np.minimum(np.arange(first, first + self.size, dtype=np.int64), last)
-        pixels = self.source.pixels(ids) if self.wanted.images else None
-        images = None if pixels is None else self.arrival.on_host(pixels)
-        return min(self.size, last + 1 - first), (images, self._labels(ids))
+    def _ids(self, number: int) -> Ids:
+        first, last = number * self.size, self.samples.count - 1
+        return np.minimum(np.arange(first, first + self.size, dtype=np.int64), last)
 
 
 class SyntheticFeed:

@@ -12,7 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from convoy.data.feed import Batch, Hands, ValidationFeed
+from convoy.errors import DataError
 from convoy.parallel.council import Council, Matter
+
+_COLUMNS = ("right at first", "right among five", "loss", "counts")
+_COUNTS = len(_COLUMNS) - 1  # 0 for filling, and for what could not be read
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def evaluate(
     answers: Answers, feed: ValidationFeed, hands: Hands, share: Share, update: int
 ) -> Score:
     """Run the whole source through the network as it would be used; leave it as it was."""
-    rows = torch.zeros(feed.count, 3, dtype=torch.float64)
+    rows = torch.zeros(feed.count, feed.size, len(_COLUMNS), dtype=torch.float64)
     numbers = range(share.replica, feed.count, share.replicas)
     waiting: deque[tuple[Batch, float]] = deque()
     seconds: list[float] = []
@@ -54,11 +58,12 @@ def evaluate(
         images = _remembered(batches, waiting)
         for number, logits in zip(numbers, answers.run(images), strict=True):
             batch, arrived = waiting.popleft()
+            _note(batch, rows[number])
             if logits is not None:
-                rows[number] = _row(logits, batch)  # on the host now: the device has finished
+                _judge(logits, batch, rows[number])  # on the host now: the device has finished
             seconds.append(monotonic() - arrived)
     parts = share.council.gather(Matter.MEASURE, update, rows)
-    return _score(parts, len(feed.source), tuple(seconds))
+    return _score(parts, tuple(seconds))
 
 
 def _remembered(
@@ -70,20 +75,29 @@ def _remembered(
         yield batch.images
 
 
+def _note(batch: Batch, rows: Tensor) -> None:
+    """The process that has the images knows which ones could be read."""
+    if batch.images is not None:
+        rows[: batch.samples, _COUNTS] = 1
+        rows[list(batch.unread), _COUNTS] = 0
+
+
 @torch.inference_mode()
-def _row(logits: Tensor, batch: Batch) -> Tensor:
-    """Right at first, right among five, sum of the losses; padding does not count."""
+def _judge(logits: Tensor, batch: Batch, rows: Tensor) -> None:
+    """The process that has the labels knows what is right."""
     assert batch.labels is not None, "the last stage needs labels"
-    logits, labels = logits[: batch.samples], batch.labels[: batch.samples]
     # With fewer than six classes everything is among the first five.
-    hits = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
-    loss = F.cross_entropy(logits, labels, reduction="sum")
-    return torch.stack([hits[:, 0].sum(), hits.sum(), loss]).double().cpu()
+    hits = logits.topk(min(5, logits.shape[1])).indices == batch.labels[:, None]
+    loss = F.cross_entropy(logits, batch.labels, reduction="none")
+    rows[:, :_COUNTS] = torch.stack([hits[:, 0], hits.any(1), loss], 1).double().cpu()
 
 
-def _score(parts: list[Tensor], samples: int, seconds: tuple[float, ...]) -> Score:
-    """Each row was filled by one process; they are added in the order of the batches."""
-    first, fifth, loss = 0.0, 0.0, 0.0
-    for row in torch.stack(parts).sum(0).tolist():
-        first, fifth, loss = first + row[0], fifth + row[1], loss + row[2]
-    return Score(samples, first / samples, fifth / samples, loss / samples, seconds)
+def _score(parts: list[Tensor], seconds: tuple[float, ...]) -> Score:
+    """Each number was set by one process; they are added in the order of the samples."""
+    rows = torch.stack(parts).sum(0).flatten(0, 1)
+    counted = rows[rows[:, _COUNTS] == 1]
+    samples = len(counted)
+    if samples == 0:
+        raise DataError("no sample of the validation split can be read")
+    first, fifth, loss = (counted[:, :_COUNTS].sum(0) / samples).tolist()
+    return Score(samples, first, fifth, loss, seconds)

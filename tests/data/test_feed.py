@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from convoy.data import feed as feed_module
+from convoy.data.arrival import Arrival
 from convoy.data.augment import NONE, PAD_CROP_FLIP, Augmentation
 from convoy.data.feed import (
-    Arrival,
     Hands,
     MicroBatch,
+    Samples,
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
@@ -18,6 +20,7 @@ from convoy.data.feed import (
 )
 from convoy.data.order import Order, Place
 from convoy.data.source import Ids, Labels, Normalization, Pixels
+from convoy.data.view import Augmented, Plain
 from convoy.errors import DataError
 from convoy.plan.batch import BatchPlan
 
@@ -54,7 +57,12 @@ def training_feed(
     source: Numbered, augmentation: Augmentation = NONE, where: str = "none"
 ) -> TrainingFeed:
     order = Order(len(source), BatchPlan(4, 3, 1), seed=5)
-    return TrainingFeed(source, order, augmentation, Arrival(NORMALIZATION, where, CPU))
+    samples = Samples(Augmented(source, augmentation, seed=5), source.labels, len(source))
+    return TrainingFeed(samples, order, Arrival(NORMALIZATION, where, CPU))
+
+
+def plain(source: Numbered) -> Samples:
+    return Samples(Plain(source), source.labels, len(source))
 
 
 def all_places(feed: TrainingFeed, epochs: int = 1) -> list[Place]:
@@ -72,9 +80,15 @@ def by_formula(pixels: Pixels) -> torch.Tensor:
     return torch.from_numpy((pixels / 255.0 - mean) / deviation).permute(0, 3, 1, 2)
 
 
+def on_host(arrival: Arrival, pixels: Pixels) -> torch.Tensor:
+    room = arrival.room(len(pixels), pixels.shape[1])
+    arrival.put(pixels, room)
+    return room
+
+
 def arrived(pixels: Pixels, where: str) -> MicroBatch:
     arrival = Arrival(NORMALIZATION, where, CPU)
-    return MicroBatch(arrival.images(arrival.on_host(pixels)), None)
+    return MicroBatch(arrival.images(on_host(arrival, pixels)), None)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -115,17 +129,15 @@ def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
 @pytest.mark.parametrize("where", ["host", "none"])
 def test_pixels_become_planes_without_a_copy(where: str) -> None:
     arrival = Arrival(NORMALIZATION, where, CPU)
-    on_host = arrival.on_host(Numbered(5).pixels(np.arange(5)))
+    room = on_host(arrival, Numbered(5).pixels(np.arange(5)))
 
-    assert arrival.images(on_host).data_ptr() == on_host.data_ptr()
+    assert arrival.images(room).data_ptr() == room.data_ptr()
 
 
 def test_bytes_travel_to_a_device_that_normalizes() -> None:
-    pixels = Numbered(5).pixels(np.arange(5))
-    on_host = Arrival(NORMALIZATION, "device", CPU).on_host(pixels)
-
-    assert on_host.dtype == torch.uint8
-    assert on_host.data_ptr() == pixels.ctypes.data
+    assert Arrival(NORMALIZATION, "device", CPU).room(5, 8).dtype == torch.uint8
+    assert Arrival(NORMALIZATION, "none", CPU, eight_bit=True).room(5, 8).dtype == torch.uint8
+    assert Arrival(NORMALIZATION, "host", CPU).room(5, 8).dtype == torch.float32
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
@@ -160,7 +172,8 @@ def test_training_augments_each_sample_by_its_own_epoch() -> None:
     batches = list(feed.micro_batches(places, Hands(0, 1)))
     for place, batch in zip(places, batches, strict=True):
         ids = feed.order.ids(place)
-        pixels = PAD_CROP_FLIP(feed.source.pixels(ids), ids, seed=5, epoch=feed.order.epoch(place))
+        epoch = feed.order.epoch(place)
+        pixels = PAD_CROP_FLIP(Numbered(48).pixels(ids), ids, seed=5, epoch=epoch)
 
         assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), pixels)
 
@@ -203,7 +216,7 @@ def test_a_damaged_image_stops_training_at_its_place(workers: int) -> None:
 @pytest.mark.parametrize("batch_size", range(1, 15))
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: int) -> None:
-    feed = ValidationFeed(Numbered(13), batch_size, Arrival(NORMALIZATION, "none", CPU))
+    feed = ValidationFeed(plain(Numbered(13)), batch_size, Arrival(NORMALIZATION, "none", CPU))
     batches = list(feed.batches(range(feed.count), Hands(workers, 2)))
     labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
 
@@ -216,9 +229,9 @@ def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: 
 def test_a_stage_gets_only_what_it_wants(wanted: Wanted) -> None:
     source, arrival = Numbered(24, broken=-1 if wanted.images else 3), _ARRIVAL
     order = Order(24, BatchPlan(4, 3, 1), seed=5)
-    training = TrainingFeed(source, order, NONE, arrival, wanted)
-    whole = TrainingFeed(Numbered(24), order, NONE, arrival)
-    validation = ValidationFeed(source, 5, arrival, wanted)
+    training = TrainingFeed(plain(source), order, arrival, wanted)
+    whole = TrainingFeed(plain(Numbered(24)), order, arrival)
+    validation = ValidationFeed(plain(source), 5, arrival, wanted)
     batches = list(training.micro_batches(all_places(training), Hands(1, 2)))
     full = list(whole.micro_batches(all_places(whole), Hands(1, 2)))
     batches += list(validation.batches(range(5), Hands(1, 2)))
@@ -231,7 +244,7 @@ def test_a_stage_gets_only_what_it_wants(wanted: Wanted) -> None:
 
 
 def test_validation_can_be_repeated() -> None:
-    feed = ValidationFeed(Numbered(5), 2, Arrival(NORMALIZATION, "host", CPU))
+    feed = ValidationFeed(plain(Numbered(5)), 2, Arrival(NORMALIZATION, "host", CPU))
     first = list(feed.batches(range(3), Hands(1, 1)))
     second = list(feed.batches(range(3), Hands(2, 3)))
 
@@ -266,3 +279,56 @@ def test_synthetic_batches_come_one_for_each_place_and_can_be_closed() -> None:
 
     assert list(endless) == []
     assert list(feed.micro_batches([], Hands(1, 1))) == []
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, where: str) -> None:
+    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    places = all_places(feed)
+    whole = list(feed.micro_batches(places, Hands(0, 1)))
+    pieces = list(feed.micro_batches(places, Hands(workers, 2, piece)))
+
+    assert all(
+        torch.equal(one.images, other.images) for one, other in zip(whole, pieces, strict=True)
+    )
+    assert all(
+        torch.equal(one.labels, other.labels) for one, other in zip(whole, pieces, strict=True)
+    )
+    assert len(whole) == len(pieces) == len(places)
+
+
+class Unreadable:
+    """Sees nothing of the samples in a list."""
+
+    size = 8
+
+    def __init__(self, *ids: int) -> None:
+        self.ids = ids
+
+    def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
+        del epoch
+        out[:] = 0
+        return tuple(int(place) for place in np.flatnonzero(np.isin(ids, self.ids)))
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5])
+def test_validation_tells_which_samples_could_not_be_read(piece: int) -> None:
+    samples = Samples(Unreadable(2, 5, 6), lambda ids: ids % 2, 8)
+    feed = ValidationFeed(samples, 5, _ARRIVAL)
+    batches = list(feed.batches(range(2), Hands(2, 2, piece)))
+
+    assert [(one.samples, one.unread) for one in batches] == [(5, (2,)), (3, (0, 1))]
+
+
+def test_large_batches_are_not_prepared_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_MOST_AHEAD", 2 * 4 * 8 * 8 * 3 * 4)  # two batches of 4
+    asked: list[int] = []
+    feed = training_feed(Numbered(48))
+    places = (Place(update, 0) for update in range(4) if asked.append(update) is None)
+    batches = feed.micro_batches(places, Hands(1, 50))
+    next(batches)
+    batches.close()
+
+    assert asked == [0, 1, 2]  # one in use, two ahead

@@ -8,8 +8,12 @@ import torch
 import torch.nn.functional as F
 from small_pieces import CPU, Shuffled, small_network
 
-from convoy.data.feed import Arrival, Hands, ValidationFeed
+from convoy.data.arrival import Arrival
+from convoy.data.feed import Hands, Samples, ValidationFeed
+from convoy.data.source import Ids, Pixels
+from convoy.data.view import Plain
 from convoy.engine.evaluator import Score, Share, evaluate
+from convoy.errors import DataError
 from convoy.models.batch_norm import BatchNorm
 from convoy.parallel.council import Matter, Single
 from convoy.parallel.pipeline import LoneInference
@@ -19,7 +23,8 @@ SAMPLES = 23
 
 
 def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
-    return ValidationFeed(source, batch_size, Arrival(source.normalization, "host", CPU))
+    samples = Samples(Plain(source), source.labels, len(source))
+    return ValidationFeed(samples, batch_size, Arrival(source.normalization, "host", CPU))
 
 
 ALONE = Share(0, 1, Single())
@@ -169,3 +174,50 @@ def test_every_batch_has_its_time(batch_size: int) -> None:
 
     assert len(seconds) == feed.count
     assert all(one > 0 for one in seconds)
+
+
+class Spotty(Plain):
+    """Cannot read some of its images: what stands there is another one."""
+
+    def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
+        super().__call__(np.where(ids % 5 == 0, 1, ids), epoch, out)
+        return tuple(int(place) for place in np.flatnonzero(ids % 5 == 0))
+
+
+@pytest.mark.parametrize("batch_size", [3, 4, 50])
+def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
+    network, source = lived_in(), Shuffled(SAMPLES)
+    good = [number for number in range(SAMPLES) if number % 5]
+    arrival = Arrival(source.normalization, "host", CPU)
+    feed = ValidationFeed(Samples(Spotty(source), source.labels, SAMPLES), batch_size, arrival)
+    score = score_of(network, feed)
+    by_hand = [
+        score_of(network, ValidationFeed(one_sample(source, number), 1, arrival)) for number in good
+    ]
+
+    assert score.samples == len(good) == 18
+    assert score.top1 == pytest.approx(np.mean([one.top1 for one in by_hand]))
+    assert score.loss == pytest.approx(np.mean([one.loss for one in by_hand]), rel=1e-5)
+
+
+def one_sample(source: Shuffled, number: int) -> Samples:
+    class Only(Plain):
+        def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
+            return super().__call__(ids + number, epoch, out)
+
+    return Samples(Only(source), lambda ids: source.labels(ids + number), 1)
+
+
+def test_nothing_to_read_is_no_score() -> None:
+    class Blind(Plain):
+        def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
+            del epoch
+            out[:] = 0
+            return tuple(range(len(ids)))
+
+    source = Shuffled(SAMPLES)
+    feed = ValidationFeed(
+        Samples(Blind(source), source.labels, SAMPLES), 4, feed_of(source, 4).arrival
+    )
+    with pytest.raises(DataError, match="no sample of the validation split can be read"):
+        score_of(lived_in(), feed)
