@@ -57,6 +57,17 @@ def refuse_unready(resolved: Resolved) -> None:
     refuse([*(one.problem for one in missing), *files_have_a_folder(resolved.config)])
 
 
+def refuse_unready_data(resolved: Resolved) -> None:
+    """The same for a verb that needs nothing but images."""
+    of_data = ("data", "mixing", "device")
+    missing = [
+        one
+        for one in unavailable(resolved.settings)
+        if option_table()[one.option].section in of_data
+    ]
+    refuse([*(one.problem for one in missing), *files_have_a_folder(resolved.config)])
+
+
 def _way_out(row: Option, source: str) -> str:
     usable = [one for one in row.declared.ready or () if one not in (None, ())]
     if row.kind.base is bool and len(usable) == 1 and not row.kind.many:

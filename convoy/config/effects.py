@@ -9,12 +9,13 @@ from fractions import Fraction
 from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
+from convoy.config.effects_data import IDLE_DATA
 from convoy.config.effects_keeping import IDLE_KEEPING, Idle
+from convoy.config.effects_mixing import IDLE_MIXING
 from convoy.config.effects_network import IDLE_NETWORK
 from convoy.config.layers import Setting
 from convoy.config.schema import RunConfig, option_table
 
-AUGMENTED = ("cifar10", "cifar100")  # data sets that have crops and flips
 COMMAND_LINE = "command line"  # the source of what was typed, as `command_line.py` names it
 _FILE = re.compile(r", line \d+$")  # how the source of a value in a file ends
 
@@ -34,33 +35,6 @@ class Effectless:
     def reason(self) -> str:
         """The whole sentence."""
         return f"{self.flag} has no effect {self.why}"
-
-
-def the_data_is_made(run: RunConfig) -> str | None:
-    data = run.data.data
-    return None if DATA[data].on_disk else f"with --data {data}: there are no files to read"
-
-
-def the_data_is_not_augmented(run: RunConfig) -> str | None:
-    data = run.data.data
-    return None if data in AUGMENTED else f"with --data {data}: it has no crops and flips"
-
-
-def nothing_comes_from_the_host(run: RunConfig) -> str | None:
-    """Synthetic images lie on the device; those of its validation do not."""
-    if run.data.data == "synthetic" and run.validation.validation_mode == "none":
-        return "with --data synthetic and --validation-mode none"
-    return None
-
-
-def nothing_is_prepared_ahead(run: RunConfig) -> str | None:
-    return "with --dataloader-worker 0" if run.data.dataloader_worker == 0 else None
-
-
-def every_worker_has_its_own(run: RunConfig) -> str | None:
-    """Each worker prepares one micro-batch, however few are wanted ahead."""
-    workers = run.data.dataloader_worker
-    return f"below --dataloader-worker {workers}" if run.data.prefetch_depth < workers else None
 
 
 def the_schedule_is_none_of(*schedules: str) -> Idle:
@@ -91,11 +65,6 @@ def step_drops_on_time(run: RunConfig) -> str | None:
 def the_multipliers_say_it(run: RunConfig) -> str | None:
     is_step = run.learning_rate.lr_schedule == "step"
     return "beside --lr-multipliers" if is_step and run.learning_rate.lr_multipliers else None
-
-
-def bytes_are_normalized_on_the_device(run: RunConfig) -> str | None:
-    on_host = run.data.normalization_location == "host"
-    return "with --eight-bit-io" if run.data.eight_bit_io and on_host else None
 
 
 def there_is_one_stage(run: RunConfig) -> str | None:
@@ -140,19 +109,15 @@ def nothing_is_kept_of_it(run: RunConfig) -> str | None:
     return "without --model-cache-path" if run.compiler.model_cache_path is None else None
 
 
+def there_is_one_phase(run: RunConfig) -> str | None:
+    return None if run.fine_tune.half_res_training else "without --half-res-training"
+
+
 # In the order of the option table. The first reason that holds is told.
 IDLE: dict[str, tuple[Idle, ...]] = {
     **IDLE_NETWORK,
-    "data_dir": (the_data_is_made,),
-    "augment": (the_data_is_not_augmented,),
-    "normalization_location": (nothing_comes_from_the_host, bytes_are_normalized_on_the_device),
-    "eight_bit_io": (nothing_comes_from_the_host,),
-    "dataloader_worker": (nothing_comes_from_the_host,),
-    "prefetch_depth": (
-        nothing_comes_from_the_host,
-        nothing_is_prepared_ahead,
-        every_worker_has_its_own,
-    ),
+    **IDLE_DATA,
+    **IDLE_MIXING,
     "lr_decay": (
         the_schedule_is_none_of("step", "exponential"),
         the_multipliers_say_it,
@@ -166,6 +131,10 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "poly_lr_decay_power": (the_schedule_is_none_of("polynomial"),),
     "poly_lr_end_ratio": (the_schedule_is_none_of("polynomial"),),
     "abs_end_learning_rate": (the_schedule_is_none_of("polynomial"),),
+    "fine_tune_epoch": (there_is_one_phase,),
+    "fine_tune_lr": (there_is_one_phase,),
+    "fine_tune_micro_batch_size": (there_is_one_phase,),
+    "fine_tune_gradient_accumulation": (there_is_one_phase,),
     "pipeline_splits": (borders_mean_nothing,),
     "pipeline_schedule": (there_is_one_stage,),
     "device_mapping": (the_mapping_has_no_devices,),

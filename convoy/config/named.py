@@ -10,7 +10,7 @@ from convoy.config.dialects.speech import TARGET, Speech, put_together
 from convoy.config.layers import Setting
 from convoy.config.problems import Dropped, Problem
 from convoy.config.schema import option_table
-from convoy.config.user_text import printable
+from convoy.config.user_text import printable, shown
 from convoy.config.values import WrongType
 from convoy.errors import ConfigError
 from convoy.registry import suggest
@@ -75,7 +75,7 @@ def _file_of(name: str) -> Path:
     known = shipped()
     found = [known[one] for one in (name, f"{INFERENCE}/{name}") if one in known]
     if not found:
-        raise ConfigError(f"--config {name!r} is unknown; {suggest(name, known)}")
+        raise ConfigError(f"--config {shown(name)} is unknown; {suggest(name, known)}")
     return found[0]
 
 
@@ -131,7 +131,7 @@ def _entry(
     if not named:
         raise ConfigError(f"{path} holds one configuration without a name; leave out --config")
     if name not in named:
-        raise ConfigError(f"{path} has no configuration {name!r}; {suggest(name, named)}")
+        raise ConfigError(f"{path} has no configuration {shown(name)}; {suggest(name, named)}")
     return named[name]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy.config.catalog import DATA, MODELS
-from convoy.config.layers import Setting, from_source, layer
+from convoy.config.layers import Setting, from_source, layer, values_of
 from convoy.config.problems import Problem, refuse
 from convoy.config.rules import broken_rules
 from convoy.config.schema import RunConfig, build_config, option_table
@@ -43,6 +43,11 @@ class Resolved:
     config: RunConfig
     settings: Settings
 
+    @classmethod
+    def of(cls, settings: Settings) -> "Resolved":
+        """From settings that were resolved before."""
+        return cls(build_config(values_of(settings)), settings)
+
 
 def resolve(asked: Asked) -> Resolved:
     """Defaults < model and data < dialect < environment < named configuration < command line."""
@@ -51,9 +56,9 @@ def resolve(asked: Asked) -> Resolved:
     defaults = _defaults()
     layers = [defaults, _brought(layer(defaults, *said)), *said]
     settings = _one_of_each(layers)
-    config = build_config({name: setting.value for name, setting in settings.items()})
-    refuse([*asked.problems, *problems, *broken_rules(config)])
-    return Resolved(config, settings)
+    resolved = Resolved.of(settings)
+    refuse([*asked.problems, *problems, *broken_rules(resolved.config)])
+    return resolved
 
 
 def _defaults() -> Settings:

@@ -70,9 +70,7 @@ def mixing_bounds_are_in_order(run: RunConfig) -> Iterator[Problem]:
 
 def mixing_has_partners(run: RunConfig) -> Iterator[Problem]:
     """A partner is a neighbor in the micro-batch, around its end if need be: two will do."""
-    bounds = (run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high)
-    mixes = run.mixing.mixup_alpha > 0 or bounds not in ((0.0, 0.0), (1.0, 1.0))
-    if mixes and run.batch.micro_batch_size == 1:
+    if run.mixing.mixes and run.batch.micro_batch_size == 1:
         text = "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more"
         yield Problem("--micro-batch-size", text)
 
@@ -85,6 +83,19 @@ def halves_are_finished(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--half-res-training", "needs --fine-tune-epoch 1 or more")
     if wish.fine_tune_first_trainable_layer is None:
         yield Problem("--half-res-training", "needs --fine-tune-first-trainable-layer")
+    if run.average.weight_avg_strategy == "none":
+        text = "fine-tunes an average: use --weight-avg-strategy mean or exponential"
+        yield Problem("--half-res-training", text)
+    if not run.checkpoint.saves:
+        text = "fine-tunes an average of checkpoints: use --ckpts-per-epoch 1 or more"
+        yield Problem("--half-res-training", text)
+
+
+def halves_have_their_size(run: RunConfig) -> Iterator[Problem]:
+    entry = _data(run)
+    if run.fine_tune.half_res_training and entry.fixed_size:
+        text = f"cannot train on smaller images: those of {run.data.data} are {entry.image_size}"
+        yield Problem("--half-res-training", f"{text} pixels wide; leave it out")
 
 
 def weights_have_one_type(run: RunConfig) -> Iterator[Problem]:
@@ -94,12 +105,12 @@ def weights_have_one_type(run: RunConfig) -> Iterator[Problem]:
 
 
 def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
-    if _data(run).on_disk and run.data.data_dir is None:
-        yield Problem(
-            "--data-dir",
-            f"(or DATA_DIR) must name the folder of {run.data.data}; "
-            f"`convoy data fetch {run.data.data} --data-dir DIR` downloads it",
-        )
+    entry, data = _data(run), run.data.data
+    if entry.on_disk and run.data.data_dir is None:
+        way = f"`convoy data fetch {data} --data-dir DIR` downloads it"
+        if entry.any_classes:
+            way = "one with train/ and validation/, with TFRecord shards or with tars"
+        yield Problem("--data-dir", f"(or DATA_DIR) must name the folder of {data}; {way}")
 
 
 def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
@@ -113,7 +124,7 @@ def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
 
 def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
     made = _data(run)
-    if run.data.num_classes is not None and made.classes is not None:
+    if run.data.num_classes is not None and made.classes is not None and not made.any_classes:
         yield Problem("--num-classes", f"is {made.classes} for {run.data.data} and cannot be set")
     if run.data.samples is not None and made.on_disk:
         yield Problem("--samples", f"cannot be set for {run.data.data}: the files decide")
@@ -225,6 +236,7 @@ RULES: tuple[Rule, ...] = (
     mixing_bounds_are_in_order,
     mixing_has_partners,
     halves_are_finished,
+    halves_have_their_size,
     weights_have_one_type,
     images_have_their_size,
     sizes_are_for_made_data,

@@ -11,7 +11,7 @@ from convoy.config.user_text import printable
 from convoy.config.values import spelled
 
 # An update's micro-batches may be shared out in any way; only their number matters.
-_JOINTLY = ("gradient_accumulation", "replicas")
+_JOINTLY = ("gradient_accumulation", "fine_tune_gradient_accumulation", "replicas")
 
 
 def settings_as_yaml(settings: Mapping[str, Setting]) -> str:
@@ -32,7 +32,7 @@ def binding_values(settings: Mapping[str, Setting]) -> dict[str, Any]:
 def digest(settings: Mapping[str, Setting]) -> str:
     """SHA-256 of every value that the weights depend on."""
     values = {name: one for name, one in binding_values(settings).items() if name not in _JOINTLY}
-    content = json.dumps(values | dict(_joint(settings)), sort_keys=True)
+    content = json.dumps(values | _joint(settings), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -44,18 +44,29 @@ def changed(before: Mapping[str, Setting], now: Mapping[str, Setting]) -> list[s
         for name in now
         if _binds(name) and name in before and before[name].value != now[name].value
     ]
-    pairs = zip(_joint(before), _joint(now), strict=False)
-    return alone + [f"{name} was {old}, now {new}" for (name, old), (_, new) in pairs if old != new]
+    old, new = _joint(before), _joint(now)
+    both = [name for name in old if name in new and old[name] != new[name]]
+    return alone + [f"{name} was {old[name]}, now {new[name]}" for name in both]
 
 
-def _joint(settings: Mapping[str, Setting]) -> list[tuple[str, int]]:
+def _joint(settings: Mapping[str, Setting]) -> dict[str, int]:
     """What the layout may not change: the micro-batches of an update, and who shares statistics."""
-    if any(name not in settings for name in _JOINTLY):
-        return []
-    accumulation, replicas = (int(settings[name].value) for name in _JOINTLY)
-    product = ("--gradient-accumulation × --replicas", accumulation * replicas)
-    span = settings["bn_span"].value if "bn_span" in settings else 1
-    return [product] if span == 1 else [product, ("--replicas (with --bn-span)", replicas)]
+    counts = {name: int(settings[name].value) for name in _JOINTLY if name in settings}
+    replicas = counts.get("replicas", 0)
+    joint = {
+        f"{option_table()[name].flag} × --replicas": count * replicas
+        for name, count in counts.items()
+        if name != "replicas" and replicas and _counts(name, settings)
+    }
+    shares = "bn_span" in settings and settings["bn_span"].value > 1
+    return joint | ({"--replicas (with --bn-span)": replicas} if joint and shares else {})
+
+
+def _counts(name: str, settings: Mapping[str, Setting]) -> bool:
+    """Whether a run has the phase that these micro-batches belong to."""
+    if name != "fine_tune_gradient_accumulation":
+        return True
+    return "half_res_training" in settings and bool(settings["half_res_training"].value)
 
 
 def _binds(name: str) -> bool:

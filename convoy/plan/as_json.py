@@ -10,6 +10,7 @@ from typing import Any
 from convoy.config.availability import unavailable
 from convoy.config.effects import without_effect
 from convoy.config.layers import Setting
+from convoy.plan.phases import NAMES, plan_phases
 from convoy.plan.plan import RunPlan
 
 _EPOCHS_LISTED = 1000  # a run may have millions
@@ -22,15 +23,16 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "data": plan.config.data.data,
         "layout": plan.layout,
         "network": _network(plan),
-        "batch": asdict(plan.batch) | {"samples_per_update": plan.batch.samples_per_update},
+        "batch": _batch(plan),
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
         "stages": _stages(plan),
         "borders": {"layers": list(plan.borders), "balanced": plan.balanced},
         "recompute": _recompute(plan),
         "schedule": _schedule(plan),
-        "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
+        "memory": _memory(plan),
         "learning_rate": _learning_rate(plan),
         "updates": _updates(plan),
+        "phases": [_phase(name, one) for name, one in zip(NAMES, plan_phases(plan), strict=False)],
         "options": {name: asdict(setting) for name, setting in settings.items()},
         "without_effect": [
             {"option": one.option, "reason": one.reason}
@@ -46,6 +48,31 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
             for one in unavailable(settings)
         ],
     }
+
+
+def _phase(name: str, plan: RunPlan) -> dict[str, Any]:
+    """What one phase of a run has of its own; most runs have one."""
+    return {
+        "name": name,
+        "network": _network(plan),
+        "batch": _batch(plan),
+        "memory": _memory(plan),
+        "learning_rate": _learning_rate(plan),
+        "updates": _updates(plan) | {"epochs_before": plan.loop.epochs_before},
+        "frozen": {
+            "layers": plan.frozen,
+            "parameters": sum(layer.operation.parameters for layer in plan.frozen_layers),
+            "first_trained": plan.network.layers[plan.frozen].name,
+        },
+    }
+
+
+def _batch(plan: RunPlan) -> dict[str, Any]:
+    return asdict(plan.batch) | {"samples_per_update": plan.batch.samples_per_update}
+
+
+def _memory(plan: RunPlan) -> list[dict[str, Any]]:
+    return [asdict(one) | {"total": one.total} for one in plan.memory]
 
 
 def _network(plan: RunPlan) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """LoopPlan: the length of a run and when things are due in it."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from convoy.config.schema import RunConfig
 from convoy.config.sections.keeping import CheckpointConfig, ReportConfig
@@ -24,10 +25,20 @@ class LoopPlan:
     checkpoints: Rhythm
     validations: Rhythm
     averages: bool = False  # the checkpoints, when all updates are done
+    epochs_before: float = 0.0  # that the first weights were trained for
 
     @property
     def epochs(self) -> float:
         return self.updates / self.updates_per_epoch
+
+    def epoch_after(self, updates: int) -> float:
+        """Epochs so far, those before this run too."""
+        return self.epochs_before + updates / self.updates_per_epoch
+
+    @property
+    def first_epoch(self) -> int:
+        """The number of the first epoch of this run: one that no epoch before it has had."""
+        return ceil(self.epochs_before)
 
 
 def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
@@ -51,6 +62,7 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         checkpoints=_checkpoints(config.checkpoint, per_epoch, updates),
         validations=Rhythm(int(validation.validation_mode == "during"), validations, updates),
         averages=config.average.weight_avg_strategy != "none" and config.checkpoint.saves,
+        epochs_before=length.epochs_before,
     )
 
 

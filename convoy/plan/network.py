@@ -17,6 +17,7 @@ from convoy.plan.squeezenet import squeezenet_layers
 from convoy.plan.steps import Shape
 
 COLORS = 3
+_SMALLER = {380: 252}  # of EfficientNet-B4, where the rule would say 270
 LARGEST = 4096  # no network here needs more pixels than this to begin with
 
 FAMILIES: dict[str, Callable[[NetworkConfig, int, int, FamilyConfig], tuple[LayerPlan, ...]]] = {
@@ -60,12 +61,21 @@ class NetworkPlan:
 
 
 def plan_network(config: RunConfig) -> NetworkPlan:
-    """The network of a configuration, for images that are large enough for it."""
+    """The network of a configuration for whole images, which must be large enough for it."""
+    return _plan_for(config, image_size)
+
+
+def plan_training_network(config: RunConfig) -> NetworkPlan:
+    """The same layers for the images that it is trained on."""
+    return _plan_for(config, training_size)
+
+
+def _plan_for(config: RunConfig, size_of: Callable[[RunConfig], int]) -> NetworkPlan:
     family = FAMILIES[MODELS[config.network.model].family]
-    size, classes = image_size(config), classes_of(config)
+    size, classes = size_of(config), classes_of(config)
     layers = family(config.network, COLORS, classes, config.family)
     _refuse_uneven_norms(layers)
-    _refuse_small_images(layers, size)
+    _refuse_small_images(layers, image_size(config), size)
     return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
 
 
@@ -82,12 +92,18 @@ def _refuse_uneven_norms(layers: Sequence[LayerPlan]) -> None:
             )
 
 
-def _refuse_small_images(layers: Sequence[LayerPlan], size: int) -> None:
+def _refuse_small_images(layers: Sequence[LayerPlan], whole: int, size: int) -> None:
+    """`size` is that of the images themselves, or a part of `whole`, which was asked for."""
     problem = _too_small(layers, size)
     if problem is None:
         return
-    enough = next(one for one in range(size, LARGEST) if _too_small(layers, one) is None)
-    raise ConfigError(f"--image-size {size} is too small: {problem}; it must be at least {enough}")
+    is_part = size < whole
+    larger = ((one, smaller_size(one) if is_part else one) for one in range(whole, LARGEST))
+    enough = next(one for one, seen in larger if _too_small(layers, seen) is None)
+    part = f"--half-res-training makes it {size}, and " if is_part else ""
+    raise ConfigError(
+        f"--image-size {whole} is too small: {part}{problem}; it must be at least {enough}"
+    )
 
 
 def _too_small(layers: Sequence[LayerPlan], size: int) -> str | None:
@@ -108,7 +124,18 @@ def image_size(config: RunConfig) -> int:
     return config.data.image_size or data.image_size or model.image_size
 
 
+def training_size(config: RunConfig) -> int:
+    """The side of the images that the network is trained on."""
+    whole = image_size(config)
+    return smaller_size(whole) if config.fine_tune.half_res_training else whole
+
+
+def smaller_size(whole: int) -> int:
+    """About five sevenths of it: 160 of 224. What another program used for its networks stays."""
+    return _SMALLER.get(whole, whole * 5 // 7 // 2 * 2)
+
+
 def classes_of(config: RunConfig) -> int:
-    """The classes of the data set; where it has no number of its own, asked for or the model's."""
+    """As asked for, where that may be; or else of the data set, or else of the model."""
     data, model = DATA[config.data.data], MODELS[config.network.model]
-    return data.classes or config.data.num_classes or model.classes
+    return config.data.num_classes or data.classes or model.classes

@@ -14,7 +14,7 @@ from convoy.plan.layers import LayerCost, LayerPlan
 from convoy.plan.line import asked_stages, folds_into_one, planned_stages
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
-from convoy.plan.network import NetworkPlan, plan_network
+from convoy.plan.network import NetworkPlan, plan_network, plan_training_network
 from convoy.plan.recompute import RecomputePlan, plan_recompute, recomputes
 from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import StagePlan, balance, cut, divide
@@ -67,6 +67,7 @@ class RunPlan(OutlinePlan):
     """What a configuration means, down to its layers."""
 
     network: NetworkPlan
+    validation_network: NetworkPlan  # the same layers for whole images: training may take smaller
     stages: tuple[StagePlan, ...]  # what each process of a line runs
     folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     recompute: RecomputePlan
@@ -101,9 +102,10 @@ class RunPlan(OutlinePlan):
 
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     """Plan a run over `samples` training samples; unknown, the data set's usual number."""
-    network = plan_network(config)
+    network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
     asked = plan_stages(config, network)
+    wish, first = config.fine_tune, config.fine_tune.fine_tune_first_trainable_layer
     outline = plan_outline(config, samples)
     folded = asked if outline.folds else ()
     stages = cut([layer.name for layer in network.layers], ()) if folded else asked
@@ -116,10 +118,11 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         recomputes=outline.recomputes,
         loop=outline.loop,
         network=network,
+        validation_network=plan_network(config) if wish.half_res_training else network,
         stages=stages,
         folded=folded,
         recompute=_plan_recompute(outline, network, folded),
-        frozen=frozen_layers(network.layers, config.fine_tune.fine_tune_first_trainable_layer),
+        frozen=0 if wish.half_res_training else frozen_layers(network.layers, first),
     )
 
 
@@ -159,7 +162,12 @@ def usual_samples(config: RunConfig) -> int:
     """Training samples: as asked for, or as the data set has them."""
     samples = config.data.samples or DATA[config.data.data].train
     assert samples is not None
-    return samples
+    return used_samples(config, samples)
+
+
+def used_samples(config: RunConfig, samples: int) -> int:
+    """How many of them a run takes."""
+    return max(1, samples * config.data.dataset_percentage_to_use // 100)
 
 
 def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...]:

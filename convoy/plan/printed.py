@@ -7,6 +7,7 @@ from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
 from convoy.plan.frozen import frozen_as_text
+from convoy.plan.phases import plan_phases
 from convoy.plan.plan import RunPlan
 from convoy.plan.timetable import draw, place
 from convoy.plan.wording import counted, short
@@ -14,8 +15,16 @@ from convoy.plan.wording import counted, short
 _SHOWN = 6  # items of a list, where it is one of many lines
 
 
-def plan_as_text(plan: RunPlan, width: int) -> list[str]:
+def phases_as_text(plan: RunPlan, width: int) -> list[str]:
     """What `convoy plan` prints."""
+    lines, *more = [plan_as_text(one, width) for one in plan_phases(plan)]
+    for second in more:
+        lines += ["", "then fine-tuning, from the average of the weights", *second]
+    return lines
+
+
+def plan_as_text(plan: RunPlan, width: int) -> list[str]:
+    """One phase: figures, tables and a drawing."""
     tables = [*_stage_table(plan), "", *_memory_table(plan), "", *_schedule(plan, width)]
     return [_network(plan), *_figures(plan), *_shape(plan), "", *tables]
 
@@ -51,9 +60,11 @@ def _source(name: str, setting: Setting) -> str:
 
 def _network(plan: RunPlan) -> str:
     network, side = plan.network, plan.network.image_size
+    whole = plan.validation_network.image_size
     return (
         f"network   {plan.config.network.model}, {network.parameters:,} parameters, "
         f"{short(network.macs)} multiply-adds per {side} × {side} image"
+        f"{f', validation takes {whole} × {whole}' if whole != side else ''}"
     )
 
 
@@ -69,6 +80,7 @@ def _figures(plan: RunPlan) -> Iterator[str]:
     yield (
         f"length    {loop.epochs:g} epochs × {loop.updates_per_epoch} updates = "
         f"{loop.updates} updates, {loop.updates * loop.samples_per_update:,} images"
+        f"{f', after {loop.epochs_before:g} epochs' if loop.epochs_before else ''}"
     )
     yield (
         f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "

@@ -14,8 +14,8 @@ from convoy.config.commands.split import Command
 from convoy.config.dialects.all import DIALECTS
 from convoy.config.dialects.dialect import Dialect
 from convoy.config.dialects.popart import popart_benchmark
-from convoy.config.dialects.pytorch import NOT_THEIRS
-from convoy.config.dialects.speech import Became, Given
+from convoy.config.dialects.pytorch import NOT_THEIRS, pytorch_benchmark
+from convoy.config.dialects.speech import MEASURES_DATA, Became, Given
 from convoy.config.dialects.tensorflow import tensorflow_validation
 from convoy.config.dialects.tensorflow_models import FAMILIES
 from convoy.config.layers import Setting, layer, values_of
@@ -26,6 +26,8 @@ from convoy.config.schema import option_table
 from convoy.config.spelling import spell_out, unknown_words
 from convoy.errors import ConfigError
 
+_BENCH = "data bench"
+_PASSES = Setting(2.0, "convoy data bench")
 _VERBS = {
     Purpose.TRAIN: "train",
     Purpose.RESUME: "resume",
@@ -33,6 +35,7 @@ _VERBS = {
     Purpose.AVERAGE: "average",
     Purpose.INFER: "validate",
     Purpose.SYNTHETIC_BENCHMARK: "train",
+    Purpose.DATA_BENCHMARK: _BENCH,
 }
 _WORKERS = "environment TF_CONFIG"
 _OWN = ("--config", "--config-path", "--help")
@@ -71,14 +74,15 @@ def interpret(
     variables = {**environment, **launch.environment}
     under = layer(_folder(variables), named.settings)
     read = read_flags(own.typed, spoken, Around(under, _decided(launch)))
-    given = _overridden(_purposeful(read, named.settings, _verb(program)), extra)
+    verb = _verb(program, read)
+    given = _overridden(_purposeful(read, named.settings, verb), extra)
     problems = [*reading.problems, *unknown_words(rest, parser, spoken), *read.problems]
     problems += [*named.problems, *_devices(launch, given, named.settings), *_target(program, read)]
     unsaid = spoken.settings(values_of(layer(named.settings, given)))
     became, dropped = _heard(read, given)
     return Spoken(
         program,
-        _verb(program),
+        verb,
         Asked(given, named.settings, problems, variables, unsaid),
         named.shipped,
         read.target,
@@ -89,8 +93,10 @@ def interpret(
     )
 
 
-def _verb(program: Program) -> str:
-    """The synthetic benchmark trains only when it is told to."""
+def _verb(program: Program, read: Read) -> str:
+    """The synthetic benchmark trains only when it is told to, and a word may ask for the data."""
+    if any(one.what == MEASURES_DATA for one in read.became):
+        return _BENCH
     if program.purpose is Purpose.SYNTHETIC_BENCHMARK:
         return "train" if "train" in behind("--mode", program.words) else "validate"
     return _VERBS[program.purpose]
@@ -142,6 +148,8 @@ def _dialect(program: Program) -> Dialect:
         return tensorflow_validation()
     if program.dialect == "popart" and program.purpose is Purpose.SYNTHETIC_BENCHMARK:
         return popart_benchmark()
+    if program.purpose is Purpose.DATA_BENCHMARK:
+        return pytorch_benchmark()
     return DIALECTS[program.dialect]()
 
 
@@ -207,7 +215,13 @@ def _heard(read: Read, given: Given) -> tuple[list[Became], list[Dropped]]:
 
 
 def _purposeful(read: Read, named: Given, verb: str) -> Given:
-    """Validation takes as many images at a time as training would, and what weights there are."""
+    """Validation takes as many images at a time as training would, and what weights there are.
+
+    Data is measured as often as it was said, not as often as a training would see it.
+    """
+    if verb == _BENCH:
+        said = "updates" in read.given
+        return read.given if said else {"epoch": _PASSES, **read.given}
     if verb != "validate":
         return read.given
     given = dict(read.given)

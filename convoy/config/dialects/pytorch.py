@@ -1,6 +1,7 @@
 """The PyTorch program: the canonical spellings, and what it takes for granted."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -40,6 +41,13 @@ DEFAULTS: Mapping[str, Any] = {
     "logs_per_epoch": 1,
     "validation_frequency": 4,
 }
+_BENCHMARK: Mapping[str, Any] = {
+    "model": "resnet50",
+    "data": "imagenet",
+    "micro_batch_size": 1024,
+    "epoch": 2.0,
+    "dataloader_worker": 32,
+}
 
 
 @cache
@@ -52,6 +60,25 @@ def pytorch() -> Dialect:
         joins=(*canonical().joins, _folders, _length_of_made_data),
         says={**canonical().says, **SAYS},
     )
+
+
+@cache
+def pytorch_benchmark() -> Dialect:
+    """`host_benchmark.py`, whose iterations are passes over the data."""
+    joins = (_passes, *pytorch().joins)
+    return replace(pytorch(), defaults=_benchmark_defaults, joins=joins)
+
+
+def _benchmark_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    boxes = chosen.get("data", "imagenet") == "imagenet"
+    own = {**_BENCHMARK, "use_bbox_info": boxes}
+    return {**_defaults({"model": "resnet50", **chosen}), **own}
+
+
+def _passes(speech: Speech) -> None:
+    passes = speech.take("iterations")
+    if passes is not None:
+        speech.put("epoch", float(passes.value), passes)
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from convoy.config.values import WrongType
 Given = dict[str, Setting]
 
 TARGET = "target"  # the run or checkpoint that a verb works on; no option of a run
+MEASURES_DATA = "`convoy data bench`: no training, its data alone"  # what came of such a word
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,15 @@ def tensorflow_defaults(chosen: Values) -> Values:
         **_machine(values),
         "normalization_location": "device",
         "normalize_std": small,  # the option is for ImageNet; CIFAR is always standardized
-        "use_bbox_info": chosen.get("data", "imagenet") == "imagenet",
+        **_crops(chosen),
         "log_dir": "logs",
     }
+
+
+def _crops(chosen: Values) -> Values:
+    """Boxes lie in the records there, and are always looked at."""
+    encoded = chosen.get("data", "imagenet") == "imagenet"
+    return {"crop_rule": "tensorflow", "use_bbox_info": True} if encoded else {}
 
 
 def _network(values: Values, family: str, small: bool) -> Values:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from convoy.config.dialects.speech import Join, Speech
+from convoy.config.dialects.speech import MEASURES_DATA, Join, Speech
 from convoy.config.layers import Setting
 from convoy.config.values import WrongType
 
@@ -140,9 +140,13 @@ def _workers(speech: Speech) -> None:
 
 
 def _benchmark(speech: Speech) -> None:
+    """Another verb comes of it, which only a command line can choose."""
     asked = speech.take("dataset_benchmark")
-    if asked is not None and asked.value:
-        raise WrongType("--dataset-benchmark is not available in this version; leave it out")
+    if asked is None or not asked.value:
+        return
+    if not asked.source.startswith("--"):
+        raise WrongType("--dataset-benchmark belongs on the command line, not into a file")
+    speech.note(asked, MEASURES_DATA)
 
 
 JOINS: tuple[Join, ...] = (

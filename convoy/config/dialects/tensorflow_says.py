@@ -57,7 +57,7 @@ SAYS: Mapping[str, str] = {
     "--discard-last": "refused above 0",
     "--no-validation": "`--validation-mode none`",
     "--gc-profile": "`--profile`, unless NO_PROFILE",
-    "--dataset-benchmark": "refused: not available in this version",
+    "--dataset-benchmark": "`convoy data bench`: no training, its data alone",
     "--select-ipu": "`--select-devices`; AUTO is unset",
     "--select-ipus": "`--select-devices`; AUTO is unset",
 }

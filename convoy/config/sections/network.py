@@ -101,10 +101,10 @@ class FamilyConfig:
     )
     use_relu: bool = option(False, "ReLU instead of swish in EfficientNet.")
     width_coefficient: float | None = option(
-        None, "Scale of EfficientNet's widths; unset follows the size.", above(0)
+        None, "Scale of EfficientNet's widths; unset follows the size.", above(0, at_most=100)
     )
     depth_coefficient: float | None = option(
-        None, "Scale of EfficientNet's depths; unset follows the size.", above(0)
+        None, "Scale of EfficientNet's depths; unset follows the size.", above(0, at_most=100)
     )
     use_bypass: bool = option(
         False, "Identity around the fire modules 3, 5, 7 and 9 of SqueezeNet."

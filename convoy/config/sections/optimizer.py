@@ -112,19 +112,24 @@ class PrecisionConfig:
 class FineTuneConfig:
     """Training on small images first, then a little on whole ones."""
 
-    half_res_training: bool = not_yet(
-        option(False, "Train on smaller images, then fine-tune on whole ones.")
+    half_res_training: bool = option(
+        False, "Train on smaller images (160 of 224, 5 of 7 pixels), then fine-tune on whole ones."
     )
-    fine_tune_epoch: int = not_yet(option(0, "Epochs of fine-tuning.", at_least(0)))
-    fine_tune_lr: float = not_yet(
-        option(0.25, "Learning rate of fine-tuning.", at_least(0, at_most=1e30))
+    fine_tune_epoch: int = option(0, "Epochs of fine-tuning.", at_least(0, at_most=1_000_000))
+    fine_tune_lr: float = option(
+        0.25, "Learning rate of fine-tuning, falling by a cosine.", at_least(0, at_most=1e30)
     )
-    fine_tune_micro_batch_size: int = not_yet(
-        option(1, "Micro-batch of fine-tuning.", at_least(1), also=("--fine-tune-batch-size",))
+    fine_tune_micro_batch_size: int = option(
+        1, "Micro-batch of fine-tuning.", at_least(1), also=("--fine-tune-batch-size",)
     )
-    fine_tune_gradient_accumulation: int = not_yet(
-        option(1, "Micro-batches per update of fine-tuning.", at_least(1, at_most=65536))
+    fine_tune_gradient_accumulation: int = option(
+        1,
+        "Micro-batches of one replica per update of fine-tuning.",
+        at_least(1, at_most=65536),
+        free=True,
     )
     fine_tune_first_trainable_layer: str | None = option(
-        None, "First layer that is trained: those before it keep their weights and statistics."
+        None,
+        "First layer that is trained, with --half-res-training in fine-tuning: those before it "
+        "keep their weights and statistics.",
     )

@@ -42,6 +42,12 @@ class LengthConfig:
         at_least(1),
         free=True,
     )
+    epochs_before: float = option(
+        0,
+        "Epochs that the first weights were trained for: reports and the order of samples count "
+        "on from there.",
+        at_least(0, at_most=1e9),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
