@@ -1,7 +1,7 @@
 """The face of every store of encoded images: random access by number, and names for what is bad."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +9,11 @@ import numpy.typing as npt
 from convoy.data.source import Labels
 from convoy.errors import DataError
 
+Form = Literal["folder", "tfrecord", "webdataset"]  # in which images lie on disk
 Boxes = npt.NDArray[np.float32]  # (boxes, 4): x1, y1, x2, y2 as shares of width and height
 
 NO_BOXES: Boxes = np.empty((0, 4), np.float32)
+MAX_RECORD_BYTES = 2**26  # nothing longer is ever read into memory
 UNKNOWN = -1  # the label of a record that is known to be bad
 
 
