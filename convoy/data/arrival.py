@@ -30,9 +30,10 @@ class Arrival:
         self._device_scale = torch.from_numpy(self._scale).to(device).view(-1, 1, 1)
         self._device_shift = torch.from_numpy(self._shift).to(device).view(-1, 1, 1)
 
-    def room(self, images: int, size: int) -> Tensor:
+    def room(self, images: int, size: int, as_bytes: bool = False) -> Tensor:
         """Where a batch is put together on the host: (images, height, width, 3)."""
-        return torch.empty(images, size, size, 3, dtype=self.dtype)
+        dtype = torch.uint8 if as_bytes else self.dtype
+        return torch.empty(images, size, size, 3, dtype=dtype)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,9 +56,9 @@ class Arrival:
         """Runs in the loop. Pixels become planes by a change of strides: no copy."""
         moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
         if self.as_bytes:
-            moved = moved.float()
+            moved = moved.float()  # a copy, which may be changed
         if self.where == "device":
-            moved = moved * self._device_scale - self._device_shift
+            moved.mul_(self._device_scale).sub_(self._device_shift)
         return moved
 
     def labels(self, labels: Tensor) -> Tensor:

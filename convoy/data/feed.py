@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 
 import numpy as np
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor
 
 from convoy.data.arrival import Arrival
 from convoy.data.infeed import prefetch
+from convoy.data.mix import UNMIXED, Mix, Mixing
 from convoy.data.order import Order, Place
 from convoy.data.source import Ids, Labels
 from convoy.data.view import View
 
 _MOST_AHEAD = 2**30  # bytes of batches that are prepared ahead, with at least one batch
+_MOST_AT_ONCE = 2**23  # bytes of images that a worker has in hand before they are normalized
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class MicroBatch:
     """Samples of one pass; None for what this process does not want."""
 
     images: Tensor | None  # (micro, channels, height, width)
-    labels: Tensor | None  # (micro,)
+    labels: Tensor | None  # (micro,); mixed ones (several, micro)
+    shares: Tensor | None = field(default=None, kw_only=True)  # of mixed labels, as many
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class _Pick:
 
     ids: Ids
     epoch: int
+    mix: Mix
 
 
 @dataclass
@@ -76,7 +81,16 @@ class _Tray:
     pick: _Pick
     images: Tensor | None
     labels: Tensor | None
+    missing: int  # pieces
     unread: list[int] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def is_complete_with(self, unread: Iterable[int]) -> bool:
+        """Whether the piece that has just been put in was the last one."""
+        with self.lock:
+            self.unread.extend(unread)
+            self.missing -= 1
+            return self.missing == 0
 
 
 _EVERYTHING = Wanted()
@@ -106,57 +120,103 @@ class _Feed:
         """As many as were asked for, if they do not take too much memory."""
         if not self.wanted.images:
             return depth
-        image_bytes = 3 * self.samples.view.size**2 * self.arrival.dtype.itemsize
-        return max(1, min(depth, _MOST_AHEAD // (size * image_bytes)))
+        return max(1, min(depth, _MOST_AHEAD // self._bytes_of(size)))
+
+    def _bytes_of(self, images: int) -> int:
+        return images * 3 * self.samples.view.size**2 * self.arrival.dtype.itemsize
 
     def _jobs(
         self, picks: Iterable[_Pick], piece: int, laid: deque[_Tray]
     ) -> Iterator[Callable[[], None]]:
         for pick in picks:
-            tray = self._tray(pick)
+            starts = range(0, len(pick.ids), piece)
+            tray = self._tray(pick, len(starts))
             laid.append(tray)
-            for first in range(0, len(pick.ids), piece):
+            for first in starts:
                 yield partial(self._fill, tray, slice(first, first + piece))
 
-    def _tray(self, pick: _Pick) -> _Tray:
+    def _tray(self, pick: _Pick, pieces: int) -> _Tray:
         count, size = len(pick.ids), self.samples.view.size
-        images = self.arrival.room(count, size) if self.wanted.images else None
+        # Two batches of numbers would be too much: they stay bytes until they are used.
+        late = 2 * self._bytes_of(count) > _MOST_AHEAD and not pick.mix.by_worker
+        images = self.arrival.room(count, size, late) if self.wanted.images else None
         labels = self.samples.labels(pick.ids) if self.wanted.labels else None
-        return _Tray(pick, images, None if labels is None else torch.from_numpy(labels))
+        return _Tray(pick, images, None if labels is None else torch.from_numpy(labels), pieces)
 
     def _fill(self, tray: _Tray, part: slice) -> None:
-        """Runs in a worker. Bytes are written where they shall lie, numbers by way of bytes."""
+        """Runs in a worker."""
         if tray.images is None:
             return
-        ids, room = tray.pick.ids[part], tray.images[part]
-        pixels = room.numpy() if self.arrival.as_bytes else np.empty(room.shape, np.uint8)
-        unread = self.samples.view(ids, tray.pick.epoch, pixels)
-        tray.unread.extend(part.start + place for place in unread)
-        if not self.arrival.as_bytes:
-            self.arrival.put(pixels, room)
+        unread = self._look(tray.pick.ids[part], tray.pick.epoch, tray.images[part])
+        if tray.is_complete_with(part.start + place for place in unread):
+            tray.images = tray.pick.mix.on_host(tray.images)
+
+    def _look(self, ids: Ids, epoch: int, room: Tensor) -> list[int]:
+        """Bytes are written where they shall lie, numbers by way of bytes, a few at a time."""
+        if room.dtype == torch.uint8:
+            return list(self.samples.view(ids, epoch, room.numpy()))
+        unread: list[int] = []
+        few = max(1, _MOST_AT_ONCE // (3 * self.samples.view.size**2))
+        for start in range(0, len(ids), few):
+            some = slice(start, start + few)
+            pixels = np.empty(room[some].shape, np.uint8)
+            unread += (start + place for place in self.samples.view(ids[some], epoch, pixels))
+            self.arrival.put(pixels, room[some])
+        return unread
 
     def _moved(self, tray: _Tray) -> MicroBatch:
         return MicroBatch(
-            None if tray.images is None else self.arrival.images(tray.images),
+            None if tray.images is None else self.arrival.images(self._normalized(tray.images)),
             None if tray.labels is None else self.arrival.labels(tray.labels),
         )
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        if images.dtype == self.arrival.dtype:
+            return images
+        room = self.arrival.room(len(images), self.samples.view.size)
+        self.arrival.put(images.numpy(), room)
+        return room
 
 
 class TrainingFeed(_Feed):
     """The micro-batches of a run, from any update on."""
 
     def __init__(
-        self, samples: Samples, order: Order, arrival: Arrival, wanted: Wanted = _EVERYTHING
+        self,
+        samples: Samples,
+        order: Order,
+        arrival: Arrival,
+        wanted: Wanted = _EVERYTHING,
+        mixing: Mixing = UNMIXED,
     ) -> None:
         super().__init__(samples, arrival, wanted)
         self.order = order
+        self.mixing = mixing
 
     def micro_batches(self, places: Iterable[Place], hands: Hands) -> Generator[MicroBatch]:
         """In the order of the places, prepared ahead."""
-        picks = (_Pick(self.order.ids(place), self.order.epoch(place)) for place in places)
-        with closing(self._trays(picks, self.order.batch.micro_batch_size, hands)) as trays:
+        with closing(self._trays_at(places, hands)) as trays:
             for tray in trays:
-                yield self._moved(tray)
+                yield self._mixed(tray)  # no name for it here: it would live for one more batch
+
+    def _mixed(self, tray: _Tray) -> MicroBatch:
+        moved, mix = self._moved(tray), tray.pick.mix
+        labels, shares = mix.targets(moved.labels)
+        return MicroBatch(mix.on_device(moved.images), labels, shares=shares)
+
+    def on_host(self, places: Iterable[Place], hands: Hands) -> Generator[MicroBatch]:
+        """The same before they are moved: rows of pixels, in the type in which they travel."""
+        with closing(self._trays_at(places, hands)) as trays:
+            for tray in trays:
+                yield MicroBatch(tray.images, tray.labels)
+
+    def _trays_at(self, places: Iterable[Place], hands: Hands) -> Generator[_Tray]:
+        picks = (self._pick(place) for place in places)
+        return self._trays(picks, self.order.batch.micro_batch_size, hands)
+
+    def _pick(self, place: Place) -> _Pick:
+        ids, epoch = self.order.ids(place), self.order.epoch(place)
+        return _Pick(ids, epoch, self.mixing.draw(epoch, self.order.number(place), len(ids)))
 
 
 class ValidationFeed(_Feed):
@@ -175,7 +235,7 @@ class ValidationFeed(_Feed):
 
     def batches(self, numbers: Iterable[int], hands: Hands) -> Generator[Batch]:
         """Those of these numbers, prepared ahead."""
-        picks = (_Pick(self._ids(number), 0) for number in numbers)
+        picks = (_Pick(self._ids(number), 0, Mix(self.size)) for number in numbers)
         with closing(self._trays(picks, self.size, hands)) as trays:
             for tray in trays:
                 moved = self._moved(tray)

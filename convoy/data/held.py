@@ -6,7 +6,6 @@ import numpy as np
 
 from convoy.data.source import Ids, Labels, Normalization, Pixels, Source
 
-LIMIT = 512 * 2**20  # bytes
 _CHUNK = 1024  # images made at a time
 
 
@@ -53,7 +52,7 @@ class Held:
         return self._labels.take(ids)
 
 
-def hold(source: Source) -> Source:
-    """The same source, in memory if it fits under the limit."""
+def hold(source: Source, most_bytes: int) -> Source:
+    """The same source, in memory if it takes no more than that."""
     size = len(source) * source.image_size**2 * 3
-    return Held(source) if size <= LIMIT else source
+    return Held(source) if size <= most_bytes else source

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from convoy.chance import key, permutation
 from convoy.data.source import Ids
 from convoy.plan.batch import BatchPlan
@@ -23,21 +25,33 @@ class Order:
     samples: int
     batch: BatchPlan
     seed: int
+    chosen: Ids | None = None  # the samples that are used; None: all
+    first_epoch: int = 0  # others came before
 
     @property
     def updates_per_epoch(self) -> int:
         return self.batch.updates_per_epoch(self.samples)
 
     def epoch(self, place: Place) -> int:
-        return place.update // self.updates_per_epoch
+        return self.first_epoch + place.update // self.updates_per_epoch
+
+    def number(self, place: Place) -> int:
+        """Of the micro-batch within its epoch, whoever computes it."""
+        assert 0 <= place.micro < self.batch.micro_batches
+        within = place.update % self.updates_per_epoch
+        return within * self.batch.micro_batches + place.micro
 
     def ids(self, place: Place) -> Ids:
         """The sample ids of one micro-batch."""
-        assert 0 <= place.micro < self.batch.micro_batches
         size = self.batch.micro_batch_size
-        within = place.update % self.updates_per_epoch
-        start = within * self.batch.samples_per_update + place.micro * size
-        return _shuffled(self.seed, self.epoch(place), self.samples)[start : start + size]
+        start = self.number(place) * size
+        ids = _shuffled(self.seed, self.epoch(place), self.samples)[start : start + size]
+        return ids if self.chosen is None else self.chosen[ids]
+
+
+def some_of(samples: int, used: int) -> Ids:
+    """So many of all samples, spread evenly: the same for every seed, more contain the fewer."""
+    return np.sort(permutation(key("some of the samples"), samples)[:used])
 
 
 @lru_cache(maxsize=4)  # the workers stand at most two epochs apart

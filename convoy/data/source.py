@@ -19,6 +19,10 @@ class Normalization:
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
 
+    def without_deviation(self) -> "Normalization":
+        """Pixels of 0 … 255 lose their mean and keep their spread."""
+        return Normalization(self.mean, (1 / 255, 1 / 255, 1 / 255))
+
 
 class Source(Protocol):
     """One split of a data set. Reading is a pure function of the ids, safe from any thread."""

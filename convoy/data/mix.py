@@ -1,0 +1,156 @@
+"""Mixup and cutmix: the images and labels of one micro-batch, mixed among themselves.
+
+    mixup    c · image + (1 − c) · the image before it               c for each image
+    cutmix   a box of the image comes from the one two before it     one box for the micro-batch
+
+A draw is a function of (seed, epoch, number of the micro-batch within the epoch), so the stage that
+has the images and the stage that has the labels agree without a word.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from convoy.chance import F64, key, uniform
+from convoy.config.sections.data import MixingConfig
+from convoy.data.beta import larger_shares
+
+Span = tuple[int, int]  # the first pixel, and the one behind the last
+
+
+@dataclass(frozen=True)
+class Box:
+    """Pixels of a square image that come from another one, and the side of the image."""
+
+    rows: Span
+    columns: Span
+    side: int
+
+    @property
+    def kept(self) -> float:
+        """The share of the image that stays."""
+        (top, bottom), (left, right) = self.rows, self.columns
+        return 1 - (bottom - top) * (right - left) / self.side**2
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What happens to one micro-batch: nothing without shares and box."""
+
+    samples: int
+    own: F64 | None = None  # (micro,): each image's share in its mixup, exact in 32 bits
+    box: Box | None = None
+    by_worker: bool = False
+
+    @property
+    def _beyond(self) -> int:
+        """How far before it the image lies from which the box comes; of two it is the other one."""
+        return 1 if self.samples == 2 else 2
+
+    def on_host(self, images: Tensor | None) -> Tensor | None:
+        """Runs in a worker, with pixels as rows."""
+        return self.images(images) if images is not None and self.by_worker else images
+
+    def on_device(self, images: Tensor | None) -> Tensor | None:
+        """Runs in the loop, with pixels as planes. Planes are rows with other strides: no copy."""
+        if images is None or self.by_worker:
+            return images
+        return self.images(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Of (micro, height, width, channels); what came in is left as it was.
+
+        Each operation rounds by itself, so the bits are the same wherever it is done.
+        """
+        if self.own is not None:
+            own = torch.from_numpy(self.own.astype(np.float32)).to(images.device).view(-1, 1, 1, 1)
+            images = (images * own).add_(images.roll(1, 0).mul_(1 - own))
+        if self.box is not None:
+            assert images.shape[1:3] == (self.box.side, self.box.side)
+            rows, columns = slice(*self.box.rows), slice(*self.box.columns)
+            others = images[:, rows, columns].roll(self._beyond, 0)
+            images = images.clone()
+            images[:, rows, columns] = others
+        return images
+
+    def targets(self, labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Labels of (micro,) → as (several, micro), their shares likewise; unmixed they stay."""
+        parts = self._parts()
+        if labels is None or len(parts) == 1:
+            return labels, None
+        shares = torch.from_numpy(np.stack([share for _, share in parts]).astype(np.float32))
+        return torch.stack([labels.roll(back) for back, _ in parts]), shares.to(labels.device)
+
+    def _parts(self) -> list[tuple[int, F64]]:
+        """Whose label counts, as places before the image, and its share: the image itself first."""
+        parts = [(0, np.ones(self.samples))]
+        if self.own is not None:
+            parts = [(0, self.own), (1, 1 - self.own)]
+        if self.box is not None:
+            kept, beyond = self.box.kept, self._beyond
+            there = [(back + beyond, (1 - kept) * np.roll(share, beyond)) for back, share in parts]
+            parts = [*((back, kept * share) for back, share in parts), *there]
+        return parts
+
+
+class Mixing:
+    """How the micro-batches of a run are mixed: square images of one side."""
+
+    def __init__(self, config: MixingConfig, seed: int, side: int) -> None:
+        self.config = config
+        self.seed = seed
+        self.side = side
+
+    def draw(self, epoch: int, number: int, samples: int) -> Mix:
+        """For the micro-batch of this number within its epoch."""
+        wish = self.config
+        own = self._own(epoch, number, samples) if wish.mixup_alpha else None
+        box = self._box(epoch, number) if wish.cuts else None
+        return Mix(samples, own, box, wish.hostside_image_mixing)
+
+    def _own(self, epoch: int, number: int, samples: int) -> F64:
+        stream = key(self.seed, "mixup", epoch)
+        drawn = larger_shares(self.config.mixup_alpha, stream, number, np.arange(samples))
+        return drawn.astype(np.float32).astype(np.float64)
+
+    def _box(self, epoch: int, number: int) -> Box | None:
+        """None where nothing is cut, be it that no whole pixel is."""
+        chances = uniform(key(self.seed, "cutmix", epoch), number, np.arange(5)).tolist()
+        spared, first, second, down, across = chances
+        if spared < self.config.cutmix_disable_prob:
+            return None
+        extent = self.side * math.sqrt(1 - kept_share(self.config, first, second))
+        box = Box(self._span(extent, down), self._span(extent, across), self.side)
+        return box if box.kept < 1 else None
+
+    def _span(self, extent: float, chance: float) -> Span:
+        """Where the box begins and ends, moved to whole pixels.
+
+        Evenly inside; in a version of TensorFlow's its center may be anywhere, then it is moved in.
+        """
+        room = self.side - extent
+        start = chance * room
+        if self.config.cutmix_version is not None:
+            start = min(max(chance * self.side - extent / 2, 0.0), room)
+        return round(start), round(start + extent)
+
+
+def kept_share(wish: MixingConfig, first: float, second: float) -> float:
+    """The share of the image that cutmix is to leave, from two even numbers."""
+    low, high = wish.cutmix_lambda_low, wish.cutmix_lambda_high
+    match wish.cutmix_version:
+        case None:
+            return low + (high - low) * first
+        case 1:
+            if first < 1.55 * low - 0.96:
+                return 1.0
+            least = math.exp(-4)
+            return 1 + math.log(least + (1 - least) * second) / 4
+        case _:
+            return low
+
+
+UNMIXED = Mixing(MixingConfig(), seed=0, side=1)
