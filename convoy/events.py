@@ -11,6 +11,7 @@ class Began:
     updates: int  # updates of the whole run
     updates_per_epoch: int
     samples_per_update: int
+    first_epoch: int = 0  # epochs that came before the run
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ newer ones have been verified. One process writes at a time: the run folder's lo
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,11 +37,19 @@ class Found(NamedTuple):
     skipped: list[str]  # one line for each damaged one, the newest first
 
 
+def every(update: int) -> bool:
+    """All checkpoints are of one kind."""
+    del update
+    return True
+
+
 class Store:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, counts: Callable[[int], bool] = every) -> None:
+        """One that does not count, such as that of a stop, takes no place among those kept."""
         self.folder = folder
+        self._counts = counts
         self._verified: set[int] = set()  # hashed by this process; a glance is enough from then on
 
     def path(self, update: int) -> Path:
@@ -124,13 +133,13 @@ class Store:
         self._verified.add(update)
 
     def prune(self, keep: int, spare: int | None = None) -> list[int]:
-        """Delete what is older than the newest `keep` verified ones, but never `spare`."""
+        """Delete what is older than the newest `keep` verified that count, but never `spare`."""
         if keep < 1:
             raise ValueError(f"at least one checkpoint must stay, not {keep}")
         sound, removed = 0, []
         for update in reversed(self.updates()):
             if sound < keep:
-                sound += self._is_sound(update)
+                sound += self._counts(update) and self._is_sound(update)
             elif update != spare:
                 with storage_errors(self.path(update)):
                     remove(self.path(update))

@@ -18,6 +18,7 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.update import Update
 from convoy.errors import NumericError
 from convoy.events import Began, Reported, Updated
+from convoy.parallel.targets import Mixed, Targets
 from convoy.plan.loop import LoopPlan
 
 
@@ -68,7 +69,8 @@ class Trainer:
     def run(self, done: int, stop: StopRequest) -> str:
         """Train until the end of the plan or a wish to stop; says which it was."""
         plan = self.plan
-        self.outfeed.put(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
+        pace = plan.updates_per_epoch, plan.samples_per_update
+        self.outfeed.put(Began(done, plan.updates, *pace, plan.first_epoch))
         clock = Clock(began=monotonic())
         with closing(self._micro_batches(done)) as feed:
             while done < plan.updates:
@@ -101,7 +103,7 @@ class Trainer:
 
     def _update(self, done: int, feed: Iterator[MicroBatch]) -> None:
         micro_batches = self.plan.micro_batches
-        batch = ((one.images, one.labels) for one in islice(feed, micro_batches))
+        batch = ((one.images, targets_of(one)) for one in islice(feed, micro_batches))
         self.meter.add(self.update(batch, self.plan.learning_rate.rate(done)), micro_batches)
         self._done = done + 1
 
@@ -115,7 +117,7 @@ class Trainer:
         self.outfeed.put(
             Reported(
                 update=done,
-                epoch=done / self.plan.updates_per_epoch,
+                epoch=self.plan.epoch_after(done),
                 loss=loss,
                 accuracy=totals.right / totals.samples,
                 learning_rate=self.plan.learning_rate.rate(done - 1),
@@ -129,3 +131,10 @@ class Trainer:
                 f"checkpoint with --override, with a lower --lr "
                 f"(now {self.plan.learning_rate.config.lr:g})"
             )
+
+
+def targets_of(batch: MicroBatch) -> Targets | None:
+    """What its answers are compared with; None where this process does not compare."""
+    if batch.labels is None or batch.shares is None:
+        return batch.labels
+    return Mixed(batch.labels, batch.shares)

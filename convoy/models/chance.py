@@ -45,6 +45,7 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
         self.dice = dice
+        self.frozen = False  # then nothing is left out
 
     def forward(self, given: Tensor) -> Tensor:
         if not self.draws:
@@ -55,7 +56,7 @@ class Dropout(nn.Module):
     @property
     def draws(self) -> bool:
         """Whether a pass leaves anything to chance."""
-        return self.training and self.rate > 0
+        return self.training and not self.frozen and self.rate > 0
 
 
 class DropPath(nn.Module):
@@ -65,6 +66,7 @@ class DropPath(nn.Module):
         super().__init__()
         self.rate = rate
         self.dice = dice
+        self.frozen = False  # then nothing is left out
 
     def forward(self, given: Tensor) -> Tensor:
         return scaled(given, self.draw(len(given))) if self.draws else given
@@ -72,7 +74,7 @@ class DropPath(nn.Module):
     @property
     def draws(self) -> bool:
         """Whether a pass leaves anything to chance."""
-        return self.training and self.rate > 0
+        return self.training and not self.frozen and self.rate > 0
 
     def draw(self, samples: int) -> Tensor:
         """What the branch of each sample grows by, 0 for those that lose it."""

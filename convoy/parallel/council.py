@@ -4,6 +4,7 @@ Every meeting has a number, a matter and an update. A process that comes with an
 the rest would later wait for messages that nobody sends, so it is named at once.
 """
 
+from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol
 
@@ -12,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from convoy.errors import HangError
+
+_PATIENCE = timedelta(days=30)  # of those who wait while the first process works alone
 
 
 class Matter(IntEnum):
@@ -41,6 +44,9 @@ class Council(Protocol):
     def hear(self, word: bytes) -> bytes:
         """What the first process says; the others' word is not asked."""
 
+    def wait_for_the_first(self) -> None:
+        """Until the first process comes here too, which may work alone for hours."""
+
 
 class Single:
     """The council of a run that is one process."""
@@ -57,6 +63,9 @@ class Single:
 
     def hear(self, word: bytes) -> bytes:
         return word
+
+    def wait_for_the_first(self) -> None:
+        """It is here."""
 
 
 class FullCouncil:
@@ -86,6 +95,13 @@ class FullCouncil:
             buffer = torch.frombuffer(said, dtype=torch.uint8)
             dist.broadcast(buffer, group=self.group, group_src=0)
         return bytes(said)
+
+    def wait_for_the_first(self) -> None:
+        """Its end would be heard at once, so that nobody waits for one that is gone."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.timeout = _PATIENCE
+        self.group.broadcast([torch.zeros(1)], options).wait()
 
     def _everybody(self, part: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(part) for _ in range(self.group.size())]

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+from convoy.parallel.targets import Targets, expected
+
+Loss = Callable[[Tensor, Targets], Tensor]
 # The first stage needs the images, the last one the labels; both may be left out elsewhere.
-MicroBatch = tuple[Tensor | None, Tensor | None]
+MicroBatch = tuple[Tensor | None, Targets | None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Pipeline:
         self.stage.train()
         return [self._run_one(images, labels) for images, labels in micro_batches]
 
-    def _run_one(self, images: Tensor | None, labels: Tensor | None) -> Passed:
+    def _run_one(self, images: Tensor | None, labels: Targets | None) -> Passed:
         assert images is not None and labels is not None, "a lone stage is the first and the last"
         (logits,) = self.stage(images)
         loss = self.loss(logits, labels)
@@ -68,7 +70,7 @@ class LoneInference:
         return logits
 
 
-def passed(logits: Tensor, labels: Tensor, loss: Tensor) -> Passed:
+def passed(logits: Tensor, labels: Targets, loss: Tensor) -> Passed:
     """The result of one micro-batch, without its graph."""
-    right = (logits.detach().argmax(1) == labels).sum()
-    return Passed(loss.detach(), right, len(labels))
+    right = (logits.detach().argmax(1) == expected(labels)).sum()
+    return Passed(loss.detach(), right, len(logits))

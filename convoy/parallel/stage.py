@@ -19,6 +19,7 @@ from convoy.parallel.halves import Halves, Tape
 from convoy.parallel.link import Group, Link, Moving, Size, Strides, laid, roads_of
 from convoy.parallel.pipeline import MicroBatch
 from convoy.parallel.slice import Bundle
+from convoy.parallel.targets import Targets
 from convoy.plan.layers import LayerPlan
 from convoy.plan.network import NetworkPlan
 from convoy.plan.operations import Flatten, GlobalPool
@@ -107,7 +108,7 @@ class Stage(PipelineStage):
         self._on_credit = schedule.unanswered(max(0, stage - 1), stages, micro_batches)
         self.stash_seen = 0  # the most activation sets between forward and backward so far
         self.received_seen = 0  # the most incoming bundles so far, those on their way included
-        self.labels: Tensor | None = None
+        self.labels: Targets | None = None
         self._feed: Iterator[MicroBatch] = iter(())
         self._after_backward: Callable[[], None] = _do_nothing
         self._inputs: dict[int, Moving] = {}
