@@ -1,4 +1,4 @@
-"""The live display of a run on a terminal. The only file that knows rich."""
+"""The live display of a run on a terminal. Only this file and `live_bar.py` know rich."""
 
 import atexit
 import sys

@@ -93,7 +93,7 @@ def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Pr
         raise ConfigError(f"unknown --progress {kind!r}; choose one of {', '.join(KINDS)}")
     if kind == "none" or stream is None:
         return NoProgress()
-    if kind == "rich" or (kind == "auto" and _draws(stream)):
+    if kind == "rich" or (kind == "auto" and draws(stream)):
         # Imported only here: rich takes longer to load than `--help` may take to answer.
         from convoy.report.live import LiveProgress
 
@@ -101,6 +101,6 @@ def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Pr
     return PlainProgress(stream, interval)
 
 
-def _draws(stream: TextIO) -> bool:
+def draws(stream: TextIO) -> bool:
     """A terminal that can move its cursor."""
     return Voice(stream).isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -98,11 +98,23 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def _files(self) -> tuple[Path, ...]:
+        told = (self.metrics, self.validation, self.events, self.log)
+        return (self.config, self.plan, *told, self.summary)
+
+    def forget_run(self) -> None:
+        """Remove what a run left here that has no checkpoint."""
+        try:
+            for file in self._files:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error("clear", self.path, error) from error
+
+    @property
     def holds_run(self) -> bool:
         """Whether an earlier run left anything here."""
-        files = (self.config, self.plan, self.metrics, self.validation, self.events, self.log)
         try:
-            if any(file.exists() for file in (*files, self.summary)):
+            if any(file.exists() for file in self._files):
                 return True
             return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
         except OSError as error:
@@ -232,6 +244,18 @@ def claim_run_folder(path: Path) -> RunFolder:
             f"{path} already holds a run; resume it with `convoy resume {quote(str(path))}`, "
             "or choose another --output"
         )
+    return folder
+
+
+def reclaim_run_folder(path: Path) -> RunFolder:
+    """The folder of a run that begins, or that ended before its first checkpoint and begins again.
+
+    The caller knows that there is no checkpoint.
+    """
+    folder = RunFolder(path)
+    folder.prepare()
+    folder.lock()
+    folder.forget_run()
     return folder
 
 

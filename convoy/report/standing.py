@@ -45,13 +45,15 @@ class Standing:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last update, counted from 1."""
-        return max(0, self.update - 1) // max(1, self.began.updates_per_epoch) + 1
+        """The epoch of the last update, counted from 1, behind those before the run."""
+        within = max(0, self.update - 1) // max(1, self.began.updates_per_epoch)
+        return self.began.first_epoch + within + 1
 
     @property
     def epochs(self) -> int:
         """A last epoch that ends early counts."""
-        return max(1, -(-self.began.updates // max(1, self.began.updates_per_epoch)))
+        own = -(-self.began.updates // max(1, self.began.updates_per_epoch))
+        return self.began.first_epoch + max(1, own)
 
     @property
     def images_per_second(self) -> float | None:

@@ -11,6 +11,8 @@ from convoy.report.run_folder import write_atomically
 from convoy.report.voice import one_line
 from convoy.report.wording import duration, percent, speed_text
 
+PENDING = "pending"  # of a phase that has not begun
+
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSummary:
@@ -22,6 +24,19 @@ class AverageSummary:
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneSummary:
+    """What the second phase of a run came to; its folder has a summary of its own."""
+
+    path: str
+    exit_reason: str  # as in `Ended`, or PENDING
+    weights_sha256: str | None = None
+    top1: float | None = None
+    top5: float | None = None
+    updates: int = 0
+    epochs: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +57,17 @@ class Summary:
     dataset: str | None = None
     init_path: str | None = None  # whose weights it began with, if not those of its seed
     averaged: AverageSummary | None = None
+    bad_records: int = 0  # that were skipped; the run folder lists them
+    fine_tune: FineTuneSummary | None = None
     peak_bytes: list[int] = field(default_factory=list)  # memory of each stage's process
     peak_stash: list[int] = field(default_factory=list)  # micro-batches each stage held at most
+
+    @property
+    def ending(self) -> str:
+        """Why the last phase that was begun ended, or the one before which the run stopped."""
+        if self.exit_reason != "done" or self.fine_tune is None:
+            return self.exit_reason
+        return self.fine_tune.exit_reason
 
     def write(self, path: Path) -> None:
         content = json.dumps(plain(asdict(self)), indent=2, allow_nan=False)
@@ -56,11 +80,35 @@ class Summary:
             record = json.loads(path.read_bytes())
             if not isinstance(record, dict):
                 raise ValueError("not an object")
-            return _from_record(record)
+            return cls.from_record(record)
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is no summary of a run: {error}; it is written when a run ends"
             ) from error
+
+    @classmethod
+    def from_record(cls, record: dict[str, object]) -> "Summary":
+        """From plain JSON values; ValueError if they are none of a summary."""
+        return cls(
+            weights_sha256=_text(record, "weights_sha256"),
+            top1=_number(record, "top1"),
+            top5=_number(record, "top5"),
+            updates=_count(record, "updates"),
+            epochs=_needed(record, "epochs"),
+            images=_count(record, "images"),
+            images_per_second=_number(record, "images_per_second"),
+            seconds=_needed(record, "seconds"),
+            layout=_text(record, "layout") or "",
+            exit_reason=_text(record, "exit_reason") or "",
+            model=_text(record, "model"),
+            dataset=_text(record, "dataset"),
+            init_path=_text(record, "init_path"),
+            averaged=_average(record.get("averaged")),
+            fine_tune=_fine_tune(record.get("fine_tune")),
+            bad_records=_count(record, "bad_records") if "bad_records" in record else 0,
+            peak_bytes=_counts(record, "peak_bytes"),
+            peak_stash=_counts(record, "peak_stash"),
+        )
 
 
 @dataclass(frozen=True)
@@ -70,27 +118,6 @@ class Finished:
     summary: Summary
     folder: Path
     was_complete: bool = False
-
-
-def _from_record(record: dict[str, object]) -> Summary:
-    return Summary(
-        weights_sha256=_text(record, "weights_sha256"),
-        top1=_number(record, "top1"),
-        top5=_number(record, "top5"),
-        updates=_count(record, "updates"),
-        epochs=_needed(record, "epochs"),
-        images=_count(record, "images"),
-        images_per_second=_number(record, "images_per_second"),
-        seconds=_needed(record, "seconds"),
-        layout=_text(record, "layout") or "",
-        exit_reason=_text(record, "exit_reason") or "",
-        model=_text(record, "model"),
-        dataset=_text(record, "dataset"),
-        init_path=_text(record, "init_path"),
-        averaged=_average(record.get("averaged")),
-        peak_bytes=_counts(record, "peak_bytes"),
-        peak_stash=_counts(record, "peak_stash"),
-    )
 
 
 def _average(record: object) -> AverageSummary | None:
@@ -105,6 +132,22 @@ def _average(record: object) -> AverageSummary | None:
         weights_sha256=_text(record, "weights_sha256") or "",
         top1=_number(record, "top1"),
         top5=_number(record, "top5"),
+    )
+
+
+def _fine_tune(record: object) -> FineTuneSummary | None:
+    if record is None:
+        return None
+    if not isinstance(record, dict):
+        raise ValueError(f"fine_tune is {record!r}, not an object")
+    return FineTuneSummary(
+        path=_text(record, "path") or "",
+        exit_reason=_text(record, "exit_reason") or "",
+        weights_sha256=_text(record, "weights_sha256"),
+        top1=_number(record, "top1"),
+        top5=_number(record, "top5"),
+        updates=_count(record, "updates"),
+        epochs=_needed(record, "epochs"),
     )
 
 
@@ -155,10 +198,13 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
         lines.append(f"validation: {_accuracy(summary.top1, summary.top5)}")
     if summary.averaged is not None:
         lines.append(_averaged(summary.averaged))
-    if summary.weights_sha256 is not None:
-        lines.append(f"weights: sha256 {summary.weights_sha256[:12]}…")
+    if summary.fine_tune is not None:
+        lines.append(_fine_tuned(summary.fine_tune))
+    digest = _last_weights(summary)
+    if digest is not None:
+        lines.append(f"weights: sha256 {digest[:12]}…")
     lines.append(f"run folder: {one_line(str(folder))}")
-    verb = "validate" if summary.exit_reason == "done" else "resume"
+    verb = "validate" if summary.ending == "done" else "resume"
     lines.append(f"go on: convoy {verb} {one_line(quote(str(folder)))}")
     return lines
 
@@ -172,6 +218,21 @@ def _averaged(made: AverageSummary) -> str:
     measured = "" if made.top1 is None else f", {_accuracy(made.top1, made.top5)}"
     count = f"{made.checkpoints} checkpoint{'s' * (made.checkpoints > 1)}"
     return one_line(f"average: {made.strategy} of {count}{measured}, {made.path}")
+
+
+def _fine_tuned(made: FineTuneSummary) -> str:
+    """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and where it lies."""
+    if made.exit_reason == PENDING:
+        return "fine-tuning: still to be done"
+    measured = "" if made.top1 is None else f", {_accuracy(made.top1, made.top5)}"
+    early = "" if made.exit_reason == "done" else f" ({made.exit_reason}, not complete)"
+    course = f"{made.updates} updates, {made.epochs:.4g} epochs"
+    return one_line(f"fine-tuned: {course}{measured}, {made.path}{early}")
+
+
+def _last_weights(summary: Summary) -> str | None:
+    tuned = summary.fine_tune
+    return tuned.weights_sha256 if tuned and tuned.weights_sha256 else summary.weights_sha256
 
 
 def _subject(summary: Summary) -> str:

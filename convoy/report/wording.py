@@ -126,3 +126,10 @@ def event_line(event: Event) -> str:
             return f"notice  {one_line(event.text)} ({one_line(event.kind)}, update {event.update})"
         case Ended():
             return f"ended after update {event.update}: {one_line(event.reason)}"
+
+
+def done_words(done: int, total: int, unit: str) -> str:
+    """Bytes as megabytes, all else as it is."""
+    if unit == "bytes":
+        return f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+    return f"{done:,} of {total:,} {unit}"
