@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from convoy.assemble.feeds import hands_of, training_feed
+from convoy.assemble.feeds import hands_of, tolerance_of, training_feed
 from convoy.assemble.machine import choose_device, make_repeatable
 from convoy.assemble.network import Network, build_network, freeze, whole
 from convoy.assemble.sources import open_source
@@ -14,13 +14,13 @@ from convoy.checkpoint import reading
 from convoy.checkpoint.average import exponential, keep_none, mean
 from convoy.checkpoint.contents import Contents, Tensors, match
 from convoy.checkpoint.digest import weights_sha256
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import Store, every
 from convoy.config.schema import RunConfig
 from convoy.data.feed import Wanted
 from convoy.data.order import Place
 from convoy.errors import CheckpointError
 from convoy.launch.cores import threads_each
-from convoy.plan.plan import plan_run
+from convoy.plan.plan import plan_run, used_samples
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,18 @@ def nobody_waits() -> bool:
 
 
 def average_checkpoints(
-    config: RunConfig, folder: Path, is_urgent: Callable[[], bool] = nobody_waits
+    config: RunConfig,
+    folder: Path,
+    is_urgent: Callable[[], bool] = nobody_waits,
+    counts: Callable[[int], bool] = every,
 ) -> Average:
-    """Average the newest checkpoints of a folder; AveragingStopped as soon as the end is urgent."""
+    """Average the newest checkpoints of a folder that count.
+
+    AveragingStopped as soon as the end is urgent.
+    """
     wish = config.average
     store = Store(folder)
-    paths = [store.path(update) for update in store.updates()]
+    paths = [store.path(update) for update in store.updates() if counts(update)]
     if not paths:
         raise CheckpointError(f"no checkpoint in {folder}")
     chosen = paths[-wish.weight_avg_n :] if wish.weight_avg_n > 0 else paths
@@ -89,14 +95,15 @@ def _with_fresh_statistics(
     make_repeatable(threads_each(config.device.threads, 1))
     first = plan_run(config)
     source = open_source(config.data, first.network, "train")
-    plan = plan_run(config, len(source))
+    plan = plan_run(config, used_samples(config, len(source)))
     built = build_network(plan.network, [whole(plan.network)], config.data.seed, device)
     network = freeze(built, [layer.name for layer in plan.frozen_layers])
     match(model, network.slice.named_tensors())
     network.load(model)
     if not network.norms:
         return model
-    feed = training_feed(plan, source, device, Wanted(labels=False))
+    tolerance = tolerance_of(config.data)
+    feed = training_feed(plan, source, device, Wanted(labels=False), tolerance)
     places = (
         Place(update, micro)
         for update in range(plan.loop.updates_per_epoch)

@@ -1,5 +1,6 @@
 """Weights to begin with: those of a run, or of a checkpoint, that came before."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,9 +11,12 @@ from convoy.assemble.network import build_network, whole
 from convoy.checkpoint.contents import Tensors, match
 from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.finding import found_at
+from convoy.checkpoint.strict_json import JSON
 from convoy.errors import CheckpointError, ConfigError, ConvoyError
 from convoy.events import Event, Noticed
 from convoy.plan.plan import RunPlan
+
+FIRST_WEIGHTS = "first_weights_sha256"  # in the state of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,16 @@ class Initial:
 
     weights: Tensors | None = None
     notices: list[Event] = field(default_factory=list)
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """What every checkpoint of the run will say of them."""
+        return {} if self.weights is None else {FIRST_WEIGHTS: weights_sha256(self.weights)}
+
+
+def first_weights(state: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The same, as a checkpoint of the run says it."""
+    return {FIRST_WEIGHTS: state[FIRST_WEIGHTS]} if FIRST_WEIGHTS in state else {}
 
 
 def initial_weights(plan: RunPlan) -> Initial:

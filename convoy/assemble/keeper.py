@@ -8,11 +8,11 @@ from convoy.assemble.validation import validate_checkpoints
 from convoy.checkpoint.background import BackgroundSaver, stop_the_run
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
-from convoy.config.schema import RunConfig
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, StorageError
 from convoy.events import Averaged, Noticed, Saved
+from convoy.plan.plan import RunPlan
 from convoy.report.run_folder import RunFolder
 from convoy.report.summary import Summary
 
@@ -20,13 +20,13 @@ from convoy.report.summary import Summary
 class Keeper:
     """Writes into the run folder, and tells of it by the outfeed."""
 
-    def __init__(
-        self, folder: RunFolder, config: RunConfig, outfeed: Outfeed, keep_copy: bool
-    ) -> None:
+    def __init__(self, folder: RunFolder, plan: RunPlan, outfeed: Outfeed, keep_copy: bool) -> None:
         """`keep_copy` holds on to the memory of a save for the next one."""
         self.folder = folder
-        self.config = config
-        self.store = Store(folder.checkpoints)
+        self.config = config = plan.config
+        # What a stop saves out of turn must leave no trace in the average.
+        self._counts = plan.loop.checkpoints.due
+        self.store = Store(folder.checkpoints, self._counts)
         self.store.check_writable()
         self.outfeed = outfeed
         self._failed: int | None = None  # the last update that could not be saved
@@ -50,7 +50,9 @@ class Keeper:
 
     def average(self, stop: StopRequest) -> str:
         try:
-            made = average_checkpoints(self.config, self.store.folder, lambda: stop.is_urgent)
+            made = average_checkpoints(
+                self.config, self.store.folder, lambda: stop.is_urgent, self._counts
+            )
         except AveragingStopped:
             return stop.reason or "done"
         self.outfeed.put(self._measured(made))

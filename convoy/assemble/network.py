@@ -10,6 +10,7 @@ from torch import Tensor
 from convoy.assemble.programs import Compiled
 from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
+from convoy.models.chance import Dropout, DropPath
 from convoy.moment import Moment
 from convoy.parallel.link import Group
 from convoy.parallel.norm_sync import NormSync
@@ -79,13 +80,14 @@ def build_network(
 
 
 def freeze(network: Network, names: Collection[str]) -> Network:
-    """The same network, with layers whose weights and statistics stay as they are."""
+    """The same network, with layers that stay as they are and pass as in evaluation."""
     for one in network.slices:
         for name, layer in one.layers.items():
             if name in names:
                 layer.requires_grad_(False)
-                for norm in (part for part in layer.modules() if isinstance(part, BatchNorm)):
-                    norm.frozen = True
+                for part in layer.modules():
+                    if isinstance(part, BatchNorm | Dropout | DropPath):
+                        part.frozen = True
     norms = [norm for norm in network.norms if not norm.frozen]
     return Network(network.slices, norms, network.runs)
 

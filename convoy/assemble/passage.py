@@ -13,6 +13,7 @@ from convoy.parallel.peers import Peers
 from convoy.parallel.pipeline import LoneInference, Loss, Pipeline
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
 from convoy.parallel.stage import Borders, Stage, borders_of
+from convoy.plan.network import NetworkPlan
 
 
 def make_passage(
@@ -27,7 +28,7 @@ def make_passage(
         (run,), (take,) = network.runs, collect
         return Pipeline(run, loss, take)
     accumulation = plan.batch.gradient_accumulation
-    borders = _borders(post, plan.batch.micro_batch_size)
+    borders = _borders(post, plan.network, plan.batch.micro_batch_size)
     stages = [
         Stage(run, border, group, plan.schedule, accumulation, turn)
         for turn, (run, border) in enumerate(zip(network.runs, borders, strict=True))
@@ -36,12 +37,13 @@ def make_passage(
 
 
 def make_answers(post: Post, network: Network, samples: int) -> Answers:
-    """Forward alone, for batches of so many samples."""
+    """Forward alone, for batches of so many whole images."""
     group = post.groups.line.handle
     if group is None:
         (run,) = network.runs
         return LoneInference(run)
-    return Inference(network.runs, _borders(post, samples), group)
+    borders = _borders(post, post.plan.validation_network, samples)
+    return Inference(network.runs, borders, group)
 
 
 def make_replicas(post: Post) -> Replicas:
@@ -58,6 +60,6 @@ def make_replicas(post: Post) -> Replicas:
     return kind(Peers(group), meeting)
 
 
-def _borders(post: Post, samples: int) -> list[Borders]:
-    plan, device = post.plan, post.device
-    return [borders_of(plan.network, one, samples, device, plan.frozen) for one in post.stages]
+def _borders(post: Post, network: NetworkPlan, samples: int) -> list[Borders]:
+    device, frozen = post.device, post.plan.frozen
+    return [borders_of(network, one, samples, device, frozen) for one in post.stages]

@@ -1,25 +1,31 @@
-"""Start a run, or go on with one: configuration, folder, checkpoint and listeners around it."""
+"""Begin a run, or go on with one: configuration, folder, checkpoint and listeners around it."""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from tempfile import gettempdir
 
-from convoy.assemble.importing import IMPORTED
-from convoy.assemble.initial import initial_weights
+from convoy.assemble.initial import first_weights, initial_weights
 from convoy.assemble.keeper import Keeper
 from convoy.assemble.keeping import KeptElsewhere
 from convoy.assemble.origin import Origin, same_training
+from convoy.assemble.phases import (
+    Wish,
+    as_the_first_tells,
+    fine_tuning,
+    fine_tuning_again,
+    has_begun,
+    with_fine_tuning,
+)
 from convoy.assemble.post import Post, posted
+from convoy.assemble.resuming import is_complete, last_validation, starting_point
 from convoy.assemble.sources import fingerprint, open_source
 from convoy.assemble.start import Start, hear_start, nothing_to_do, refuse_differences, tell_start
 from convoy.assemble.state import refuse_misfit
 from convoy.assemble.training import Material, TrainingRun
-from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.checkpoint.strict_json import JSON
 from convoy.config.effects import typed, without_effect
@@ -28,14 +34,13 @@ from convoy.config.schema import RunConfig
 from convoy.config.written import binding_values, digest, settings_as_yaml
 from convoy.engine.outfeed import Outfeed, Subscriber
 from convoy.engine.stopping import StopRequest
-from convoy.errors import CheckpointError, ConfigError
-from convoy.events import Event, Noticed, Validated
+from convoy.events import Event, Noticed
 from convoy.launch.world import World
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.frozen import frozen_as_text
-from convoy.plan.loop import LoopPlan
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.report.lines import read
+from convoy.plan.phases import plan_phases
+from convoy.plan.places import FINE_TUNE
+from convoy.plan.plan import RunPlan, plan_run, used_samples
 from convoy.report.log import Log
 from convoy.report.progress import make_progress
 from convoy.report.run_folder import (
@@ -43,59 +48,84 @@ from convoy.report.run_folder import (
     claim_run_folder,
     new_run_folder,
     open_run_folder,
+    reclaim_run_folder,
     write_atomically,
 )
 from convoy.report.summary import Finished, Summary
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How a run shall go on: its configuration, from where, and whether changes are meant."""
-
-    resolved: Resolved
-    checkpoint: Path | None
-    override: bool
-
-
 def start_run(resolved: Resolved, world: World, stop: StopRequest) -> Finished:
-    """A new run in a new folder. Nothing is written before everything is known to fit."""
+    """A new run, to the end of its last phase."""
     with posted(world, plan_run(resolved.config)) as joined:
-        prepared = _prepare(resolved, joined)
-        if not joined.council.is_first:
-            return _follow(prepared, stop)
-        initial = initial_weights(prepared.plan)
-        with _new_folder(resolved.config) as folder:
-            _write_wishes(folder, prepared)
-            with _listeners(folder, resolved.config) as listeners:
-                scene = Scene(folder, listeners, stop)
-                scene.tell(initial.notices)
-                return _lead(prepared, Start(0, str(folder.path), weights=initial.weights), scene)
+        trained = _begin(resolved, joined, stop, _new_folder)
+        return _followed_up(trained, Wish(resolved), joined, stop)
 
 
 def resume_run(path: Path, wish: Wish, world: World, stop: StopRequest) -> Finished:
-    """Go on with a run; the folder changes only when everything is known to fit."""
+    """Go on with the phase that is not complete, to the end of the last one."""
+    first, second = wish.by_phase(path)
     with posted(world, plan_run(wish.resolved.config)) as joined:
-        prepared = _prepare(wish.resolved, joined)
-        if not joined.council.is_first:
-            return _follow(prepared, stop)
-        with open_run_folder(path) as folder:
-            store = Store(folder.checkpoints)
-            store.clean()
-            contents, notices = _starting_point(store, wish.checkpoint, path)
-            if _is_complete(folder, prepared.plan.loop, contents.update):
-                joined.council.hear(nothing_to_do(folder.path))
-                return Finished(Summary.read(folder.summary), folder.path, was_complete=True)
-            notices += same_training(
-                contents.state, prepared.resolved, prepared.origin, wish.override
-            )
-            refuse_misfit(prepared.plan, contents)
-            _write_wishes(folder, prepared)
-            folder.summary.unlink(missing_ok=True)  # that of the part before
-            start = Start(contents.update, str(folder.path), _last_validation(folder), contents)
-            with _listeners(folder, prepared.resolved.config) as listeners:
-                scene = Scene(folder, listeners, stop)
-                scene.tell(notices)
-                return _lead(prepared, start, scene)
+        return _followed_up(_go_on(path, first, joined, stop), second, joined, stop)
+
+
+def _followed_up(trained: Finished, wish: Wish, joined: Post, stop: StopRequest) -> Finished:
+    """Fine-tune what the first phase came to, if there is such a phase and it came so far."""
+    if not wish.resolved.config.fine_tune.half_res_training:
+        return trained
+    trained = as_the_first_tells(trained, joined.council)
+    if trained.summary.exit_reason != "done":
+        return trained
+    home, is_first = trained.folder / FINE_TUNE, joined.council.is_first
+    # Only the first process must know which it is: all others hear from it where to begin.
+    begun = is_first and has_begun(home)
+    second = fine_tuning_again(trained, wish) if begun else fine_tuning(trained, wish)
+    post = replace(joined, plan=plan_run(second.resolved.config))
+    if begun:
+        tuned = _go_on(home, second, post, stop)
+    else:
+        tuned = _begin(second.resolved, post, stop, lambda _: reclaim_run_folder(home))
+    return with_fine_tuning(trained, tuned, is_first)
+
+
+def _begin(
+    resolved: Resolved, joined: Post, stop: StopRequest, claim: Callable[[RunConfig], RunFolder]
+) -> Finished:
+    """A new run in a new folder. Nothing is written before everything is known to fit."""
+    prepared = _prepare(resolved, joined)
+    if not joined.council.is_first:
+        return _follow(prepared, stop)
+    initial = initial_weights(prepared.plan)
+    with claim(resolved.config) as folder:
+        _write_wishes(folder, prepared)
+        with _listeners(folder, resolved.config) as listeners:
+            scene = Scene(folder, listeners, stop)
+            scene.tell(initial.notices)
+            start = Start(0, str(folder.path), weights=initial.weights)
+            return _lead(prepared.remembering(initial.facts), start, scene)
+
+
+def _go_on(path: Path, wish: Wish, joined: Post, stop: StopRequest) -> Finished:
+    """Go on with a run; the folder changes only when everything is known to fit."""
+    prepared = _prepare(wish.resolved, joined)
+    if not joined.council.is_first:
+        return _follow(prepared, stop)
+    with open_run_folder(path) as folder:
+        store = Store(folder.checkpoints)
+        store.clean()
+        contents, notices = starting_point(store, wish.checkpoint, path)
+        if is_complete(folder, prepared.plan.loop, contents.update):
+            done = Finished(Summary.read(folder.summary), folder.path, was_complete=True)
+            joined.council.hear(nothing_to_do(done))
+            return done
+        notices += same_training(contents.state, prepared.resolved, prepared.origin, wish.override)
+        refuse_misfit(prepared.plan, contents)
+        _write_wishes(folder, prepared)
+        folder.summary.unlink(missing_ok=True)  # that of the part before
+        start = Start(contents.update, str(folder.path), last_validation(folder), contents)
+        with _listeners(folder, prepared.resolved.config) as listeners:
+            scene = Scene(folder, listeners, stop)
+            scene.tell(notices)
+            return _lead(prepared.remembering(first_weights(contents.state)), start, scene)
 
 
 @dataclass(frozen=True)
@@ -130,13 +160,20 @@ class _Prepared:
         """What a checkpoint of this run says of its training."""
         return Origin(self.material.origin, self.post.machine())
 
+    def remembering(self, facts: dict[str, JSON]) -> "_Prepared":
+        """The same, whose checkpoints say this of the training too."""
+        material = replace(self.material, origin=self.material.origin | facts)
+        return replace(self, material=material)
+
 
 def _prepare(resolved: Resolved, joined: Post) -> _Prepared:
     config = resolved.config
     train = open_source(config.data, joined.plan.network, "train")
     measured = config.validation.validation_mode != "none"
-    validation = open_source(config.data, joined.plan.network, "validation") if measured else None
-    post = replace(joined, plan=plan_run(config, len(train)))
+    whole = joined.plan.validation_network
+    validation = open_source(config.data, whole, "validation") if measured else None
+    post = replace(joined, plan=plan_run(config, used_samples(config, len(train))))
+    plan_phases(post.plan)  # what a later phase cannot do is told before the first one begins
     refuse_differences(post.council, config, len(train))
     origin: dict[str, JSON] = {}
     if post.council.is_first:
@@ -151,9 +188,9 @@ def _lead(prepared: _Prepared, start: Start, scene: Scene) -> Finished:
     """The first process: tell the others where to begin, then go with them."""
     tell_start(prepared.post, start)
     outfeed = Outfeed()
-    config = prepared.plan.config
-    keep_copy = not config.memory.offload_optimizer  # it would hold what was put aside
-    keeper = Keeper(scene.folder, config, outfeed, keep_copy)
+    plan = prepared.plan
+    keep_copy = not plan.config.memory.offload_optimizer  # it would hold what was put aside
+    keeper = Keeper(scene.folder, plan, outfeed, keep_copy)
     run = TrainingRun(prepared.post, prepared.material, outfeed, scene.folder.path)
     run.begin_at(start)
     scene.tell([*_choices(prepared.plan, start), *_in_vain(prepared, start)])
@@ -191,8 +228,8 @@ def _in_vain(prepared: _Prepared, start: Start) -> list[Noticed]:
 def _follow(prepared: _Prepared, stop: StopRequest) -> Finished:
     """Any other process: begin where the first one says."""
     start = hear_start(prepared.post)
-    if isinstance(start, Path):
-        return Finished(Summary.read(RunFolder(start).summary), start, was_complete=True)
+    if isinstance(start, Finished):
+        return start
     # On another host the folder may not be there.
     scratch = Path(start.folder) if Path(start.folder).is_dir() else Path(gettempdir())
     run = TrainingRun(prepared.post, prepared.material, Outfeed(), scratch)
@@ -200,13 +237,8 @@ def _follow(prepared: _Prepared, stop: StopRequest) -> Finished:
     return Finished(run.go(stop, KeptElsewhere(), []), Path(start.folder))
 
 
-def _is_complete(folder: RunFolder, loop: LoopPlan, done: int) -> bool:
-    if loop.stop_after is not None and loop.stop_after <= done:
-        raise ConfigError(f"--stop-after {loop.stop_after} lies behind: {done} updates are done")
-    return done >= loop.updates and _is_summed_up(folder, loop.updates)
-
-
 def _new_folder(config: RunConfig) -> RunFolder:
+    """Where a new run lies: as asked for, or the next of its kind."""
     if config.checkpoint.checkpoint_output_path is not None:
         return claim_run_folder(Path(config.checkpoint.checkpoint_output_path))
     wish, stem = config.report, f"{config.network.model}-{config.data.data}"
@@ -237,45 +269,3 @@ def _listeners(folder: RunFolder, config: RunConfig) -> Iterator[list[Subscriber
     finally:
         progress.close()
         log.close()
-
-
-def _starting_point(
-    store: Store, checkpoint: Path | None, run: Path
-) -> tuple[Contents, list[Event]]:
-    """The checkpoint to go on from, and what must be told of the ones passed over."""
-    if checkpoint is not None:
-        return store.load(checkpoint), []
-    _refuse_imported(store, run)
-    if not store.updates():
-        raise CheckpointError(
-            f"{run} has no checkpoint: it ended before its first one; start again with "
-            f"`convoy train --config-path {quote(str(run / 'config.yaml'))} --output NEW`"
-        )
-    found = store.newest()
-    update = found.contents.update
-    return found.contents, [Noticed("damaged_checkpoint", text, update) for text in found.skipped]
-
-
-def _refuse_imported(store: Store, run: Path) -> None:
-    """Weights that `convoy import` brought here are no training that could go on."""
-    if store.updates() == [0] and IMPORTED in store.load(0).state:
-        raise ConfigError(
-            f"{run} holds imported weights, which no run of ours has trained; begin one with "
-            f"`convoy train --init-path {quote(str(run))}`"
-        )
-
-
-def _last_validation(folder: RunFolder) -> Validated | None:
-    """What the part before may have measured just before it was lost."""
-    lines = list(read(folder.validation)) if folder.validation.exists() else []
-    try:
-        return Validated(**lines[-1]) if lines else None  # type: ignore[arg-type]  # from JSON
-    except TypeError:  # written by another version
-        return None
-
-
-def _is_summed_up(folder: RunFolder, updates: int) -> bool:
-    if not folder.summary.exists():
-        return False
-    summary = Summary.read(folder.summary)
-    return summary.exit_reason == "done" and summary.updates == updates

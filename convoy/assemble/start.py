@@ -15,6 +15,8 @@ from convoy.errors import ConfigError
 from convoy.events import Validated
 from convoy.parallel import cargo
 from convoy.parallel.council import Council, Matter
+from convoy.report.lines import plain
+from convoy.report.summary import Finished, Summary
 
 _PARTS = ("model", "optimizer", "averages")
 
@@ -71,16 +73,18 @@ def tell_start(post: Post, start: Start) -> None:
         cargo.spread(load, whole)
 
 
-def nothing_to_do(folder: Path) -> bytes:
-    """The word for a run that is complete already."""
-    return json.dumps({"complete": str(folder)}).encode()
+def nothing_to_do(done: Finished) -> bytes:
+    """The word for a run that is complete already; its folder may be on our host alone."""
+    record = {"complete": str(done.folder), "summary": plain(asdict(done.summary))}
+    return json.dumps(record).encode()
 
 
-def hear_start(post: Post) -> Start | Path:
-    """Every other process hears it; a path if there is nothing to do."""
+def hear_start(post: Post) -> Start | Finished:
+    """Every other process hears it, or what the run came to if there is nothing to do."""
     record: dict[str, Any] = json.loads(post.council.hear(b""))
     if "complete" in record:
-        return Path(record["complete"])
+        summary = Summary.from_record(record["summary"])
+        return Finished(summary, Path(record["complete"]), was_complete=True)
     validated = record["validated"]
     whole = post.groups.world.handle
     assert whole is not None, "who is alone is the first"

@@ -43,11 +43,11 @@ class TrainingState:
         if not self.post.council.is_first:
             return None
         _refuse_broken(model, update)
-        per_epoch = self.trainer.plan.updates_per_epoch
+        loop = self.trainer.plan
         place: dict[str, JSON] = {
             "update": update,
-            "epoch": update / per_epoch,
-            "update_in_epoch": update % per_epoch,
+            "epoch": loop.epoch_after(update),
+            "update_in_epoch": update % loop.updates_per_epoch,
             "meter": asdict(totals),
         }
         return Contents(model=model, optimizer=optimizer, state=place | facts)

@@ -4,12 +4,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from time import monotonic
 
 import torch
 from torch import Tensor
 
-from convoy.assemble.feeds import hands_of, training_feed, validation_feed
+from convoy.assemble.feeds import hands_of, tolerance_of, training_feed, validation_feed
 from convoy.assemble.footprint import StagePeak, stage_peaks, start_counting
 from convoy.assemble.keeping import Keeping
 from convoy.assemble.network import (
@@ -21,11 +22,12 @@ from convoy.assemble.network import (
 )
 from convoy.assemble.passage import make_answers, make_passage, make_replicas
 from convoy.assemble.post import Post
+from convoy.assemble.results import average_summary, fine_tuning_to_come
 from convoy.assemble.start import Start
 from convoy.assemble.state import TrainingState
 from convoy.assemble.validation import Validator
 from convoy.checkpoint.strict_json import JSON
-from convoy.data.source import Source
+from convoy.data.photos import AnySource
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed, Subscriber
 from convoy.engine.stopping import StopRequest
@@ -42,7 +44,7 @@ from convoy.optim.optimizers import Sgd
 from convoy.parallel.council import Matter
 from convoy.parallel.optimizer_state import home_for
 from convoy.parallel.slice import Slice
-from convoy.report.summary import AverageSummary, Summary
+from convoy.report.summary import Summary
 from convoy.report.throughput import Throughput
 
 AGREEMENT_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
@@ -52,8 +54,8 @@ AGREEMENT_UPDATES = 100  # replicas compare their weights this often, at the sta
 class Material:
     """The data of a run, and what every checkpoint says of the training it belongs to."""
 
-    train: Source
-    validation: Source | None
+    train: AnySource
+    validation: AnySource | None
     origin: dict[str, JSON]
 
 
@@ -83,6 +85,8 @@ class TrainingRun:
         self.replicas = make_replicas(post)
         self.holdings = [self._holding(one, scratch) for one in self.network.slices]
         self.origin = material.origin
+        elsewhere = scratch == Path(gettempdir())  # the folder of the run is not here
+        self.tolerance = tolerance_of(self.plan.config.data, None if elsewhere else scratch)
         self.trainer = self._trainer(material.train)
         optimizers = [one.optimizer for one in self.holdings]
         self.state = TrainingState(post, self.network, optimizers, self.replicas, self.trainer)
@@ -106,22 +110,23 @@ class TrainingRun:
         optimizer = Sgd(flat, config.optimizer, owned, home)
         return Holding(GradientTree(flat, first, dtype, accumulation), optimizer)
 
-    def _trainer(self, source: Source) -> Trainer:
+    def _trainer(self, source: AnySource) -> Trainer:
         plan, post = self.plan, self.post
         loss = CrossEntropy(plan.config.loss)
         collect = [one.gradients.collect for one in self.holdings]
         self.passage = make_passage(post, self.network, loss, collect)
         absorb_statistics = partial(absorb, self.network.norms)
         update = Update(self.passage, self.holdings, self.replicas, absorb_statistics)
-        feed = training_feed(plan, source, post.device, post.wanted)
+        feed = training_feed(plan, source, post.device, post.wanted, self.tolerance)
         hands = hands_of(plan.config)
         return Trainer(plan.loop, feed, hands, update, self.outfeed, post.part)
 
-    def _validator(self, source: Source | None) -> Validator | None:
+    def _validator(self, source: AnySource | None) -> Validator | None:
         if source is None:
             return None
         config, post = self.plan.config, self.post
-        feed = validation_feed(config, source, post.device, post.wanted)
+        size, wanted = self.plan.validation_network.image_size, post.wanted
+        feed = validation_feed(config, source, size, post.device, wanted, self.tolerance)
         answers = make_answers(post, self.network, feed.size)
         return Validator(answers, feed, hands_of(config), post.share)
 
@@ -179,6 +184,7 @@ class TrainingRun:
         if not isinstance(event, Updated):
             return
         self.keeping.check()
+        self._tell_bad_records()
         if self.plan.loop.validations.due(event.update):
             self._measure()
         if self.plan.loop.checkpoints.due(event.update):
@@ -186,9 +192,16 @@ class TrainingRun:
         elif event.update % AGREEMENT_UPDATES == 0:
             self.replicas.agree(self.state.digest, event.update)
 
+    def _tell_bad_records(self) -> None:
+        """Those of all processes; the first one hears of them by the list in the run's folder."""
+        ledger = self.tolerance.ledger
+        if ledger is not None and self.post.council.is_first:
+            for bad in ledger.untold():
+                self.outfeed.put(Noticed("bad_record", f"skipped {bad}", self._update))
+
     def _measure(self) -> None:
         assert self.validate is not None, "this run was to be without validation"
-        epoch = self._update / self.plan.loop.updates_per_epoch
+        epoch = self.plan.loop.epoch_after(self._update)
         self.outfeed.put(self.validate(self._update, epoch))
 
     def _measured(self) -> Validated | None:
@@ -214,6 +227,7 @@ class TrainingRun:
         wanted = self.plan.config.validation.validation_mode != "none"
         if wanted and not stopped_early and not self._measured():
             self._measure()
+        self._tell_bad_records()
         self._peaks = stage_peaks(self.post, self._update, self.passage.stash_seen)
 
     def _average(self, stop: StopRequest) -> str:
@@ -273,18 +287,7 @@ class TrainingRun:
             model=self.plan.config.network.model,
             dataset=self.plan.config.data.data,
             init_path=self.plan.config.checkpoint.init_path,
-            averaged=_average_summary(self.averaged),
+            averaged=average_summary(self.averaged),
+            fine_tune=fine_tuning_to_come(self.plan.config),
+            bad_records=0 if self.tolerance.ledger is None else len(self.tolerance.ledger.records),
         )
-
-
-def _average_summary(made: Averaged | None) -> AverageSummary | None:
-    if made is None:
-        return None
-    return AverageSummary(
-        path=made.path,
-        strategy=made.strategy,
-        checkpoints=made.checkpoints,
-        weights_sha256=made.weights_sha256,
-        top1=made.top1,
-        top5=made.top5,
-    )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convoy.assemble.backends import Answerer, refuse_backend
 from convoy.assemble.compiler import compiler_for
-from convoy.assemble.feeds import hands_of, validation_feed
+from convoy.assemble.feeds import hands_of, tolerance_of, validation_feed
 from convoy.assemble.machine import choose_device, make_repeatable
 from convoy.assemble.network import build_network, whole
 from convoy.assemble.sources import open_source
@@ -79,6 +79,7 @@ class NetworkScore:
     weights_sha256: str
     validated: Validated
     latency: Latency
+    skipped: tuple[str, ...]  # bad records that no score before has told
 
 
 def validate_checkpoints(
@@ -122,7 +123,8 @@ class _Bench:
         plan = plan_network(config)
         self.network = build_network(plan, [whole(plan)], config.data.seed, device)
         source = open_source(config.data, plan, "validation")
-        feed = validation_feed(config, source, device, Wanted())
+        self.tolerance = tolerance_of(config.data)
+        feed = validation_feed(config, source, plan.image_size, device, Wanted(), self.tolerance)
         self._answers = Answerer(plan, self.network, config.validation.backend)
         self._validate = Validator(self._answers, feed, hands_of(config), Share(0, 1, Single()))
 
@@ -135,7 +137,9 @@ class _Bench:
         """Of the weights as they are now."""
         validated = self._validate(update, epoch)
         latency = Latency.of(self._validate.batch_seconds)
-        return NetworkScore(path, weights_sha256(self.network.tensors()), validated, latency)
+        digest, ledger = weights_sha256(self.network.tensors()), self.tolerance.ledger
+        skipped = () if ledger is None else tuple(map(str, ledger.untold()))
+        return NetworkScore(path, digest, validated, latency, skipped)
 
 
 def _epoch(value: object) -> float:
