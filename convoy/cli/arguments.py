@@ -1,8 +1,10 @@
 """What the verbs share of reading a command line."""
 
+import re
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from textwrap import wrap
 
 from convoy.config.command_line import Parser, add_flags, read_flags
@@ -14,8 +16,11 @@ from convoy.config.named import read_named
 from convoy.config.problems import Problem, refuse
 from convoy.config.resolve import Asked
 from convoy.config.spelling import spell_out, unknown_words
+from convoy.config.user_text import shown
 from convoy.errors import ConfigError
 from convoy.registry import suggest
+
+_NAME = re.compile("[a-z]+")
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -90,14 +95,15 @@ def _dialect(name: str) -> Dialect:
     from convoy.config.dialects.all import DIALECTS  # seldom needed
 
     if name not in DIALECTS:
-        raise ConfigError(f"--dialect {name!r} is unknown; {suggest(name, DIALECTS)}")
+        raise ConfigError(f"--dialect {shown(name)} is unknown; {suggest(name, DIALECTS)}")
     return DIALECTS[name]()
 
 
 def _parser(verb: str, says: str) -> Parser:
     """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
+    names = takewhile(_NAME.fullmatch, verb.split())  # behind a verb and its action stand others
     return Parser(
-        prog=f"convoy {verb.split()[0]}",
+        prog=" ".join(["convoy", *names]),
         description=says,
         formatter_class=_Formatter,
         allow_abbrev=False,

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from convoy.cli.found_data import with_found_data
 from convoy.config.availability import refuse_unready
 from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
-from convoy.config.schema import build_config, option_table
+from convoy.config.schema import option_table
 from convoy.errors import ConfigError
 from convoy.launch.cores import threads_each
 from convoy.launch.world import World, has_launcher
@@ -27,12 +28,14 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
     Each gets its place in the world, the configuration and `words`, and returns an exit code.
     """
     from convoy.launch.worker import find
+    from convoy.plan.phases import plan_phases
     from convoy.plan.plan import plan_run
 
     refuse_unready(resolved)
-    plan = plan_run(resolved.config)
-    if has_launcher(os.environ):
-        world = World.from_environment(os.environ)
+    world = World.from_environment(os.environ) if has_launcher(os.environ) else None
+    resolved = with_found_data(resolved, quiet=world is not None and world.rank > 0).resolved
+    plan, *_ = plan_phases(plan_run(resolved.config))  # all must be possible
+    if world is not None:
         settled = settle(resolved, world.local_size)
         return find(target)(world, _payload(settled, words))
     if plan.topology.hosts > 1:
@@ -48,11 +51,13 @@ def carry_out(target: str, resolved: Resolved, words: Mapping[str, object]) -> i
 def run_in_workers(target: str, resolved: Resolved, words: Mapping[str, object]) -> int:
     """The same in processes of their own, be it only one."""
     from convoy.launch.supervisor import Limits, run_workers
+    from convoy.plan.phases import plan_phases
     from convoy.plan.plan import plan_run
 
     plan = plan_run(resolved.config)
     settled = settle(resolved, plan.topology.processes)
-    limits = Limits(bytes_each=max(one.total for one in plan.memory))
+    stages = [one.total for phase in plan_phases(plan) for one in phase.memory]
+    limits = Limits(bytes_each=max(stages))
     threads = settled.config.device.threads
     payload = _payload(settled, words)
     outcome = run_workers(plan.topology, target, payload, threads, limits, preload=_PRELOAD)
@@ -71,13 +76,13 @@ def settle(resolved: Resolved, processes: int) -> Resolved:
     if resolved.config.data.data_dir is not None:
         whole = str(Path(resolved.config.data.data_dir).absolute())
         settings["data_dir"] = Setting(whole, settings["data_dir"].source)
-    return _resolved(settings)
+    return Resolved.of(settings)
 
 
 def changed(resolved: Resolved, values: Mapping[str, Any], source: str) -> Resolved:
     """The same configuration with other values."""
     settings = {name: Setting(value, source) for name, value in values.items()}
-    return _resolved({**resolved.settings, **settings})
+    return Resolved.of({**resolved.settings, **settings})
 
 
 def _payload(resolved: Resolved, words: Mapping[str, object]) -> Payload:
@@ -89,13 +94,9 @@ def _payload(resolved: Resolved, words: Mapping[str, object]) -> Payload:
 def resolved_of(payload: Payload) -> Resolved:
     """The configuration, as a worker finds it in its payload."""
     table = option_table()
-    return _resolved(
+    return Resolved.of(
         {
             name: Setting(table[name].kind.check(value), source)
             for name, (value, source) in payload["settings"].items()
         }
     )
-
-
-def _resolved(settings: dict[str, Setting]) -> Resolved:
-    return Resolved(build_config({name: one.value for name, one in settings.items()}), settings)

@@ -1,41 +1,30 @@
 """convoy data"""
 
-import sys
-from pathlib import Path
+from importlib import import_module
 
 from convoy.cli.arguments import read_plain
 from convoy.config.command_line import Parser
-from convoy.errors import ExitCode
 
-SAYS = """fetch NAME --data-dir DIR: download a data set from its official address; an interrupted
-download goes on where it stopped, and every file is checked against its published checksum."""
+ACTIONS = {
+    "convert": "class folders, TFRecord and WebDataset shards into each other",
+    "verify": "read everything, and list every record that is bad",
+    "fetch": "download a data set from its official address, with its checksums",
+    "bench": "how fast the images of a run come; with --doctor, what limits it",
+    "show": "a picture of samples as training sees them",
+}
+SAYS = "\n".join(
+    [
+        "What can be done with data; `convoy data ACTION --help` tells more.",
+        *(f"  {name:<8} {says}" for name, says in ACTIONS.items()),
+    ]
+)
 
 
 def main(words: list[str]) -> int:
-    """One action so far: fetch."""
-    own = read_plain("data", words, SAYS, _add_own)
-    from convoy.data.fetch import fetch
-
-    home = fetch(own.name, Path(own.data_dir), on_progress=_Percent())
-    print(f"{home}: complete")
-    print(f"go on: convoy train --data {own.name} --model resnet20 --data-dir {own.data_dir}")
-    return ExitCode.DONE
-
-
-class _Percent:
-    """A line for every tenth of the way."""
-
-    def __init__(self) -> None:
-        self._told = -1
-
-    def __call__(self, here: int, total: int) -> None:
-        tenth = 10 * here // total if total else 0
-        if tenth != self._told:
-            self._told = tenth
-            print(f"{here / 1e6:.0f} of {total / 1e6:.0f} MB", file=sys.stderr)
+    """One file an action."""
+    own = read_plain("data", words[:1], SAYS, _add_own)
+    return int(import_module(f"convoy.cli.data_{own.action}").main(words[1:]))
 
 
 def _add_own(parser: Parser) -> None:
-    parser.add_argument("action", choices=["fetch"])
-    parser.add_argument("name", choices=["cifar10", "cifar100"])
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="where to put it")
+    parser.add_argument("action", choices=list(ACTIONS))

@@ -31,7 +31,7 @@ VERBS = (
     Verb("plan", "what a run would be: batches, stages, schedule, memory, rates"),
     Verb("run", "a command line of the IPU applications, as it is written"),
     Verb("prove", "the same training under many layouts: are the weights the same to the bit?"),
-    Verb("data", "fetch data sets"),
+    Verb("data", "fetch, convert and verify data sets, see how fast they come, look at them"),
     Verb("import", "weights of torchvision, timm and others as a checkpoint"),
     Verb("export", "a checkpoint as weights of torchvision or timm, a program, or ONNX"),
     Verb("models", "the networks there are"),

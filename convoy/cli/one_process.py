@@ -23,7 +23,8 @@ def start(world: World, payload: Payload) -> "Finished":
 
 def resume(world: World, payload: Payload) -> "Finished":
     """Its part in a run that goes on."""
-    from convoy.assemble.runs import Wish, resume_run
+    from convoy.assemble.phases import Wish
+    from convoy.assemble.runs import resume_run
     from convoy.cli.signals import stop_on_signals
     from convoy.engine.stopping import StopRequest
 

@@ -3,8 +3,10 @@
 import json
 import shutil
 from dataclasses import asdict
+from pathlib import Path
 
 from convoy.cli.arguments import add_config, read_line
+from convoy.cli.found_data import WithData, with_found_data
 from convoy.cli.saying import say
 from convoy.config.availability import unavailable
 from convoy.config.command_line import Parser
@@ -13,11 +15,11 @@ from convoy.config.resolve import Resolved, resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.network import plan_network
-from convoy.plan.plan import plan_run
+from convoy.plan.network import plan_training_network
+from convoy.plan.plan import RunPlan, plan_run, used_samples
 from convoy.plan.printed import (
     effectless_as_text,
-    plan_as_text,
+    phases_as_text,
     sources_as_text,
     unavailable_as_text,
 )
@@ -33,26 +35,38 @@ def main(words: list[str]) -> int:
     if asks_for_list(resolved.config):
         show_splits(resolved.config, as_json=line.own.json)
     elif line.own.json:
-        plan = plan_run(resolved.config)
+        resolved, plan = _planned(resolved)
         print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
     else:
         show_plan(resolved, explain=line.own.explain)
     return ExitCode.DONE
 
 
+def _planned(resolved: Resolved) -> tuple[Resolved, RunPlan]:
+    """With what the files say, where they are there: a plan needs none."""
+    folder = resolved.config.data.data_dir
+    found = WithData(resolved)
+    if folder is not None and Path(folder).is_dir():
+        found = with_found_data(resolved)
+    config = found.resolved.config
+    used = None if found.samples is None else used_samples(config, found.samples)
+    return found.resolved, plan_run(config, used)
+
+
 def show_plan(resolved: Resolved, explain: bool) -> None:
     """The plan for people; on request with every value and who set it."""
     width = shutil.get_terminal_size((100, 24)).columns
+    resolved, plan = _planned(resolved)
     in_vain = effectless_as_text(without_effect(resolved.config, resolved.settings))
     not_yet = unavailable_as_text(unavailable(resolved.settings))
-    print("\n".join([*plan_as_text(plan_run(resolved.config), width), *in_vain, *not_yet]))
+    print("\n".join([*phases_as_text(plan, width), *in_vain, *not_yet]))
     if explain:
         print("\n".join(["", *sources_as_text(resolved.settings)]))
 
 
 def show_splits(config: RunConfig, as_json: bool) -> None:
     """`--pipeline-splits list`: where a stage may begin, instead of a plan or a run."""
-    points = split_points(plan_network(config), config.batch.micro_batch_size)
+    points = split_points(plan_training_network(config), config.batch.micro_batch_size)
     if as_json:
         print(json.dumps([asdict(point) for point in points], indent=1))
     else:

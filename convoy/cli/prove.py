@@ -66,6 +66,8 @@ def main(words: list[str]) -> int:
     usual = from_source("convoy prove", _usual(asked, line.own.quick))
     resolved = resolve(replace(asked, dialect=usual))
     refuse_unready(resolved)
+    if resolved.config.fine_tune.half_res_training:
+        raise ConfigError("--half-res-training cannot be given: prove trains in one phase")
     plan_run(resolved.config)
     proofs: list[Proof] = []
     try:

@@ -33,7 +33,7 @@ def work(world: World, payload: Payload) -> int:
     if world.rank == 0:
         complete = ["already complete: nothing was changed"] if finished.was_complete else []
         say([*complete, *closing_lines(finished.summary, finished.folder)])
-    return EXIT_CODES[finished.summary.exit_reason]
+    return EXIT_CODES[finished.summary.ending]
 
 
 def _add_own(parser: Parser) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from convoy.cli.arguments import read_line
 from convoy.cli.run_or_checkpoint import home_of
 from convoy.cli.saying import say
-from convoy.config.command_line import Parser
+from convoy.config.command_line import Parser, as_flags
 from convoy.config.commands.canonical_words import words_of_run, words_of_target
 from convoy.config.commands.programs import Purpose, behind, identify
 from convoy.config.commands.reading import Reading, read_command
@@ -20,6 +20,7 @@ from convoy.config.dialects.speech import Given
 from convoy.config.problems import Dropped, refuse
 from convoy.config.resolve import Asked, Resolved, resolve
 from convoy.config.resume import resolve_resumed, settings_of_run
+from convoy.config.schema import option_table
 from convoy.config.user_text import printable
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
@@ -33,6 +34,7 @@ SAYS = """Run a command line of the IPU applications as it is written, behind `-
 Options in front of the `--` are convoy's own and win over the words of the command."""
 
 _DRY = "--dry-run"
+_BENCH = "data bench"
 _BEHIND = "the command stands behind `--`, as in `convoy run -- python3 train.py --config resnet50`"
 
 Meaning = dict[str, Any]
@@ -62,7 +64,7 @@ def main(words: list[str]) -> int:
         return ExitCode.DONE
     say(_as_text(meaning))
     os.environ.update(spoken.environment)
-    return int(import_module(f"convoy.cli.{spoken.verb}").main(arguments))
+    return int(import_module(f"convoy.cli.{spoken.verb.replace(' ', '_')}").main(arguments))
 
 
 def _halves(words: list[str]) -> tuple[list[str], list[str]]:
@@ -83,7 +85,10 @@ def _words(spoken: Spoken) -> list[str]:
     if target is not None and (_home(target) or not spoken.asked.named):
         refuse(spoken.asked.problems)
         return words_of_target(str(target), spoken.asked.command_line)
-    words = words_of_run(spoken.config, resolve(spoken.asked), spoken.asked.environment)
+    resolved = resolve(spoken.asked)
+    words = words_of_run(spoken.config, resolved, spoken.asked.environment)
+    if spoken.verb == _BENCH and "--epoch" not in words:  # our usual one would go without saying
+        words += as_flags(option_table()["epoch"], resolved.config.length.epoch)
     return words if target is None else [str(target), *words]
 
 
@@ -93,7 +98,7 @@ def _meaning(spoken: Spoken, words: list[str]) -> Meaning:
     return {
         "dialect": spoken.program.dialect,
         "program": spoken.program.name,
-        "command": shlex.join(["convoy", spoken.verb, *words]),
+        "command": shlex.join(["convoy", *spoken.verb.split(), *words]),
         "became": [{"word": one.word, "became": one.what} for one in spoken.became],
         "dropped": [{"word": one.word, "reason": one.reason} for one in dropped],
         "environment": dict(spoken.environment),
@@ -102,7 +107,8 @@ def _meaning(spoken: Spoken, words: list[str]) -> Meaning:
 
 def _target(spoken: Spoken) -> Path | None:
     """The run or checkpoint that the verb works on."""
-    return None if spoken.verb == "train" or spoken.target is None else Path(spoken.target)
+    begins = spoken.verb in ("train", _BENCH)
+    return None if begins or spoken.target is None else Path(spoken.target)
 
 
 def _home(target: Path) -> Path | None:

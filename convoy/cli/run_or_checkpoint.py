@@ -6,6 +6,7 @@ from pathlib import Path
 from convoy.config.layers import Setting
 from convoy.config.resume import settings_of_run
 from convoy.errors import CheckpointError, ConfigError
+from convoy.plan.places import FINE_TUNE
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Target:
 
 
 def find_target(path: Path) -> Target:
-    """A run means all of its checkpoints, averages last; a checkpoint only itself."""
+    """A run means all of its checkpoints, averages behind those they are of, fine-tuned ones last;
+    a checkpoint means only itself."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     if (path / "config.yaml").is_file():
-        paths = _below(path / "checkpoints")
+        paths = _below(path / "checkpoints") + _below(path / FINE_TUNE / "checkpoints")
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
         return Target(paths, settings_of_run(path / "config.yaml"))

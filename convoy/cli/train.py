@@ -37,7 +37,7 @@ def work(world: World, payload: Payload) -> int:
     finished = start(world, payload)
     if world.rank == 0:
         say(closing_lines(finished.summary, finished.folder))
-    return EXIT_CODES[finished.summary.exit_reason]
+    return EXIT_CODES[finished.summary.ending]
 
 
 def _add_own(parser: Parser) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convoy.cli.arguments import Line, add_config, read_line
+from convoy.cli.found_data import with_found_data
 from convoy.cli.run_or_checkpoint import Target, find_target
-from convoy.cli.saying import say_error
+from convoy.cli.saying import note, say_error
 from convoy.config.availability import refuse_unready
 from convoy.config.command_line import Parser
-from convoy.config.layers import layer
+from convoy.config.layers import Setting, layer
 from convoy.config.problems import Problem
 from convoy.config.resolve import Asked, resolve
 from convoy.config.schema import RunConfig
@@ -28,6 +29,8 @@ With --random-weights there is no run: a fresh network is measured."""
 
 Row = dict[str, Any]
 
+_COMPILED = "compiled"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -39,13 +42,26 @@ class Job:
 
 def main(words: list[str]) -> int:
     """One line, or one JSON object, for each time a checkpoint is measured."""
-    line = read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own)
+    line = _compiled(read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own))
     rows = [row for job in _jobs(line) for row in _rows(job, line.own.json)]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
     if any("error" in row for row in rows):
         return ExitCode.CHECKPOINT
     return _judged(rows)
+
+
+def _compiled(line: Line) -> Line:
+    """Whoever types --compile here means what computes the answers."""
+    wish = line.given.get("compile")
+    if wish is None or not wish.value:
+        return line
+    backend = line.given.get("backend", Setting(_COMPILED, wish.source))
+    given = {**line.given, "backend": backend}
+    if backend.value == _COMPILED:
+        return replace(line, given=given)
+    problem = Problem("--compile", f"and --backend {backend.value} are two ways; give one")
+    return replace(line, problems=[*line.problems, problem])
 
 
 def _judged(rows: list[Row]) -> ExitCode:
@@ -68,7 +84,7 @@ def _jobs(line: Line) -> list[Job]:
 def _config(asked: Asked) -> RunConfig:
     resolved = resolve(asked)
     refuse_unready(resolved)
-    return resolved.config
+    return with_found_data(resolved).resolved.config
 
 
 def _fresh(line: Line) -> Asked:
@@ -102,6 +118,8 @@ def _rows(job: Job, quiet: bool) -> Iterator[Row]:
             say_error(score)
             yield {"error": str(score)}
             continue
+        for one in score.skipped:
+            note(f"skipped {one}")
         row = _row(score, job.config.validation.latency)
         if not quiet:
             print(_text(row))
