@@ -14,9 +14,11 @@ test: .venv/developed
 test-slow: .venv/developed
 	$(BIN)/pytest -m evidence --timeout 3600
 
-# What the tests draw at random, drawn anew; the suite itself repeats the same draws.
+# What the tests draw at random, drawn anew (the suite itself repeats the same draws), and a million
+# damaged inputs for each reader of data files.
 fuzz: .venv/developed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile=wandering tests/config tests/cli tests/plan
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py
 
 bench: .venv/developed
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/loop_overhead.py
@@ -26,6 +28,7 @@ bench: .venv/developed
 	$(BIN)/python benchmarks/reduction.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/models.py
 
 .venv/installed: pyproject.toml

@@ -1,7 +1,6 @@
 """Compare two things honestly on a noisy machine: pair by pair, the median ratio, its interval."""
 
-import random
-from statistics import median
+from convoy.report.interval import interval_of
 
 
 def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
@@ -11,6 +10,5 @@ def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, 
 
 def median_with_interval(values: list[float]) -> tuple[float, float, float]:
     """The median, and its 95 % interval by bootstrap."""
-    chance = random.Random(0)
-    medians = sorted(median(chance.choices(values, k=len(values))) for _ in range(2000))
-    return median(values), medians[50], medians[-51]
+    found = interval_of(values)
+    return found.middle, found.low, found.high

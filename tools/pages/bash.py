@@ -44,13 +44,16 @@ _convoy_offer() { # what can be typed, what is typed
 
 _convoy() {
     local verb=${COMP_WORDS[1]} current=${COMP_WORDS[COMP_CWORD]}
-    local option= takes= offered= options= older= place=0 i
+    local option= takes= offered= options= older= place=0 first=2 i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         _convoy_offer "$_convoy_verbs --help --version" "$current"
         return
     fi
-    for ((i = 2; i < COMP_CWORD; i++)); do
+    if [[ $verb == data ]] && ((COMP_CWORD > 2)); then # its actions have options of their own
+        verb="data ${COMP_WORDS[2]}" first=3
+    fi
+    for ((i = first; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --) return ;;
         =) option=${COMP_WORDS[i - 1]} takes=one ;; # bash breaks --option=value in three
@@ -90,7 +93,7 @@ def bash_script() -> str:
     return fill(
         _SCRIPT,
         {
-            "verbs": " ".join(verb.name for verb in all_verbs()),
+            "verbs": " ".join(verb.name for verb in all_verbs() if " " not in verb.name),
             "run": " ".join(one.text for one in run_options() if not one.stands_for),
             "older": " ".join(one.text for one in run_options() if one.stands_for),
             "options": [_options(verb) for verb in all_verbs()],
@@ -154,5 +157,5 @@ def _cases(entries: Iterable[tuple[str, Value]], variable: str) -> Iterator[str]
 def _options(verb: VerbWords) -> str:
     own = " ".join(one.text for one in verb.own)
     if not verb.of_a_run:
-        return f"{verb.name}) options='{own}' ;;"
-    return f'{verb.name}) options="{own} $_convoy_run" older=$_convoy_older ;;'
+        return f"'{verb.name}') options='{own}' ;;"
+    return f"'{verb.name}') options=\"{own} $_convoy_run\" older=$_convoy_older ;;"

@@ -56,6 +56,7 @@ _VERBS = {
     "average": "`convoy average RUN`",
     "infer": "`convoy validate --random-weights`",
     "synthetic benchmark": "`convoy train`",
+    "data benchmark": "`convoy data bench`",
     "benchmark": "its commands, resolved with `--dry-run`",
 }
 

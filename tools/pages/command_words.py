@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+from convoy.cli.data import ACTIONS
 from convoy.cli.main import VERBS
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser, flag_of
@@ -48,7 +49,10 @@ class Spelling:
 
 @dataclass(frozen=True)
 class VerbWords:
-    """A verb, its own options, and what stands at each place without an option."""
+    """A verb, its own options, and what stands at each place without an option.
+
+    An action of a verb is a verb of two words.
+    """
 
     name: str
     says: str
@@ -59,8 +63,16 @@ class VerbWords:
 
 @cache
 def all_verbs() -> tuple[VerbWords, ...]:
-    """Every verb there is."""
-    return tuple(_verb(verb.name, verb.says) for verb in VERBS)
+    """Every verb there is, each before its actions."""
+    return tuple(
+        _verb(name, says)
+        for verb in VERBS
+        for name, says in ((verb.name, verb.says), *_actions(verb.name))
+    )
+
+
+def _actions(verb: str) -> list[tuple[str, str]]:
+    return [(f"{verb} {name}", says) for name, says in ACTIONS.items() if verb == "data"]
 
 
 @cache
@@ -84,9 +96,10 @@ def _parser_of(verb: str) -> Parser:
         del words
         raise _Caught(parser)
 
+    module = import_module(f"convoy.cli.{verb.replace(' ', '_')}")
     with patch.object(Parser, "parse_known_args", catch):
         try:
-            import_module(f"convoy.cli.{verb}").main(["--help"])
+            module.main(["--help"])
         except _Caught as caught:
             return caught.parser
     raise AssertionError(f"convoy {verb} --help asks no parser")

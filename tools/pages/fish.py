@@ -17,12 +17,15 @@ _SCRIPT = """\
 
 function __convoy_verb # true if the verb is one of these
     set -l words (commandline -opc)
-    test (count $words) -gt 1; and contains -- $words[2] $argv
+    test (count $words) -gt 1; or return 1
+    contains -- $words[2] $argv; or contains -- "$words[2] $words[3]" $argv
 end
 
 function __convoy_place # true if this is the verb, with so many words behind it but options
     set -l words (string match -v -- '-*' (commandline -opc))
-    test (count $words) -eq (math 2 + $argv[2]); and test $words[2] = $argv[1]
+    set -l verb (string split ' ' -- $argv[1])
+    set -l behind (math 1 + (count $verb))
+    test (count $words) -eq (math $behind + $argv[2]); and test "$words[2..$behind]" = "$argv[1]"
 end
 
 complete -c convoy -f
@@ -37,12 +40,14 @@ def fish_script() -> str:
 def _lines() -> Iterator[str]:
     first = "test (count (commandline -opc)) -eq 1"  # the program's name is all that is read
     yield from (_line(first, f"-l {word}") for word in ("help", "version"))
-    yield from (_line(first, f"-a {verb.name}", verb.says) for verb in all_verbs())
+    yield from (
+        _line(first, f"-a {verb.name}", verb.says) for verb in all_verbs() if " " not in verb.name
+    )
     for verb in all_verbs():
         yield from _places(verb)
         for one in verb.own:
-            yield _option(f"__convoy_verb {verb.name}", one, one.says)
-    of_a_run = " ".join(verb.name for verb in all_verbs() if verb.of_a_run)
+            yield _option(f"__convoy_verb {_quoted(verb)}", one, one.says)
+    of_a_run = " ".join(_quoted(verb) for verb in all_verbs() if verb.of_a_run)
     for one in run_options():
         says = f"same as {one.stands_for}" if one.stands_for else one.says
         yield _option(f"__convoy_verb {of_a_run}", one, says)
@@ -50,11 +55,15 @@ def _lines() -> Iterator[str]:
 
 def _places(verb: VerbWords) -> Iterator[str]:
     for place, value in enumerate(verb.places):
-        where = f"__convoy_place {verb.name} {place}"
+        where = f"__convoy_place {_quoted(verb)} {place}"
         if value.takes == "many":
-            where = f"__convoy_verb {verb.name}"
+            where = f"__convoy_verb {_quoted(verb)}"
         if value.offered:
             yield _line(where, _offered(value))
+
+
+def _quoted(verb: VerbWords) -> str:
+    return f'"{verb.name}"' if " " in verb.name else verb.name
 
 
 def _option(where: str, one: Spelling, says: str) -> str:

@@ -52,13 +52,16 @@ _convoy_offer() { # what can be typed
 _convoy() {
     local verb=$words[2] current=$words[CURRENT] option= takes= offered=
     local -a options older
-    local -i place=0 i
+    local -i place=0 first=3 i
     if (( CURRENT == 2 )); then
         [[ $current == -* ]] && { compadd -- --help --version; return }
         _describe -t verbs verb _convoy_verbs
         return
     fi
-    for (( i = 3; i < CURRENT; i++ )); do
+    if [[ $verb == data ]] && (( CURRENT > 3 )); then # its actions have options of their own
+        verb="data $words[3]" first=4
+    fi
+    for (( i = first; i < CURRENT; i++ )); do
         case $words[i] in
         --) _files; return ;;
         --*=*) option= ;;
@@ -106,7 +109,9 @@ def zsh_script() -> str:
     return fill(
         _SCRIPT,
         {
-            "verbs": _described((verb.name, verb.says) for verb in all_verbs()),
+            "verbs": _described(
+                (verb.name, verb.says) for verb in all_verbs() if " " not in verb.name
+            ),
             "run": _described((one.text, one.says) for one in run),
             "older": _described((one.text, f"same as {one.stands_for}") for one in older),
             "options": [_options(verb) for verb in all_verbs()],
@@ -123,5 +128,5 @@ def _described(words: Iterable[tuple[str, str]]) -> list[str]:
 def _options(verb: VerbWords) -> str:
     own = " ".join(_described((one.text, one.says) for one in verb.own))
     if not verb.of_a_run:
-        return f"{verb.name}) options=({own}) ;;"
-    return f"{verb.name}) options=({own} $_convoy_run) older=($_convoy_older) ;;"
+        return f"'{verb.name}') options=({own}) ;;"
+    return f"'{verb.name}') options=({own} $_convoy_run) older=($_convoy_older) ;;"

@@ -1,0 +1,206 @@
+"""Images per second, as bytes for a network: ours against a plain Pillow loader and bare decoding.
+
+    python benchmarks/data.py [--photos FOLDER] [--rounds 15] [--workers 2]
+
+Photos: decode, random-resized crop to 224, mirror. Beside ours run torch's DataLoader with Pillow,
+and decoding alone: at the size that each crop allows (what nobody can pass without decoding less),
+and always at half the size. CIFAR: pad, crop, mirror, in batches of 128, beside the same by Pillow.
+All images lie in memory. A round runs every contender once, in another order each time.
+"""
+
+import argparse
+import os
+import random
+import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+import torch
+from interleaved import ratio_with_interval
+from plain_loader import PillowCifar, PillowPhotos, loader
+
+from convoy.data.arrival import Arrival
+from convoy.data.augment import PAD_CROP_FLIP
+from convoy.data.feed import Hands, Samples, TrainingFeed
+from convoy.data.generated import Generated
+from convoy.data.held import Held
+from convoy.data.images.decode import decode
+from convoy.data.images.gate import look
+from convoy.data.images.scratch import Scratch
+from convoy.data.images.window import training_windows
+from convoy.data.order import Order, Place
+from convoy.data.photos import IMAGENET, Photos, TrainingPhotos
+from convoy.data.records.record import NO_BOXES, Record, Spot
+from convoy.data.view import Augmented, View
+from convoy.launch.memory import keep_freed_memory
+from convoy.plan.batch import BatchPlan
+
+ARCHIVE = Path(__file__).parents[2] / "shared/data/photos.tar"
+SIZE = 224
+BATCH = 32  # photos
+PASSES = 3  # over the photos, in a round
+CIFAR_SAMPLES, CIFAR_BATCH = 10_240, 128
+EPOCHS = 10  # of ours, for one of the plain loader
+Contender = Callable[[], int]  # does its work, and tells how many images it made
+
+_decoded = Scratch()
+
+
+class Untouched(Arrival):
+    """Batches end as bytes on the host: what a network does with them is not measured."""
+
+    def __init__(self) -> None:
+        super().__init__(IMAGENET, "none", torch.device("cpu"), eight_bit=True)
+
+    def images(self, images: torch.Tensor) -> torch.Tensor:
+        return images
+
+
+class InMemory:
+    """Encoded photos behind the face of records."""
+
+    class_names = ("photo", "other")
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        self.encoded = encoded
+        self.labels = np.zeros(len(encoded), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def spot(self, number: int) -> Spot:
+        return Spot("memory", number=number)
+
+    def read(self, number: int) -> Record:
+        return Record(self.encoded[number], NO_BOXES)
+
+
+def fed(view: View, samples: int, hands: Hands, batch: int, passes: int) -> int:
+    """Run a feed of ours for so many epochs."""
+    order = Order(samples, BatchPlan(batch, 1, 1), seed=0)
+    labels = np.zeros(samples, np.int64)
+    feed = TrainingFeed(Samples(view, labels.take, samples), order, Untouched())
+    places = (Place(update, 0) for update in range(passes * order.updates_per_epoch))
+    return sum(len(batch.images) for batch in feed.micro_batches(places, hands))
+
+
+class Bare:
+    """Decoding and nothing else, of photos whose headers are known."""
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        self.encoded = encoded
+        self.headers = [look(one) for one in encoded]
+        sizes = np.array([(header.height, header.width) for header in self.headers])
+        windows, _ = training_windows(sizes, np.arange(len(encoded)), seed=0, epoch=0)
+        self.least = np.ceil(sizes * SIZE / windows[:, [3, 2]]).astype(int).tolist()
+
+    def at_crop_size(self, number: int) -> None:
+        """At the size that its crop allows."""
+        decode(self.encoded[number], self.headers[number], tuple(self.least[number]), _decoded)
+
+    def halved(self, number: int) -> None:
+        """At half the size, whatever is wanted."""
+        header = self.headers[number]
+        least = ceil(header.height / 2), ceil(header.width / 2)
+        decode(self.encoded[number], header, least, _decoded)
+
+
+def photo_contenders(
+    encoded: list[bytes], workers: int, pool: ThreadPoolExecutor
+) -> dict[str, Contender]:
+    view = TrainingPhotos(Photos(InMemory(encoded), "train"), SIZE, seed=0)
+    hands = Hands(workers, 3, -(-BATCH // workers))
+    plain = loader(PillowPhotos(encoded, SIZE), BATCH, workers)
+    bare = Bare(encoded)
+
+    def by_threads(decoding: Callable[[int], None]) -> Contender:
+        def some(first: int) -> int:
+            numbers = range(first, min(first + BATCH, len(encoded)))
+            for number in numbers:
+                decoding(number)
+            return len(numbers)
+
+        return lambda: sum(pool.map(some, [*range(0, len(encoded), BATCH)] * PASSES))
+
+    return {
+        "ours": lambda: fed(view, len(encoded), hands, BATCH, PASSES),
+        "a Pillow loader": lambda: sum(len(batch) for _ in range(PASSES) for batch in plain),
+        "decoding at the size each crop allows": by_threads(bare.at_crop_size),
+        "decoding at half the size": by_threads(bare.halved),
+    }
+
+
+def cifar_contenders(workers: int) -> dict[str, Contender]:
+    source = Held(Generated(CIFAR_SAMPLES, 32, 10, seed=0))
+    plain = loader(PillowCifar(source.pixels(np.arange(CIFAR_SAMPLES))), CIFAR_BATCH, workers)
+    view, hands = Augmented(source, PAD_CROP_FLIP, seed=0), Hands(workers, 4)
+    return {
+        "ours": lambda: fed(view, CIFAR_SAMPLES, hands, CIFAR_BATCH, EPOCHS),
+        "a Pillow loader": lambda: sum(len(batch) for batch in plain),
+    }
+
+
+def rates(contenders: dict[str, Contender], rounds: int) -> dict[str, list[float]]:
+    """Images per second of each, by rounds; the first one warms up and is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    chance = random.Random(0)
+    for done in range(rounds + 1):
+        for name in chance.sample(list(contenders), len(contenders)):
+            began = perf_counter()
+            images = contenders[name]()
+            if done:
+                found[name].append(images / (perf_counter() - began))
+    return found
+
+
+def tell(title: str, found: dict[str, list[float]]) -> None:
+    print(f"| {title} | images/s | ours against it |\n|---|---|---|")
+    for name, some in found.items():
+        middle, low, high = ratio_with_interval(found["ours"], some)
+        against = "" if name == "ours" else f"{middle:.2f} × [{low:.2f}, {high:.2f}]"
+        print(f"| {name} | {median(some):,.0f} | {against} |")
+    print(flush=True)
+
+
+@contextmanager
+def photos_in(folder: Path | None) -> Iterator[list[bytes]]:
+    """The photos of a folder, or those of the archive beside this repository, or none."""
+    with TemporaryDirectory() as unpacked:
+        if folder is None and ARCHIVE.exists():
+            folder = Path(unpacked)
+            with tarfile.open(ARCHIVE) as archive:
+                archive.extractall(folder, filter="data")
+        files = [] if folder is None else sorted(folder.rglob("*.JPEG"))
+        yield [file.read_bytes() for file in files]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--photos", type=Path, help="a folder of .JPEG files, at any depth")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    keep_freed_memory()
+    before = os.getloadavg()[0]
+    with photos_in(options.photos) as encoded, ThreadPoolExecutor(options.workers) as pool:
+        if encoded:
+            contenders = photo_contenders(encoded, options.workers, pool)
+            tell(f"{len(encoded)} photos", rates(contenders, options.rounds))
+        else:
+            print(f"no photos: {ARCHIVE} is not there, and --photos names no folder of them")
+    tell("CIFAR", rates(cifar_contenders(options.workers), options.rounds))
+    print(
+        f"{options.rounds} rounds, {options.workers} workers, {os.cpu_count()} cores, "
+        f"load {before:.1f} before and {os.getloadavg()[0]:.1f} after"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Tar shards for `tools/fuzz.py`: right ones of each kind, and what must hold of any."""
+
+import io
+import json
+import tarfile
+from random import Random
+
+from convoy.data.records.record import MAX_RECORD_BYTES
+from convoy.data.records.tar_members import BLOCK
+from convoy.data.records.tar_scan import scan_stream
+
+_CHECKSUM = slice(148, 156)
+
+
+def seeds() -> list[bytes]:
+    """Two samples each, in the three forms of tar, with names too long for the first."""
+    return [
+        _shard(tarfile.USTAR_FORMAT, "folder/"),
+        _shard(tarfile.GNU_FORMAT, "n" * 120),
+        _shard(tarfile.PAX_FORMAT, "n" * 120),
+    ]
+
+
+def _shard(form: int, begin: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
+        for label in (0, 7):
+            boxes = json.dumps({"bbox": [0, 0.25, 0.5, 1]}).encode()
+            for suffix, content in (("cls", b"%d" % label), ("jpg", b"image"), ("json", boxes)):
+                member = tarfile.TarInfo(f"{begin}{label}.{suffix}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    content = buffer.getvalue().rstrip(b"\0")
+    return content + bytes(-len(content) % BLOCK + 2 * BLOCK)  # the end mark without its padding
+
+
+def read(data: bytes) -> None:
+    """Every record lies inside the shard, good ones with what an index may hold."""
+    found = scan_stream(io.BytesIO(data), len(data))
+    good = found.label >= 0
+
+    assert ((found.offset >= 0) & (found.size >= 0)).all()
+    assert (found.offset + found.size <= len(data)).all()
+    assert ((found.size[good] > 0) & (found.size[good] <= MAX_RECORD_BYTES)).all()
+    assert len(found.faults) == len(good) - good.sum()
+    assert len(found.crc) == len(found.label) == len(found.box_count)
+    assert found.box_count.sum() == len(found.boxes)
+    assert ((found.boxes >= 0) & (found.boxes <= 1)).all()
+
+
+def repair(data: bytes, chance: Random) -> bytes:
+    """Right checksums of all headers, so that what they say has to be judged."""
+    if chance.random() < 0.5:
+        return data
+    fixed = bytearray(data)
+    for start in range(0, len(data) - BLOCK + 1, BLOCK):
+        header = fixed[start : start + BLOCK]
+        if header[257:262] == b"ustar":
+            header[_CHECKSUM] = b" " * 8
+            header[_CHECKSUM] = b"%06o\0 " % sum(header)
+            fixed[start : start + BLOCK] = header
+    return bytes(fixed)

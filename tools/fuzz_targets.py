@@ -1,0 +1,183 @@
+"""What `tools/fuzz.py` throws damaged bytes at: readers of files that come from elsewhere.
+
+A target may raise only the errors it names. Where a checksum would stop all damage at the door,
+half of the inputs get a right one again.
+"""
+
+import io
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import fuzz_images
+import fuzz_tar
+import google_crc32c
+import numpy as np
+
+from convoy.data.cifar import CIFAR100, PIXEL_BYTES, cifar100
+from convoy.data.records import frames, index_file
+from convoy.data.records.example import BadExampleError
+from convoy.data.records.index import IndexedFile
+from convoy.data.records.index_checks import BadIndexError
+from convoy.data.records.index_file import Layout
+from convoy.data.records.joining import join
+from convoy.data.records.record import NO_BOXES
+from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
+from convoy.data.records.scan import Findings
+from convoy.data.records.tar_members import PackedError
+from convoy.errors import DataError
+
+BOXES = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, right inputs for it, the errors it may raise, and who makes checksums right."""
+
+    seeds: list[bytes]
+    read: Callable[[bytes], None]
+    errors: tuple[type[Exception], ...]
+    repair: Callable[[bytes, Random], bytes] = lambda data, _: data
+
+
+def targets(scratch: Path) -> dict[str, Target]:
+    """All of them; a reader of files finds its own in the scratch folder."""
+    return {
+        "frame": Target([_shard(), _shard()[:-5], b""], read_shard, (), repair_frame),
+        "example": Target(_examples(), read_record, (BadExampleError,)),
+        "index": Target(_indexes(), read_index, (BadIndexError,), repair_index),
+        "tar": Target(fuzz_tar.seeds(), fuzz_tar.read, (PackedError,), fuzz_tar.repair),
+        "gate": Target(fuzz_images.jpegs(), fuzz_images.read_header, fuzz_images.ERRORS),
+        "image": Target(fuzz_images.images(), fuzz_images.read_image, fuzz_images.ERRORS),
+        "cifar": Target(_cifars(), CifarFile(scratch), (DataError,), repair_cifar),
+    }
+
+
+def _sample(label: int, boxes: int) -> Sample:
+    image = b"\xff\xd8" + bytes(range(40)) + b"\xff\xd9"
+    return Sample(image, label, f"n{label:08}", "a.JPEG", 5, 4, "a thing", BOXES[:boxes])
+
+
+def _examples() -> list[bytes]:
+    return [write_sample(_sample(label, boxes)) for label, boxes in ((0, 0), (999, 1), (70, 2))]
+
+
+def read_record(data: bytes) -> None:
+    """Both ways to read an Example, and that what they give is in range."""
+    facts = read_facts(data)
+    image = read_image(data)
+
+    assert len(image) > 0
+    assert facts.label >= 0
+    assert facts.boxes.shape[1:] == (4,)
+    assert ((facts.boxes >= 0) & (facts.boxes <= 1)).all()
+
+
+def _shard() -> bytes:
+    return b"".join(
+        b"".join(frames.framed(record)) for record in (b"one", b"number two", b"3" * 40)
+    )
+
+
+def read_shard(data: bytes) -> None:
+    """The frames lie one after the other and cover all of it."""
+    place = 0
+    for frame in frames.walk(io.BytesIO(data), len(data)):
+        assert frame.offset == place
+        assert 0 < frame.size <= len(data) - place
+        assert (frame.reason is None) == (len(frame.record) > 0)
+        place += frame.size
+
+    assert place == len(data)
+    frames.compression(data)
+
+
+def repair_frame(data: bytes, chance: Random) -> bytes:
+    """Right checksums of the first length, or of the first record too."""
+    if len(data) < frames.AROUND or chance.random() < 0.5:
+        return data
+    head = data[:8] + frames.masked_crc(data[:8]).to_bytes(4, "little")
+    rest = data[len(head) :]
+    length = int.from_bytes(head[:8], "little")
+    if length + 4 > len(rest) or chance.random() < 0.5:
+        return head + rest
+    foot = frames.masked_crc(rest[:length]).to_bytes(4, "little")
+    return head + rest[:length] + foot + rest[length + 4 :]
+
+
+def _indexes() -> list[bytes]:
+    """With and without checksums of images, boxes, faults."""
+    return [_index(False, ""), _index(True, "cut in the middle")]
+
+
+def _index(summed: bool, fault: str) -> bytes:
+    findings = Findings()
+    for number in range(6):
+        crc = number if summed else None
+        findings.good(10 * number, 10, number % 3, BOXES[:number] if fault else NO_BOXES, crc)
+    if fault:
+        findings.bad(60, 7, fault, 0 if summed else None)
+    findings.names.update({0: "n00", 2: "n02"})
+    scan = findings.done()
+    file = IndexedFile("train-00000-of-00001", 67, 1_700_000_000_000_000_000, len(scan.label))
+    index = join("tfrecord", [(file, scan)], print)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "index"
+        index_file.save(index, path)
+        return path.read_bytes()
+
+
+def read_index(data: bytes) -> None:
+    """An index that was accepted answers for every record."""
+    index = index_file.parse(np.frombuffer(data, np.uint8))
+    for number in range(len(index)):
+        assert len(index.boxes_of(number)) <= len(index.boxes)
+        assert 0 <= index.number_in_file(number) < index.files[int(index.file[number])].records
+    for fault in index.faults:
+        assert index.label[fault.number] == -1
+
+
+def repair_index(data: bytes, chance: Random) -> bytes:
+    """A header that fits the rest, so that the checks behind it have work."""
+    if chance.random() < 0.5:
+        return data
+    body = data[8 + int.from_bytes(data[:8], "little") :] or data
+    records, boxes, summed = (7, 9, True) if b"cut in" in body else (6, 0, False)
+    fixed = Layout(records, boxes, records * summed, 0)
+    body = body.ljust(fixed.total, b"\0")
+    layout = Layout(records, boxes, fixed.crcs, len(body) - fixed.total)
+    return layout.header(google_crc32c.value(body)) + body
+
+
+def _cifars() -> list[bytes]:
+    record = bytes([3, 77]) + bytes(PIXEL_BYTES)
+    return [record, record * 2]
+
+
+def repair_cifar(data: bytes, chance: Random) -> bytes:
+    """Whole records under labels that may be right."""
+    if chance.random() < 0.5:
+        return data
+    record = CIFAR100.record_bytes
+    whole = bytearray(data.ljust(record, b"\0")[: max(1, len(data) // record) * record])
+    whole[:2] = chance.randrange(22), chance.randrange(102)
+    return bytes(whole)
+
+
+class CifarFile:
+    """The bytes as a file of CIFAR-100, opened as a user would."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._folder = scratch
+        self._path = scratch / CIFAR100.files["validation"][0]
+
+    def __call__(self, data: bytes) -> None:
+        self._path.unlink(missing_ok=True)  # file systems flush one that is emptied and refilled
+        self._path.write_bytes(data)
+        source = cifar100(self._folder, "validation")
+        labels = source.labels(np.arange(len(source)))
+
+        assert len(source) * CIFAR100.record_bytes == len(data)
+        assert labels.max() < len(CIFAR100.class_names)

@@ -1,0 +1,42 @@
+"""Writes shapes as photos in class folders: a small `imagenet` for trying things out.
+
+tools/shapes_folder.py FOLDER    train/<class>/*.jpg and validation/<class>/*.jpg
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+
+from convoy.data.shapes import Shapes
+from convoy.data.source import Split
+
+QUALITY = 92
+
+
+def write(folder: Path, split: Split, samples: int, image_size: int) -> None:
+    """Samples count through the classes."""
+    source = Shapes(samples, image_size, seed=0, split=split)
+    for number in range(samples):
+        (pixels,) = source.pixels(np.array([number]))
+        home = folder / split / source.class_names[number % len(source.class_names)]
+        home.mkdir(parents=True, exist_ok=True)
+        (home / f"{number:06}.jpg").write_bytes(simplejpeg.encode_jpeg(pixels, QUALITY))
+
+
+def main() -> None:
+    """Read the command line, write the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--image-size", type=int, default=256)
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="for training; a fifth more to validate"
+    )
+    options = parser.parse_args()
+    write(options.folder, "train", options.samples, options.image_size)
+    write(options.folder, "validation", options.samples // 5, options.image_size)
+
+
+if __name__ == "__main__":
+    main()
