@@ -101,6 +101,33 @@ OF_FAMILIES: list[tuple[Values, str, str]] = [
     ),
 ]
 
+FLOATS = "with --hostside-image-mixing: mixup takes normalized floats"
+ON_HOST: Values = {"mixup_alpha": 0.2, "hostside_image_mixing": True, "validation_mode": "none"}
+RESIDENT = "with --data synthetic: its one micro-batch stays as it is"
+
+OF_MIXING: list[tuple[Values, str, str]] = [
+    ({"mixup_alpha": 0.2, "data": "synthetic"}, "--mixup-alpha", RESIDENT),
+    ({"cutmix_lambda_high": 0.5, "data": "synthetic"}, "--cutmix-lambda-high", RESIDENT),
+    (
+        {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.6, "cutmix_version": 2},
+        "--cutmix-lambda-high",
+        "with --cutmix-version 2: it takes the lower bound",
+    ),
+    ({"cutmix_version": 1}, "--cutmix-version", "without --cutmix-lambda-high"),
+    (
+        {"cutmix_disable_prob": 0.5, "cutmix_lambda_low": 1.0, "cutmix_lambda_high": 1.0},
+        "--cutmix-disable-prob",
+        "without --cutmix-lambda-high",
+    ),
+    (
+        {"hostside_image_mixing": True},
+        "--hostside-image-mixing",
+        "without --mixup-alpha or --cutmix-lambda-high",
+    ),
+    ({"eight_bit_io": True, **ON_HOST}, "--eight-bit-io", FLOATS),
+    ({"normalization_location": "device", **ON_HOST}, "--normalization-location", FLOATS),
+]
+
 IN_VAIN: list[tuple[Values, str, str]] = [
     *OF_FAMILIES,
     ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
@@ -153,11 +180,87 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--prefetch-depth",
         "with --dataloader-worker 0",
     ),
+    *[
+        (
+            {name: value},
+            "--" + name.replace("_", "-"),
+            "with --data shapes: only imagenet has files of images",
+        )
+        for name, value in [
+            ("crop_rule", "tensorflow"),
+            ("use_bbox_info", True),
+            ("dataloader_kind", "processes"),
+            ("webdataset_memory_cache_ratio", 0.5),
+            ("bad_records", "skip"),
+            ("max_bad_records", 7),
+        ]
+    ],
+    (
+        {"crop_rule": "tensorflow", "data": "imagenet", "augment": False},
+        "--crop-rule",
+        "with --no-augment",
+    ),
+    (
+        {"use_bbox_info": True, "data": "imagenet", "augment": False},
+        "--use-bbox-info",
+        "with --no-augment",
+    ),
+    (
+        {"normalize_std": True, "normalization_location": "none"},
+        "--normalize-std",
+        "with --normalization-location none",
+    ),
+    (
+        {"dataloader_kind": "processes", "data": "imagenet", "dataloader_worker": 0},
+        "--dataloader-kind",
+        "with --dataloader-worker 0",
+    ),
+    (
+        {"dataloader_rebatch_size": 4, "dataloader_worker": 0},
+        "--dataloader-rebatch-size",
+        "with --dataloader-worker 0",
+    ),
+    (
+        {"dataloader_rebatch_size": 4, **NO_VALIDATION},
+        "--dataloader-rebatch-size",
+        "with --data synthetic and --validation-mode none",
+    ),
+    (
+        {"dataset_cache": True, "data": "generated"},
+        "--dataset-cache",
+        "with --data generated: it is always in memory",
+    ),
+    (
+        {"dataset_cache_mb": 9, "data": "cifar10"},
+        "--dataset-cache-mb",
+        "with --data cifar10: it is always in memory",
+    ),
+    (
+        {"dataset_cache_mb": 9, "dataset_cache": False},
+        "--dataset-cache-mb",
+        "with --no-dataset-cache",
+    ),
+    (
+        {"dataset_cache_mb": 9, "data": "imagenet", "webdataset_memory_cache_ratio": 0.5},
+        "--dataset-cache-mb",
+        "beside --webdataset-memory-cache-ratio",
+    ),
+    (
+        {"webdataset_memory_cache_ratio": 0.5, "data": "imagenet", "dataset_cache": False},
+        "--webdataset-memory-cache-ratio",
+        "with --no-dataset-cache",
+    ),
+    (
+        {"max_bad_records": 7, "data": "imagenet"},
+        "--max-bad-records",
+        "with --bad-records error",
+    ),
     (
         {"prefetch_depth": 3, "dataloader_worker": 4},
         "--prefetch-depth",
         "below --dataloader-worker 4",
     ),
+    *OF_MIXING,
     ({"lr_decay": 0.1}, "--lr-decay", "with --lr-schedule cosine"),
     (
         {"lr_decay": 0.1, "lr_schedule": "step"},
@@ -209,6 +312,15 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "with --lr-schedule step",
     ),
     ({"poly_lr_end_ratio": 0.0}, "--poly-lr-end-ratio", "with --lr-schedule cosine"),
+    *(
+        ({name: 3}, "--" + name.replace("_", "-"), "without --half-res-training")
+        for name in (
+            "fine_tune_epoch",
+            "fine_tune_lr",
+            "fine_tune_micro_batch_size",
+            "fine_tune_gradient_accumulation",
+        )
+    ),
     (
         {**FOLDED, "shards": 1, "enable_recompute": False},
         "--pipeline-splits",

@@ -43,6 +43,10 @@ DOORS = {
 }
 LAZY_DOORS = {
     ("cli", "convoy.data.fetch"),  # downloading needs no assembly
+    ("cli", "convoy.data.convert.conversion"),  # neither does converting
+    ("cli", "convoy.data.convert.wish"),
+    ("cli", "convoy.data.hearing"),
+    ("cli", "convoy.data.verify.verification"),  # nor reading everything
 }
 
 # Packages from elsewhere that a room may use; rooms that are not named may use any.
@@ -56,7 +60,7 @@ MAY_USE = {
     "config": {"yaml"},
     "plan": set[str](),
     "bench": set[str](),
-    "report": {"rich", "matplotlib"},
+    "report": {"rich", "matplotlib", "PIL"},
     "cli": set[str](),
     "__main__": set[str](),
 }

@@ -17,7 +17,7 @@ from convoy.config import described
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 TRAINING = ("train", "plan")
-OF_RUNS = ("resume", "validate", "average", "import", "export")
+OF_RUNS = ("resume", "validate", "average", "import", "export", "data_bench", "data_show")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
@@ -44,6 +44,8 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
 
         assert said.code == 0, f"{page.name}: {said.err}"
     else:
+        if verb == "data":
+            verb, rest = f"data_{rest[0]}", rest[1:]
         module = import_module(f"convoy.cli.{verb}")
         if verb in OF_RUNS:
             assert read_line(verb, rest, "", module._add_own).problems == []

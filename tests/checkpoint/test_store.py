@@ -184,6 +184,14 @@ def test_damaged_ones_do_not_count_as_kept(tmp_path: Path):
     assert store.prune(keep=1) == [2, 1]
 
 
+def test_those_that_do_not_count_take_no_place_among_the_kept(tmp_path: Path):
+    filled(tmp_path, 2, 4, 5, 6, 7)
+    store = Store(tmp_path, counts=lambda update: update % 2 == 0)
+
+    assert store.prune(keep=2) == [2]
+    assert store.updates() == [4, 5, 6, 7]
+
+
 def test_one_that_was_sound_and_then_lost_a_byte_does_not_count(tmp_path: Path):
     store = filled(tmp_path, 1, 2, 3)
     store.prune(keep=3)

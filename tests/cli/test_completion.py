@@ -10,6 +10,7 @@ import pytest
 from running import convoy
 
 from convoy.cli.completion import FILES, SCRIPTS
+from convoy.cli.data import ACTIONS
 from convoy.cli.main import VERBS
 from convoy.config.catalog import MODELS
 from convoy.config.named import shipped_names
@@ -134,6 +135,19 @@ def test_the_options_of_a_verb_are_offered(shell: str) -> None:
 
 @shells
 @pytest.mark.processes
+def test_each_action_of_a_verb_has_its_own_options(shell: str) -> None:
+    assert offered(shell, "convoy", "data", "bench", "--elem") == {"--elements"}
+    assert offered(shell, "convoy", "data", "show", "--elem") == set()
+    assert offered(shell, "convoy", "data", "show", "--split", "") == {"train", "validation"}
+    assert offered(shell, "convoy", "data", "show", "--pipeline-sch") == {"--pipeline-schedule"}
+    assert offered(shell, "convoy", "data", "fetch", "--pipeline-sch") == set()
+    assert offered(shell, "convoy", "data", "bench", "--model", "resnet1") == beginning(
+        "resnet1", MODELS
+    )
+
+
+@shells
+@pytest.mark.processes
 def test_an_older_spelling_is_offered_where_nothing_else_begins_so(shell: str) -> None:
     assert offered(shell, "convoy", "train", "--outp") == {"--output"}
 
@@ -196,7 +210,7 @@ def test_names_are_offered_where_a_verb_takes_them(shell: str) -> None:
     assert offered(shell, "convoy", "models", "resnet1") == beginning("resnet1", MODELS)
     assert offered(shell, "convoy", "options", "pipeline_sch") == {"pipeline_schedule"}
     assert offered(shell, "convoy", "options", "lr", "pipeline_sch") == {"pipeline_schedule"}
-    assert "fetch" in offered(shell, "convoy", "data", "")
+    assert offered(shell, "convoy", "data", "") == set(ACTIONS)
     assert offered(shell, "convoy", "data", "fetch", "cifar10") == {"cifar10", "cifar100"}
     assert offered(shell, "convoy", "completion", "") == set(FILES)
 

@@ -18,7 +18,8 @@ import contextlib, io, sys
 from convoy.cli.main import main
 lines = [["--help"], ["--version"], ["train", "--help"], ["resume", "--help"], ["data", "--help"],
          ["validate", "--help"], ["average", "--help"], ["plan"], ["plan", "--json"], ["options"],
-         ["options", "--json"], ["models"], ["train", "--lr", "-1"], ["trian"]]
+         ["options", "--json"], ["models"], ["data", "bench", "--help"], ["data", "show", "--help"],
+         ["train", "--lr", "-1"], ["data", "bench", "--elements", "0"], ["trian"]]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     codes = [int(main(words)) for words in lines]
 print(codes, [name for name in {HEAVY} if name in sys.modules])
@@ -62,4 +63,4 @@ def test_only_what_begins_a_run_takes_a_named_configuration(name: str, has: bool
 def test_what_needs_no_network_loads_nothing_heavy() -> None:
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
 
-    assert ran.stdout == f"{[0] * 12 + [2, 2]} []\n", ran.stderr
+    assert ran.stdout == f"{[0] * 14 + [2, 2, 2]} []\n", ran.stderr

@@ -153,17 +153,16 @@ def test_no_configuration_of_ours_asks_in_vain(name: str, monkeypatch: pytest.Mo
 
 
 def test_what_is_not_available_yet_is_told_to_people_and_programs() -> None:
-    words = ("--model=efficientnet-b4", "--data=imagenet", "--optimizer=lars")
+    words = ("--model=efficientnet-b4", "--optimizer=lars", "--wandb")
     said, shape = convoy("plan", *words), plan(*words)
 
     assert said.out.splitlines()[-2:] == [
-        "not yet   --data imagenet is not available in this version; "
-        "use --data shapes or cifar10 or cifar100 or generated or synthetic",
-        "          --optimizer lars is not available in this version; use --optimizer sgd",
+        "not yet   --optimizer lars is not available in this version; use --optimizer sgd",
+        "          --wandb true is not available in this version; use --no-wandb",
     ]
     assert [(one["option"], one["value"], one["source"]) for one in shape["unavailable"]] == [
-        ("data", "imagenet", "command line"),
         ("optimizer", "lars", "command line"),
+        ("wandb", True, "command line"),
     ]
 
 

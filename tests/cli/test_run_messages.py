@@ -112,8 +112,8 @@ def test_a_command_of_nothing_is_told(words: list[str]) -> None:
         ("convoy train", "`convoy train` is convoy's own command; run it without"),
         ("python3 -c 'import x'", "python3 -c runs text; name a program instead"),
         (
-            "host_benchmark.py",
-            "host_benchmark.py (data benchmark) is not available in this version",
+            "validate_dataset.py",
+            "validate_dataset.py (data verify) is not available in this version",
         ),
     ],
 )

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from running import TINY, convoy
 
+from convoy.errors import ConfigError
+
 CLOSE = 1e-4
 
 
@@ -91,3 +93,26 @@ def test_without_the_extra_one_line_says_what_to_install(
         "convoy: --backend onnxruntime needs onnx, onnxscript, onnxruntime; "
         "install with: pip install 'convoy-cnn[onnx]'\n"
     )
+
+
+def test_compile_asks_for_compiled_answers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "convoy.assemble.validation.refuse_backend", lambda name, _: asked.append(name)
+    )
+    monkeypatch.setattr("convoy.assemble.validation._Bench", _no_bench)
+    convoy("validate", run, "--compile")
+    convoy("validate", run)
+
+    assert asked == ["compiled", "torch"]
+
+
+def _no_bench(*words: object) -> None:
+    raise ConfigError(f"nothing is measured here: {len(words)}")
+
+
+def test_compile_beside_another_backend_is_refused(run: Path) -> None:
+    said = convoy("validate", run, "--compile", "--backend=onnxruntime")
+
+    assert said.code == 2
+    assert "--compile and --backend onnxruntime are two ways; give one" in said.err

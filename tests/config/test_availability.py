@@ -27,8 +27,6 @@ Case = tuple[Option, Any]
 CANDIDATES = (1, 2, 0.5, 0.25, "x", ["x"], [1])
 # What a rule wants beside a value; some of it is not available either.
 BESIDE = {
-    "half_res_training": ["--fine-tune-epoch=1", "--fine-tune-first-trainable-layer=fc"],
-    "cutmix_lambda_low": ["--cutmix-lambda-high=1"],
     "data": ["--data-dir=DATA"],
 }
 

@@ -9,13 +9,13 @@ from effect_cases import FOLDED, IN_VAIN, STEP
 from convoy.config.catalog import DATA
 from convoy.config.command_line import SOURCE
 from convoy.config.effects import (
-    AUGMENTED,
     COMMAND_LINE,
     IDLE,
     Effectless,
     typed,
     without_effect,
 )
+from convoy.config.effects_data import AUGMENTED, ENCODED
 from convoy.config.effects_network import IDLE_NETWORK
 from convoy.config.fields import Reach
 from convoy.config.layers import Setting, from_source
@@ -56,6 +56,17 @@ def test_what_is_given_in_vain_is_told_in_one_line(
         {"data": "generated", "validation_mode": "none", "dataloader_worker": 2},
         # The images of its validation come from the host.
         {"data": "synthetic", "dataloader_worker": 2, "prefetch_depth": 4},
+        {"mixup_alpha": 0.2, "hostside_image_mixing": True, "eight_bit_io": True},
+        {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.5, "cutmix_version": 1},
+        {"cutmix_lambda_high": 0.5, "cutmix_version": 2, "cutmix_disable_prob": 0.5},
+        {"mixup_alpha": 0.0, "data": "synthetic"},
+        # A box is cut from bytes as well.
+        {
+            "cutmix_lambda_high": 0.5,
+            "hostside_image_mixing": True,
+            "eight_bit_io": True,
+            "validation_mode": "none",
+        },
         {"lr_decay": 0.1, "lr_schedule": "exponential", "lr_scheduler_freq": 1.0},
         {"lr_decay": 0.1, "lr_scheduler_freq": 0.3, **STEP},
         {"lr_scheduler_freq": 0.0, **STEP},
@@ -66,6 +77,16 @@ def test_what_is_given_in_vain_is_told_in_one_line(
             "poly_lr_end_ratio": 0.1,
             "lr_scheduler_freq": 1.0,
         },
+        {
+            "half_res_training": True,
+            "fine_tune_epoch": 1,
+            "fine_tune_lr": 0.5,
+            "fine_tune_micro_batch_size": 2,
+            "fine_tune_gradient_accumulation": 2,
+            "fine_tune_first_trainable_layer": "fc",
+            "weight_avg_strategy": "mean",
+        },
+        {"fine_tune_first_trainable_layer": "fc", "epochs_before": 2.0},
         {"shards": 2, "pipeline_schedule": "grouped", "device_mapping": (1, 0)},
         {"pipeline_splits": ("layer2",), "pipeline_schedule": "grouped"},
         {**FOLDED, "shards": 1},
@@ -201,7 +222,9 @@ def test_the_command_line_has_one_name() -> None:
 
 
 def test_data_sets_with_crops_and_flips_are_those_that_the_loader_changes() -> None:
-    assert set(AUGMENTED) == {name for name in DATA if name in BY_DATA and BY_DATA[name] != NONE}
+    changed = {name for name in DATA if name in BY_DATA and BY_DATA[name] != NONE}
+
+    assert set(AUGMENTED) == changed | {ENCODED}
 
 
 # A plan says these of a norm of either kind; only one kind looks at them.

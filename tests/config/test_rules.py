@@ -8,6 +8,13 @@ from convoy.config.catalog import DATA
 from convoy.config.rules import broken_rules
 from convoy.config.schema import build_config
 
+HALVES: dict[str, Any] = {
+    "half_res_training": True,
+    "fine_tune_epoch": 1,
+    "fine_tune_first_trainable_layer": "fc",
+    "weight_avg_strategy": "mean",
+}
+
 
 def broken(**values: Any) -> list[str]:
     return [str(problem) for problem in broken_rules(build_config(values))]
@@ -22,6 +29,8 @@ def broken(**values: Any) -> list[str]:
         {"data": "cifar10", "data_dir": "DATA", "image_size": 32},
         {"data": "shapes", "image_size": 64, "samples": 10},
         {"data": "generated", "num_classes": 7, "image_size": 224, "samples": 10},
+        HALVES,
+        HALVES | {"ckpts_per_epoch": 0, "epochs_per_ckpt": 2, "data": "imagenet"},
         {"shards": 3},
         {"pipeline_splits": ("a", "b")},
         {"shards": 3, "pipeline_splits": ("a", "b")},
@@ -77,12 +86,26 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             "--available-memory-proportion takes one value, or one for each of 2 stages, got 3",
         ),
         (
-            {"half_res_training": True, "fine_tune_epoch": 1},
+            HALVES | {"fine_tune_first_trainable_layer": None},
             "--half-res-training needs --fine-tune-first-trainable-layer",
         ),
         (
-            {"half_res_training": True, "fine_tune_first_trainable_layer": "fc"},
+            HALVES | {"fine_tune_epoch": 0},
             "--half-res-training needs --fine-tune-epoch 1 or more",
+        ),
+        (
+            HALVES | {"weight_avg_strategy": "none"},
+            "--half-res-training fine-tunes an average: "
+            "use --weight-avg-strategy mean or exponential",
+        ),
+        (
+            HALVES | {"ckpts_per_epoch": 0},
+            "--half-res-training fine-tunes an average of checkpoints: "
+            "use --ckpts-per-epoch 1 or more",
+        ),
+        (
+            HALVES | {"data": "cifar10", "data_dir": "DATA"},
+            "--half-res-training cannot train on smaller images: those of cifar10 are 32 pixels",
         ),
         (
             {"force_weight_to_fp16": ("a", "b"), "force_weight_to_fp32": ("b",)},

@@ -76,7 +76,7 @@ def test_a_text_that_looks_like_something_else_stays_a_text(tmp_path: Path, text
 
 def test_the_digest_is_of_what_the_weights_depend_on() -> None:
     settings = resolve(Asked(environment={})).settings
-    jointly = ("replicas", "gradient_accumulation")
+    jointly = ("replicas", "gradient_accumulation", "fine_tune_gradient_accumulation")
     free = [name for name, row in option_table().items() if row.declared.free]
     alone = [name for name in free if name not in jointly]
 
@@ -114,3 +114,25 @@ def test_who_shares_statistics_is_part_of_the_training() -> None:
         "--replicas (with --bn-span) was 2, now 4"
     ]
     assert digest(shared(4, 2, span=2)) != digest(shared(2, 4, span=2))
+
+
+def halves(tuned: int, replicas: int, halved: bool = True) -> dict[str, Setting]:
+    values = {"half_res_training": halved, "fine_tune_gradient_accumulation": tuned}
+    return shared(8 // replicas, replicas) | from_source("line", values)
+
+
+def test_an_update_of_fine_tuning_may_be_shared_out_in_any_way_too() -> None:
+    assert changed(halves(4, 1), halves(2, 2)) == []
+    assert digest(halves(4, 1)) == digest(halves(2, 2))
+
+
+def test_an_update_of_fine_tuning_of_other_samples_is_another_training() -> None:
+    assert changed(halves(4, 1), halves(4, 2)) == [
+        "--fine-tune-gradient-accumulation × --replicas was 4, now 8"
+    ]
+    assert digest(halves(4, 1)) != digest(halves(4, 2))
+
+
+def test_without_fine_tuning_nothing_is_shared_out() -> None:
+    assert changed(halves(4, 1, halved=False), halves(4, 2, halved=False)) == []
+    assert digest(halves(4, 1, halved=False)) == digest(halves(4, 2, halved=False))

@@ -332,3 +332,22 @@ def test_large_batches_are_not_prepared_far_ahead(monkeypatch: pytest.MonkeyPatc
     batches.close()
 
     assert asked == [0, 1, 2]  # one in use, two ahead
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_large_batches_wait_as_bytes_and_are_the_same(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    usual = list(feed.micro_batches(all_places(feed), Hands(0, 1)))
+    monkeypatch.setattr(feed_module, "_MOST_AHEAD", 1)
+    monkeypatch.setattr(feed_module, "_MOST_AT_ONCE", 1)
+    rooms: list[torch.dtype] = []
+    put = feed.arrival.room
+    monkeypatch.setattr(
+        feed.arrival, "room", lambda *words: rooms.append((room := put(*words)).dtype) or room
+    )
+    large = list(feed.micro_batches(all_places(feed), Hands(2, 3, piece=2)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(usual, large, strict=True))
+    assert torch.uint8 in rooms

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from convoy.data import held
 from convoy.data.generated import Generated
 from convoy.data.held import Held, hold
 from convoy.data.source import Ids, Labels, Pixels, Source
@@ -64,12 +63,9 @@ def test_a_changed_batch_leaves_the_held_samples_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(("samples", "kept"), [(10, True), (11, False)])
-def test_what_is_too_large_is_not_held(
-    samples: int, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(held, "LIMIT", 10 * 8 * 8 * 3)
+def test_what_is_too_large_is_not_held(samples: int, kept: bool) -> None:
     source = Counting(samples)
-    result = hold(source)
+    result = hold(source, most_bytes=10 * 8 * 8 * 3)
 
     assert isinstance(result, Held) == kept
     assert (result is source) == (not kept)

@@ -181,3 +181,29 @@ def test_fewer_samples_than_one_update_are_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"needs 20 samples .* has 19"):
         order.ids(Place(0, 0))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(orders(), st.integers(0, 3))
+def test_micro_batches_are_numbered_anew_in_every_epoch(order: Order, epoch: int) -> None:
+    first = epoch * order.updates_per_epoch
+    places = places_of(order, range(first, first + order.updates_per_epoch))
+
+    assert [order.number(place) for place in places] == list(range(len(places)))
+
+
+@pytest.mark.parametrize(("accumulated", "replicas"), [(12, 1), (6, 2), (4, 3), (1, 12)])
+def test_the_number_of_a_micro_batch_is_the_same_for_every_layout(
+    accumulated: int, replicas: int
+) -> None:
+    order = Order(100, BatchPlan(2, accumulated, replicas), seed=1)
+
+    assert order.number(Place(5, 7)) == (5 % 4) * 12 + 7
+
+
+def test_a_run_may_begin_with_a_later_epoch() -> None:
+    batch = BatchPlan(5, 2, 1)
+    whole, later = Order(100, batch, 3), Order(100, batch, 3, first_epoch=2)
+
+    assert epoch_of(later, 0) == epoch_of(whole, 2) != epoch_of(whole, 0)
+    assert [later.epoch(Place(update, 0)) for update in (0, 9, 10)] == [2, 2, 3]

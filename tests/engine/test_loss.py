@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from convoy.config.sections.optimizer import LossConfig
 from convoy.engine.loss import CrossEntropy
+from convoy.parallel.targets import Mixed
 
 
 def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:
@@ -49,3 +51,76 @@ def test_huge_logits_stay_finite():
     found = CrossEntropy(LossConfig(label_smoothing=0.1))(logits, torch.tensor([0, 1]))
 
     assert bool(torch.isfinite(found))
+
+
+SMOOTHINGS = pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+
+
+def mixed_samples(several: int, samples: int = 7, classes: int = 10) -> tuple[np.ndarray, Mixed]:
+    """Logits, and labels some of which meet themselves."""
+    chance = np.random.default_rng(several)
+    shares = chance.random((several, samples))
+    shares = (shares / shares.sum(0)).astype(np.float32)
+    labels = chance.integers(classes, size=(several, samples))
+    labels[-1, 0] = labels[0, 0]
+    logits = chance.normal(scale=3, size=(samples, classes)).astype(np.float32)
+    return logits, Mixed(torch.from_numpy(labels), torch.from_numpy(shares))
+
+
+def against_shares(logits: torch.Tensor, mixed: Mixed, smoothing: float) -> torch.Tensor:
+    """The formula for a target of all classes, in the type of the logits."""
+    samples, classes = logits.shape
+    target = torch.full((samples, classes), smoothing / classes, dtype=logits.dtype)
+    for labels, shares in zip(mixed.labels, mixed.shares.to(logits.dtype), strict=True):
+        target[torch.arange(samples), labels] += (1 - smoothing) * shares
+    return -(target * logits.log_softmax(1)).sum(1).mean()
+
+
+@SMOOTHINGS
+@pytest.mark.parametrize("several", [1, 2, 4])
+def test_several_labels_count_with_their_shares(several: int, smoothing: float):
+    logits, mixed = mixed_samples(several)
+    ours = torch.from_numpy(logits).requires_grad_()
+    plain = torch.from_numpy(logits).double().requires_grad_()
+    found = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed)
+    expected = against_shares(plain, mixed, smoothing)
+    found.backward()
+    expected.backward()
+
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    torch.testing.assert_close(ours.grad.double(), plain.grad, rtol=1e-5, atol=1e-7)
+
+
+@SMOOTHINGS
+def test_several_labels_are_the_sum_of_their_losses(smoothing: float):
+    logits, mixed = mixed_samples(4, samples=1)
+    loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
+    given = torch.from_numpy(logits)
+    each = [float(loss(given, labels)) for labels in mixed.labels]
+    expected = np.dot(mixed.shares[:, 0].tolist(), each)
+
+    assert float(loss(given, mixed)) == pytest.approx(expected, rel=1e-6)
+
+
+@SMOOTHINGS
+def test_one_label_has_the_loss_and_gradient_that_it_always_had_to_the_bit(smoothing: float):
+    logits, mixed = mixed_samples(1)
+    ours, plain = (torch.from_numpy(logits).requires_grad_() for _ in range(2))
+    found = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed.labels[0])
+    expected = F.cross_entropy(plain, mixed.labels[0], label_smoothing=smoothing)
+    found.backward()
+    expected.backward()
+
+    assert torch.equal(found, expected)
+    assert torch.equal(ours.grad, plain.grad)
+
+
+def test_a_label_without_a_share_does_not_count():
+    logits, _ = mixed_samples(2)
+    labels = torch.randint(10, (2, 7))
+    without = Mixed(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))
+    found = CrossEntropy(LossConfig())(torch.from_numpy(logits), without)
+
+    assert float(found) == pytest.approx(
+        float(F.cross_entropy(torch.from_numpy(logits), labels[0])), rel=1e-6
+    )

@@ -151,3 +151,11 @@ def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
     assert (moment.begun, moment.update, moment.micro) == (2, 0, 1)
     assert torch.equal(*answers)
     assert not torch.equal(first, second)
+
+
+@KINDS
+def test_a_frozen_layer_leaves_nothing_out(kind: Kind):
+    module = layer(kind)
+    module.frozen = True
+
+    assert torch.equal(made(module), ONES)

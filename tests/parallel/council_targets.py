@@ -1,6 +1,7 @@
 """What workers do in the tests of council and cargo."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from convoy.parallel.group import Rendezvous, join
 from convoy.plan.topology import TopologyPlan
 
 
-def _join(world: World) -> dist.ProcessGroup:
+def _join(world: World, seconds: float = 30) -> dist.ProcessGroup:
     topology = TopologyPlan(hosts=1, instances=1, replicas=world.size, stages=1)
-    handle = join(world, topology, Rendezvous(world.meeting, True, seconds=30)).world.handle
+    handle = join(world, topology, Rendezvous(world.meeting, True, seconds=seconds)).world.handle
     assert handle is not None
     return handle
 
@@ -36,6 +37,17 @@ def confer(world: World, payload: dict[str, Any]) -> int:
         "silence": council.hear(b"").decode(),
     }
     (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
+    return 0
+
+
+def linger(world: World, payload: dict[str, Any]) -> int:
+    """The first works alone for longer than any operation may take."""
+    council = FullCouncil(_join(world, seconds=3))
+    if council.is_first:
+        time.sleep(4)
+    council.wait_for_the_first()
+    heard = council.hear(b"after all").decode()
+    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(heard))
     return 0
 
 

@@ -34,6 +34,7 @@ def test_who_is_alone_agrees_with_itself() -> None:
     assert council.meet(Matter.STOP, 1, note=4) == [4]
     assert council.gather(Matter.REPORT, 1, part)[0] is part
     assert council.hear(b"own") == b"own"
+    council.wait_for_the_first()
 
 
 @pytest.mark.processes
@@ -71,6 +72,11 @@ def test_one_that_strays_is_named_everywhere(tmp_path: Path, how: str, theirs: s
     assert len(told) == 3
     assert all("rank 0 came to meeting 1 (stop after update 7)" in one for one in told)
     assert all(f"rank 2 to {theirs}" in one for one in told)
+
+
+@pytest.mark.processes
+def test_the_first_may_take_longer_than_a_message_may(tmp_path: Path) -> None:
+    assert run("linger", tmp_path, 3) == ["after all"] * 3
 
 
 @pytest.mark.processes

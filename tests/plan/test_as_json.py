@@ -47,6 +47,9 @@ KEYS = {
     },
     "learning_rate": {"schedule", "base", "first", "highest", "last", "at_epochs"},
     "updates": {"samples", "per_epoch", "total", "epochs", "images"},
+    "phases": {
+        *("name", "network", "batch", "memory", "learning_rate", "updates", "frozen"),
+    },
     "options": {"value", "source"},
     "without_effect": {"option", "reason"},
     "unavailable": {"option", "value", "source", "reason"},
@@ -71,7 +74,7 @@ def test_the_sections_are_stable(found: dict[str, Any]):
     assert set(found) == {"model", "data", "layout", *KEYS}
 
 
-ROWS = {"stages", "memory", "options", "without_effect", "unavailable"}
+ROWS = {"stages", "memory", "phases", "options", "without_effect", "unavailable"}
 
 
 @pytest.mark.parametrize("section", sorted(KEYS.keys() - ROWS))

@@ -34,6 +34,13 @@ def test_updates_give_the_length_when_there_are_no_epochs():
     assert (plan.updates_per_epoch, plan.updates, plan.epochs) == (10, 25, 2.5)
 
 
+def test_epochs_before_the_run_are_counted_and_none_of_them_comes_again():
+    plan = loop(samples=100, micro_batch_size=10, epoch=2, epochs_before=2.5)
+
+    assert [plan.epoch_after(update) for update in (0, 5, 20)] == [2.5, 3.0, 4.5]
+    assert (plan.first_epoch, loop().first_epoch, plan.epochs) == (3, 0, 2)
+
+
 def test_a_part_of_an_epoch_is_whole_updates():
     plan = loop(samples=100, micro_batch_size=10, epoch=0.25)
 

@@ -148,7 +148,7 @@ def test_options_without_effect_stand_in_a_block_of_their_own():
 
 def test_values_that_a_run_would_refuse_stand_in_a_block_of_their_own():
     given = {
-        "data": Setting("imagenet", "command line"),
+        "wandb": Setting(True, "command line"),
         "optimizer": Setting("lars", "config old, line 3"),
         "lr": Setting(0.1, "command line"),
     }
@@ -156,8 +156,7 @@ def test_values_that_a_run_would_refuse_stand_in_a_block_of_their_own():
     assert unavailable_as_text([]) == []
     assert unavailable_as_text(unavailable(given)) == [
         "",
-        "not yet   --data imagenet is not available in this version; "
-        "use --data shapes or cifar10 or cifar100 or generated or synthetic",
+        "not yet   --wandb true is not available in this version; use --no-wandb",
         "          --optimizer lars is not available in this version (config old, line 3); "
         "use --optimizer sgd",
     ]

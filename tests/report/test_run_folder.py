@@ -21,6 +21,7 @@ from convoy.report.run_folder import (
     claim_run_folder,
     new_run_folder,
     open_run_folder,
+    reclaim_run_folder,
     write_atomically,
 )
 
@@ -295,3 +296,22 @@ def test_a_full_disk_is_named_with_its_free_bytes(tmp_path: Path, monkeypatch: p
         write_atomically(tmp_path / "plan.json", [b"new"])
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
     assert (tmp_path / "plan.json").read_text() == "old"
+
+
+def test_a_folder_is_reclaimed_from_a_run_that_did_not_come_far(tmp_path: Path):
+    with reclaim_run_folder(tmp_path / "run") as folder:
+        for file in (folder.config, folder.metrics, folder.path / "mine.txt"):
+            file.write_text("x")
+    with reclaim_run_folder(tmp_path / "run") as again:
+        assert again.locked and not again.holds_run
+
+    assert sorted(path.name for path in folder.path.iterdir()) == [".lock", "mine.txt"]
+
+
+def test_a_folder_in_use_is_not_reclaimed(tmp_path: Path):
+    with claim_run_folder(tmp_path) as folder:
+        folder.metrics.write_text("x")
+        with pytest.raises(BusyError):
+            reclaim_run_folder(tmp_path)
+
+        assert folder.metrics.exists()

@@ -23,6 +23,13 @@ def test_a_last_epoch_that_ends_early_counts():
     assert standing.epochs == 2
 
 
+def test_epochs_before_the_run_are_counted():
+    standing = Standing()
+    standing.take(Began(251, 500, 250, 64, first_epoch=3))
+
+    assert (standing.epoch, standing.epochs) == (5, 5)
+
+
 def test_nothing_is_known_before_the_run_begins():
     standing = Standing()
 

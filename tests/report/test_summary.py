@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.errors import ConfigError
-from convoy.report.summary import AverageSummary, Summary, closing_lines
+from convoy.report.summary import AverageSummary, FineTuneSummary, Summary, closing_lines
 
 DONE = Summary(
     weights_sha256="0123456789abcdef" * 4,
@@ -33,10 +33,20 @@ AVERAGE = AverageSummary(
     top5=0.992,
 )
 AVERAGED = replace(DONE, averaged=AVERAGE, init_path="runs/before")
+TUNED = FineTuneSummary(
+    path="fine-tune",
+    exit_reason="done",
+    weights_sha256="89abcdef01234567" * 4,
+    top1=0.861,
+    top5=0.993,
+    updates=80,
+    epochs=2.0,
+)
+WITH_TUNED = replace(AVERAGED, fine_tune=TUNED)
 BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted")
 
 
-@pytest.mark.parametrize("summary", [DONE, AVERAGED, BARE])
+@pytest.mark.parametrize("summary", [DONE, AVERAGED, WITH_TUNED, BARE])
 def test_what_is_written_is_read(tmp_path: Path, summary: Summary):
     summary.write(tmp_path / "summary.json")
 
@@ -92,6 +102,8 @@ def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
         json.dumps({**asdict(DONE), "init_path": 7}),
         json.dumps({**asdict(DONE), "averaged": 7}),
         json.dumps({**asdict(DONE), "averaged": {"path": "a", "strategy": "mean"}}),
+        json.dumps({**asdict(DONE), "fine_tune": 7}),
+        json.dumps({**asdict(DONE), "fine_tune": {"path": "a", "updates": 3}}),
     ],
 )
 def test_what_is_no_summary_is_refused_with_its_path(tmp_path: Path, content: str):
@@ -131,6 +143,42 @@ def test_an_average_and_the_first_weights_have_their_lines():
         "average: mean of 1 checkpoint, checkpoints/averaged/mean-5-keep/update-1250"
         in closing_lines(replace(DONE, averaged=unmeasured), Path("runs/a"))
     )
+
+
+def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
+    lines = closing_lines(WITH_TUNED, Path("runs/a"))
+
+    assert lines[-4:] == [
+        "fine-tuned: 80 updates, 2 epochs, top-1 86.1 %, top-5 99.3 %, fine-tune",
+        "weights: sha256 89abcdef0123…",
+        "run folder: runs/a",
+        "go on: convoy validate runs/a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (
+            "done",
+            "preempted",
+            "fine-tuned: 80 updates, 2 epochs, fine-tune (preempted, not complete)",
+        ),
+        ("limit", "pending", "fine-tuning: still to be done"),
+    ],
+)
+def test_a_run_that_is_not_yet_fine_tuned_closes_with_resume(first: str, second: str, told: str):
+    tuned = replace(TUNED, exit_reason=second, top1=None, weights_sha256=None)
+    summary = replace(DONE, exit_reason=first, fine_tune=tuned)
+    lines = closing_lines(summary, Path("runs/a"))
+
+    assert summary.ending == (first if first != "done" else second)
+    assert lines[-4:] == [
+        told,
+        "weights: sha256 0123456789ab…",
+        "run folder: runs/a",
+        "go on: convoy resume runs/a",
+    ]
 
 
 def test_a_preempted_run_closes_with_resume():

@@ -57,7 +57,15 @@ def test_each_program_has_its_verb(program: str, verb: str) -> None:
     assert spoken(f"python3 {program}").verb == verb
 
 
-NOT_YET = ("data", "serve", "request", "upload", "checkpoint check")
+NOT_YET = (
+    "data verify",
+    "data convert",
+    "data even out",
+    "serve",
+    "request",
+    "upload",
+    "checkpoint check",
+)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_made_data_stands_for_the_data_of_the_configuration(
 ) -> None:
     found = changed(config, "--synthetic-data")
     assert found.pop("use_bbox_info", False) is False
+    assert found.pop("crop_rule", "pytorch") == "pytorch"
 
     assert found == {"data": "synthetic", **values}
 

@@ -196,10 +196,6 @@ def test_made_data_is_like_the_set_it_stands_for(
         ("--shards 2", "--shards 2 needs --pipeline"),
         ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),
         ("--discard-last 2", "--discard-last is not available in this version; leave it out"),
-        (
-            "--dataset-benchmark",
-            "--dataset-benchmark is not available in this version; leave it out",
-        ),
     ],
 )
 def test_what_makes_no_sense_is_told(line: str, told: str) -> None:

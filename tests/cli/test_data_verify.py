@@ -1,0 +1,84 @@
+"""convoy data verify: what it prints, and its exit codes."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from running import Process, convoy
+from small_photos import converted, write_photos
+
+from convoy.errors import ExitCode
+
+
+def test_good_data_ends_with_0_and_a_line_a_split(tmp_path: Path) -> None:
+    said = convoy("data", "verify", write_photos(tmp_path / "photos"))
+
+    assert said.code == 0
+    assert [line.partition(",")[0] for line in said.out.splitlines()] == [
+        "train: 12 records in 12 files",
+        "validation: 3 records in 3 files",
+    ]
+
+
+def test_every_bad_record_is_listed_and_ends_with_3(tmp_path: Path) -> None:
+    data = converted(write_photos(tmp_path / "photos"), tmp_path / "to", "tfrecord")
+    for number in (0, 2):
+        path = data / f"train-{number:05}-of-00004"
+        raw = bytearray(path.read_bytes())
+        raw[50] ^= 1
+        path.write_bytes(raw)
+    said = convoy("data", "verify", data)
+    lines = said.out.splitlines()
+
+    assert said.code == ExitCode.DATA
+    assert [line.startswith(f"{data}/train-") for line in lines[:-2]] == [True] * 4
+    assert lines[2] == (
+        f"{data}/train-00000-of-00004: byte 0, record 0: the checksum of its bytes is wrong"
+    )
+    assert lines[-2].endswith("2 bad records and 2 other faults")
+
+
+def test_the_result_is_one_json_object_on_request(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    (data / "train" / "n01" / "n01_train_0.JPEG").write_bytes(b"?")
+    said = convoy("data", "verify", data, "--json", "--split=train")
+    table = json.loads(said.out)
+
+    assert said.code == ExitCode.DATA
+    assert table["good"] is False
+    assert table["splits"].keys() == {"train"}
+    assert table["splits"]["train"]["records"] == 12
+    assert [bad["offset"] for bad in table["splits"]["train"]["bad"]] == [None]
+
+
+def test_without_decoding_only_headers_are_judged(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    path = data / "train" / "n01" / "n01_train_0.JPEG"
+    path.write_bytes(path.read_bytes()[:-300])
+
+    assert convoy("data", "verify", data).code == ExitCode.DATA
+    assert convoy("data", "verify", data, "--no-decode").code == 0
+
+
+def test_words_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    assert convoy("data", "verify", tmp_path, "--workers=0").code == ExitCode.CONFIG
+    assert convoy("data", "verify", tmp_path / "nowhere").code == ExitCode.CONFIG
+
+
+@pytest.mark.processes
+def test_an_interruption_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos", {"a": 1500, "b": 1500})
+    process = Process(["data", "verify", data, "--workers=2", "--debug"], tmp_path)
+    while "reading: " not in _said(tmp_path) and process.alive:
+        pass
+    process.send(signal.SIGINT)
+    said = process.wait()
+
+    assert said.code == ExitCode.INTERRUPTED
+    assert "Traceback" not in said.err
+
+
+def _said(scratch: Path) -> str:
+    path = scratch / "err.txt"
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,178 @@
+"""Strict decoding: right pixels or an ImageError, at full size or a smaller one."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from pictures import damaged, entropy_start, jpeg, picture, saved
+from PIL import Image
+
+from convoy.data.images.decode import decode, reduced
+from convoy.data.images.gate import Header, ImageError, look
+from convoy.data.source import Pixels
+
+FULL = jpeg(picture(120, 200))
+
+
+def by_pillow(encoded: bytes) -> Pixels:
+    return np.asarray(Image.open(BytesIO(encoded)).convert("RGB"))
+
+
+def apart(a: Pixels, b: Pixels) -> Pixels:
+    return np.abs(a.astype(np.int64) - b)
+
+
+@pytest.mark.parametrize("subsampling", ["444", "422", "420", "440", "411"])
+def test_pixels_are_those_of_pillow(subsampling: str) -> None:
+    encoded = jpeg(picture(61, 83), subsampling=subsampling)
+
+    assert apart(decode(encoded, look(encoded)), by_pillow(encoded)).max() <= 2
+
+
+@pytest.mark.parametrize("sides", [(1, 1), (1, 2), (3, 7), (7, 3), (8, 8), (9, 1), (1, 10_000)])
+def test_tiny_and_long_images_keep_every_pixel(sides: tuple[int, int]) -> None:
+    encoded = jpeg(picture(*sides), subsampling="444")
+    pixels = decode(encoded, look(encoded))
+
+    assert pixels.shape == (*sides, 3)
+    assert apart(pixels, by_pillow(encoded)).max() <= 2
+
+
+def test_a_progressive_jpeg_is_decoded_like_any_other() -> None:
+    encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", progressive=True)
+
+    assert apart(decode(encoded, look(encoded)), by_pillow(encoded)).max() <= 2
+
+
+def test_grey_becomes_three_equal_channels() -> None:
+    encoded = saved(Image.fromarray(picture(60, 90)).convert("L"), "JPEG")
+    pixels = decode(encoded, look(encoded))
+
+    assert pixels.shape == (60, 90, 3)
+    assert np.ptp(pixels, axis=2).max() == 0
+
+
+def test_a_rotation_told_by_exif_is_not_applied() -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter turn
+    encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", exif=turned)
+
+    assert decode(encoded, look(encoded)).shape == (60, 90, 3)
+
+
+@pytest.mark.parametrize("inks", ["CMYK", "YCCK"])
+def test_four_inks_become_the_colors_pillow_makes_of_them(inks: str) -> None:
+    plain = saved(Image.fromarray(picture(60, 90)).convert("CMYK"), "JPEG")
+    place = plain.index(b"Adobe") + 11  # the byte that tells whether the inks were transformed
+    encoded = plain[:place] + bytes([2 if inks == "YCCK" else 0]) + plain[place + 1 :]
+
+    assert look(encoded).colors == inks
+    assert np.array_equal(decode(encoded, look(encoded)), by_pillow(encoded))
+
+
+def test_damaged_inks_are_refused_too() -> None:
+    whole = saved(Image.fromarray(picture(200, 300)).convert("CMYK"), "JPEG")
+    refused = sum(is_refused(damaged(whole, seed, 32)) for seed in range(40))
+
+    assert refused >= 36
+
+
+def test_a_jpeg_sampled_in_an_unusual_way_is_decoded() -> None:
+    place = FULL.index(b"\xff\xc0") + 11
+    odd = FULL[:place] + b"\x14" + FULL[place + 1 :]
+
+    assert decode(odd, look(odd)).shape == (120, 200, 3)
+
+
+@pytest.mark.parametrize("factor", [2, 4, 8])
+def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
+    encoded = jpeg(picture(160, 240), 95, "444")
+    full = decode(encoded, look(encoded)).astype(np.float64)
+    means = full.reshape(160 // factor, factor, 240 // factor, factor, 3).mean(axis=(1, 3))
+    small = decode(encoded, look(encoded), (160 // factor, 240 // factor))
+
+    assert small.shape == (160 // factor, 240 // factor, 3)
+    assert np.abs(small - means).mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("least", "size"),
+    [
+        (None, (375, 500)),
+        ((375, 500), (375, 500)),
+        ((189, 250), (375, 500)),
+        ((188, 251), (375, 500)),
+        ((188, 250), (188, 250)),
+        ((95, 125), (188, 250)),
+        ((94, 125), (94, 125)),
+        ((47, 63), (47, 63)),
+        ((1, 1), (47, 63)),
+        ((400, 1), (375, 500)),
+    ],
+)
+def test_an_image_is_reduced_only_as_far_as_is_allowed(
+    least: tuple[int, int] | None, size: tuple[int, int]
+) -> None:
+    encoded = jpeg(picture(375, 500))
+
+    assert reduced(look(encoded), least) == size
+    assert decode(encoded, look(encoded), least).shape == (*size, 3)
+
+
+def test_only_a_jpeg_can_be_reduced() -> None:
+    assert reduced(Header("png", 500, 375, "RGB"), (1, 1)) == (375, 500)
+
+
+def test_pixels_are_written_to_the_memory_that_is_given() -> None:
+    kept = np.zeros(120 * 200 * 3, np.uint8)
+    pixels = decode(FULL, look(FULL), memory=lambda count: kept[:count])
+
+    assert np.shares_memory(pixels, kept)
+    assert np.array_equal(pixels, decode(FULL, look(FULL)))
+
+
+def is_refused(encoded: bytes) -> bool:
+    """ImageError, or else a sound shape."""
+    try:
+        header = look(encoded)
+        pixels = decode(encoded, header)
+    except ImageError as refused:
+        assert str(refused).isprintable()
+        return True
+    assert pixels.shape == (header.height, header.width, 3)
+    assert pixels.dtype == np.uint8
+    return False
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_that_is_cut_off_is_refused(share: float, progressive: bool) -> None:
+    whole = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
+
+    assert is_refused(whole[: int(len(whole) * share)])
+    assert is_refused(whole[:-3])  # the end marker and one byte before it
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
+def test_other_kinds_that_are_cut_off_are_refused(form: str, share: float) -> None:
+    whole = saved(Image.fromarray(picture(100, 150)), form)
+
+    assert is_refused(whole[: int(len(whole) * share)])
+
+
+def test_nine_of_ten_damaged_jpegs_are_refused() -> None:
+    refused = sum(is_refused(damaged(jpeg(picture(300, 400, seed)), seed)) for seed in range(200))
+
+    assert refused >= 180
+
+
+def test_surplus_bytes_before_the_end_marker_are_damage_and_behind_it_they_are_none() -> None:
+    assert is_refused(FULL[:-2] + b"\x12" * 64 + FULL[-2:])
+    assert not is_refused(FULL + b"some text behind the image")
+
+
+def test_bytes_before_the_pixels_that_stray_are_damage() -> None:
+    place = entropy_start(FULL)
+
+    assert is_refused(FULL[:place] + b"\xff\xd3" + FULL[place:])

@@ -1,0 +1,58 @@
+"""Small indexes, and large ones, for tests."""
+
+import numpy as np
+
+from convoy.data.records.index import Index, IndexedFile
+from convoy.data.records.joining import join
+from convoy.data.records.record import NO_BOXES, Boxes
+from convoy.data.records.scan import Findings, ShardScan
+
+BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
+
+
+def scan_of(*labels: int | None, size: int = 100) -> ShardScan:
+    """A shard of records of one size; None for a bad one. Every third record has a box or two."""
+    findings = Findings()
+    for number, label in enumerate(labels):
+        if label is None:
+            findings.bad(number * size, size, f"record {number} is bad")
+            continue
+        boxes = np.repeat(BOX, number % 3, axis=0) if number % 3 else NO_BOXES
+        findings.good(number * size, size, label, boxes)
+        findings.names[label] = f"n{label:04}"
+    return findings.done()
+
+
+def shard_of(name: str, scan: ShardScan, size: int = 100) -> tuple[IndexedFile, ShardScan]:
+    count = len(scan.label)
+    return IndexedFile(name, count * size, 1_700_000_000_000_000_000, count), scan
+
+
+def small_index() -> Index:
+    """Two shards, seven records, one of them bad."""
+    first = shard_of("train-00000-of-00002", scan_of(0, 1, None, 2))
+    second = shard_of("train-00001-of-00002", scan_of(2, 0, 4))
+    return join("tfrecord", [first, second], notice=print)
+
+
+def large_index(records: int, shards: int) -> Index:
+    """As many records as ImageNet has, with boxes for two in five."""
+    counts = [len(part) for part in np.array_split(np.arange(records), shards)]
+    position = np.concatenate([np.arange(count) for count in counts])
+    box_end = np.cumsum(np.arange(records) % 5 < 2)
+    return Index(
+        kind="tfrecord",
+        files=tuple(
+            IndexedFile(f"train-{shard:05}-of-{shards:05}", count * 110_000, shard, count)
+            for shard, count in enumerate(counts)
+        ),
+        class_names=tuple(f"n{label:08}" for label in range(1000)),
+        faults=(),
+        file=np.repeat(np.arange(shards, dtype=np.uint32), counts),
+        offset=position * 110_000,
+        size=np.full(records, 110_000, np.int64),
+        label=(np.arange(records) % 1000).astype(np.int32),
+        crc=np.empty(0, np.uint32),
+        box_end=box_end,
+        boxes=np.tile(BOX, (int(box_end[-1]), 1)),
+    )

@@ -1,0 +1,137 @@
+"""Tar shards as they are written, read by webdataset and by Python's own tar reader."""
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.data.records.boxes import with_area
+from convoy.data.records.record import NO_BOXES, Boxes
+from convoy.data.records.sample import Sample
+from convoy.data.records.tar_scan import scan_shard
+from convoy.data.records.tar_writing import shard_name, write_shard
+
+BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
+
+
+def one(encoded: bytes, label: int = 0, boxes: Boxes = NO_BOXES) -> Sample:
+    return Sample(encoded, label, "n00000000", "a.JPEG", 1, 1, boxes=boxes)
+
+
+SAMPLES = [
+    one(b"\xff\xd8 one", 3),
+    one(b"\x89PNG two", 0, BOX),
+    one(b"\xff\xd8 three", 999, np.concatenate((BOX, BOX / 2))),
+]
+
+
+def test_members_have_running_numbers_and_nothing_of_this_machine(tmp_path: Path) -> None:
+    count = write_shard(tmp_path / "train-000007.tar", SAMPLES, first=7168)
+    with tarfile.open(tmp_path / "train-000007.tar", "r:") as tar:
+        members = tar.getmembers()
+
+    assert count == 3
+    assert [member.name for member in members] == [
+        *("000007168.cls", "000007168.jpg", "000007168.json"),
+        *("000007169.cls", "000007169.json", "000007169.png"),
+        *("000007170.cls", "000007170.jpg", "000007170.json"),
+    ]
+    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname) for one in members} == {
+        (0, 0, 0, "", "")
+    }
+
+
+def test_the_same_samples_are_the_same_bytes_for_ever(tmp_path: Path) -> None:
+    """A fixed digest: a manifest written today must hold in later versions too."""
+    write_shard(tmp_path / "a.tar", SAMPLES, first=0)
+    digest = hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest()
+
+    assert digest == "88dd724b36f26927895b48762e9f015898b8ff10e1d98d8006b83d286525b997"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # by webdataset
+def test_webdataset_reads_what_we_write(tmp_path: Path) -> None:
+    path = tmp_path / shard_name("train", 0)
+    write_shard(path, SAMPLES, first=0)
+    read = list(webdataset.WebDataset(str(path), shardshuffle=False))
+
+    assert [sample["__key__"] for sample in read] == ["000000000", "000000001", "000000002"]
+    assert [sample.get("jpg", sample.get("png")) for sample in read] == [
+        sample.encoded for sample in SAMPLES
+    ]
+    assert [int(sample["cls"]) for sample in read] == [3, 0, 999]
+    assert [json.loads(sample["json"])["bbox"] for sample in read] == [
+        None,
+        BOX[0].tolist(),
+        [BOX[0].tolist(), (BOX / 2)[0].tolist()],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begin", "suffix"),
+    [
+        (b"\xff\xd8\xff\xe0", "jpg"),
+        (b"\x89PNG\r\n\x1a\n", "png"),
+        (b"RIFF\x10\0\0\0WEBPVP8 ", "webp"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", "jpg"),
+        (b"GIF89a", "gif"),
+        (b"BM\x10\0", "bmp"),
+        (b"II*\0", "tif"),
+        (b"MM\0*", "tif"),
+        (b"?", "jpg"),
+    ],
+)
+def test_the_suffix_is_that_of_the_content(begin: bytes, suffix: str, tmp_path: Path) -> None:
+    write_shard(tmp_path / "a.tar", [one(begin)], first=0)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        names = tar.getnames()
+
+    assert f"000000000.{suffix}" in names
+
+
+SHARES = st.floats(min_value=0, max_value=1, width=32)
+CORNERS = st.lists(st.tuples(SHARES, SHARES, SHARES, SHARES), max_size=3)
+IMAGES = st.binary(min_size=1, max_size=1500)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(IMAGES, st.integers(0, 2**17 - 1), CORNERS), max_size=6))
+def test_what_was_written_is_scanned_to_the_bit(
+    tmp_path_factory: pytest.TempPathFactory,
+    samples: list[tuple[bytes, int, list[tuple[float, float, float, float]]]],
+) -> None:
+    path = tmp_path_factory.mktemp("written") / "train-000000.tar"
+    corners = [np.array(rows, np.float32).reshape(-1, 2, 2) for _, _, rows in samples]
+    boxes = [with_area(np.sort(rows, axis=1).reshape(-1, 4)) for rows in corners]
+    write_shard(
+        path,
+        (one(image, label, own) for (image, label, _), own in zip(samples, boxes, strict=True)),
+        first=0,
+    )
+    found, data = scan_shard(path), path.read_bytes()
+    places = zip(found.offset.tolist(), found.size.tolist(), strict=True)
+
+    assert found.faults == ()
+    assert [data[at : at + size] for at, size in places] == [image for image, _, _ in samples]
+    assert found.label.tolist() == [label for _, label, _ in samples]
+    assert found.boxes.tobytes() == b"".join(own.tobytes() for own in boxes)
+
+
+def test_a_shard_that_cannot_be_finished_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "train-000000.tar"
+    path.write_bytes(b"the one before")
+
+    with pytest.raises(ZeroDivisionError):
+        write_shard(path, (one(bytes(1 // n)) for n in (1, 0)), first=0)
+    assert path.read_bytes() == b"the one before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_of_shards_are_those_of_the_reference() -> None:
+    assert shard_name("validation", 12) == "validation-000012.tar"

@@ -1,0 +1,87 @@
+"""Small photos in class folders for tests: every one different, some with boxes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from running import convoy_process
+
+from convoy.data.convert.conversion import convert
+from convoy.data.convert.wish import Sharding, Wish
+from convoy.data.hearing import Hearing, unheard
+from convoy.data.records.boxes import FILE_NAME
+from convoy.data.records.opening import find_place, open_place
+from convoy.data.records.record import Form
+from convoy.data.source import Split
+
+CLASSES: Mapping[str, int] = {"n01": 5, "n02": 3, "n03": 4}
+
+
+def jpeg(number: int, size: int = 24) -> bytes:
+    """The same for the same number."""
+    pixels = np.random.default_rng(number).integers(0, 256, (size, size + number % 5, 3), np.uint8)
+    return bytes(simplejpeg.encode_jpeg(pixels, quality=80))
+
+
+def write_photos(root: Path, classes: Mapping[str, int] = CLASSES, validation: int = 1) -> Path:
+    """So many photos of each class, a part of them for validation, every third with boxes."""
+    number, rows = 0, []
+    for split, counts in (
+        ("train", classes),
+        ("validation", dict.fromkeys(classes, validation) if validation else {}),
+    ):
+        for name, count in counts.items():
+            (root / split / name).mkdir(parents=True)
+            for place in range(count):
+                file = f"{name}_{split}_{place}.JPEG"
+                (root / split / name / file).write_bytes(jpeg(number))
+                rows += [f"{file},0.1,0.2,0.{7 + box},0.9\n" for box in range(number % 3)]
+                number += 1
+    (root / FILE_NAME).write_text("".join(rows))
+    return root
+
+
+def converted(source: Path, target: Path, form: Form, shard_records: int = 3) -> Path:
+    convert(Wish(source, target, form, sharding=Sharding(records=shard_records)), Hearing())
+    return target
+
+
+def contents(folder: Path, split: Split) -> list[tuple[bytes, int, str, list[list[float]], str]]:
+    """Everything of every record, in order: image, label, class, boxes, name of its file."""
+    records = open_place(find_place(folder, split), split, unheard, unheard)
+    read = [records.read(number) for number in range(len(records))]
+    labels = records.labels.tolist()
+    return [
+        (
+            bytes(one.encoded),
+            label,
+            records.class_names[label],
+            one.boxes.tolist(),
+            records.file_name(number),
+        )
+        for number, (one, label) in enumerate(zip(read, labels, strict=True))
+    ]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder but the indexes that readers leave."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".index"
+    }
+
+
+def trained_weights(data: Path, run: Path, *others: str) -> str:
+    """Digest and accuracy of a very short training."""
+    said = convoy_process(
+        *("train", "--data=imagenet", "--data-dir", data, "--model=resnet18", "--seed=3"),
+        *("--micro-batch-size=4", "--gradient-accumulation=2", "--updates=2", "--threads=1"),
+        *("--use-bbox-info", "--output", run, "--progress=none", *others),
+        scratch=run.parent,
+    )
+    assert said.code == 0, said.err
+    summary = json.loads((run / "summary.json").read_text())
+    return str(summary["weights_sha256"]) + str(summary["top1"])

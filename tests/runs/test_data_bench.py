@@ -1,0 +1,173 @@
+"""convoy data bench, from words to figures."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cifar_files import write_cifar10
+from photo_files import write_folder
+from running import convoy
+
+SMALL = (
+    "--model=resnet8",
+    "--data=generated",
+    "--image-size=12",
+    "--num-classes=5",
+    "--samples=96",
+    "--micro-batch-size=8",
+    "--threads=1",
+)
+FIELDS = [
+    "elements_processed",
+    "total_bytes_processed",
+    "time_elapsed",
+    "elements_per_second",
+    "bandwidth",
+]
+
+
+def test_each_epoch_is_told_and_then_the_mean() -> None:
+    said = convoy("data", "bench", *SMALL, "--epochs", "3", "--elements", "4")
+    lines = said.out.splitlines()
+
+    assert (said.code, said.err) == (0, "")
+    assert [line.split(" in ")[0] for line in lines[:3]] == [
+        f"epoch {number}: 4 elements" for number in (1, 2, 3)
+    ]
+    assert lines[3].startswith("mean throughput: ") and lines[3].endswith(" imgs/sec")
+
+
+def test_programs_get_the_fields_of_the_reference() -> None:
+    said = convoy("data", "bench", *SMALL, "--json")
+    told = json.loads(said.out)
+
+    assert list(told) == ["epochs"]
+    assert [list(epoch) for epoch in told["epochs"]] == [FIELDS] * 2
+    assert told["epochs"][0]["elements_processed"] == 12.0
+    assert told["epochs"][0]["total_bytes_processed"] == 96 * (3 * 12 * 12 * 4 + 8)
+
+
+@pytest.mark.parametrize(
+    "words", [("--replicas=3",), ("--shards=2", "--gradient-accumulation=2", "--no-copy")]
+)
+def test_a_run_of_many_processes_is_measured_as_one(words: tuple[str, ...]) -> None:
+    said = convoy("data", "bench", *SMALL, *words, "--json")
+
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["epochs"][0]["elements_processed"] == 12.0
+
+
+def test_the_length_of_a_named_configuration_is_that_of_its_training() -> None:
+    said = convoy("data", "bench", "--config=shapes-resnet14", "--elements=1", "--json")
+
+    assert len(json.loads(said.out)["epochs"]) == 2
+
+
+def test_every_wrong_count_is_told_at_once() -> None:
+    words = ("--elements=0", "--epochs=1.5", "--model-rate=-2", "--lr=-1")
+    said = convoy("data", "bench", *SMALL, *words)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.splitlines() == [
+        "convoy: --lr must be at least 0, got -1",
+        "convoy: --epochs must be a whole number here, got 1.5",
+        "convoy: --elements must be at least 1, got 0",
+        "convoy: --model-rate must be above 0 and finite, got -2",
+        "convoy: --model-rate is for the doctor; add --doctor",
+    ]
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0"])
+def test_a_rate_that_is_none_is_refused(rate: str) -> None:
+    said = convoy("data", "bench", *SMALL, "--doctor", f"--model-rate={rate}")
+
+    assert said.code == 2
+    assert "--model-rate must be above 0 and finite" in said.err
+
+
+def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
+    said = convoy("data", "bench", "--data=cifar10", "--data-dir", tmp_path)
+
+    assert (said.code, said.out) == (3, "")
+    assert str(tmp_path) in said.err
+
+
+def test_files_are_measured_too(tmp_path: Path) -> None:
+    write_cifar10(tmp_path, 20)
+    words = ("--data=cifar10", "--data-dir", tmp_path, "--model=resnet8", "--micro-batch-size=10")
+    said = convoy("data", "bench", *words, "--json")
+
+    assert json.loads(said.out)["epochs"][0]["elements_processed"] == 10.0
+
+
+OWN = (
+    "--model=resnet8",
+    "--norm-num-groups=4",
+    "--image-size=12",
+    "--samples=96",
+    "--num-classes=5",
+    "--normalize-std",
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 host_benchmark.py --data generated --iterations 5 --micro-batch-size 8",
+        "python3 train.py --generated-data --dataset-benchmark --epochs 5 --batch-size 8",
+    ],
+)
+def test_the_benchmarks_of_the_reference_become_ours(line: str) -> None:
+    said = convoy("run", *OWN, "--", *line.split())
+
+    assert said.code == 0, said.err
+    assert "convoy data bench --model resnet8" in said.out
+    assert "epoch 5: 12 elements" in said.out and "epoch 6" not in said.out
+
+
+def test_without_a_number_the_reference_line_measures_twice() -> None:
+    words = ["--generated-data", "--dataset-benchmark", "--batch-size", "8"]
+    said = convoy("run", *OWN, "--", "python3", "train.py", *words)
+
+    assert "--epoch 2" in said.out
+    assert "epoch 2: 12 elements" in said.out and "epoch 3" not in said.out
+
+
+def test_photos_are_measured_with_as_many_classes_as_there_are(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=12)
+    words = ("--data=imagenet", f"--data-dir={tmp_path}", "--image-size=32", "--model=resnet8")
+    said = convoy("data", "bench", *words, "--micro-batch-size=4", "--json", "--eight-bit-io")
+
+    assert said.code == 0, said.err
+    (first, _) = json.loads(said.out)["epochs"]
+    assert first["total_bytes_processed"] == 12 * (3 * 32 * 32 + 8)
+
+
+def test_the_doctor_speaks_after_the_figures() -> None:
+    words = ("--doctor", "--model-rate=100", "--elements=2", "--mixup-alpha=0.4")
+    said = convoy("data", "bench", *SMALL, *words)
+    lines = said.out.splitlines()
+
+    assert (said.code, said.err) == (0, "")
+    assert lines[2].startswith("mean throughput")
+    assert lines[3] == "" and lines[4].startswith("step")
+    assert [line.split()[0] for line in lines[5:10]] == [
+        "take",
+        "augment",
+        "normalize",
+        "transfer",
+        "mix",
+    ]
+    assert lines[-2].startswith("the model limits: it takes 100 images/s")
+
+
+def test_the_doctor_tells_programs_too() -> None:
+    words = ("--doctor", "--model-rate=100", "--elements=2", "--hostside-image-mixing")
+    said = convoy("data", "bench", *SMALL, *words, "--mixup-alpha=0.4", "--json")
+    told = json.loads(said.out)
+
+    assert list(told) == ["epochs", "doctor"]
+    assert told["doctor"]["limit"] == "model"
+    assert told["doctor"]["trials"] == []
+    by_workers = {one["name"]: one["by_workers"] for one in told["doctor"]["steps"]}
+    assert (by_workers["mix"], by_workers["transfer"]) == (True, False)

@@ -1,0 +1,158 @@
+"""Conversions by command: killed, interrupted, out of space, and what training makes of them."""
+
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running import Process, convoy
+from small_photos import converted, trained_weights, tree, write_photos
+
+from convoy.data.records.manifest import JOURNAL
+from convoy.errors import ExitCode
+
+MANY = {f"n{number:02}": 4 for number in range(20)}
+FORMS = ("folder", "tfrecord", "webdataset")
+
+
+def words(source: Path, target: Path, form: str) -> list[str | Path]:
+    shards = [] if form == "folder" else ["--shard-records=1"]
+    return ["data", "convert", source, target, "--to", form, "--workers=2", *shards]
+
+
+def parts(target: Path) -> int:
+    """Parts that have their names."""
+    shards = [path for path in target.glob("*-*") if not path.name.startswith(".")]
+    folders = [path for path in target.glob("*/n*") if path.is_dir()]
+    return len(shards) + len(folders)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("form", FORMS)
+def test_a_conversion_killed_again_and_again_ends_in_the_same_bytes(
+    form: str, tmp_path: Path
+) -> None:
+    source = write_photos(tmp_path / "photos", MANY)
+    assert convoy(*words(source, tmp_path / "whole", form)).code == 0
+    target = tmp_path / "to"
+    codes = [killed_behind(1 + parts(target), words(source, target, form)) for _ in range(4)]
+    said = convoy(*words(source, target, form))
+
+    assert codes[:2] == [-signal.SIGKILL] * 2
+    assert said.code == 0
+    assert tree(target) == tree(tmp_path / "whole")
+
+
+def killed_behind(least: int, line: list[str | Path]) -> int:
+    """Start it, and kill it as soon as so many parts are there."""
+    target = Path(line[3])
+    process = Process(line, target.parent)
+    while parts(target) < least and process.alive:
+        pass  # a part takes a millisecond
+    process.send(signal.SIGKILL)
+    return process.wait().code
+
+
+@pytest.mark.processes
+def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos", MANY)
+    target = tmp_path / "to"
+    killed_behind(3, words(source, target, "tfrecord"))
+    journal = (target / JOURNAL).read_text().splitlines()[1:]
+    names = [json.loads(line)["name"] for line in journal if line.endswith("}")]
+    times = {name: (target / name).stat().st_mtime_ns for name in names}
+    assert convoy(*words(source, target, "tfrecord")).code == 0
+
+    assert times
+    assert {name: (target / name).stat().st_mtime_ns for name in names} == times
+
+
+@pytest.mark.processes
+def test_an_interrupted_conversion_ends_with_130_and_nothing_half(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos", {f"n{number:02}": 60 for number in range(10)})
+    target = tmp_path / "to"
+    process = Process([*words(source, target, "tfrecord"), "--debug"], tmp_path)
+    while parts(target) < 50 and process.alive:
+        pass
+    process.send(signal.SIGINT)
+    said = process.wait()
+
+    assert said.code == ExitCode.INTERRUPTED
+    assert "Traceback" not in said.err
+    assert not [name for name in tree(target) if ".tmp-" in name]
+    assert convoy(*words(source, target, "tfrecord")).code == 0
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos")
+    target = tmp_path / "to"
+    with files_of_at_most(800):
+        said = convoy(*words(source, target, form))
+
+    assert said.code == ExitCode.STORAGE
+    assert "the same words go on from there" in said.err
+    assert set(tree(target)) == {JOURNAL}
+    assert convoy(*words(source, target, form)).code == 0
+
+
+def test_a_full_disk_is_told_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_photos(tmp_path / "photos")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("convoy.data.records.tfrecord.os.fsync", full)
+    said = convoy(*words(source, tmp_path / "to", "tfrecord"))
+
+    assert said.code == ExitCode.STORAGE
+    assert "No space left on device; what is whole is kept" in said.err
+
+
+def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos")
+    target = tmp_path / "to"
+    target.mkdir()
+    holder = f"import fcntl, sys; file = open({str(target / JOURNAL)!r}, 'a'); "
+    holder += "fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        said = convoy(*words(source, target, "tfrecord"))
+        process.communicate()
+
+    assert said.code == ExitCode.BUSY
+    assert "another process converts into this folder" in said.err
+
+
+@pytest.mark.processes
+def test_training_on_all_forms_of_small_photos_gives_the_same_weights(
+    tmp_path: Path,
+) -> None:
+    source = write_photos(tmp_path / "photos", {"a": 9, "b": 8, "c": 10}, validation=2)
+    found = {trained_weights(source, tmp_path / "run", "--image-size=32")}
+    for form in FORMS:
+        data = converted(source, tmp_path / form, form, shard_records=4)  # type: ignore[arg-type]
+        found.add(trained_weights(data, tmp_path / f"run-{form}", "--image-size=32"))
+
+    assert len(found) == 1

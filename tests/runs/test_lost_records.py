@@ -1,0 +1,114 @@
+"""Shards that lost records: told at the start, counted, and never taken for a smaller set."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from photo_files import write_folder
+from running import Said, convoy
+
+WORDS = [
+    "--model=resnet8",
+    "--data=imagenet",
+    "--image-size=24",
+    "--micro-batch-size=4",
+    "--updates=2",
+    "--threads=1",
+    "--progress=plain",
+]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """24 photos in two shards, and 6 in one."""
+    root = write_folder(tmp_path / "photos", train=24, validation=6)
+    said = convoy("data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--shards=2,1")
+
+    assert said.code == 0, said.err
+    return tmp_path / "shards"
+
+
+def train(shards: Path, *words: str) -> Said:
+    output = shards.parent / "run"
+    shutil.rmtree(output, ignore_errors=True)
+    return convoy("train", *WORDS, f"--data-dir={shards}", f"--output={output}", *words)
+
+
+def summary(shards: Path) -> dict[str, object]:
+    return json.loads((shards.parent / "run" / "summary.json").read_text())
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def test_what_is_bad_at_the_start_ends_the_run_at_the_start(shards: Path) -> None:
+    path = shards / "train-00001-of-00002"
+    cut(path, path.stat().st_size // 2)
+    said = train(shards)
+
+    assert said.code == 3
+    assert str(path) in said.err and "--bad-records skip" in said.err
+    assert not (shards.parent / "run").exists()
+
+
+def test_every_lost_record_counts(shards: Path) -> None:
+    path = shards / "train-00001-of-00002"
+    cut(path, path.stat().st_size // 2)
+    allowed = train(shards, "--bad-records=skip", "--max-bad-records=12")
+    lost = int(str(summary(shards)["bad_records"]))
+    refused = train(shards, "--bad-records=skip", f"--max-bad-records={lost - 1}")
+    plan = json.loads(convoy("plan", *WORDS, f"--data-dir={shards}", "--json").out)
+
+    assert allowed.code == 0, allowed.err
+    assert 2 <= lost <= 12
+    assert refused.code == 3 and f"{lost} bad records" in refused.err
+    assert plan["updates"]["per_epoch"] == 6  # of 24 places, as before
+
+
+def test_a_shard_cut_between_two_records_is_told_by_the_index_of_before(shards: Path) -> None:
+    (shards / "convoy-manifest.json").unlink()
+    (shards / ".convoy-convert.journal").unlink(missing_ok=True)
+    assert train(shards).code == 0
+    path = shards / "train-00000-of-00002"
+    content = path.read_bytes()
+    first = 16 + int.from_bytes(content[:8], "little")
+    path.write_bytes(content[:first])
+    said = train(shards)
+
+    assert said.code == 3
+    assert "1 records, it had 12 when it was indexed; restore it, or remove" in said.err
+
+
+def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "photos", train=12, validation=3)
+    tars = tmp_path / "tars"
+    assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
+    (tars / "convoy-manifest.json").unlink()
+    (tars / ".convoy-convert.journal").unlink(missing_ok=True)
+    assert train(tars).code == 0
+    path = tars / "train-000000.tar"
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[content.index(b"\xff\xd8\xff") + 700] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    said = convoy("data", "verify", tars, "--no-decode")
+
+    assert said.code == 3
+    assert "not the image that was indexed: another checksum" in said.out + said.err
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = train(tmp_path / "file")
+
+    assert (said.code, "not a folder" in said.err) == (2, True)
+
+
+def test_photos_without_a_folder_are_not_to_be_downloaded() -> None:
+    said = convoy("train", *WORDS)
+
+    assert said.code == 2
+    assert "must name the folder of imagenet" in said.err and "fetch" not in said.err

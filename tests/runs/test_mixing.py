@@ -1,0 +1,134 @@
+"""Runs with mixup and cutmix: other weights, the same ones wherever and however often begun."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import TINY, convoy
+
+BOTH = ("--mixup-alpha=0.4", "--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8")
+
+
+def trained(folder: Path, *words: str) -> dict[str, object]:
+    said = convoy("train", *TINY, *words, "--output", folder)
+    assert said.code == 0, said.err
+    found: dict[str, object] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def told(folder: Path) -> list[tuple[float, float]]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [(line["loss"], line["accuracy"]) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed") / "run"
+    trained(folder, *BOTH)
+    return folder
+
+
+def weights(folder: Path) -> object:
+    return json.loads((folder / "summary.json").read_text())["weights_sha256"]
+
+
+@pytest.mark.parametrize("update", [1, 3, 5, 6, 7, 11])
+def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
+    update: int, mixed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    stopped = convoy("train", *TINY, *BOTH, "--output", run, f"--stop-after={update}")
+    went_on = convoy("resume", run)
+
+    assert (stopped.code, went_on.code) == (75, 0)
+    assert weights(run) == weights(mixed)
+    assert told(run) == told(mixed)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--hostside-image-mixing",),
+        ("--hostside-image-mixing", "--dataloader-worker=3"),
+        ("--hostside-image-mixing", "--eight-bit-io"),
+        ("--normalization-location=device",),
+        ("--hostside-image-mixing", "--normalization-location=device"),
+        ("--dataloader-worker=2",),
+    ],
+)
+def test_who_mixes_does_not_change_a_bit(
+    words: tuple[str, ...], mixed: Path, tmp_path: Path
+) -> None:
+    trained(tmp_path / "run", *BOTH, *words)
+
+    assert weights(tmp_path / "run") == weights(mixed)
+    assert told(tmp_path / "run") == told(mixed)
+
+
+def test_the_mixing_may_move_to_the_host_in_the_middle_of_a_run(
+    mixed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    convoy("train", *TINY, *BOTH, "--output", run, "--stop-after=5")
+    said = convoy("resume", run, "--hostside-image-mixing")
+
+    assert said.code == 0, said.err
+    assert weights(run) == weights(mixed)
+
+
+def test_every_option_has_a_part_in_the_weights(tmp_path: Path) -> None:
+    low = "--cutmix-lambda-low=0.5"
+    ways: list[tuple[str, ...]] = [
+        (),
+        ("--mixup-alpha=0.4",),
+        ("--mixup-alpha=2.5",),
+        ("--cutmix-lambda-high=0.8",),
+        (low, "--cutmix-lambda-high=0.8"),
+        (low, "--cutmix-lambda-high=0.8", "--cutmix-disable-prob=0.5"),
+        (low, "--cutmix-lambda-high=0.8", "--cutmix-version=1"),
+        (low, "--cutmix-lambda-high=0.8", "--cutmix-version=2"),
+        (low, "--cutmix-lambda-high=0.8", "--mixup-alpha=0.4"),
+        (low, "--cutmix-lambda-high=0.8", "--mixup-alpha=0.4", "--seed=1"),
+    ]
+    found = {trained(tmp_path / str(at), *words)["weights_sha256"] for at, words in enumerate(ways)}
+
+    assert len(found) == len(ways)
+
+
+def test_cutmix_that_always_spares_is_no_cutmix(tmp_path: Path) -> None:
+    cutmix = ("--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8", "--cutmix-disable-prob=1")
+    plain, spared = trained(tmp_path / "plain"), trained(tmp_path / "spared", *cutmix)
+
+    assert spared["weights_sha256"] == plain["weights_sha256"]
+    assert told(tmp_path / "spared") == told(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("micro", [2, 3])
+def test_small_micro_batches_are_mixed(micro: int, tmp_path: Path) -> None:
+    small = f"--micro-batch-size={micro}"
+    plain, cut = trained(tmp_path / "plain", small), trained(tmp_path / "cut", small, *BOTH[1:])
+
+    assert cut["weights_sha256"] != plain["weights_sha256"]
+
+
+def test_one_image_has_nobody_to_be_mixed_with(tmp_path: Path) -> None:
+    said = convoy("train", *TINY, *BOTH, "--micro-batch-size=1", "--output", tmp_path / "run")
+
+    assert said.code == 2
+    assert said.err == (
+        "convoy: --micro-batch-size 1 leaves mixup and cutmix no second image; "
+        "use --micro-batch-size 2 or more\n"
+    )
+
+
+def test_the_statistics_of_an_average_are_those_of_mixed_images(tmp_path: Path) -> None:
+    """They are taken from training passes, which have images and no labels."""
+    words = (*BOTH, "--weight-avg-strategy=mean", "--weight-avg-n=2")
+    found = [
+        trained(tmp_path / "device", *words)["averaged"],
+        trained(tmp_path / "host", *words, "--hostside-image-mixing")["averaged"],
+    ]
+    shas = [one["weights_sha256"] for one in found if isinstance(one, dict)]
+
+    assert len(shas) == 2
+    assert shas[0] == shas[1]

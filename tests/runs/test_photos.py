@@ -1,0 +1,238 @@
+"""Whole runs on folders of photos: the same bits whoever prepares them, and bad ones by policy."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from photo_files import damage, photo_paths, write_folder
+from running import Said, convoy
+
+WORDS = [
+    "--model=resnet8",
+    "--data=imagenet",
+    "--image-size=24",
+    "--micro-batch-size=2",
+    "--updates=4",
+    "--lr=0.02",
+    "--threads=1",
+    "--progress=plain",
+    "--valid-batch-size=3",
+]
+ALONE = "--gradient-accumulation=6"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two epochs of two updates, of which one photo is left over."""
+    return write_folder(tmp_path / "photos", train=25, validation=7)
+
+
+def train(root: Path, output: Path, *words: str) -> Said:
+    said = convoy("train", *WORDS, f"--data-dir={root}", f"--output={output}", *words)
+    assert said.code == 0, said.err
+    return said
+
+
+def summary(output: Path) -> dict[str, Any]:
+    return json.loads((output / "summary.json").read_text())
+
+
+def weights(root: Path, output: Path, *words: str) -> str:
+    train(root, output, *words)
+    return str(summary(output)["weights_sha256"])
+
+
+def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> None:
+    found = {
+        weights(root, tmp_path / f"run{number}", ALONE, *words)
+        for number, words in enumerate(
+            [
+                ("--dataloader-worker=0",),
+                ("--dataloader-worker=1", "--no-dataset-cache"),
+                ("--dataloader-worker=2", "--prefetch-depth=1"),
+                ("--dataloader-worker=3", "--dataloader-rebatch-size=1"),
+                ("--dataloader-worker=4", "--webdataset-memory-cache-ratio=0.5"),
+                ("--dataloader-worker=2", "--dataloader-kind=processes"),
+                (),
+            ]
+        )
+    }
+
+    assert len(found) == 1
+
+
+@pytest.mark.processes
+def test_neither_replicas_nor_stages_change_a_bit(root: Path, tmp_path: Path) -> None:
+    layouts = {
+        "one": (ALONE,),
+        "two replicas": ("--replicas=2", "--gradient-accumulation=3"),
+        "three replicas": ("--replicas=3", "--gradient-accumulation=2"),
+        "two stages": ("--shards=2", ALONE),
+    }
+    runs = {name: summary_of(root, tmp_path / name, *words) for name, words in layouts.items()}
+
+    assert len({run["weights_sha256"] for run in runs.values()}) == 1
+    assert {run["samples"] for run in runs.values()} == {7}
+    assert len({(run["top1"], run["top5"]) for run in runs.values()}) == 1
+
+
+def summary_of(root: Path, output: Path, *words: str) -> dict[str, Any]:
+    """With the count of the last validation."""
+    train(root, output, *words)
+    last = (output / "validation.jsonl").read_text().splitlines()[-1]
+    return {**summary(output), "samples": json.loads(last)["samples"]}
+
+
+def test_the_classes_of_the_folder_are_those_of_the_network(root: Path, tmp_path: Path) -> None:
+    train(root, tmp_path / "run", ALONE)
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+
+    assert plan["options"]["num_classes"] == {"value": 3, "source": f"data in {root}"}
+
+
+def test_fewer_classes_than_the_folder_has_are_refused(root: Path, tmp_path: Path) -> None:
+    words = (f"--data-dir={root}", f"--output={tmp_path / 'run'}", "--num-classes=2")
+    said = convoy("train", *WORDS, *words)
+
+    assert said.code == 2
+    assert said.err.strip().endswith("has 3 classes, the network 2; use --num-classes 3")
+
+
+def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
+    train(root, tmp_path / "run", "--dataset-percentage-to-use=50", "--gradient-accumulation=2")
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+
+    assert plan["updates"]["per_epoch"] == 3  # 12 of 25 photos, 4 an update
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--use-bbox-info",
+        "--crop-rule=tensorflow",
+        "--no-augment",
+        "--no-normalize-std",
+        "--normalization-location=none",
+        "--seed=1",
+    ],
+)
+def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str) -> None:
+    root = write_folder(tmp_path / "photos", train=25, validation=7, boxes=True)
+
+    assert weights(root, tmp_path / "usual", ALONE) != weights(
+        root, tmp_path / "other", ALONE, option
+    )
+
+
+def test_a_bad_photo_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+    path = photo_paths(root, "train")[3]
+    damage(path)
+    said = convoy("train", *WORDS, ALONE, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
+
+    assert said.code == 3
+    assert f"convoy: {path}: damaged JPEG" in said.err
+    assert "Traceback" not in said.err
+
+
+SKIP = ("--bad-records=skip", "--max-bad-records=3")
+
+
+@pytest.mark.processes
+def test_skipped_photos_are_counted_told_and_the_same_in_every_layout(
+    root: Path, tmp_path: Path
+) -> None:
+    bad = [photo_paths(root, "train")[3], photo_paths(root, "train")[17]]
+    bad += [photo_paths(root, "validation")[2]]
+    for path in bad:
+        damage(path)
+    layouts = {
+        "one": (ALONE,),
+        "three replicas": ("--replicas=3", "--gradient-accumulation=2"),
+        "two stages": ("--shards=2", ALONE, "--dataloader-kind=processes", "--dataloader-worker=1"),
+    }
+    runs = {
+        name: summary_of(root, tmp_path / name, *SKIP, *words) for name, words in layouts.items()
+    }
+
+    assert len({run["weights_sha256"] for run in runs.values()}) == 1
+    assert [(run["samples"], run["bad_records"]) for run in runs.values()] == [(6, 3)] * 3
+    assert len({(run["top1"], run["top5"]) for run in runs.values()}) == 1
+    for name in runs:
+        listed = (tmp_path / name / "bad_records.jsonl").read_text().splitlines()
+        events = (tmp_path / name / "events.jsonl").read_text()
+
+        assert sorted(json.loads(line)["file"] for line in listed) == sorted(map(str, bad))
+        assert events.count('"bad_record"') == 3
+
+
+def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path: Path) -> None:
+    for path in photo_paths(root, "train")[::6]:
+        damage(path)
+    words = (ALONE, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
+    said = convoy("train", *WORDS, *words)
+
+    assert said.code == 3
+    assert "4 bad records, --max-bad-records allows 3:" in said.err
+    assert said.err.count("damaged JPEG") == 4
+
+
+def test_a_run_that_skips_goes_on_to_the_same_bits(root: Path, tmp_path: Path) -> None:
+    for path in photo_paths(root, "train")[3:20:8]:
+        damage(path)
+    whole = weights(root, tmp_path / "whole", ALONE, *SKIP)
+    train_until(root, tmp_path / "parts", "--stop-after=1")
+    said = convoy("resume", tmp_path / "parts")
+
+    assert said.code == 0, said.err
+    assert summary(tmp_path / "parts")["weights_sha256"] == whole
+    assert summary(tmp_path / "parts")["bad_records"] == summary(tmp_path / "whole")["bad_records"]
+
+
+def train_until(root: Path, output: Path, stop: str) -> None:
+    words = (f"--data-dir={root}", f"--output={output}", ALONE, *SKIP, stop)
+
+    assert convoy("train", *WORDS, *words).code == 75
+
+
+def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: Path) -> None:
+    train_until(root, tmp_path / "run", "--stop-after=1")
+    other = write_folder(tmp_path / "other", train=26, validation=7)
+    shutil.rmtree(root)
+    other.rename(root)
+
+    assert convoy("resume", tmp_path / "run").code != 0
+
+
+def test_validation_alone_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
+    train(root, tmp_path / "run", ALONE)
+    for size in (1, 3, 100):
+        said = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
+
+        assert {row["samples"] for row in json.loads(said.out)} == {7}
+
+
+def test_validation_skips_bad_photos_when_told_to(root: Path, tmp_path: Path) -> None:
+    train(root, tmp_path / "run", ALONE, "--validation-mode=none", *SKIP)
+    path = photo_paths(root, "validation")[4]
+    damage(path)
+    skipped = convoy("validate", tmp_path / "run", "--json")
+    strict = convoy("validate", tmp_path / "run", "--json", "--bad-records=error")
+
+    assert {row["samples"] for row in json.loads(skipped.out)} == {6}
+    assert skipped.err.count(f"skipped {path}: damaged JPEG") == 1
+    assert (strict.code, "damaged JPEG" in strict.err) == (3, True)
+
+
+def test_a_plan_counts_the_photos_that_are_there(root: Path) -> None:
+    said = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
+    plan = json.loads(said.out)
+
+    assert (plan["updates"]["per_epoch"], plan["options"]["num_classes"]["value"]) == (6, 3)
+
+
+def test_a_plan_needs_no_photos() -> None:
+    said = convoy("plan", *WORDS[:4], "--data-dir=nowhere", "--json")
+
+    assert json.loads(said.out)["updates"]["per_epoch"] == 1_281_167 // 2

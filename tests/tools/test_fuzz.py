@@ -1,0 +1,65 @@
+"""The fuzzer: every target stands a share of what `make fuzz` throws, and a weak one is found."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from fuzz import damaged, fuzz
+from fuzz_targets import Target, targets
+
+TOOL = Path(__file__).parents[2] / "tools" / "fuzz.py"
+
+
+@pytest.mark.parametrize("name", ["frame", "example", "index", "tar", "cifar"])
+def test_a_target_raises_documented_errors_only(name: str, tmp_path: Path) -> None:
+    outcome = fuzz(targets(tmp_path)[name], inputs=2000, seed=name)
+
+    assert outcome.trace == ""
+    assert outcome.inputs == 2000
+    assert outcome.refused < 2000, "nothing gets past the door"
+
+
+@pytest.mark.parametrize("name", ["frame", "example", "index", "tar", "cifar"])
+def test_the_right_inputs_of_a_target_are_read(name: str, tmp_path: Path) -> None:
+    target = targets(tmp_path)[name]
+    for seed in target.seeds:
+        target.read(seed)
+
+
+def test_an_undocumented_error_is_found_with_its_input() -> None:
+    def weak(data: bytes) -> None:
+        if len(data) < 3:
+            raise IndexError("too short")
+
+    outcome = fuzz(Target([b"abcdefgh"], weak, (ValueError,)), inputs=1000, seed="0")
+
+    assert outcome.breaking is not None
+    assert len(outcome.breaking) < 3
+    assert "IndexError: too short" in outcome.trace
+
+
+def test_inputs_are_a_function_of_the_seed() -> None:
+    first, again, other = (
+        [damaged([b"abcdefgh", b"12345"], chance) for _ in range(200)]
+        for chance in (Random("a"), Random("a"), Random("b"))
+    )
+
+    assert first == again
+    assert first != other
+    assert len(set(first)) > 150
+
+
+@pytest.mark.processes
+def test_the_tool_tells_how_many_inputs_were_read() -> None:
+    told = subprocess.run(
+        [sys.executable, str(TOOL), "frame", "--inputs", "50"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TOOL.parents[1])},
+        check=True,
+    )
+
+    assert told.stdout.startswith("frame: 50 inputs, 0 refused, ")
