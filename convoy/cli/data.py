@@ -14,8 +14,9 @@ ACTIONS = {
 }
 SAYS = "\n".join(
     [
-        "What can be done with data; `convoy data ACTION --help` tells more.",
+        "What can be done with data:",
         *(f"  {name:<8} {says}" for name, says in ACTIONS.items()),
+        "`convoy data ACTION --help` tells more.",
     ]
 )
 
