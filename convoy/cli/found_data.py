@@ -1,13 +1,16 @@
 """A configuration, with what only the files of its data set can tell."""
 
+import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.cli.saying import Tenths, note, unheard
+from convoy.cli.saying import note
 from convoy.config.catalog import DATA
 from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
 from convoy.config.schema import build_config
+from convoy.report.bar import make_bar
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,14 @@ def with_found_data(resolved: Resolved, quiet: bool = False) -> WithData:
     config = resolved.config.data
     if not DATA[config.data].any_classes or config.data_dir is None:
         return WithData(resolved)
-    from convoy.assemble.data_folder import look_into
+    from convoy.assemble.data_folder import look_into, look_quietly
 
-    told = (unheard, unheard) if quiet else (note, Tenths("index"))
-    found = look_into(Path(config.data_dir), *told)
+    folder = Path(config.data_dir)
+    if quiet:
+        found = look_quietly(folder)
+    else:
+        with closing(make_bar(sys.stderr, "indexing", "bytes")) as indexing:
+            found = look_into(folder, note, indexing)
     if config.num_classes is not None:
         return WithData(resolved, found.train)
     classes = Setting(found.classes, f"data in {config.data_dir}")

@@ -21,22 +21,3 @@ def say_error(error: Exception) -> None:
 def note(text: str) -> None:
     """One line beside the result."""
     print(text, file=sys.stderr)
-
-
-def unheard(*words: object) -> None:
-    """In the place of either, where another process tells it."""
-    del words
-
-
-class Tenths:
-    """A line for every tenth of a long way, beside the result."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._told = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        tenth = 10 * done // total if total else 0
-        if tenth > self._told:
-            self._told = tenth
-            note(f"{self._what}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
