@@ -250,6 +250,18 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--webdataset-memory-cache-ratio",
         "with --no-dataset-cache",
     ),
+    *[
+        (
+            {name: value, "data": "imagenet", "dataloader_kind": "processes"},
+            "--" + name.replace("_", "-"),
+            "with --dataloader-kind processes: the system keeps the files",
+        )
+        for name, value in [
+            ("dataset_cache", True),
+            ("dataset_cache_mb", 9),
+            ("webdataset_memory_cache_ratio", 0.5),
+        ]
+    ],
     (
         {"max_bad_records": 7, "data": "imagenet"},
         "--max-bad-records",

@@ -1,6 +1,5 @@
 """Sources → the feeds of training and validation."""
 
-import os
 from pathlib import Path
 
 import torch
@@ -36,6 +35,7 @@ from convoy.data.processes import ProcessView
 from convoy.data.records.ledger import NAME, Ledger
 from convoy.data.source import Normalization
 from convoy.data.view import Augmented, Plain, View
+from convoy.launch.cores import available_cores
 from convoy.plan.network import COLORS
 from convoy.plan.plan import RunPlan, used_samples
 
@@ -56,7 +56,7 @@ def workers_of(config: DataConfig) -> int:
     """Encoded images are work for every core, others for one hand."""
     if config.dataloader_worker is not None:
         return config.dataloader_worker
-    return min(_MOST_WORKERS, os.cpu_count() or 1) if config.data == ENCODED else 1
+    return min(_MOST_WORKERS, len(available_cores())) if config.data == ENCODED else 1
 
 
 def tolerance_of(config: DataConfig, folder: Path | None = None) -> Tolerance:

@@ -15,7 +15,7 @@ from convoy.data.photos import AnySource
 from convoy.data.view import View
 from convoy.errors import ConfigError
 from convoy.plan.network import plan_training_network
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.plan import RunPlan, plan_run, used_samples
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def open_feed(config: RunConfig) -> OpenFeed:
 
 def feed_of(config: RunConfig, source: AnySource, device: torch.device) -> OpenFeed:
     """The same out of a source that is open already."""
-    plan = plan_run(config, len(source))
+    plan = plan_run(config, used_samples(config, len(source)))
     feed = training_feed(plan, source, device, Wanted(), tolerance_of(config.data))
     assert isinstance(feed, TrainingFeed)
     return OpenFeed(plan, source, device, feed, hands_of(config))

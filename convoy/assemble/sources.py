@@ -13,6 +13,7 @@ from convoy.data.generated import Generated
 from convoy.data.held import hold
 from convoy.data.photos import STRICT, AnySource, Photos, judge_known
 from convoy.data.records.cache import CachedRecords
+from convoy.data.records.indexing import unheard
 from convoy.data.records.opening import cropped_side, open_records
 from convoy.data.records.record import BadRecordError, Records
 from convoy.data.shapes import Shapes
@@ -33,7 +34,8 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> AnySo
         case "cifar100":
             return cifar100(folder, split)
         case "imagenet":
-            records = open_records(folder, split, _unheard, _unheard)
+            # Whoever planned the run has opened the data before, and told what there was to tell.
+            records = open_records(folder, split, unheard, unheard)
             photos = Photos(_kept(records, config), split, cropped_side(records))
             _refuse_more_classes(photos, network.classes, folder)
             if config.bad_records == "error":
@@ -46,11 +48,6 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> AnySo
         case _:
             samples = _samples(config, split)
             return Generated(samples, network.image_size, network.classes, config.seed)
-
-
-def _unheard(*words: object) -> None:
-    """Whoever planned the run has opened the data before, and told what there was to tell."""
-    del words
 
 
 def _kept(records: Records, config: DataConfig) -> Records:

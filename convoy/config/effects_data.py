@@ -63,6 +63,13 @@ def a_share_is_kept_in_memory(run: RunConfig) -> str | None:
     return "beside --webdataset-memory-cache-ratio" if given else None
 
 
+def loader_processes_keep_nothing(run: RunConfig) -> str | None:
+    """Each would keep its own; the system keeps files for all of them."""
+    by_others = run.data.data == ENCODED and run.data.dataloader_kind == "processes"
+    works = by_others and run.data.dataloader_worker != 0
+    return "with --dataloader-kind processes: the system keeps the files" if works else None
+
+
 def the_data_is_not_drawn(run: RunConfig) -> str | None:
     """Others lie in memory anyway, or are a small pool."""
     data = run.data.data
@@ -105,13 +112,18 @@ IDLE_DATA: dict[str, tuple[Idle, ...]] = {
     ),
     "dataloader_kind": (the_data_is_not_encoded, nothing_is_prepared_ahead),
     "dataloader_rebatch_size": (nothing_comes_from_the_host, nothing_is_prepared_ahead),
-    "dataset_cache": (the_data_is_not_drawn,),
+    "dataset_cache": (the_data_is_not_drawn, loader_processes_keep_nothing),
     "dataset_cache_mb": (
         the_data_is_not_drawn,
         nothing_is_kept_in_memory,
+        loader_processes_keep_nothing,
         a_share_is_kept_in_memory,
     ),
-    "webdataset_memory_cache_ratio": (the_data_is_not_encoded, nothing_is_kept_in_memory),
+    "webdataset_memory_cache_ratio": (
+        the_data_is_not_encoded,
+        nothing_is_kept_in_memory,
+        loader_processes_keep_nothing,
+    ),
     "bad_records": (the_data_is_not_encoded,),
     "max_bad_records": (the_data_is_not_encoded, bad_records_end_the_run),
 }

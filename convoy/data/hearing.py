@@ -3,12 +3,7 @@
 from dataclasses import dataclass
 from threading import Lock
 
-from convoy.data.records.indexing import Notice, Progress
-
-
-def unheard(*words: object) -> None:
-    """In the place of either."""
-    del words
+from convoy.data.records.indexing import Notice, Progress, unheard
 
 
 @dataclass(frozen=True)

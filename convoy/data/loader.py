@@ -20,6 +20,7 @@ import torch
 from convoy.data.description import ROOM, Description
 from convoy.data.images.window import Rule
 from convoy.data.photos import Photos, TrainingPhotos, ValidationPhotos
+from convoy.data.records.indexing import unheard
 from convoy.data.records.opening import cropped_side, open_records
 from convoy.data.records.record import BadRecordError
 from convoy.data.source import Pixels
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def _view(wish: Description) -> View:
-    records = open_records(Path(wish.folder), wish.split, _unheard, _unheard)
+    records = open_records(Path(wish.folder), wish.split, unheard, unheard)
     photos = Photos(records, wish.split, cropped_side(records))
     if wish.rule is None:
         return ValidationPhotos(photos, wish.size)
@@ -67,11 +68,6 @@ def _answer(work: Callable[[], object]) -> None:
     except ConvoyError as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), flush=True)
-
-
-def _unheard(*words: object) -> None:
-    """The process that asks has opened the data before."""
-    del words
 
 
 if __name__ == "__main__":

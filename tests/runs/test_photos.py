@@ -9,6 +9,10 @@ import pytest
 from photo_files import damage, photo_paths, write_folder
 from running import Said, convoy
 
+from convoy.assemble.sources import open_source
+from convoy.config.schema import build_config
+from convoy.plan.network import plan_network
+
 WORDS = [
     "--model=resnet8",
     "--data=imagenet",
@@ -230,6 +234,19 @@ def test_a_plan_counts_the_photos_that_are_there(root: Path) -> None:
     plan = json.loads(said.out)
 
     assert (plan["updates"]["per_epoch"], plan["options"]["num_classes"]["value"]) == (6, 3)
+
+
+def test_stored_middles_reach_validation_uncropped(root: Path, tmp_path: Path) -> None:
+    tars = tmp_path / "tars"
+    assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
+    table = json.loads((tars / "metadata.json").read_text())
+    table["validation_transform_pipeline"] = ["Resize(27)", "CenterCrop(24)"]
+    (tars / "metadata.json").write_text(json.dumps(table))
+    config = build_config({"data": "imagenet", "data_dir": str(tars), "num_classes": 3})
+    network = plan_network(config)
+
+    assert open_source(config.data, network, "validation").cropped == 24
+    assert open_source(config.data, network, "train").cropped is None
 
 
 def test_a_plan_needs_no_photos() -> None:

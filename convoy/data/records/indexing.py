@@ -35,6 +35,11 @@ _THREADS = 4  # more wait for the disk together; the reading itself is bound to 
 _SHOWN_CHANGES = 3
 
 
+def unheard(*words: object) -> None:
+    """In the place of either, where another process tells it, or nobody need know."""
+    del words
+
+
 @dataclass(frozen=True)
 class ShardSet:
     """The shards of one split, in the order of their records."""
@@ -64,14 +69,10 @@ def open_index(shards: ShardSet, scan: Scan, notice: Notice, progress: Progress)
 
 def kept_checksums(shards: ShardSet) -> dict[str, npt.NDArray[np.uint32]]:
     """CRC32C of the images of each shard, as a kept index knows them that is not out of date."""
-    index, _ = _stored(shards, _unheard)
+    index, _ = _stored(shards, unheard)
     if index is None or not len(index.crc):
         return {}
     return {file.name: index.crc[index.file == number] for number, file in enumerate(index.files)}
-
-
-def _unheard(text: str) -> None:
-    del text
 
 
 def _whole(scan: Scan, written: Mapping[str, int], path: Path) -> ShardScan:

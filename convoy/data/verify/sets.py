@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from convoy.data.hearing import Hearing, Tally, unheard
+from convoy.data.hearing import Hearing, Tally
 from convoy.data.records.index import Kind
-from convoy.data.records.indexing import ShardSet, kept_checksums
+from convoy.data.records.indexing import ShardSet, kept_checksums, unheard
 from convoy.data.records.joining import Scanned, join
 from convoy.data.records.manifest import Told, read_class_names, read_told, refuse_other_shards
 from convoy.data.records.shards import find_shards, shards_there

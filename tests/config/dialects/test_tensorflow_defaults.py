@@ -185,6 +185,7 @@ ALWAYS: dict[str, Any] = {
     "eight_bit_io": False,
     "normalization_location": "device",
     "normalize_std": False,
+    "crop_rule": "tensorflow",
     "use_bbox_info": True,
     "dataset_percentage_to_use": 100,
     "ckpts_per_epoch": 1,
