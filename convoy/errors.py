@@ -5,6 +5,7 @@ ConvoyError 1
 ├── DataError 3           data that cannot be used
 ├── CheckpointError 4     no usable checkpoint
 ├── NumericError 5        a number that ends the run
+│   └── NotFiniteError    and the state before it is sound
 ├── StorageError 6        disk full, read-only, permission
 ├── WorkerLostError 7     a process died and the restarts are used up
 ├── HangError 8           a process does not answer
@@ -59,6 +60,10 @@ class NumericError(ConvoyError):
     """A value that is not finite, or weights that differ where they must not."""
 
     code = ExitCode.NUMERIC
+
+
+class NotFiniteError(NumericError):
+    """An update whose values are not finite, found before it changed anything."""
 
 
 class StorageError(ConvoyError):

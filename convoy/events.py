@@ -20,6 +20,7 @@ class Updated:
 
     update: int  # counts from 1
     seconds: float  # wall time of this update, waiting for data included
+    skipped: bool = False  # then nothing but the data moved on
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Reported:
     learning_rate: float
     images_per_second: float
     seconds: float  # since the run (or its resumption) began
+    loss_scale: float = 1.0
+    skipped: int = 0  # updates of the whole run so far that changed nothing
+    left_out: int = 0  # micro-batches whose loss is not finite, and in none of the means
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,9 @@ class Validated:
     samples: int
     seconds: float
     images_per_second: float
+    average_top1: float | None = None  # of the average that the run takes along, if it does
+    average_top5: float | None = None
+    average_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,12 @@ class Saved:
 
 @dataclass(frozen=True)
 class Averaged:
-    """The checkpoints of a run became one more; measured if the run measures anything."""
+    """The weights of a run became one more; measured if the run measures anything."""
 
     update: int
     path: str
     strategy: str
-    checkpoints: int  # how many went into it
+    checkpoints: int  # how many went into it; 0: those of every update, on the way
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None

@@ -14,7 +14,6 @@ from convoy.config.rules import files_have_a_folder
 from convoy.config.schema import option_table
 from convoy.config.values import spelled
 
-_CHOICES = {"family": "another --model", "optimizer": "--optimizer sgd"}
 _SHIPPED = re.compile(r"config (\S+), line \d+")  # how the source of a value we ship is called
 
 
@@ -76,8 +75,6 @@ def _way_out(row: Option, source: str) -> str:
         return f"use {row.flag} {' or '.join(spelled(one) for one in usable)}"
     if row.kind.many and source != COMMAND_LINE:
         return f"use {row.flag} without a value"
-    if source.startswith("dialect "):  # what it takes for granted so comes with another choice
-        return f"use {_CHOICES[row.section]}, which does without"
     shipped = _SHIPPED.match(source)
     copy = f" of a copy, made by `convoy configs {shipped[1]} > FILE`" if shipped else ""
     return f"leave it out{copy}"

@@ -11,8 +11,15 @@ from typing import Any
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.effects_data import IDLE_DATA
 from convoy.config.effects_keeping import IDLE_KEEPING, Idle
+from convoy.config.effects_loss import IDLE_LOSS
 from convoy.config.effects_mixing import IDLE_MIXING
 from convoy.config.effects_network import IDLE_NETWORK
+from convoy.config.effects_numbers import IDLE_NUMBERS
+from convoy.config.effects_optimizer import (
+    IDLE_OPTIMIZER,
+    nothing_lies_beside_the_weights,
+    there_is_one_micro_batch,
+)
 from convoy.config.layers import Setting
 from convoy.config.schema import RunConfig, option_table
 
@@ -67,6 +74,10 @@ def the_multipliers_say_it(run: RunConfig) -> str | None:
     return "beside --lr-multipliers" if is_step and run.learning_rate.lr_multipliers else None
 
 
+def nothing_is_smoothed(run: RunConfig) -> str | None:
+    return None if run.loss.label_smoothing else "without --label-smoothing"
+
+
 def there_is_one_stage(run: RunConfig) -> str | None:
     return "with one stage" if _stages(run) == 1 else None
 
@@ -91,10 +102,6 @@ def there_is_one_device(run: RunConfig) -> str | None:
 
 def loaders_are_not_shared(run: RunConfig) -> str | None:
     return "yet: every replica reads its own samples" if run.device.instances > 1 else None
-
-
-def the_optimizer_has_no_state(run: RunConfig) -> str | None:
-    return "with --momentum 0: there is no state" if run.optimizer.momentum == 0 else None
 
 
 def there_is_one_replica(run: RunConfig) -> str | None:
@@ -131,6 +138,10 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "poly_lr_decay_power": (the_schedule_is_none_of("polynomial"),),
     "poly_lr_end_ratio": (the_schedule_is_none_of("polynomial"),),
     "abs_end_learning_rate": (the_schedule_is_none_of("polynomial"),),
+    **IDLE_OPTIMIZER,
+    "label_smoothing_over": (nothing_is_smoothed,),
+    **IDLE_LOSS,
+    **IDLE_NUMBERS,
     "fine_tune_epoch": (there_is_one_phase,),
     "fine_tune_lr": (there_is_one_phase,),
     "fine_tune_micro_batch_size": (there_is_one_phase,),
@@ -138,8 +149,9 @@ IDLE: dict[str, tuple[Idle, ...]] = {
     "pipeline_splits": (borders_mean_nothing,),
     "pipeline_schedule": (there_is_one_stage,),
     "device_mapping": (the_mapping_has_no_devices,),
-    "offload_optimizer": (the_optimizer_has_no_state,),
-    "enable_optimizer_rts": (there_is_one_replica, the_optimizer_has_no_state),
+    "offload_optimizer": (nothing_lies_beside_the_weights,),
+    "enable_optimizer_rts": (there_is_one_replica, nothing_lies_beside_the_weights),
+    "gradient_reduction": (there_is_one_micro_batch,),
     "reduction": (there_is_one_replica,),
     "overlap_reduction": (there_is_one_replica,),
     "max_cross_replica_buffer_size": (there_is_one_replica,),

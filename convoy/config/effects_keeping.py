@@ -43,6 +43,12 @@ def the_average_is_a_mean(run: RunConfig) -> str | None:
     return "with --weight-avg-strategy mean" if is_mean else None
 
 
+def nobody_would_see_the_average(run: RunConfig) -> str | None:
+    if run.checkpoint.saves or run.validation.validation_mode != "none":
+        return None
+    return "with --ckpts-per-epoch 0 and --validation-mode none: it is neither kept nor measured"
+
+
 def validation_is_not_repeated(run: RunConfig) -> str | None:
     mode = run.validation.validation_mode
     return None if mode == "during" else f"with --validation-mode {mode}"
@@ -71,6 +77,7 @@ IDLE_KEEPING: dict[str, tuple[Idle, ...]] = {
     "weight_avg_n": (nothing_is_averaged, too_few_are_kept),
     "weight_avg_exp_decay": (nothing_is_averaged, the_average_is_a_mean),
     "norm_statistics": (nothing_is_averaged,),
+    "ema_decay": (nobody_would_see_the_average,),
     "validation_frequency": (validation_is_not_repeated,),
     "valid_batch_size": (nothing_is_validated,),
     "random_weights": (training_does_not_take_it,),

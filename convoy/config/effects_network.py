@@ -58,6 +58,10 @@ def the_model_never_has_a_norm(run: RunConfig) -> str | None:
     return there_is_no_norm(run) if MODELS[run.network.model].family == "squeezenet" else None
 
 
+def norms_have_32_bits(run: RunConfig) -> str | None:
+    return "with --precision 32.32" if run.precision.precision == "32.32" else None
+
+
 def there_is_no_proxy(run: RunConfig) -> str | None:
     return None if run.family.proxy_norm else "without --proxy-norm"
 
@@ -82,6 +86,7 @@ IDLE_NETWORK: dict[str, tuple[Idle, ...]] = {
     ),
     "stable_norm": (there_is_no_norm,),
     "enable_fast_groupnorm": (the_norm_is_not("group"),),
+    "full_precision_norm": (norms_have_32_bits, there_is_no_norm),
     "cardinality": (_RESNEXT,),
     "group_dim": (the_model_is_none_of("resnext", "efficientnet"),),
     "expand_ratio": (_EFFICIENTNET,),

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 
 from convoy.config.catalog import DATA, MODELS, DataEntry
 from convoy.config.problems import Problem
+from convoy.config.rules_loss import LOSS_RULES
 from convoy.config.schema import RunConfig, option_table
+from convoy.config.sum_rules import means_have_patterns, rules_of_sums_have_types
 from convoy.registry import suggest
 
 Rule = Callable[[RunConfig], Iterator[Problem]]
@@ -237,9 +239,12 @@ RULES: tuple[Rule, ...] = (
     mixing_has_partners,
     halves_are_finished,
     halves_have_their_size,
+    *LOSS_RULES,
     weights_have_one_type,
     images_have_their_size,
     sizes_are_for_made_data,
+    means_have_patterns,
+    rules_of_sums_have_types,
     splits_fit_shards,
     proportions_fit_stages,
     spans_divide_the_replicas,

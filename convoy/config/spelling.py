@@ -10,13 +10,15 @@ from convoy.config.user_text import printable, shown
 from convoy.registry import near_names
 
 _MOST_LISTED = 8  # spellings that a prefix could mean
+# No prefix stands for these: `--gradient-acc` is older than the other option it could be.
+_IN_FULL = ("--gradient-accumulation-dtype",)
 
 
 def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     """Attach every value to its whole spelling, so that argparse has nothing to guess.
 
-    `--grad 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` with no value
-    behind it → `--lr=`. An ambiguous prefix stays as it is and is found unknown.
+    `--gradient-a 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` with no
+    value behind it → `--lr=`. An ambiguous prefix stays as it is and is found unknown.
     """
     attached: list[str] = []
     rest = deque(words)
@@ -54,7 +56,8 @@ def _action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | Non
     known = parser._option_string_actions
     if not name.startswith("--") or name in known:
         return known.get(name)
-    fits = [action for spelling, action in known.items() if spelling.startswith(name)]
+    spellings = [one for one in known if one.startswith(name) and one not in _IN_FULL]
+    fits = [known[one] for one in spellings]
     return fits[0] if len({_meaning(action) for action in fits}) == 1 else None
 
 

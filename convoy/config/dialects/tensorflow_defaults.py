@@ -105,18 +105,15 @@ def _update_rule(values: Values, family: str, small: bool) -> Values:
         "momentum": 0.0 if kind == "sgd" else 0.9,
         "weight_decay": 0.0 if kind == "lars" else decay,
         "weight_decay_spares": "nothing" if small else "norms",
-        "label_smoothing": spread(SMOOTHING, 1000) if smooth else 0.0,
+        "optimizer_state_dtype": "weights",
+        "label_smoothing": SMOOTHING if smooth else 0.0,
+        **({"label_smoothing_over": "others"} if smooth else {}),
     }
     if kind == "lars":
         rule["lars_weight_decay"] = decay
     if kind == "rmsprop_tf":
         rule |= {"optimizer_eps": 1e-3, "rmsprop_base_decay_exp": -14.0}
     return rule
-
-
-def spread(epsilon: float, classes: int) -> float:
-    """ε over the K − 1 other classes is ε · K / (K − 1) over all K of them."""
-    return epsilon * classes / (classes - 1)
 
 
 def _arithmetic(values: Values) -> Values:

@@ -4,7 +4,6 @@ from typing import Any
 
 from convoy.config.catalog import DATA
 from convoy.config.dialects.speech import Join, Speech
-from convoy.config.dialects.tensorflow_defaults import spread
 from convoy.config.dialects.tensorflow_models import (
     data_set,
     data_set_of_folder,
@@ -164,7 +163,7 @@ _OWN_OF_SCHEDULE: dict[str, dict[str, Any]] = {
 
 
 def _optimizer(speech: Speech) -> None:
-    """Plain SGD has no momentum; what was called momentum is SGD with one."""
+    """Plain SGD has no momentum; what was called momentum is SGD with one, in scaled units."""
     rule, momentum = speech.take("optimiser"), speech.take("optimiser_momentum")
     if rule is None:
         plain = speech.value("optimizer", "sgd") == "sgd" and not speech.value("momentum")
@@ -173,7 +172,7 @@ def _optimizer(speech: Speech) -> None:
         elif momentum is not None:
             speech.put("momentum", momentum.value, momentum)
         return
-    names = {"sgd": "sgd", "momentum": "sgd", "rmsprop": "rmsprop_tf", "lars": "lars"}
+    names = {"sgd": "sgd", "momentum": "sgd_combined", "rmsprop": "rmsprop_tf", "lars": "lars"}
     speech.put("optimizer", names[rule.value], rule)
     if rule.value == "sgd":
         speech.put("momentum", 0.0, rule)
@@ -185,13 +184,13 @@ def _optimizer(speech: Speech) -> None:
 
 
 def _smoothing(speech: Speech) -> None:
-    """There ε goes to the K − 1 other classes, here to all K."""
+    """There ε goes to the other classes alone."""
     epsilon = speech.take("smoothing")
     if epsilon is None:
         return
-    data = speech.value("data", "imagenet")
-    classes = DATA[data].classes or speech.value("num_classes", 1000)
-    speech.put("label_smoothing", spread(epsilon.value, classes), epsilon)
+    speech.put("label_smoothing", epsilon.value, epsilon)
+    if epsilon.value:
+        speech.put("label_smoothing_over", "others", epsilon)
 
 
 def _mixing(speech: Speech) -> None:

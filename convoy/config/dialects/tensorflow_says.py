@@ -33,13 +33,11 @@ SAYS: Mapping[str, str] = {
     "--lr-drops": "`--lr-drops`, when the schedule is exponential",
     "--poly-lr-decay-steps": "nothing: polynomial ends with the run",
     "--optimiser": (
-        "`--optimizer` and `--momentum`: SGD has none, momentum is sgd with one, RMSprop "
-        "is rmsprop_tf"
+        "`--optimizer` and `--momentum`: SGD has none, momentum is sgd_combined, RMSprop is "
+        "rmsprop_tf"
     ),
     "--momentum": "`--momentum`, unless the optimizer is SGD",
-    "--label-smoothing": (
-        "`--label-smoothing` × K ÷ (K − 1): there ε goes to the K − 1 other classes, here to all K"
-    ),
+    "--label-smoothing": "`--label-smoothing` with `--label-smoothing-over others`",
     "--stochastic-rounding": (
         "`--enable-stochastic-rounding`, off for OFF; replicas agree in any mode"
     ),

@@ -58,7 +58,8 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AverageConfig:
-    """One set of weights out of many checkpoints, when training ends or by `convoy average`."""
+    """One set of weights out of many: checkpoints, when training ends or by `convoy average`, or
+    those of every update."""
 
     weight_avg_strategy: str = option(
         "none",
@@ -85,6 +86,13 @@ class AverageConfig:
         "Running statistics of the average: recompute them over the training data, "
         "average them too, or keep the newest checkpoint's.",
         one_of("recompute", "average", "keep"),
+        free=True,
+    )
+    ema_decay: float = option(
+        0.0,
+        "Share of the old average kept at each update, by an average of the weights that is "
+        "measured beside them and kept at the end; 0: none.",
+        at_least(0, at_most=0.999999),
         free=True,
     )
 

@@ -70,6 +70,18 @@ class MemoryConfig:
         "auto",
         "Type of the sums of gradients; auto is that of the weights.",
         one_of("auto", "float64", "float32", "bfloat16", "float16"),
+        also=("--gradient-accumulation-dtype",),
+    )
+    accumulator_dtype_rules: tuple[str, ...] = option(
+        (),
+        "Types of the sums of some parameters, as pattern=type (fc.*=float32); the first pattern "
+        "that fits a name holds.",
+    )
+    gradient_reduction: str = option(
+        "auto",
+        "How the gradients of an update become one: their mean, a running mean that never grows, "
+        "or their sum; auto: running where sums are float16, else the mean.",
+        one_of("auto", "mean", "running-mean", "sum"),
     )
     available_memory_proportion: tuple[float, ...] = cuda_only(
         option(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from convoy.config.fields import above, at_least, not_yet, one_of, option
+from convoy.config.fields import above, at_least, one_of, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class NetworkConfig:
     enable_fast_groupnorm: bool = option(
         False, "Strided groups: channel c belongs to group c mod G."
     )
-    full_precision_norm: bool = not_yet(
-        option(False, "Normalization in 32 bits in a network of 16 bits.")
+    full_precision_norm: bool = option(
+        False, "Scales and offsets of norms in 32 bits in a network of 16 bits."
     )
 
 
