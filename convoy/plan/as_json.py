@@ -12,8 +12,10 @@ from convoy.config.effects import without_effect
 from convoy.config.layers import Setting
 from convoy.plan.phases import NAMES, plan_phases
 from convoy.plan.plan import RunPlan
+from convoy.plan.rate_changes import rate_changes
 
 _EPOCHS_LISTED = 1000  # a run may have millions
+_CHANGES_LISTED = 200
 
 
 def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -128,6 +130,7 @@ def _learning_rate(plan: RunPlan) -> dict[str, Any]:
         "highest": rates.highest,
         "last": rates.rate(plan.loop.updates - 1),
         "at_epochs": [rates.rate(update) for update in starts],
+        "changes": [asdict(one) for one in rate_changes(plan.loop, _CHANGES_LISTED)],
     }
 
 

@@ -24,6 +24,15 @@ from convoy.config.sections.training import LearningRateConfig
 
 
 @dataclass(frozen=True)
+class Moves:
+    """Updates with a rate of their own. A run may have millions, so they are not listed."""
+
+    count: int
+    at: Callable[[int], int]  # the update of the first one is at(0)
+    at_every_update: bool = False
+
+
+@dataclass(frozen=True)
 class LearningRatePlan:
     """The rate of each update of a run."""
 
@@ -67,9 +76,30 @@ class LearningRatePlan:
 
     def _turns(self) -> list[int]:
         """Updates between which the schedule only falls, or only rises, and the ramp as well."""
-        drops = [math.ceil(math.ceil(point) / self._pace) for point in self._drops]
+        drops = self._drop_updates
         turns = [0, math.ceil(self._warm_updates), *drops, *(drop - 1 for drop in drops)]
         return sorted({min(max(turn, 0), self.updates - 1) for turn in [*turns, self.updates]})
+
+    @property
+    def _drop_updates(self) -> list[int]:
+        return [math.ceil(math.ceil(point) / self._pace) for point in self._drops]
+
+    @cached_property
+    def warm(self) -> int:
+        """The first update whose rate warm-up leaves alone; the last one if there is none."""
+        return min(math.ceil(self._warm_updates), self.updates - 1)
+
+    @cached_property
+    def moves(self) -> Moves:
+        """Where the schedule may move once it is warm."""
+        if self.config.lr_schedule == "step":
+            drops = {one for one in self._drop_updates if self.warm < one < self.updates}
+            return Moves(len(drops), sorted(drops).__getitem__)
+        if self._pace >= 1:
+            return Moves(self.updates - 1 - self.warm, lambda number: self.warm + 1 + number, True)
+        before = self._changes(self.warm)
+        count = self._changes(self.updates - 1) - before
+        return Moves(count, lambda number: math.ceil((before + 1 + number) / self._pace))
 
     def _value(self, update: int) -> float:
         """The schedule without warm-up."""

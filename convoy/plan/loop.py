@@ -7,6 +7,7 @@ from convoy.config.schema import RunConfig
 from convoy.config.sections.keeping import CheckpointConfig, ReportConfig
 from convoy.plan.batch import BatchPlan
 from convoy.plan.learning_rate import LearningRatePlan
+from convoy.plan.loss_scale import UNSCALED, LossScalePlan
 from convoy.plan.rhythm import Rhythm
 
 
@@ -26,6 +27,7 @@ class LoopPlan:
     validations: Rhythm
     averages: bool = False  # the checkpoints, when all updates are done
     epochs_before: float = 0.0  # that the first weights were trained for
+    loss_scale: LossScalePlan = UNSCALED
 
     @property
     def epochs(self) -> float:
@@ -63,6 +65,7 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         validations=Rhythm(int(validation.validation_mode == "during"), validations, updates),
         averages=config.average.weight_avg_strategy != "none" and config.checkpoint.saves,
         epochs_before=length.epochs_before,
+        loss_scale=_loss_scale(config, per_epoch, updates),
     )
 
 
@@ -82,3 +85,13 @@ def _checkpoints(wish: CheckpointConfig, per_epoch: int, updates: int) -> Rhythm
         return Rhythm(wish.ckpts_per_epoch, per_epoch, updates, first)
     period = epochs * per_epoch
     return Rhythm(1, period, updates, updates % period if offset is None else first)
+
+
+def _loss_scale(config: RunConfig, per_epoch: int, updates: int) -> LossScalePlan:
+    """Where all numbers have 32 bits, a scale has nothing to follow and stays."""
+    wish, follows = config.loss, config.loss.auto_loss_scaling
+    first = None if follows else wish.initial_loss_scaling
+    automatic = follows and config.precision.precision != "32.32"
+    return LossScalePlan(
+        first or wish.loss_scaling, wish.loss_scaling, automatic, per_epoch, updates
+    )

@@ -8,13 +8,11 @@ from convoy.config.sections.machine import MemoryConfig
 from convoy.plan.activations import Passage, passage
 from convoy.plan.batch import BatchPlan
 from convoy.plan.layers import LayerCost, LayerPlan
+from convoy.plan.precision import WHOLE, NumberBytes
 from convoy.plan.recompute import RecomputePlan
 from convoy.plan.schedules import Schedule
 from convoy.plan.stages import StagePlan
 from convoy.plan.traffic import Place, events_of, most_held
-
-BYTES = 4  # of one number: 32-bit is the only precision there is yet
-BYTES_OF = {"auto": BYTES, "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,11 @@ class StagedNetwork:
     stages: tuple[StagePlan, ...]
     schedule: Schedule
     recompute: RecomputePlan
-    frozen: int = 0  # layers at the beginning that stay as they are
+    trains: Sequence[int]  # parameters of each layer that change
 
     def trained(self, stage: StagePlan) -> int:
         """Parameters that have gradients and state."""
-        first = max(stage.first, self.frozen)
-        return sum(cost.parameters for cost in self.costs[first : stage.last + 1])
+        return sum(self.trains[stage.first : stage.last + 1])
 
     def parameters(self, stage: StagePlan) -> int:
         return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
@@ -61,23 +58,24 @@ class StagedNetwork:
 
 
 def plan_memory(
-    network: StagedNetwork, batch: BatchPlan, wish: MemoryConfig, has_momentum: bool
+    network: StagedNetwork, batch: BatchPlan, wish: MemoryConfig, numbers: NumberBytes
 ) -> tuple[StageMemory, ...]:
     """The memory of each stage; of its replicas, the one that holds most."""
     schedule, stages = network.schedule, len(network.stages)
     events = events_of(schedule, stages, _enough(schedule, stages, batch.gradient_accumulation))
-    sums, sample = most_sums(batch), BYTES * batch.micro_batch_size
+    sums, sample = most_sums(batch), numbers.activation * batch.micro_batch_size
     shards = batch.replicas if wish.enable_optimizer_rts else 1
     made = []
     for stage in network.stages:
         trained, held = network.trained(stage), network.passage(stage)
-        state = BYTES * -(-trained // shards) if has_momentum else 0
+        owned = -(-trained // shards)
+        state = numbers.state * owned
         place = _place(schedule, stage.stage, stages, batch.gradient_accumulation)
         sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
         made.append(
             StageMemory(
-                weights=BYTES * network.parameters(stage),
-                gradients=(BYTES + sums * BYTES_OF[wish.accumulator_dtype]) * trained,
+                weights=WHOLE * network.parameters(stage) + numbers.average * owned,
+                gradients=(WHOLE + sums * numbers.sum) * trained,
                 optimizer_state=0 if wish.offload_optimizer else state,
                 offloaded=state if wish.offload_optimizer else 0,
                 stash_sets=sets,

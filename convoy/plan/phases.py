@@ -29,9 +29,11 @@ _FIXED: dict[str, Any] = {
     "warmup_epoch": 0.0,
     "optimizer": "sgd",
     "momentum": 0.0,
+    "initial_loss_scaling": None,  # the ladder was climbed in training
     "pretrained": None,
     "ckpt_epochs_offset": None,
     "weight_avg_strategy": "none",
+    "ema_decay": 0.0,
 }
 # As the user knows them: an error of the second phase must name what can be changed.
 _SPELLED = {

@@ -15,10 +15,14 @@ from convoy.plan.line import asked_stages, folds_into_one, planned_stages
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
 from convoy.plan.network import NetworkPlan, plan_network, plan_training_network
+from convoy.plan.optimizer import share_of_squares_kept
+from convoy.plan.patterns import refuse_idle_patterns
+from convoy.plan.precision import number_bytes
 from convoy.plan.recompute import RecomputePlan, plan_recompute, recomputes
 from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import StagePlan, balance, cut, divide
 from convoy.plan.topology import TopologyPlan
+from convoy.plan.trained import trained_parameters
 from convoy.plan.wording import counted
 
 
@@ -71,17 +75,17 @@ class RunPlan(OutlinePlan):
     stages: tuple[StagePlan, ...]  # what each process of a line runs
     folded: tuple[StagePlan, ...]  # stages that one process runs as one, if there are any
     recompute: RecomputePlan
-    frozen: int  # layers before the first whose weights change
+    frozen: int  # layers before the first that is trained: they rest
+    trains: tuple[int, ...]  # parameters of each layer that change
 
     @cached_property
     def memory(self) -> tuple[StageMemory, ...]:
         """What each stage holds: half the work of a plan, so not before somebody asks."""
         layers, costs = self.network.layers, self.network.costs
         staged = StagedNetwork(
-            layers, costs, self.stages, self.schedule, self.recompute, self.frozen
+            layers, costs, self.stages, self.schedule, self.recompute, self.trains
         )
-        has_momentum = self.config.optimizer.momentum > 0
-        return plan_memory(staged, self.batch, self.config.memory, has_momentum)
+        return plan_memory(staged, self.batch, self.config.memory, number_bytes(self.config))
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
         """What one process of a line runs: one stage, or one for each time around."""
@@ -96,6 +100,13 @@ class RunPlan(OutlinePlan):
     def frozen_layers(self) -> tuple[LayerPlan, ...]:
         return self.network.layers[: self.frozen]
 
+    @property
+    def first_trained(self) -> int:
+        """The layer from which on gradients are needed."""
+        filtered = self.config.optimizer.variable_filter
+        changing = (at for at, count in enumerate(self.trains) if count)
+        return next(changing) if filtered else self.frozen
+
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
 
@@ -104,10 +115,12 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     """Plan a run over `samples` training samples; unknown, the data set's usual number."""
     network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
+    refuse_idle_patterns(config, network.layers)
     asked = plan_stages(config, network)
     wish, first = config.fine_tune, config.fine_tune.fine_tune_first_trainable_layer
     outline = plan_outline(config, samples)
     folded = asked if outline.folds else ()
+    frozen = 0 if wish.half_res_training else frozen_layers(network.layers, first)
     stages = cut([layer.name for layer in network.layers], ()) if folded else asked
     return RunPlan(
         config=config,
@@ -122,13 +135,15 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         stages=stages,
         folded=folded,
         recompute=_plan_recompute(outline, network, folded),
-        frozen=0 if wish.half_res_training else frozen_layers(network.layers, first),
+        frozen=frozen,
+        trains=trained_parameters(network.layers, frozen, config.optimizer.variable_filter),
     )
 
 
 def plan_outline(config: RunConfig, samples: int | None = None) -> OutlinePlan:
     """The same without the network. Every rule that needs no layer is heard here."""
     batch, wish, device = plan_batch(config), config.pipeline, config.device
+    share_of_squares_kept(config.optimizer, batch.samples_per_update)
     stages = planned_stages(wish)
     schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
     schedule.check_count(stages, batch.gradient_accumulation)

@@ -1,14 +1,18 @@
-"""A plan for people: a few lines of figures, tables and a drawing of the schedule."""
+"""A plan for people: a few lines of figures, tables, drawings of the rate and the schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from convoy.config.availability import Unavailable
 from convoy.config.effects import Effectless
 from convoy.config.layers import Setting
 from convoy.config.values import as_words
 from convoy.plan.frozen import frozen_as_text
+from convoy.plan.loss_scale import loss_scale_as_text
 from convoy.plan.phases import plan_phases
 from convoy.plan.plan import RunPlan
+from convoy.plan.precision import numbers_as_text
+from convoy.plan.rate_curve import rate_as_text
 from convoy.plan.timetable import draw, place
 from convoy.plan.wording import counted, short
 
@@ -24,9 +28,15 @@ def phases_as_text(plan: RunPlan, width: int) -> list[str]:
 
 
 def plan_as_text(plan: RunPlan, width: int) -> list[str]:
-    """One phase: figures, tables and a drawing."""
-    tables = [*_stage_table(plan), "", *_memory_table(plan), "", *_schedule(plan, width)]
-    return [_network(plan), *_figures(plan), *_shape(plan), "", *tables]
+    """One phase: figures, tables and drawings."""
+    tables = [
+        _stage_table(plan),
+        _memory_table(plan),
+        rate_as_text(plan.loop, width),
+        _schedule(plan, width),
+    ]
+    blocks = [["", *lines] for table in tables if (lines := list(table))]
+    return [_network(plan), *_figures(plan), *_shape(plan), *chain(*blocks)]
 
 
 def effectless_as_text(options: Sequence[Effectless]) -> list[str]:
@@ -82,10 +92,12 @@ def _figures(plan: RunPlan) -> Iterator[str]:
         f"{loop.updates} updates, {loop.updates * loop.samples_per_update:,} images"
         f"{f', after {loop.epochs_before:g} epochs' if loop.epochs_before else ''}"
     )
+    yield f"numbers   {numbers_as_text(config)}"
     yield (
         f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "
         f"{rates.highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
     )
+    yield from loss_scale_as_text(loop.loss_scale)
     yield (
         f"layout    {counted(topology.hosts, 'host')}, {counted(topology.instances, 'instance')}, "
         f"{plan.layout} = {counted(topology.processes, 'process')}"
@@ -99,6 +111,9 @@ def _shape(plan: RunPlan) -> Iterator[str]:
         yield f"stages    {how}: {' '.join(plan.borders)}"
     if plan.frozen:
         yield f"frozen    {frozen_as_text(plan.network.layers, plan.frozen)}"
+    if plan.config.optimizer.variable_filter:
+        parameters = sum(layer.operation.parameters for layer in plan.network.layers)
+        yield f"trained   {sum(plan.trains):,} of {parameters:,} parameters, by --variable-filter"
     yield f"recompute {_recompute(plan)}"
     if plan.topology.replicas > 1:
         span = counted(plan.config.replica.bn_span, "replica")

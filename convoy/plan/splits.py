@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from convoy.config.schema import RunConfig
 from convoy.plan.aliases import aliases
-from convoy.plan.memory import BYTES
 from convoy.plan.network import NetworkPlan
+from convoy.plan.precision import WHOLE
 from convoy.plan.stages import first_layers
 from convoy.plan.wording import counted, short
 
@@ -37,7 +37,7 @@ def asks_for_list(config: RunConfig) -> bool:
 
 def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoint, ...]:
     """Every layer but the first."""
-    also, sample = _further_words(network), BYTES * micro_batch_size
+    also, sample = _further_words(network), WHOLE * micro_batch_size
     work = list(accumulate(cost.macs for cost in network.costs))
     parameters = list(accumulate(cost.parameters for cost in network.costs))
     kept = list(accumulate(sample * cost.kept for cost in network.costs))
