@@ -1,13 +1,12 @@
 """All weights of a stage in one vector, each weight a view into it.
 
     | conv1.weight · | fc.weight ·· | bn1.weight · | fc.bias ··· |      · padding, always 0
-    └─── two dimensions or more ────┘└────── one dimension ──────┘
-           these decay
+    └──────── these decay ──────────┘└────── these do not ───────┘
 
 Sums, updates and messages then work on a few long vectors instead of hundreds of short ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,17 +27,31 @@ class _Part:
         return vector.as_strided(self.shape, self.stride, self.offset)
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Elements in a row that are treated alike, with the padding behind them."""
+
+    elements: range
+    decays: bool
+    name: str | None = None  # of the weight, if it is one alone
+
+
 class FlatWeights:
     """Takes the weights over: from now on they are views, with the strides they had.
 
     Those that have no gradient stay where they are.
     """
 
-    def __init__(self, weights: Mapping[str, nn.Parameter]) -> None:
+    def __init__(
+        self, weights: Mapping[str, nn.Parameter], spared: Collection[str] | None = None
+    ) -> None:
+        """`spared` are the names of weights that do not decay; None: those of one dimension."""
         self.weights = {name: one for name, one in weights.items() if one.requires_grad}
         self.frozen = {name: one for name, one in weights.items() if not one.requires_grad}
-        decaying = [name for name, weight in self.weights.items() if weight.dim() > 1]
-        others = [name for name, weight in self.weights.items() if weight.dim() <= 1]
+        if spared is None:
+            spared = [name for name, weight in self.weights.items() if weight.dim() <= 1]
+        decaying = [name for name in self.weights if name not in spared]
+        others = [name for name in self.weights if name in spared]
         offsets: dict[str, int] = {}
         self.elements = self._place(decaying, offsets, 0)
         self.decaying = self.elements  # elements of the region that decays
@@ -68,6 +81,21 @@ class FlatWeights:
             weight.data = view
         return values
 
+    def regions(self) -> list[Stretch]:
+        """All that decays, and all that does not."""
+        border = self.decaying
+        return [Stretch(range(border), True), Stretch(range(border, self.elements), False)]
+
+    def stretches(self) -> list[Stretch]:
+        """One for each weight, in the order in which they lie."""
+        lying = sorted(self._parts, key=lambda name: self._parts[name].offset)
+        starts = [self._parts[name].offset for name in lying]
+        extents = map(range, starts, [*starts[1:], self.elements])
+        return [
+            Stretch(extent, extent.start < self.decaying, name)
+            for name, extent in zip(lying, extents, strict=True)
+        ]
+
     def views(self, vector: Tensor) -> list[Tensor]:
         """A vector of this layout as tensors in the shapes of the weights, in their order."""
         return [part.view(vector) for part in self._parts.values()]
@@ -75,6 +103,12 @@ class FlatWeights:
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """The same by name."""
         return {name: part.view(vector) for name, part in self._parts.items()}
+
+    def extents(self) -> dict[str, range]:
+        """Where each weight lies."""
+        sizes = {name: weight.numel() for name, weight in self.weights.items()}
+        starts = {name: part.offset for name, part in self._parts.items()}
+        return {name: range(at, at + sizes[name]) for name, at in starts.items()}
 
     @torch.no_grad()
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:

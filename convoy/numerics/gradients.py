@@ -1,4 +1,4 @@
-"""The gradient of an update: a sum over micro-batches along a fixed pairwise tree.
+"""The gradient of an update: micro-batches joined along a fixed pairwise tree.
 
 Floating-point sums depend on their order. Here the order is a function of the number of
 micro-batches of all replicas, so any split into replicas and accumulation gives the same bits:
@@ -10,6 +10,7 @@ micro-batches of all replicas, so any split into replicas and accumulation gives
 
 A replica that computes 1, 2, 3 hands out the nodes 1 and 2+3: never 1+2, which no tree holds.
 A leaf is rounded to the type of the sums before anything is added to it, wherever it was computed.
+What joins two nodes is a `Reduction`: most of them add.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,10 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.reductions import MEAN, SIBLINGS, Reduction
+from convoy.numerics.types import FLOAT32, NumberType
 
 # What `--accumulator-dtype` may say. Sums in float16 become infinite beyond 65504.
 ACCUMULATOR_TYPES: dict[str, torch.dtype | None] = {
-    "auto": None,  # that of the weights
+    "auto": None,  # that of the weight as it is kept
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -40,8 +43,12 @@ class Span:
     level: int
 
     @property
+    def leaves(self) -> int:
+        return 1 << self.level
+
+    @property
     def end(self) -> int:
-        return self.start + (1 << self.level)
+        return self.start + self.leaves
 
     def is_left_of(self, other: "Span") -> bool:
         """Whether the two are siblings, this one the left."""
@@ -55,7 +62,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Node:
-    """A sum of neighbouring micro-batches."""
+    """Neighboring micro-batches as one."""
 
     span: Span
     vector: Tensor
@@ -72,18 +79,24 @@ def spans_of(first: int, count: int) -> list[Span]:
     return spans
 
 
-def fold(nodes: Iterable[Node]) -> Tensor:
-    """The sum of nodes that come in the order of their leaves. Their vectors are used up."""
+def fold(nodes: Iterable[Node], reduction: Reduction = MEAN) -> Tensor:
+    """All nodes, which come in the order of their leaves, as one that no reduction has finished.
+
+    Their vectors are used up; that of the first one holds the result.
+    """
     waiting: list[Node] = []
     for node in nodes:
         while waiting and waiting[-1].span.is_left_of(node.span):
             left = waiting.pop()
-            node = Node(left.span.parent(), left.vector.add_(node.vector))
+            reduction.join([left.vector], [node.vector], SIBLINGS)
+            node = Node(left.span.parent(), left.vector)
         waiting.append(node)
     assert waiting, "an update needs at least one micro-batch"
-    whole = waiting.pop().vector
-    while waiting:
-        whole = waiting.pop().vector.add_(whole)
+    last = waiting.pop()
+    whole, leaves = last.vector, last.span.leaves
+    for left in reversed(waiting):
+        reduction.join([left.vector], [whole], (left.span.leaves, leaves))
+        whole, leaves = left.vector, left.span.leaves + leaves
     return whole
 
 
@@ -116,11 +129,17 @@ class GradientTree:
         first: int = 0,
         dtype: torch.dtype | None = None,  # of the sums; None is that of the weights
         expected: int | None = None,  # leaves of an update; None: nobody is told early
+        reduction: Reduction = MEAN,
+        used: NumberType = FLOAT32,  # the type of a gradient, whatever memory it comes in
     ) -> None:
         self.flat = flat
         self.first = first
         self.dtype = dtype or flat.values.dtype
         self.expected = expected
+        self.reduction = reduction
+        self.used = used
+        # Told of gradients, of some weights at a time, as they are before they are rounded.
+        self.on_leaf: Callable[[Sequence[Tensor]], None] | None = None
         self.leaves = 0
         self.summed: set[int] = set()  # weights, by place, that hold the leaf that is growing
         self._weights = list(flat.weights.values())
@@ -153,13 +172,11 @@ class GradientTree:
 
     def extents(self) -> list[range]:
         """Where each weight lies in the vectors, by place."""
-        views = self.flat.views(self.flat.values)
-        starts = [view.storage_offset() for view in views]
-        return [range(at, at + view.numel()) for at, view in zip(starts, views, strict=True)]
+        return list(self.flat.extents().values())
 
-    def for_weights(self, mean: Tensor) -> Tensor:
-        """A mean gradient in the type of the weights, as the optimizer wants it."""
-        return mean.to(self.flat.values.dtype)
+    def for_weights(self, result: Tensor) -> Tensor:
+        """What a reduction came to in the type of the weights, as the optimizer wants it."""
+        return result.to(self.flat.values.dtype)
 
     def clear(self) -> None:
         """The update is made, or will not be: the vectors are free again."""
@@ -182,17 +199,26 @@ class GradientTree:
         self._growth = growth = self._growth or self._grow()
         if not places:  # torch refuses empty lists, and a stage may have no weights
             return
-        gradients = [self._gradient(self._weights[place]) for place in places]
+        leaf = self._leaf([self._weights[place] for place in places])
         columns = [[sheet.views[place] for place in places] for sheet in growth.sheets]
-        (torch._foreach_copy_ if growth.is_new else torch._foreach_add_)(columns[0], gradients)
+        if growth.is_new:
+            torch._foreach_copy_(columns[0], leaf)
+        else:
+            self.reduction.join(columns[0], leaf, SIBLINGS)
         for right, left in pairwise(columns):
-            torch._foreach_add_(left, right)
+            self.reduction.join(left, right, SIBLINGS)
         for place in places:
             self._weights[place].grad = None
 
-    def _gradient(self, weight: nn.Parameter) -> Tensor:
-        assert weight.grad is not None, "the loss does not depend on this weight"
-        return weight.grad.to(self.dtype)
+    def _leaf(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
+        """What a backward left in some weights; 32-bit gradients are not touched."""
+        gradients = [one.grad for one in weights if one.grad is not None]
+        assert len(gradients) == len(weights), "the loss does not depend on some weight"
+        if self.on_leaf is not None:
+            self.on_leaf(gradients)
+        if self.used != FLOAT32:
+            gradients = [one.to(self.used.dtype) for one in gradients]
+        return [self.reduction.leaf(one, self.dtype) for one in gradients]
 
     def _grow(self) -> _Growth:
         """Make a place for the next leaf, and join the siblings that it completes."""
