@@ -1,7 +1,8 @@
 """Loss and accuracy since the last report. Reads a device only when it is asked."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ class Totals:
     micro_batches: int = 0
     right: int = 0
     samples: int = 0
+    left_out: int = 0  # micro-batches of skipped updates, whose loss is not finite
 
 
 def own_rows(rows: Tensor) -> Tensor:
@@ -44,12 +46,7 @@ class Meter:
         """The sums so far, added in the order of the micro-batches. All processes must ask."""
         totals = self._totals
         for loss, right, samples in self._share(self._rows()).tolist():
-            totals = Totals(
-                totals.loss + loss,
-                totals.micro_batches + 1,
-                totals.right + int(right),
-                totals.samples + int(samples),
-            )
+            totals = _with(totals, loss, int(right), int(samples))
         self.start_from(totals)
         return totals
 
@@ -64,3 +61,16 @@ class Meter:
         self._unread.clear()
         self._micro_batches = 0
         self._totals = totals
+
+
+def _with(totals: Totals, loss: float, right: int, samples: int) -> Totals:
+    """One more micro-batch. Only a skipped update has a loss that is not finite."""
+    if not math.isfinite(loss):
+        return replace(totals, left_out=totals.left_out + 1)
+    return replace(
+        totals,
+        loss=totals.loss + loss,
+        micro_batches=totals.micro_batches + 1,
+        right=totals.right + right,
+        samples=totals.samples + samples,
+    )

@@ -17,6 +17,7 @@ class Part:
     micros: Sequence[int]  # those of each update, counted over all replicas
     council: Council
     ends: Sequence[int]  # the rank of each replica's last stage, where results arise
+    places: Sequence[str] = ()  # of each rank, for people
 
     @classmethod
     def whole(cls, micro_batches: int) -> "Part":

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from convoy.data.feed import Hands, MicroBatch, SyntheticFeed, TrainingFeed
 from convoy.data.order import Place
+from convoy.engine.inquiry import Inquiry
 from convoy.engine.meter import Meter, Totals
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.part import Part
 from convoy.engine.stopping import StopRequest
+from convoy.engine.targets import targets_of
 from convoy.engine.update import Update
-from convoy.errors import NumericError
+from convoy.engine.verdict import Ruling
+from convoy.errors import NotFiniteError
 from convoy.events import Began, Reported, Updated
-from convoy.parallel.targets import Mixed, Targets
+from convoy.optim.step import Step
 from convoy.plan.loop import LoopPlan
 
 
@@ -64,6 +67,7 @@ class Trainer:
         self.outfeed = outfeed
         self.part = part
         self._done = 0
+        self._step = Step(0.0)  # of the last update
         self.meter = Meter(self._rows_of_all)
 
     def run(self, done: int, stop: StopRequest) -> str:
@@ -90,7 +94,8 @@ class Trainer:
         clock.add(seconds)
         if self.plan.reports.due(done):
             self._report(done, clock)
-        self.outfeed.put(Updated(done, seconds))
+        skipped = self.update.judge.verdict.ruling is Ruling.SKIP
+        self.outfeed.put(Updated(done, seconds, skipped))
 
     def _micro_batches(self, done: int) -> Generator[MicroBatch]:
         """All micro-batches from here to the end of the plan."""
@@ -104,8 +109,31 @@ class Trainer:
     def _update(self, done: int, feed: Iterator[MicroBatch]) -> None:
         micro_batches = self.plan.micro_batches
         batch = ((one.images, targets_of(one)) for one in islice(feed, micro_batches))
-        self.meter.add(self.update(batch, self.plan.learning_rate.rate(done)), micro_batches)
+        self._step = self.update.judge.step(done, self.plan.learning_rate.rate)
+        passed = self.update(batch, self._step)
+        verdict = self.update.judge.verdict
+        if verdict.ruling is Ruling.STOP:
+            raise self._not_finite()
+        for notice in verdict.notices:
+            self.outfeed.put(notice)
+        self.meter.add(passed, micro_batches)
         self._done = done + 1
+
+    def _not_finite(self) -> NotFiniteError:
+        """Found out by all processes together, and told by all alike."""
+        judge = self.update.judge
+        inquiry = Inquiry(judge, self.update.again, self.feed, self.part)
+        found, at = inquiry.hold(self._step), self._step
+        before = f"{judge.in_a_row} updates before it were skipped; " if judge.in_a_row else ""
+        ruled = judge.policy.skips or judge.policy.watches
+        way = "" if ruled else ", or go on with --on-nonfinite skip"
+        lower = f"--lr (now {at.rate:g})"
+        if at.scale > 1 and not found.forward:
+            lower = f"--loss-scaling (now {at.scale:,.10g})"
+        return NotFiniteError(
+            f"update {at.update + 1}: {found.text}; {before}it changed nothing, and the state "
+            f"before it is kept; lower {lower}{way}"
+        )
 
     def _rows_of_all(self, rows: Tensor) -> Tensor:
         return self.part.rows_of_all(rows, self.plan.micro_batches, self._done)
@@ -113,28 +141,22 @@ class Trainer:
     def _report(self, done: int, clock: Clock) -> None:
         totals = self.meter.totals()
         self.meter.start_from(Totals())
-        loss = totals.loss / totals.micro_batches
         self.outfeed.put(
             Reported(
                 update=done,
                 epoch=self.plan.epoch_after(done),
-                loss=loss,
-                accuracy=totals.right / totals.samples,
-                learning_rate=self.plan.learning_rate.rate(done - 1),
+                loss=_mean(totals.loss, totals.micro_batches),
+                accuracy=_mean(totals.right, totals.samples),
+                learning_rate=self._step.rate,
                 images_per_second=clock.rate(self.plan.samples_per_update),
                 seconds=monotonic() - clock.began,
+                loss_scale=self._step.scale,
+                skipped=self.update.judge.skipped,
+                left_out=totals.left_out,
             )
         )
-        if not math.isfinite(loss):
-            raise NumericError(
-                f"the loss is {loss} at update {done}; start again, or resume an earlier "
-                f"checkpoint with --override, with a lower --lr "
-                f"(now {self.plan.learning_rate.config.lr:g})"
-            )
 
 
-def targets_of(batch: MicroBatch) -> Targets | None:
-    """What its answers are compared with; None where this process does not compare."""
-    if batch.labels is None or batch.shares is None:
-        return batch.labels
-    return Mixed(batch.labels, batch.shares)
+def _mean(total: float, count: int) -> float:
+    """No number where all was left out."""
+    return total / count if count else math.nan

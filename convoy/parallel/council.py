@@ -4,6 +4,7 @@ Every meeting has a number, a matter and an update. A process that comes with an
 the rest would later wait for messages that nobody sends, so it is named at once.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from convoy.errors import HangError
 
+_ENTRY = 3 + 8  # numbers of every message of a meeting: who strays must be understood, too
 _PATIENCE = timedelta(days=30)  # of those who wait while the first process works alone
 
 
@@ -26,6 +28,7 @@ class Matter(IntEnum):
     MEASURE = 3
     SAVE = 4
     CLOSE = 5
+    VERDICT = 6
 
 
 class Council(Protocol):
@@ -37,6 +40,9 @@ class Council(Protocol):
 
     def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
         """Everybody's note, in the order of the ranks."""
+
+    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
+        """Everybody's notes, as many as ours, in the order of the ranks."""
 
     def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
         """Everybody's tensor of this shape, in the order of the ranks."""
@@ -56,6 +62,10 @@ class Single:
     def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
         del matter, update
         return [note]
+
+    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
+        del matter, update
+        return [[*notes]]
 
     def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
         del matter, update
@@ -77,11 +87,16 @@ class FullCouncil:
         self.meetings = 0
 
     def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        entry = torch.tensor([self.meetings, matter, update, note])
+        return [one[0] for one in self.tell(matter, update, [note])]
+
+    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
+        """One message. A process that came to another matter may have brought fewer notes."""
+        entry = torch.zeros(_ENTRY, dtype=torch.int64)
+        entry[: 3 + len(notes)] = torch.tensor([self.meetings, matter, update, *notes])
         self.meetings += 1
         entries = [one.tolist() for one in self._everybody(entry)]
         _refuse_strays(entries)
-        return [one[3] for one in entries]
+        return [one[3 : 3 + len(notes)] for one in entries]
 
     def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
         self.meet(matter, update)
@@ -123,5 +138,5 @@ def _refuse_strays(entries: list[list[int]]) -> None:
 
 
 def _told(entry: list[int]) -> str:
-    number, matter, update, _ = entry
+    number, matter, update, *_ = entry
     return f"meeting {number} ({Matter(matter).name.lower()} after update {update})"

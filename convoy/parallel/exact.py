@@ -2,7 +2,7 @@
 
     replica 0   nodes ▓▓▓|░░░|░░░      Each sends to replica c what it has of shard c (its few
     replica 1   nodes ░░░|▓▓▓|░░░      nodes, known beforehand), receives its own shard (▓) from
-    replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree for it, and sends the mean to all.
+    replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree for it, and sends the result to all.
 
 With an accumulation of a power of two, a replica has one node and sends as much as in a ring
 all-reduce. A shard travels in portions: while one is folded, the next is under way. A portion takes
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from convoy.numerics.gradients import GradientTree, Node, Span, fold, spans_of
+from convoy.numerics.reductions import Reduction
 from convoy.parallel.exchange import UNDER_WAY
 from convoy.parallel.peers import Peers, Pending
 from convoy.parallel.replicas import Together, slice_of
@@ -32,7 +33,8 @@ class _Route:
     peers: Peers
     shards: Shards
     micro_batches: int  # of all replicas
-    sharded: bool  # the owner of a mean keeps it to itself
+    reduction: Reduction
+    sharded: bool  # the owner of a result keeps it to itself
     subject: int  # of its messages
     inboxes: list[list[list[Node]]]  # by slot and replica; our own place is empty
 
@@ -58,15 +60,15 @@ class _Portion:
         return peers.exchange(sent, received, self.route.subject)
 
     def settle(self, mine: list[Node], slot: int) -> Pending:
-        """The mean of our stretch, written where our first node was, then sent to everybody."""
-        peers, mean = self.route.peers, mine[0].vector
-        own = self._of(mean, peers.replica)
-        total = fold(chain.from_iterable(self._nodes(mine, slot)))
-        torch.div(total, self.route.micro_batches, out=own)
+        """The result for our stretch, written where our first node was, then sent to everybody."""
+        peers, result = self.route.peers, mine[0].vector
+        own, reduction = self._of(result, peers.replica), self.route.reduction
+        total = fold(chain.from_iterable(self._nodes(mine, slot)), reduction)
+        reduction.finish(total, self.route.micro_batches, out=own)
         if self.route.sharded:
             return Pending([])
         sent = [(peer, own) for peer in peers.others]
-        received = [(peer, self._of(mean, peer)) for peer in peers.others]
+        received = [(peer, self._of(result, peer)) for peer in peers.others]
         return peers.exchange(sent, received, self.route.subject)
 
     def _nodes(self, mine: list[Node], slot: int) -> list[list[Node]]:
@@ -99,15 +101,22 @@ class ExactReplicas(Together):
         device = tree.flat.values.device
         memory = torch.empty((UNDER_WAY, rows, size), dtype=tree.dtype, device=device)
         inboxes = [self._inbox(spans, slot) for slot in memory]
-        micro_batches, sharded = leaves * replicas, self.meeting.sharded
-        route = _Route(self.peers, shards, micro_batches, sharded, subject, inboxes)
+        route = _Route(
+            peers=self.peers,
+            shards=shards,
+            micro_batches=leaves * replicas,
+            reduction=tree.reduction,
+            sharded=self.meeting.sharded,
+            subject=subject,
+            inboxes=inboxes,
+        )
         return [_Portion(route, first, size) for first in range(0, shards.size, size)]
 
     @torch.no_grad()
     def reduce(self, tree: GradientTree) -> Tensor:
         self.exchange_of(tree, tree.leaves).finish()
-        mean = tree.nodes()[0].vector
-        return tree.for_weights(mean[slice_of(self.owned(len(mean)))])
+        result = tree.nodes()[0].vector
+        return tree.for_weights(result[slice_of(self.owned(len(result)))])
 
     def _inbox(self, spans: _Spans, memory: Tensor) -> list[list[Node]]:
         """The rows of one slot, handed out in the order in which messages are posted."""

@@ -38,7 +38,7 @@ class Halves:
     """Splits the backward passes of some layers."""
 
     def __init__(self, layers: nn.Module) -> None:
-        own = [(one, _weights(one)) for one in layers.modules()]
+        own = [(one, weights) for one in layers.modules() if (weights := _weights(one))]
         self._products = [pair for pair in own if isinstance(pair[0], nn.Conv2d | nn.Linear)]
         waiting = {weight for _, weights in self._products for weight in weights}
         self._prompt = [one for _, weights in own for one in weights if one not in waiting]

@@ -16,7 +16,7 @@ from torch.distributed.pipelining.schedules import (
     _PipelineScheduleRuntime,
 )
 
-from convoy.parallel.pipeline import Loss, MicroBatch, Passed, passed
+from convoy.parallel.pipeline import Loss, MicroBatch, Passed, passed, scaled
 from convoy.parallel.slice import Bundle
 from convoy.parallel.stage import Stage
 from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward, Row
@@ -46,13 +46,16 @@ class Line:
         self.stash_seen = 0  # the most activation sets that all stages together held at once
         self.after_backward = list(after_backward)
         self._passed: list[Passed] = []
+        self._scale = 1.0
         self._runtime = _Runtime(self.stages, self._loss)
         # At most one of them is an end of the line, where images enter or labels are needed.
         self._fed = next((one for one in self.stages if one.is_last), self.stages[0])
 
-    def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
-        """Train on each micro-batch; `after_backward` takes the gradients of each."""
+    def run(self, micro_batches: Iterable[MicroBatch], scale: float = 1.0) -> list[Passed]:
+        """Train on each micro-batch; `after_backward` takes the gradients of each, so many times
+        too large."""
         self._passed = []
+        self._scale = scale
         feed = iter(micro_batches)
         for stage, after_backward in zip(self.stages, self.after_backward, strict=True):
             taken = feed if stage is self._fed else repeat(NOTHING)
@@ -77,7 +80,7 @@ class Line:
         (logits,) = made
         loss = self.loss(logits, labels)
         self._passed.append(passed(logits, labels, loss))
-        return loss
+        return scaled(loss, self._scale)
 
 
 class _Runtime(_PipelineScheduleRuntime):

@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 
 from convoy.errors import StorageError
+from convoy.numerics.flat import ALIGNMENT
 from convoy.parallel.replicas import Replicas
+from convoy.parallel.sharding import Shards
+
+_LONG = 1 << 40  # elements
 
 
 class MappedFile:
@@ -77,12 +81,31 @@ def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
     """What makes a whole vector of every replica's owned range. All replicas must call it."""
 
     def gather(part: Tensor) -> Tensor:
-        owned = replicas.owned(elements)
-        if len(owned) == elements:
+        if not _is_divided(replicas):
             return part
+        owned = replicas.owned(elements)
         whole = torch.zeros(elements, dtype=part.dtype, device=part.device)
         whole[owned.start : owned.stop] = part
         replicas.share(whole)
         return whole
 
     return gather
+
+
+def row_gatherer(replicas: Replicas, shards: Shards) -> Callable[[Tensor], Tensor]:
+    """What makes of every owner's rows, one for each 16 elements, those of the whole vector."""
+
+    def gather(rows: Tensor) -> Tensor:
+        if not _is_divided(replicas):
+            return rows
+        padded = rows.new_zeros(shards.size // ALIGNMENT, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        return replicas.gather_statistics(padded)[: shards.elements // ALIGNMENT]
+
+    return gather
+
+
+def _is_divided(replicas: Replicas) -> bool:
+    """Asked of a vector that is long enough for all: of a short one the first may own everything,
+    and must still speak to those who own nothing."""
+    return len(replicas.owned(_LONG)) < _LONG

@@ -32,16 +32,17 @@ class Pipeline:
 
     stash_seen = 1  # a micro-batch goes backward before the next one comes
 
-    def run(self, micro_batches: Iterable[MicroBatch]) -> list[Passed]:
-        """Train on each micro-batch; `after_backward` takes the gradients of each."""
+    def run(self, micro_batches: Iterable[MicroBatch], scale: float = 1.0) -> list[Passed]:
+        """Train on each micro-batch; `after_backward` takes the gradients of each, so many times
+        too large."""
         self.stage.train()
-        return [self._run_one(images, labels) for images, labels in micro_batches]
+        return [self._run_one(images, labels, scale) for images, labels in micro_batches]
 
-    def _run_one(self, images: Tensor | None, labels: Targets | None) -> Passed:
+    def _run_one(self, images: Tensor | None, labels: Targets | None, scale: float) -> Passed:
         assert images is not None and labels is not None, "a lone stage is the first and the last"
         (logits,) = self.stage(images)
         loss = self.loss(logits, labels)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        scaled(loss, scale).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.after_backward()
         return passed(logits, labels, loss)
 
@@ -68,6 +69,11 @@ class LoneInference:
         logits: Tensor
         (logits,) = self.stage(images)
         return logits
+
+
+def scaled(loss: Tensor, scale: float) -> Tensor:
+    """What goes backward; the loss as it is stays what is told."""
+    return loss if scale == 1 else loss * scale
 
 
 def passed(logits: Tensor, labels: Targets, loss: Tensor) -> Passed:

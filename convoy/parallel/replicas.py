@@ -1,4 +1,4 @@
-"""Replicas agree: on the mean gradient before each update, on weights and statistics after it.
+"""Replicas agree: on one gradient before each update, on weights and statistics after it.
 
 One face, three kinds. `Alone` has nobody to meet; `ExactReplicas` add along the tree of all
 micro-batches, so the bits are those of one replica; `FastReplicas` add as torch likes it.
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from convoy.numerics.gradients import GradientTree, Node, fold
+from convoy.numerics.reductions import Reduction
 from convoy.parallel.agreement import check_agreement
 from convoy.parallel.exchange import UNDER_WAY, Exchange, Portion
 from convoy.parallel.peers import Peers, Pending
@@ -29,7 +30,10 @@ class Replicas(Protocol):
         """From now on begin to reduce this tree's gradient before its last backward ends."""
 
     def reduce(self, tree: GradientTree) -> Tensor:
-        """The mean gradient over all micro-batches of all replicas, of the owned range."""
+        """The gradient of all micro-batches of all replicas as one, of the owned range.
+
+        The tree says how they become one: nearly always, their mean.
+        """
 
     def share(self, values: Tensor) -> None:
         """Complete a flat vector whose owned range is new."""
@@ -51,9 +55,8 @@ class Alone:
         """Nothing to begin."""
 
     def reduce(self, tree: GradientTree) -> Tensor:
-        total = fold(tree.nodes())
-        # A division by 1 would change no bit, and go through all memory.
-        return tree.for_weights(total.div_(tree.leaves) if tree.leaves > 1 else total)
+        total = fold(tree.nodes(), tree.reduction)
+        return tree.for_weights(tree.reduction.finish(total, tree.leaves, out=total))
 
     def share(self, values: Tensor) -> None:
         """Everything is here."""
@@ -134,6 +137,7 @@ class _Stretch:
     """A portion that torch adds up."""
 
     peers: Peers
+    reduction: Reduction
     elements: range
 
     def stretches(self) -> list[range]:
@@ -142,7 +146,8 @@ class _Stretch:
     def begin(self, mine: list[Node], slot: int) -> Pending:
         del slot  # the sum is made in place
         part = slice_of(self.elements)
-        return self.peers.add_up(fold(Node(node.span, node.vector[part]) for node in mine))
+        own = fold((Node(node.span, node.vector[part]) for node in mine), self.reduction)
+        return self.peers.add_up(self.reduction.share(own, self.peers.replicas))
 
     def settle(self, mine: list[Node], slot: int) -> Pending:
         """The sum lies where our first node was."""
@@ -158,7 +163,7 @@ class FastReplicas(Together):
         elements, limit = tree.flat.elements, self.meeting.buffer_bytes
         size = portion_size(elements, UNDER_WAY, limit, tree.dtype.itemsize)
         return [
-            _Stretch(self.peers, range(first, min(first + size, elements)))
+            _Stretch(self.peers, tree.reduction, range(first, min(first + size, elements)))
             for first in range(0, elements, size)
         ]
 
@@ -166,7 +171,8 @@ class FastReplicas(Together):
     def reduce(self, tree: GradientTree) -> Tensor:
         self.exchange_of(tree, tree.leaves).finish()
         total = tree.nodes()[0].vector[slice_of(self.owned(tree.flat.elements))]
-        return tree.for_weights(total.div_(tree.leaves * self.peers.replicas))
+        micro_batches = tree.leaves * self.peers.replicas
+        return tree.for_weights(tree.reduction.finish(total, micro_batches, out=total))
 
 
 def slice_of(elements: range) -> slice:

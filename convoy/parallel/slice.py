@@ -6,9 +6,11 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from convoy.moment import Moment
+from convoy.numerics.arithmetic import Arithmetic, makes_new_numbers
 from convoy.plan.layers import LayerPlan, Route, taken
 
 Bundle = tuple[Tensor, ...]
+Call = Callable[..., Tensor]
 T = TypeVar("T")
 
 
@@ -26,6 +28,9 @@ class Slice(nn.Module):
         self.moment = moment or Moment()
         self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
         self.routes = [layer.route for layer in layers]
+        self.arithmetic = Arithmetic()
+        self.takes_images = False
+        self._rounds = [makes_new_numbers(layer.operation) for layer in layers]
         self.spare_what_comes_into(0)
 
     def forward(self, *bundle: Tensor) -> Bundle:
@@ -33,12 +38,37 @@ class Slice(nn.Module):
             self.moment.enter()
         return self.run(range(len(self.routes)), *bundle)
 
+    def compute_in(self, arithmetic: Arithmetic, takes_images: bool) -> None:
+        """From now on; images that come in are rounded too, other stages hand on such numbers."""
+        self.arithmetic = arithmetic
+        self.takes_images = takes_images
+
     def run(self, part: range, *bundle: Tensor) -> Bundle:
         """Some of the layers, one after the other."""
-        layers = list(self.layers.values())
-        for index in part:
-            bundle = carry(layers[index], self.routes[index], bundle)
-        return bundle
+        layers = list(self.layers.values())[part.start : part.stop]
+        return self.through(part, layers, *bundle)
+
+    def through(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+        """The same, where each layer of the part, by its place in it, is run by a call."""
+        arithmetic = self.arithmetic
+        first, *rest = arithmetic.entered(bundle)
+        if part.start == 0 and self.takes_images:
+            first = arithmetic.after(first)
+        bundle = (first, *rest)
+        with arithmetic.context(first.device):
+            for index, call in zip(part, calls, strict=True):
+                bundle = carry(self._rounded(index, call), self.routes[index], bundle)
+        return arithmetic.left(bundle)
+
+    def _rounded(self, index: int, call: Call) -> Call:
+        if not self._rounds[index]:
+            return call
+        after = self.arithmetic.after
+
+        def called(*given: Tensor) -> Tensor:
+            return after(call(*given))
+
+        return called
 
     def spare_what_comes_into(self, first: int) -> None:
         """From this layer on nothing works in place on what the layer before it handed over.
