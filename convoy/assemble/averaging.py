@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from convoy.assemble.feeds import hands_of, tolerance_of, training_feed
+from convoy.assemble.kinds import compute_in, round_weights
 from convoy.assemble.machine import choose_device, make_repeatable
 from convoy.assemble.network import Network, build_network, freeze, whole
 from convoy.assemble.sources import open_source
@@ -96,10 +97,13 @@ def _with_fresh_statistics(
     first = plan_run(config)
     source = open_source(config.data, first.network, "train")
     plan = plan_run(config, used_samples(config, len(source)))
-    built = build_network(plan.network, [whole(plan.network)], config.data.seed, device)
+    stages = [whole(plan.network)]
+    built = build_network(plan.network, stages, config.data.seed, device)
+    compute_in(config, built, device, stages)
     network = freeze(built, [layer.name for layer in plan.frozen_layers])
     match(model, network.slice.named_tensors())
     network.load(model)
+    round_weights(config, network)
     if not network.norms:
         return model
     tolerance = tolerance_of(config.data)
@@ -116,7 +120,8 @@ def _with_fresh_statistics(
             _take_mean(network, count)
             if is_urgent():
                 raise AveragingStopped
-    return {name: one.cpu() for name, one in network.tensors().items()}
+    statistics = {n: one.cpu() for n, one in network.tensors().items() if _is_statistic(n)}
+    return {name: statistics.get(name, one) for name, one in model.items()}
 
 
 def _take_mean(network: Network, count: int) -> None:

@@ -10,6 +10,7 @@ from convoy.assemble.programs import Compiled
 from convoy.errors import ConfigError
 from convoy.models.fold import fold_norms
 from convoy.models.onnx import OnnxNetwork, as_onnx, need_onnx
+from convoy.numerics.types import FLOAT32
 from convoy.parallel.pipeline import LoneInference
 from convoy.parallel.slice import Slice
 from convoy.plan.network import COLORS, NetworkPlan
@@ -21,6 +22,7 @@ class Answerer:
     def __init__(self, plan: NetworkPlan, network: Network, backend: str) -> None:
         self._plan = plan
         self._network = network
+        self._backend = backend
         self._slice = self._folded()
         self._carry_out = BACKENDS[backend]
         self._stage = self._carry_out(self._slice, plan.image_size)
@@ -39,8 +41,14 @@ class Answerer:
             self._stage = self._carry_out(self._slice, self._plan.image_size)
 
     def _folded(self) -> Slice:
-        modules = dict(self._network.slice.layers.items())
-        return Slice(*fold_norms(self._plan.layers, modules))
+        """In 16 bits norms round what they are given, so they stay apart."""
+        network = self._network.slice
+        modules = dict(network.layers.items())
+        if network.arithmetic.number == FLOAT32 or self._backend == "onnxruntime":
+            return Slice(*fold_norms(self._plan.layers, modules))
+        layers = Slice(self._plan.layers, modules)
+        layers.compute_in(network.arithmetic, takes_images=True)
+        return layers
 
 
 def refuse_backend(backend: str, device: torch.device) -> None:

@@ -7,11 +7,12 @@ from convoy.assemble.averaging import Average, AveragingStopped, average_checkpo
 from convoy.assemble.validation import validate_checkpoints
 from convoy.checkpoint.background import BackgroundSaver, stop_the_run
 from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.digest import weights_sha256
 from convoy.checkpoint.store import Store
 from convoy.engine.outfeed import Outfeed
 from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, StorageError
-from convoy.events import Averaged, Noticed, Saved
+from convoy.events import Averaged, Noticed, Saved, Validated
 from convoy.plan.plan import RunPlan
 from convoy.report.run_folder import RunFolder
 from convoy.report.summary import Summary
@@ -69,6 +70,17 @@ class Keeper:
             raise score
         one = score.validated
         return replace(told, top1=one.top1, top5=one.top5, loss=one.loss)
+
+    def keep_average(self, contents: Contents | None, measured: Validated | None) -> None:
+        assert contents is not None, "the first process gathers what is kept"
+        update, decay = contents.update, self.config.average.ema_decay
+        made = Store(self.store.folder / "averaged" / f"ema-{decay:g}").save(contents, update)
+        digest = weights_sha256(contents.model)
+        told = Averaged(update, self._named(made), "ema", 0, digest)
+        if measured is not None:
+            top1, top5, loss = measured.average_top1, measured.average_top5, measured.average_loss
+            told = replace(told, top1=top1, top5=top5, loss=loss)
+        self.outfeed.put(told)
 
     def sum_up(self, summary: Summary) -> None:
         summary.write(self.folder.summary)

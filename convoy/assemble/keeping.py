@@ -4,6 +4,7 @@ from typing import Protocol
 
 from convoy.checkpoint.contents import Contents
 from convoy.engine.stopping import StopRequest
+from convoy.events import Validated
 from convoy.report.summary import Summary
 
 
@@ -21,6 +22,9 @@ class Keeping(Protocol):
 
     def average(self, stop: StopRequest) -> str:
         """Make one out of the checkpoints of a finished run; says why the run ends."""
+
+    def keep_average(self, contents: Contents | None, measured: Validated | None) -> None:
+        """Write what the run has averaged on its way."""
 
     def sum_up(self, summary: Summary) -> None:
         """Write what the run came to."""
@@ -42,6 +46,9 @@ class KeptElsewhere:
         """The first process needs nobody for it."""
         del stop
         return "done"
+
+    def keep_average(self, contents: Contents | None, measured: Validated | None) -> None:
+        """Our part was given when it was gathered."""
 
     def sum_up(self, summary: Summary) -> None:
         """Told by the first process."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from convoy.assemble.programs import Compiled
+from convoy.assemble.roles import named_by
 from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
 from convoy.models.chance import Dropout, DropPath
@@ -90,6 +91,15 @@ def freeze(network: Network, names: Collection[str]) -> Network:
                         part.frozen = True
     norms = [norm for norm in network.norms if not norm.frozen]
     return Network(network.slices, norms, network.runs)
+
+
+def train_only(network: Network, parts: Collection[str]) -> None:
+    """Of all weights those that are called so; none given means all. Statistics run on."""
+    for layers in network.slices if parts else ():
+        chosen = named_by(layers, parts)
+        for name, weight in layers.named_weights().items():
+            if name not in chosen:
+                weight.requires_grad_(False)
 
 
 def share_statistics(network: Network, span: Group | None) -> None:

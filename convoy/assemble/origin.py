@@ -6,7 +6,7 @@ from convoy.checkpoint.strict_json import JSON
 from convoy.config.layers import Setting
 from convoy.config.resolve import Resolved
 from convoy.config.schema import option_table
-from convoy.config.values import WrongType
+from convoy.config.values import WrongType, spelled
 from convoy.config.written import changed
 from convoy.errors import CheckpointError
 from convoy.events import Event, Noticed
@@ -29,6 +29,7 @@ def same_training(
     differences = changed(_options(state.get("options")), resolved.settings)
     if state.get("data_sha256") not in (None, origin.facts["data_sha256"]):
         differences.append("the training data are others")
+    _refuse_other_state(_options(state.get("options")), resolved)
     if differences and not override:
         raise CheckpointError(
             f"the checkpoint belongs to another training: {'; '.join(differences)}; "
@@ -40,6 +41,19 @@ def same_training(
         text = f"the bits may differ from here on: saved on {before}, now on {now}"
         notices.append(Noticed("other_machine", text, at))
     return notices
+
+
+def _refuse_other_state(saved: dict[str, Setting], resolved: Resolved) -> None:
+    """Names of slots may be the same, but not what lies in them."""
+    for name in ("optimizer", "loss_velocity_scaling_ratio"):
+        before, now = saved.get(name), resolved.settings[name]
+        if before is not None and before.value != now.value:
+            flag = option_table()[name].flag
+            raise CheckpointError(
+                f"the optimizer's state was kept with {flag} {spelled(before.value)}, and means "
+                f"something else with {spelled(now.value)}; go on with the former, or begin a new "
+                "run with --init-path"
+            )
 
 
 def _options(saved: JSON) -> dict[str, Setting]:

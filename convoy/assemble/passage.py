@@ -61,5 +61,5 @@ def make_replicas(post: Post) -> Replicas:
 
 
 def _borders(post: Post, network: NetworkPlan, samples: int) -> list[Borders]:
-    device, frozen = post.device, post.plan.frozen
-    return [borders_of(network, one, samples, device, frozen) for one in post.stages]
+    device, still = post.device, post.plan.first_trained
+    return [borders_of(network, one, samples, device, still) for one in post.stages]

@@ -47,7 +47,9 @@ class Post:
         """Its part in every update."""
         topology, batch = self.plan.topology, self.plan.batch
         ends = topology.replica_ranks(topology.stages - 1)
-        return Part(batch.micro_batches_of(self.at.replica), self.council, ends)
+        ranks = map(topology.coordinates, range(topology.processes))
+        places = [f"replica {one.replica}, stage {one.stage}" for one in ranks]
+        return Part(batch.micro_batches_of(self.at.replica), self.council, ends, places)
 
     @property
     def share(self) -> Share:

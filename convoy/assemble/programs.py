@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from convoy.models.batch_norm import BatchNorm, Pair
 from convoy.models.chance import Dropout, DropPath, scaled
-from convoy.parallel.slice import Bundle, Slice, carry
+from convoy.parallel.slice import Bundle, Slice
 
 Program = Callable[..., tuple[Bundle, list[Pair]]]
 
@@ -96,11 +96,9 @@ def _pass(
     """What a program does: `Slice.run` without side effects."""
     found: list[Pair] = []
     drawn = iter(draws)
-    modules = list(layers.layers.values())
-    for index in piece:
-        call = _without_side_effects(modules[index], drawn, found)
-        bundle = carry(call, layers.routes[index], bundle)
-    return bundle, found
+    modules = list(layers.layers.values())[piece.start : piece.stop]
+    calls = [_without_side_effects(one, drawn, found) for one in modules]
+    return layers.through(piece, calls, *bundle), found
 
 
 def _without_side_effects(

@@ -11,7 +11,8 @@ from convoy.assemble.training import Material, TrainingRun
 from convoy.data.feed import MicroBatch
 from convoy.data.photos import AnySource
 from convoy.engine.outfeed import Outfeed
-from convoy.engine.trainer import targets_of
+from convoy.engine.targets import targets_of
+from convoy.optim.step import Step
 
 
 class Rehearsal:
@@ -23,7 +24,7 @@ class Rehearsal:
 
     def __call__(self, micro_batches: Iterator[MicroBatch]) -> None:
         taken = islice(micro_batches, self._micro_batches)
-        self._run.trainer.update(((one.images, targets_of(one)) for one in taken), 0.0)
+        self._run.trainer.update(((one.images, targets_of(one)) for one in taken), Step(0.0))
 
     def weights(self) -> list[Tensor]:
         """Of all layers."""

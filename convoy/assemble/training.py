@@ -7,24 +7,19 @@ from pathlib import Path
 from tempfile import gettempdir
 from time import monotonic
 
-import torch
-from torch import Tensor
-
+from convoy.assemble.deeds import deeds_on
 from convoy.assemble.feeds import hands_of, tolerance_of, training_feed, validation_feed
 from convoy.assemble.footprint import StagePeak, stage_peaks, start_counting
+from convoy.assemble.holdings import Holdings
+from convoy.assemble.judging import make_judge
 from convoy.assemble.keeping import Keeping
-from convoy.assemble.network import (
-    build_network,
-    compiled,
-    freeze,
-    share_statistics,
-    with_recomputation,
-)
+from convoy.assemble.live_average import LiveAverage
 from convoy.assemble.passage import make_answers, make_passage, make_replicas
 from convoy.assemble.post import Post
 from convoy.assemble.results import average_summary, fine_tuning_to_come
 from convoy.assemble.start import Start
 from convoy.assemble.state import TrainingState
+from convoy.assemble.training_network import training_network
 from convoy.assemble.validation import Validator
 from convoy.checkpoint.strict_json import JSON
 from convoy.data.photos import AnySource
@@ -32,18 +27,13 @@ from convoy.engine.loss import CrossEntropy
 from convoy.engine.outfeed import Outfeed, Subscriber
 from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import Holding, Update
-from convoy.errors import ConvoyError, StorageError
+from convoy.engine.update import Update, collect_all
+from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
 from convoy.events import Averaged, Ended, Event, Noticed, Updated, Validated
-from convoy.faults import Deed, planned_faults
+from convoy.faults import planned_faults
 from convoy.launch.outcome import from_elsewhere
-from convoy.models.batch_norm import absorb
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.models.batch_norm import absorb, forget
 from convoy.parallel.council import Matter
-from convoy.parallel.optimizer_state import home_for
-from convoy.parallel.slice import Slice
 from convoy.report.summary import Summary
 from convoy.report.throughput import Throughput
 
@@ -59,11 +49,6 @@ class Material:
     origin: dict[str, JSON]
 
 
-def flip_a_bit(values: Tensor) -> None:
-    """The lowest one of the first number: an error of memory in its smallest form."""
-    values.view(torch.int32)[0] ^= 1
-
-
 class TrainingRun:
     """All pieces of one process of a run; none of them knows another.
 
@@ -75,24 +60,25 @@ class TrainingRun:
         self.post = post
         self.plan = post.plan
         self.outfeed = outfeed
-        seed = self.plan.config.data.seed
-        micros = self.plan.batch.micro_batches_of(post.at.replica)
-        built = build_network(self.plan.network, post.stages, seed, post.device, micros)
-        fresh = freeze(built, [layer.name for layer in self.plan.frozen_layers])
-        share_statistics(fresh, post.groups.span.handle)
-        ready = compiled(fresh) if self.plan.config.compiler.compile else fresh
-        self.network = with_recomputation(ready, self.plan.recompute)
+        self.network = training_network(post)
         self.replicas = make_replicas(post)
-        self.holdings = [self._holding(one, scratch) for one in self.network.slices]
+        holdings = Holdings(post, self.replicas, scratch)
+        self.stages = [holdings.of(one) for one in self.network.slices]
+        self.holdings = [one for stage in self.stages for one in stage]
         self.origin = material.origin
         elsewhere = scratch == Path(gettempdir())  # the folder of the run is not here
         self.tolerance = tolerance_of(self.plan.config.data, None if elsewhere else scratch)
-        self.trainer = self._trainer(material.train)
         optimizers = [one.optimizer for one in self.holdings]
-        self.state = TrainingState(post, self.network, optimizers, self.replicas, self.trainer)
+        wish = self.plan.config.average
+        self.average = LiveAverage(wish, self.network, optimizers, self.replicas)
+        self.trainer = self._trainer(material.train)
+        self.state = TrainingState(
+            post, self.network, optimizers, self.replicas, self.trainer, self.average
+        )
         self.validate = self._validator(material.validation)
         self.validated: Validated | None = None
         self.averaged: Averaged | None = None
+        self.average_kept: Averaged | None = None
         self.speed = Throughput(self.plan.loop.samples_per_update)
         self._update = 0
         self._saved_update = -1
@@ -100,23 +86,15 @@ class TrainingRun:
         self._seconds_before = 0.0
         self._began = monotonic()
 
-    def _holding(self, layers: Slice, scratch: Path) -> Holding:
-        config, accumulation = self.plan.config, self.plan.batch.gradient_accumulation
-        flat = FlatWeights(layers.named_weights())
-        first = self.post.at.replica * accumulation
-        dtype = ACCUMULATOR_TYPES[config.memory.accumulator_dtype]
-        owned = self.replicas.owned(flat.elements)
-        home = home_for(self.post.device, config.memory.offload_optimizer, scratch)
-        optimizer = Sgd(flat, config.optimizer, owned, home)
-        return Holding(GradientTree(flat, first, dtype, accumulation), optimizer)
-
     def _trainer(self, source: AnySource) -> Trainer:
         plan, post = self.plan, self.post
         loss = CrossEntropy(plan.config.loss)
-        collect = [one.gradients.collect for one in self.holdings]
+        collect = [partial(collect_all, stage) for stage in self.stages]
         self.passage = make_passage(post, self.network, loss, collect)
-        absorb_statistics = partial(absorb, self.network.norms)
-        update = Update(self.passage, self.holdings, self.replicas, absorb_statistics)
+        norms = self.network.norms
+        self.judge = make_judge(post, self.network, self.holdings)
+        statistics = self.average.behind(partial(absorb, norms)), partial(forget, norms)
+        update = Update(self.passage, self.holdings, self.replicas, *statistics, self.judge)
         feed = training_feed(plan, source, post.device, post.wanted, self.tolerance)
         hands = hands_of(plan.config)
         return Trainer(plan.loop, feed, hands, update, self.outfeed, post.part)
@@ -138,6 +116,8 @@ class TrainingRun:
         self.validated = start.validated
         if start.weights is not None:
             self.network.load(start.weights)
+            for holding in self.holdings:
+                holding.optimizer.take(start.weights)
         if start.contents is not None:
             self.state.restore(start.contents)
             self._saved_update = start.done
@@ -147,16 +127,21 @@ class TrainingRun:
     def go(self, stop: StopRequest, keeping: Keeping, listeners: list[Subscriber]) -> Summary:
         """Train on until the end or a wish to stop; keep and tell."""
         self.keeping = keeping
-        faults = planned_faults(self.post.groups.world.index, self._deeds())
+        weights, council = self.holdings[0].optimizer.flat.values, self.post.council
+        deeds = deeds_on(self.network.slices[0], weights, council, lambda: self._update)
+        faults = planned_faults(self.post.groups.world.index, deeds)
         for listener in (*listeners, self._remember, self._keep_and_measure, faults):
             self.outfeed.subscribe(listener)
         self._began = monotonic()
         start_counting(self.post.device)
         try:
             self.replicas.agree(self.state.digest, self._update)
-            reason = self.trainer.run(self._update, stop)
+            reason = self._run(stop)
             self._close(reason)
             digest = self.state.weights_sha256()
+            if reason == "done" and self.average.begun and self.plan.config.checkpoint.saves:
+                contents = self.state.average_alone(self._update, self._facts())
+                self.keeping.keep_average(contents, self._measured())
             if reason == "done" and self.plan.loop.averages:
                 reason = self._average(stop)
             self.outfeed.put(Ended(self._update, reason))
@@ -167,6 +152,29 @@ class TrainingRun:
         self.keeping.sum_up(summary)
         return summary
 
+    def _run(self, stop: StopRequest) -> str:
+        """An update that is not sound has changed nothing: what came before it is kept."""
+        try:
+            return self.trainer.run(self._update, stop)
+        except NotFiniteError:
+            self._keep_what_came_before()
+            raise
+
+    def _keep_what_came_before(self) -> None:
+        if self._saved_update == self._update:
+            return
+        broken = not self.state.is_sound
+        if any(self.post.council.meet(Matter.SAVE, self._update, int(broken))):
+            raise NumericError(
+                f"the weights are not finite after update {self._update}, so there is nothing to "
+                "keep; start again, or resume an earlier checkpoint with --override, with a lower "
+                "--lr"
+            )
+        try:
+            self._save()
+        except StorageError as error:  # what ends the run is the other one
+            self.outfeed.put(Noticed("StorageError", str(error), self._update))
+
     def _remember(self, event: Event) -> None:
         match event:
             case Updated():
@@ -174,6 +182,8 @@ class TrainingRun:
                 self.speed.take(event.seconds)
             case Validated():
                 self.validated = event
+            case Averaged(checkpoints=0):
+                self.average_kept = event
             case Averaged():
                 self.averaged = event
             case _:
@@ -202,7 +212,7 @@ class TrainingRun:
     def _measure(self) -> None:
         assert self.validate is not None, "this run was to be without validation"
         epoch = self.plan.loop.epoch_after(self._update)
-        self.outfeed.put(self.validate(self._update, epoch))
+        self.outfeed.put(self.average.beside(self.validate, self._update, epoch))
 
     def _measured(self) -> Validated | None:
         """The validation of the weights as they are now, if there was one."""
@@ -235,13 +245,6 @@ class TrainingRun:
         urgent = stop.reason if stop.is_urgent else None
         early = self.post.part.agreed_reason(urgent, self._update)
         return early or self.keeping.average(stop)
-
-    def _deeds(self) -> dict[str, Deed]:
-        """What a test may do to this process, beside signals."""
-        return {
-            "flip": lambda: flip_a_bit(self.holdings[0].optimizer.flat.values),
-            "stray": lambda: self.post.council.meet(Matter.SAVE, self._update),
-        }
 
     def _tell_the_end(self, error: Exception) -> None:
         """What ends the run is told and kept as far as that goes; on a full disk it does not."""
@@ -288,6 +291,8 @@ class TrainingRun:
             dataset=self.plan.config.data.data,
             init_path=self.plan.config.checkpoint.init_path,
             averaged=average_summary(self.averaged),
+            live_average=average_summary(self.average_kept),
             fine_tune=fine_tuning_to_come(self.plan.config),
+            skipped_updates=self.judge.skipped,
             bad_records=0 if self.tolerance.ledger is None else len(self.tolerance.ledger.records),
         )

@@ -13,6 +13,7 @@ from torch import Tensor
 from convoy.assemble.backends import Answerer, refuse_backend
 from convoy.assemble.compiler import compiler_for
 from convoy.assemble.feeds import hands_of, tolerance_of, validation_feed
+from convoy.assemble.kinds import compute_in, round_weights
 from convoy.assemble.machine import choose_device, make_repeatable
 from convoy.assemble.network import build_network, whole
 from convoy.assemble.sources import open_source
@@ -121,7 +122,11 @@ class _Bench:
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         plan = plan_network(config)
-        self.network = build_network(plan, [whole(plan)], config.data.seed, device)
+        stages = [whole(plan)]
+        built = build_network(plan, stages, config.data.seed, device)
+        self._config, self._digest = config, weights_sha256(built.tensors())
+        self.network = compute_in(config, built, device, stages)
+        round_weights(config, self.network)
         source = open_source(config.data, plan, "validation")
         self.tolerance = tolerance_of(config.data)
         feed = validation_feed(config, source, plan.image_size, device, Wanted(), self.tolerance)
@@ -130,16 +135,18 @@ class _Bench:
 
     def load(self, model: dict[str, Tensor]) -> None:
         """From now on these are the weights."""
+        self._digest = weights_sha256(model)
         self.network.load(model)
+        round_weights(self._config, self.network)
         self._answers.take_over()
 
     def score(self, path: Path | None, update: int, epoch: float) -> NetworkScore:
         """Of the weights as they are now."""
         validated = self._validate(update, epoch)
         latency = Latency.of(self._validate.batch_seconds)
-        digest, ledger = weights_sha256(self.network.tensors()), self.tolerance.ledger
+        ledger = self.tolerance.ledger
         skipped = () if ledger is None else tuple(map(str, ledger.untold()))
-        return NetworkScore(path, digest, validated, latency, skipped)
+        return NetworkScore(path, self._digest, validated, latency, skipped)
 
 
 def _epoch(value: object) -> float:

@@ -11,8 +11,8 @@ from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser
 from convoy.config.schema import build_config
 from convoy.errors import ExitCode
-from convoy.plan.memory import BYTES
 from convoy.plan.network import NetworkPlan, plan_network
+from convoy.plan.precision import WHOLE
 from convoy.plan.splits import split_points, splits_as_text
 from convoy.plan.wording import short
 
@@ -55,7 +55,7 @@ def _row(name: str) -> dict[str, Any]:
         "family": MODELS[name].family,
         "parameters": plan.parameters,
         "macs": plan.macs,
-        "activation_bytes": BYTES * sum(cost.kept for cost in plan.costs),
+        "activation_bytes": WHOLE * sum(cost.kept for cost in plan.costs),
         "image_size": plan.image_size,
         "classes": plan.classes,
         "layers": len(plan.layers),

@@ -140,7 +140,7 @@ def _row(score: "NetworkScore", with_latency: bool) -> Row:
     row = {
         "checkpoint": None if score.path is None else str(score.path),
         "weights_sha256": score.weights_sha256,
-        **asdict(score.validated),
+        **{name: one for name, one in asdict(score.validated).items() if one is not None},
     }
     if with_latency:
         row |= {"latency_ms": score.latency.mean, "latency_p99_ms": score.latency.p99}

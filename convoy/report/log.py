@@ -51,7 +51,8 @@ class Log:
             case Reported():
                 self._metrics.append(asdict(event))
             case Validated():
-                self._validation.append(asdict(event))
+                told = {name: one for name, one in asdict(event).items() if one is not None}
+                self._validation.append(told)
             case Saved() | Averaged() | Noticed():
                 self._record(event)
             case Ended():

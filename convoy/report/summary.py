@@ -9,18 +9,18 @@ from convoy.errors import ConfigError
 from convoy.report.lines import plain
 from convoy.report.run_folder import write_atomically
 from convoy.report.voice import one_line
-from convoy.report.wording import duration, percent, speed_text
+from convoy.report.wording import average_text, duration, percent, speed_text
 
 PENDING = "pending"  # of a phase that has not begun
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSummary:
-    """What a run made of its checkpoints at its end."""
+    """What a run made of its checkpoints at its end, or of its updates on the way."""
 
     path: str
     strategy: str
-    checkpoints: int
+    checkpoints: int  # 0: of every update
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None
@@ -57,6 +57,8 @@ class Summary:
     dataset: str | None = None
     init_path: str | None = None  # whose weights it began with, if not those of its seed
     averaged: AverageSummary | None = None
+    live_average: AverageSummary | None = None
+    skipped_updates: int = 0  # that changed nothing, for values that are not finite
     bad_records: int = 0  # that were skipped; the run folder lists them
     fine_tune: FineTuneSummary | None = None
     peak_bytes: list[int] = field(default_factory=list)  # memory of each stage's process
@@ -104,7 +106,9 @@ class Summary:
             dataset=_text(record, "dataset"),
             init_path=_text(record, "init_path"),
             averaged=_average(record.get("averaged")),
+            live_average=_average(record.get("live_average")),
             fine_tune=_fine_tune(record.get("fine_tune")),
+            skipped_updates=_count(record, "skipped_updates") if "skipped_updates" in record else 0,
             bad_records=_count(record, "bad_records") if "bad_records" in record else 0,
             peak_bytes=_counts(record, "peak_bytes"),
             peak_stash=_counts(record, "peak_stash"),
@@ -192,12 +196,14 @@ def _needed(record: dict[str, object], name: str) -> float:
 def closing_lines(summary: Summary, folder: Path) -> list[str]:
     """What was trained, how far and how fast, how good, where it lies, and how to go on."""
     lines = [_subject(summary), _course(summary)]
+    if summary.skipped_updates:
+        lines.append(f"skipped: {summary.skipped_updates} of these updates, which changed nothing")
     if summary.init_path is not None:
         lines.append(f"began with: {one_line(summary.init_path)}")
     if summary.top1 is not None:
         lines.append(f"validation: {_accuracy(summary.top1, summary.top5)}")
-    if summary.averaged is not None:
-        lines.append(_averaged(summary.averaged))
+    averages = (summary.live_average, summary.averaged)
+    lines += [_averaged(one) for one in averages if one is not None]
     if summary.fine_tune is not None:
         lines.append(_fine_tuned(summary.fine_tune))
     digest = _last_weights(summary)
@@ -216,8 +222,8 @@ def _accuracy(top1: float, top5: float | None) -> str:
 def _averaged(made: AverageSummary) -> str:
     """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and where it lies."""
     measured = "" if made.top1 is None else f", {_accuracy(made.top1, made.top5)}"
-    count = f"{made.checkpoints} checkpoint{'s' * (made.checkpoints > 1)}"
-    return one_line(f"average: {made.strategy} of {count}{measured}, {made.path}")
+    text = average_text(made.strategy, made.checkpoints)
+    return one_line(f"average: {text}{measured}, {made.path}")
 
 
 def _fine_tuned(made: FineTuneSummary) -> str:

@@ -70,10 +70,18 @@ def standing_line(standing: Standing) -> str:
 
 
 def validation_line(event: Validated) -> str:
+    average = _scores(event.average_top1, event.average_top5, event.average_loss)
     return (
-        f"validation  update {event.update}  top-1 {percent(event.top1)}  "
-        f"top-5 {percent(event.top5)}  loss {loss_text(event.loss)}"
+        f"validation  update {event.update}{_scores(event.top1, event.top5, event.loss)}"
+        f"{f'  average{average}' if average else ''}"
     )
+
+
+def _scores(top1: float | None, top5: float | None, loss: float | None) -> str:
+    """Nothing where nothing was measured."""
+    if top1 is None or top5 is None or loss is None:
+        return ""
+    return f"  top-1 {percent(top1)}  top-5 {percent(top5)}  loss {loss_text(loss)}"
 
 
 def _began_line(event: Began) -> str:
@@ -87,24 +95,35 @@ def _began_line(event: Began) -> str:
 
 
 def _reported_line(event: Reported) -> str:
+    scale = f"scale {event.loss_scale:,.10g}  " if event.loss_scale != 1 else ""
+    skipped = f"  {event.skipped} skipped" if event.skipped else ""
     return (
         f"update {event.update}  epoch {event.epoch:.2f}  loss {loss_text(event.loss)}  "
-        f"accuracy {percent(event.accuracy)}  rate {event.learning_rate:.4g}  "
-        f"{speed_text(event.images_per_second)}"
+        f"accuracy {percent(event.accuracy)}  rate {event.learning_rate:.4g}  {scale}"
+        f"{speed_text(event.images_per_second)}{skipped}{_left_out(event.left_out)}"
+    )
+
+
+def _left_out(micro_batches: int) -> str:
+    """What the means of a report are not about."""
+    if not micro_batches:
+        return ""
+    return (
+        f"  {micro_batches} micro-batch{'es' * (micro_batches > 1)} without a finite loss left out"
     )
 
 
 def average_line(event: Averaged) -> str:
-    measured = ""
-    if event.top1 is not None and event.top5 is not None and event.loss is not None:
-        measured = (
-            f"  top-1 {percent(event.top1)}  top-5 {percent(event.top5)}  "
-            f"loss {loss_text(event.loss)}"
-        )
-    return (
-        f"average  {one_line(event.path)}  {event.strategy} of "
-        f"{event.checkpoints} checkpoint{'s' * (event.checkpoints > 1)}{measured}"
-    )
+    text = average_text(event.strategy, event.checkpoints)
+    measured = _scores(event.top1, event.top5, event.loss)
+    return f"average  {one_line(event.path)}  {text}{measured}"
+
+
+def average_text(strategy: str, checkpoints: int) -> str:
+    """`mean of 5 checkpoints`, `ema of every update`."""
+    if not checkpoints:
+        return f"{strategy} of every update"
+    return f"{strategy} of {checkpoints} checkpoint{'s' * (checkpoints > 1)}"
 
 
 def event_line(event: Event) -> str:
