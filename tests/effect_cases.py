@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from effect_cases_loss import LOSS_IN_VAIN
+from effect_cases_numbers import OF_NUMBERS
+from effect_cases_optimizer import OF_OPTIMIZERS
+from effect_cases_sums import OF_SUMS
+
 Values = dict[str, Any]
 
 STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
@@ -273,6 +278,7 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "below --dataloader-worker 4",
     ),
     *OF_MIXING,
+    *OF_SUMS,
     ({"lr_decay": 0.1}, "--lr-decay", "with --lr-schedule cosine"),
     (
         {"lr_decay": 0.1, "lr_schedule": "step"},
@@ -324,6 +330,13 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "with --lr-schedule step",
     ),
     ({"poly_lr_end_ratio": 0.0}, "--poly-lr-end-ratio", "with --lr-schedule cosine"),
+    *OF_OPTIMIZERS,
+    *OF_NUMBERS,
+    (
+        {"label_smoothing_over": "others"},
+        "--label-smoothing-over",
+        "without --label-smoothing",
+    ),
     *(
         ({name: 3}, "--" + name.replace("_", "-"), "without --half-res-training")
         for name in (
@@ -419,6 +432,11 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--norm-statistics",
         f"{NO_AVERAGE}: `convoy average` takes it",
     ),
+    (
+        {"ema_decay": 0.9, "ckpts_per_epoch": 0, "validation_mode": "none"},
+        "--ema-decay",
+        "with --ckpts-per-epoch 0 and --validation-mode none: it is neither kept nor measured",
+    ),
     ({"validation_frequency": 2}, "--validation-frequency", "with --validation-mode after"),
     (
         {"validation_frequency": 2, "validation_mode": "none"},
@@ -445,14 +463,9 @@ IN_VAIN: list[tuple[Values, str, str]] = [
         "--instances",
         "yet: every replica reads its own samples",
     ),
-    ({"half_partial": True}, "--half-partial", "unless the device is CUDA; on CUDA it lets"),
-    (
-        {"half_partial": True, "device": "cpu"},
-        "--half-partial",
-        "with --device cpu; on CUDA it lets",
-    ),
     ({"gcl_method": "broadcast"}, "--gcl-method", "unless the device is CUDA; on CUDA it"),
     ({"exchange_memory_target": "cycles"}, "--exchange-memory-target", "unless the device is"),
     ({"available_memory_proportion": (0.5,)}, "--available-memory-proportion", "unless the"),
+    *LOSS_IN_VAIN,
     *(({name: value}, flag, "off the IPU: ") for name, flag, value in OF_THE_IPU),
 ]

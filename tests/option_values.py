@@ -1,6 +1,7 @@
 """For tests: values of every option within its limits, made from the option table."""
 
 import math
+import re
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -109,7 +110,13 @@ def _fitting(chosen: dict[str, Any]) -> dict[str, Any]:
         "cutmix_lambda_high": high,
         "micro_batch_size": max(2, chosen["micro_batch_size"]),
         "half_res_training": False,
+        "initial_loss_scaling": chosen["initial_loss_scaling"] and chosen["loss_scaling"],
+        "enable_fp_exceptions": False,
         "force_weight_to_fp32": (),
+        "gradient_mean_reduce_re": tuple(map(re.escape, chosen["gradient_mean_reduce_re"])),
+        "accumulator_dtype_rules": tuple(
+            f"{one}=float32" for one in chosen["accumulator_dtype_rules"]
+        ),
         "shards": None,
         "available_memory_proportion": chosen["available_memory_proportion"][:1],
         "bn_span": 1,

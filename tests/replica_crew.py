@@ -28,13 +28,18 @@ from convoy.engine.update import Holding, Update
 from convoy.models.batch_norm import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
+from convoy.numerics.kinds import Kind
+from convoy.numerics.reductions import reduction_of
 from convoy.optim.homes import Home, Resident
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer, Owned
+from convoy.optim.rules import rule_of
+from convoy.optim.step import Step
 from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.optimizer_state import MappedFile, gatherer
+from convoy.parallel.optimizer_state import MappedFile, gatherer, row_gatherer
 from convoy.parallel.peers import Message, Peers, Pending
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
+from convoy.parallel.sharding import Shards
 
 SECONDS = 60  # nothing here may take longer
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
@@ -56,8 +61,10 @@ class Case:
     buffer_bytes: int = 1 << 20
     updates: range = range(len(RATES))
     start: "Outcome | None" = None
+    optimizer: str = "sgd"
     overlapped: bool = True
     accumulator: str = "auto"
+    way: str = "auto"  # in which gradients become one
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,13 @@ def train(peers: Peers | None, case: Case) -> Outcome:
     flat = FlatWeights(network.named_weights())
     replicas = replicas_of(counting, case)
     home: Home = MappedFile(case.offload) if case.offload else Resident()
-    optimizer = Sgd(flat, OptimizerConfig(), replicas.owned(flat.elements), home)
-    dtype = ACCUMULATOR_TYPES[case.accumulator]
-    tree = GradientTree(flat, replica * accumulated, dtype, expected=accumulated)
+    config = OptimizerConfig(optimizer=case.optimizer)
+    rule = rule_of(config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one])
+    rows = row_gatherer(replicas, Shards(flat.elements, count))
+    optimizer = Optimizer(flat, rule, Owned(replicas.owned(flat.elements), rows), home)
+    kind = Kind(sums=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
+    reduction = reduction_of(kind, case.micro_batches)
+    tree = GradientTree(flat, replica * accumulated, kind.sum_type, accumulated, reduction)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     pipeline = Pipeline(network, F.cross_entropy, tree.collect)
     update = Update(pipeline, [Holding(tree, optimizer)], replicas, partial(absorb, norms))
@@ -119,19 +130,22 @@ def train(peers: Peers | None, case: Case) -> Outcome:
         _take_over(case.start, network.named_tensors(), optimizer)
     for number in case.updates:
         seeds = range(replica * accumulated, (replica + 1) * accumulated)
-        update((images_and_labels(4, 8, 100 * number + seed) for seed in seeds), RATES[number])
+        update(
+            (images_and_labels(4, 8, 100 * number + seed) for seed in seeds),
+            Step(RATES[number], number, number),
+        )
     outcome = _outcome(network.named_tensors(), optimizer, replicas)
     return dataclasses.replace(outcome, early=counting.early if counting else 0)
 
 
 @torch.no_grad()
-def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Sgd) -> None:
+def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
     for name, tensor in tensors.items():
         tensor.copy_(torch.from_numpy(start.tensors[name]))
     optimizer.load({name: torch.from_numpy(one) for name, one in start.state.items()})
 
 
-def _outcome(named: dict[str, Tensor], optimizer: Sgd, replicas: Replicas) -> Outcome:
+def _outcome(named: dict[str, Tensor], optimizer: Optimizer, replicas: Replicas) -> Outcome:
     tensors = {name: tensor.detach() for name, tensor in named.items()}
     state = optimizer.named_state(gatherer(replicas, optimizer.flat.elements))
     kept = sum(len(vector) for vector in optimizer.slots.values())
@@ -153,6 +167,8 @@ class Sum:
     buffer_bytes: int = 1 << 20
     overlapped: bool = True
     accumulator: str = "auto"
+    way: str = "auto"  # in which gradients become one
+    alike: float | None = None  # all leaves are this number
 
 
 def leaf(number: int, elements: int) -> Tensor:
@@ -161,18 +177,21 @@ def leaf(number: int, elements: int) -> Tensor:
 
 
 def reduce_twice(peers: Peers | None, case: Sum) -> tuple[range, list[float]]:
-    """The owned range and its mean gradient, of the second of two updates."""
-    replica = peers.replica if peers else 0
+    """The owned range and what its gradient comes to, of the second of two updates."""
+    replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
     weight = nn.Parameter(torch.zeros(case.elements))
-    dtype, first = ACCUMULATOR_TYPES[case.accumulator], replica * case.accumulated
-    tree = GradientTree(FlatWeights({"weight": weight}), first, dtype, case.accumulated)
+    kind = Kind(sums=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
+    reduction = reduction_of(kind, case.accumulated * count)
+    flat, first = FlatWeights({"weight": weight}), replica * case.accumulated
+    tree = GradientTree(flat, first, kind.sum_type, case.accumulated, reduction)
     replicas = replicas_of(peers, case)
     replicas.follow(tree)  # in vain: no backward runs here
     mean = torch.empty(0)
     for seed in (1000, 0):
         tree.clear()
         for number in range(tree.first, tree.first + case.accumulated):
-            weight.grad = leaf(seed + number, case.elements)
+            drawn = leaf(seed + number, case.elements)
+            weight.grad = drawn if case.alike is None else drawn.fill_(case.alike)
             tree.collect()
         mean = replicas.reduce(tree)
     return replicas.owned(tree.flat.elements), mean.tolist()

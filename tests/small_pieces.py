@@ -23,12 +23,17 @@ from convoy.engine.outfeed import Outfeed
 from convoy.engine.part import Part
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import Holding, Update
+from convoy.engine.verdict import Judge, Policy
 from convoy.events import Event
-from convoy.models.batch_norm import BatchNorm, absorb
+from convoy.models.batch_norm import BatchNorm, absorb, forget
 from convoy.models.build import build_layers
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.numerics.loss_scale import LossScale
+from convoy.numerics.traps import Traps, Watched
+from convoy.numerics.types import FLOAT32
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
@@ -108,13 +113,23 @@ class SmallRun:
         return {name: one.detach().clone() for name, one in self.network.named_tensors().items()}
 
 
-def small_run(plan: LoopPlan, norm: str = "batch", hands: Hands | None = None) -> SmallRun:
+def small_run(
+    plan: LoopPlan,
+    norm: str = "batch",
+    hands: Hands | None = None,
+    policy: Policy | None = None,
+) -> SmallRun:
     network = small_network(norm)
-    optimizer = Sgd(FlatWeights(network.named_weights()), OptimizerConfig())
+    network.moment.micros = range(plan.micro_batches)
+    optimizer = Optimizer(FlatWeights(network.named_weights()), Sgd(OptimizerConfig()))
     gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network, CrossEntropy(LossConfig()), gradients.collect)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    update = Update(pipeline, [Holding(gradients, optimizer)], Alone(), partial(absorb, norms))
+    layers = [Watched(*one, network.moment) for one in enumerate(network.layers.values())]
+    traps = Traps(list(network.layers), layers, [(gradients, FLOAT32)])
+    judge = Judge(None, LossScale(plan.loss_scale), policy, traps=traps)
+    holdings, statistics = [Holding(gradients, optimizer)], (partial(absorb, norms),)
+    update = Update(pipeline, holdings, Alone(), *statistics, partial(forget, norms), judge)
     outfeed = Outfeed()
     feed, part = small_feed(plan.samples), Part.whole(plan.micro_batches)
     trainer = Trainer(plan, feed, hands or Hands(0, 1), update, outfeed, part)

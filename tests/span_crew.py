@@ -17,7 +17,9 @@ from convoy.engine.update import Holding, Update
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.exact import ExactReplicas
 from convoy.parallel.line import Line
 from convoy.parallel.norm_sync import NormSync
@@ -77,7 +79,7 @@ class Worker:
         partners = _group(spanned.topology.replica_ranks(self.stage)[first : first + span])
         for norm in norms if partners else []:
             norm.share_with(NormSync(partners))
-        optimizer = Sgd(flat, OptimizerConfig())
+        optimizer = Optimizer(flat, Sgd(OptimizerConfig()))
         self.update = Update(
             self._pipeline(), [Holding(self.tree, optimizer)], replicas, partial(absorb, norms)
         )
@@ -111,7 +113,7 @@ def train(world: dist.ProcessGroup | None, spanned: Spanned) -> Arrays:
     """Weights and running statistics of this process's stage after all updates."""
     worker = Worker(spanned, world.rank() if world else 0)
     for update, rate in enumerate(RATES):
-        worker.update(worker.feed(update), rate)
+        worker.update(worker.feed(update), Step(rate))
     tensors = worker.trained.slice.named_tensors()
     return {name: one.detach().contiguous().numpy().copy() for name, one in tensors.items()}
 

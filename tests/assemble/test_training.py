@@ -8,21 +8,30 @@ import pytest
 import torch
 
 from convoy.assemble import passage
+from convoy.assemble.judging import make_judge
 from convoy.assemble.passage import make_replicas
 from convoy.assemble.post import Post, posted
 from convoy.assemble.start import Start
+from convoy.assemble.state import _record
 from convoy.assemble.training import Material, TrainingRun
 from convoy.config.schema import build_config
 from convoy.data.generated import Generated
 from convoy.engine.meter import Totals
 from convoy.engine.outfeed import Outfeed
+from convoy.engine.update import Holding
+from convoy.engine.verdict import Policy, Record
+from convoy.errors import CheckpointError
 from convoy.launch.world import World
+from convoy.numerics.kinds import Kind
+from convoy.numerics.loss_scale import Tally
+from convoy.numerics.types import FLOAT16, NumberType
 from convoy.optim.homes import Resident
 from convoy.parallel.exact import ExactReplicas
 from convoy.parallel.group import Group
 from convoy.parallel.optimizer_state import MappedFile, gatherer
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.replicas import FastReplicas, Meeting, Together
+from convoy.plan.loss_scale import LossScalePlan
 from convoy.plan.plan import plan_run
 
 
@@ -111,3 +120,62 @@ def test_replicas_meet_as_they_were_asked_to(
 
     assert type(made) is kind
     assert made.meeting == meeting
+
+
+RECORD = {
+    "followed": 64.0,
+    "before": 32.0,
+    "skipped": 3,
+    "ceiling": 128.0,
+    "calm": 7,
+    "in_a_row": 1,
+}
+
+
+def test_a_checkpoint_without_a_loss_scale_is_of_an_older_run() -> None:
+    assert _record(None) == Record()
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [[], {}, RECORD | {"followed": "64"}, RECORD | {"before": -1.0}, RECORD | {"skipped": 0.5}],
+)
+def test_a_checkpoint_with_a_broken_loss_scale_is_refused(saved: Any) -> None:
+    assert _record(RECORD) == Record(64.0, 32.0, 3, 128.0, 7, 1)
+    with pytest.raises(CheckpointError, match=r"no loss scale and skipped updates \(judge\)"):
+        _record(saved)
+
+
+def test_what_is_asked_of_non_finite_values_is_what_rules(tmp_path: Path) -> None:
+    plain = run_of(tmp_path).judge
+    other = run_of(tmp_path, on_nonfinite="skip", max_skipped=3, loss_scaling=8.0).judge
+    watched = run_of(tmp_path, enable_fp_exceptions=True).judge
+
+    assert plain.policy == Policy(skips=False, most=10, watches=False)
+    assert (other.policy, other.step(0, float).scale) == (Policy(skips=True, most=3), 8.0)
+    assert watched.policy.watches
+    assert plain.traps is not None and len(plain.traps.layers) == len(plain.traps.names)
+
+
+def test_gradients_of_16_bits_are_counted_or_clipped_only_when_asked(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    (holding,) = run.holdings
+    config = run.plan.config
+    clips = replace(config, precision=replace(config.precision, saturate_on_overflow=True))
+    follows = replace(run.plan.loop, loss_scale=LossScalePlan(automatic=True))
+
+    make_judge(replace(run.post, plan=replace(run.plan, config=clips)), run.network, [holding])
+    assert holding.gradients.on_leaf is None  # of 32 bits
+    holding.optimizer.kind = Kind(used=FLOAT16)
+    make_judge(run.post, run.network, [holding])
+    assert holding.gradients.on_leaf is None
+    make_judge(replace(run.post, plan=replace(run.plan, config=clips)), run.network, [holding])
+    assert _wishes(holding) == (FLOAT16, False, True)
+    make_judge(replace(run.post, plan=replace(run.plan, loop=follows)), run.network, [holding])
+    assert _wishes(holding) == (FLOAT16, True, False)
+
+
+def _wishes(holding: Holding) -> tuple[NumberType, bool, bool]:
+    tally = holding.gradients.on_leaf
+    assert isinstance(tally, Tally)
+    return tally.of, tally.counts, tally.saturates

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,40 @@ def test_the_exponential_average_forgets_at_the_given_rate():
     averaged = exponential((holding(value) for value in (8.0, 4.0, 2.0)), decay=0.75)
 
     assert averaged["w"].tolist() == [(8 * 0.75 + 4 * 0.25) * 0.75 + 2 * 0.25] * 2
+
+
+def drawn(dtype: torch.dtype, count: int = 6) -> list[Contents]:
+    chance = np.random.default_rng(5)
+    weights = [chance.normal(scale=3, size=(7, 5)) for _ in range(count)]
+    return [Contents(model={"w": torch.from_numpy(one).to(dtype)}) for one in weights]
+
+
+def as_numpy(checkpoints: list[Contents]) -> list[np.ndarray]:
+    return [one.model["w"].double().numpy() for one in checkpoints]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_the_mean_is_that_of_sixty_four_bit_numbers_rounded_once(dtype: torch.dtype):
+    checkpoints = drawn(dtype)
+    expected = np.mean(as_numpy(checkpoints), axis=0)
+    found = mean(checkpoints)["w"]
+
+    assert torch.allclose(found.double(), torch.from_numpy(expected).to(dtype).double(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 0.9, 0.99])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_exponential_average_is_the_sum_of_its_powers(decay: float, dtype: torch.dtype):
+    """d^(n−1) of the first, (1 − d) · d^(n−1−i) of each later one."""
+    checkpoints = drawn(dtype)
+    last = len(checkpoints) - 1
+    shares = [decay**last, *((1 - decay) * decay ** (last - i) for i in range(1, last + 1))]
+    pairs = zip(shares, as_numpy(checkpoints), strict=True)
+    expected = np.sum([share * one for share, one in pairs], axis=0)
+    found = exponential(checkpoints, decay)["w"]
+
+    assert sum(shares) == pytest.approx(1)
+    assert torch.allclose(found.double(), torch.from_numpy(expected).to(dtype).double(), rtol=1e-13)
 
 
 def test_whole_numbers_come_from_the_newest():

@@ -19,7 +19,7 @@ OURS = ("cifar10-resnet20", "resnet50-pipeline4", "shapes-resnet14")
 TRAINING = [row for row in ROWS if row["optimizer"]]
 
 SCHEDULES = {"stepped": "step", "polynomial_decay_lr": "polynomial"}
-OPTIMIZERS = {"SGD": "sgd", "momentum": "sgd", "RMSprop": "rmsprop_tf", "LARS": "lars"}
+OPTIMIZERS = {"SGD": "sgd", "momentum": "sgd_combined", "RMSprop": "rmsprop_tf", "LARS": "lars"}
 
 # Grouped stages need 2 × as many micro-batches, and a multiple of that.
 TOO_FEW = {

@@ -153,15 +153,15 @@ def test_no_configuration_of_ours_asks_in_vain(name: str, monkeypatch: pytest.Mo
 
 
 def test_what_is_not_available_yet_is_told_to_people_and_programs() -> None:
-    words = ("--model=efficientnet-b4", "--optimizer=lars", "--wandb")
+    words = ("--model=efficientnet-b4", "--profile", "--wandb")
     said, shape = convoy("plan", *words), plan(*words)
 
     assert said.out.splitlines()[-2:] == [
-        "not yet   --optimizer lars is not available in this version; use --optimizer sgd",
+        "not yet   --profile true is not available in this version; use --no-profile",
         "          --wandb true is not available in this version; use --no-wandb",
     ]
     assert [(one["option"], one["value"], one["source"]) for one in shape["unavailable"]] == [
-        ("optimizer", "lars", "command line"),
+        ("profile", True, "command line"),
         ("wandb", True, "command line"),
     ]
 
@@ -223,12 +223,17 @@ def test_a_wrong_split_tells_of_the_list() -> None:
     assert "`--pipeline-splits list` shows where a stage may begin" in said.err
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
-BLOCKS = re.findall(r"```console\n\$ convoy (plan [^\n]+)\n([^$`]+)```", PAGE.read_text())
+def shown_on(page: str) -> list[tuple[str, str]]:
+    """The plans of a page: the command, and what stands beneath it."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    return re.findall(r"```console\n\$ convoy (plan [^\n]+)\n([^$`]+)```", text)
 
 
-@pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=[command for command, _ in BLOCKS])
-def test_what_the_page_on_pipelines_shows_is_what_the_program_prints(
+BLOCKS, RATES = shown_on("pipeline.md"), shown_on("regularization.md")
+
+
+@pytest.mark.parametrize(("command", "shown"), [*BLOCKS, *RATES])
+def test_what_a_page_shows_of_a_plan_is_what_the_program_prints(
     command: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -236,6 +241,11 @@ def test_what_the_page_on_pipelines_shows_is_what_the_program_prints(
     whole = shown.removesuffix("…\n")  # the rest of a long table
 
     assert whole in printed
+
+
+def test_the_page_on_rates_draws_some() -> None:
+    assert len(RATES) == 3
+    assert all("│" in shown and "update" in shown for _, shown in RATES)
 
 
 def test_the_page_on_pipelines_draws_every_schedule() -> None:

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from effect_cases import FOLDED, IN_VAIN, STEP
+from effect_cases_numbers import NUMBERS_WITH_EFFECT
+from effect_cases_optimizer import WITH_EFFECT
+from effect_cases_sums import OF_USE
 
 from convoy.config.catalog import DATA
 from convoy.config.command_line import SOURCE
@@ -87,6 +90,7 @@ def test_what_is_given_in_vain_is_told_in_one_line(
             "weight_avg_strategy": "mean",
         },
         {"fine_tune_first_trainable_layer": "fc", "epochs_before": 2.0},
+        {"label_smoothing": 0.1, "label_smoothing_over": "others"},
         {"shards": 2, "pipeline_schedule": "grouped", "device_mapping": (1, 0)},
         {"pipeline_splits": ("layer2",), "pipeline_schedule": "grouped"},
         {**FOLDED, "shards": 1},
@@ -109,11 +113,17 @@ def test_what_is_given_in_vain_is_told_in_one_line(
         {"weight_avg_strategy": "exponential", "weight_avg_exp_decay": 0.5, "weight_avg_n": 3},
         {"weight_avg_strategy": "mean", "norm_statistics": "keep", "epochs_per_ckpt": 2},
         {"weight_avg_strategy": "none", "ckpts_per_epoch": 0},
+        {"ema_decay": 0.9, "ckpts_per_epoch": 0},
+        {"ema_decay": 0.9, "validation_mode": "none"},
+        {"ema_decay": 0.0, "validation_mode": "none"},
         {"validation_frequency": 2, "validation_mode": "during", "valid_batch_size": 9},
         {"random_weights": False, "latency": False},
         {"log_dir": "here", "name_suffix": "b", "name": "a"},
         {"checkpoint_output_path": "there"},
         {"hosts": 1, "instances": 1, "replicas": 1, "bn_span": 1, "shards": 1},
+        *OF_USE,
+        *WITH_EFFECT,
+        *NUMBERS_WITH_EFFECT,
     ],
 )
 def test_what_has_an_effect_is_not_told(values: dict[str, Any]) -> None:

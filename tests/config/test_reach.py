@@ -7,10 +7,10 @@ from convoy.config.schema import option_table
 ROWS = option_table().values()
 
 # An option that joins or leaves a kind changes these on purpose.
-WORKS = {Reach.HERE: 172, Reach.CUDA: 4, Reach.NOWHERE: 11}
+WORKS = {Reach.HERE: 182, Reach.CUDA: 3, Reach.NOWHERE: 11}
 
 # This number may only fall, once all options are declared: what is built stays built.
-WITH_VALUES_NOT_AVAILABLE = 37
+WITH_VALUES_NOT_AVAILABLE = 14
 
 
 def test_every_option_is_of_the_kind_it_was_counted_for() -> None:

@@ -36,6 +36,7 @@ def told(parser: Parser) -> Callable[[str], list[str]]:
     ("line", "whole"),
     [
         ("--gradient-a 2", "--gradient-accumulation=2"),
+        ("--gradient-accumulation-dtype auto", "--gradient-accumulation-dtype=auto"),
         ("--pipeline-split a b", "--pipeline-splits a b"),
         ("--pipeline-split=a", "--pipeline-splits=a"),
         ("--no-zero", "--no-zero-init-last-norm=true"),

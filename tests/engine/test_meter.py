@@ -1,5 +1,6 @@
 """Sums since the last report: added in order, kept and taken up again."""
 
+import math
 from dataclasses import asdict
 
 import torch
@@ -32,6 +33,13 @@ def test_totals_add_losses_answers_and_samples():
     add(meter, passed([1.0], right=3, samples=8))
 
     assert meter.totals() == Totals(loss=1.75, micro_batches=3, right=7, samples=16)
+
+
+def test_a_loss_that_is_not_finite_is_counted_and_left_out():
+    meter = Meter()
+    add(meter, passed([0.5, math.nan, 0.25, math.inf, -math.inf]))
+
+    assert meter.totals() == Totals(0.75, 2, right=4, samples=8, left_out=3)
 
 
 def test_reading_twice_counts_once():

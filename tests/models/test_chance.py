@@ -1,13 +1,16 @@
 """Dropout and stochastic depth: a function of seed, layer, update, micro-batch and place."""
 
+import math
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from families import BY_CHANCE
 from networks import images_and_labels
 from torch import Tensor, nn
 
+from convoy.chance import key, uniform
 from convoy.models.build import build_layers
 from convoy.models.chance import Chance, Dropout, DropPath
 from convoy.moment import Moment
@@ -77,6 +80,29 @@ def test_so_many_samples_lose_their_branch_and_the_others_grow(rate: float):
     assert bool((out == out[:, :1]).all())  # all of a sample, or nothing
     assert float((out == 0).float().mean()) == pytest.approx(rate, abs=0.02)
     torch.testing.assert_close(out.max(), torch.tensor(1 / (1 - rate)))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
+@KINDS
+def test_what_is_kept_is_the_written_formula_of_its_draws(kind: Kind, rate: float):
+    """x · [u ≥ rate] ÷ (1 − rate) in 64 bits, with a draw for each element or each sample."""
+    given = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    count = given.numel() if kind is Dropout else len(given)
+    drawn = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
+    shape = given.shape if kind is Dropout else (6, 1, 1, 1)
+    expected = given.double().numpy() * (drawn >= rate).reshape(shape) / (1 - rate)
+    found = made(layer(kind, 5, rate=rate), given)
+
+    np.testing.assert_allclose(found.double().numpy(), expected, rtol=2e-7)
+
+
+@KINDS
+def test_what_is_kept_has_the_mean_of_what_came_in(kind: Kind):
+    out = made(layer(kind, rate=0.3), torch.ones(20_000, 2, 1, 1)).double()
+    deviation = math.sqrt(0.3 / 0.7)  # of one draw
+    draws = out.numel() if kind is Dropout else len(out)
+
+    assert abs(float(out.mean()) - 1) < 5 * deviation / math.sqrt(draws)
 
 
 def test_elements_are_drawn_one_by_one():

@@ -29,6 +29,7 @@ def confer(world: World, payload: dict[str, Any]) -> int:
     seen = {
         "is_first": council.is_first,
         "notes": council.meet(Matter.STOP, 3, note=world.rank * 10),
+        "verdicts": council.tell(Matter.VERDICT, 3, [world.rank, 2**40, -1]),
         "rows": [
             one.tolist() for one in council.gather(Matter.REPORT, 3, torch.tensor([world.rank]))
         ],

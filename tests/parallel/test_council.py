@@ -32,6 +32,7 @@ def test_who_is_alone_agrees_with_itself() -> None:
 
     assert council.is_first
     assert council.meet(Matter.STOP, 1, note=4) == [4]
+    assert council.tell(Matter.VERDICT, 1, [4, 5]) == [[4, 5]]
     assert council.gather(Matter.REPORT, 1, part)[0] is part
     assert council.hear(b"own") == b"own"
     council.wait_for_the_first()
@@ -47,6 +48,7 @@ def test_everybody_hears_everybody(tmp_path: Path) -> None:
         == [
             {
                 "notes": [0, 10, 20],
+                "verdicts": [[0, 2**40, -1], [1, 2**40, -1], [2, 2**40, -1]],
                 "rows": [[0], [1], [2]],
                 "nothing": [[], [], []],
                 "heard": "from the first",

@@ -11,7 +11,9 @@ from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.errors import StorageError
 from convoy.numerics.flat import FlatWeights
 from convoy.optim.homes import Home
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.optimizer_state import HostMemory, MappedFile, home_for
 
 ELEMENTS = 1 << 22  # 16 MiB
@@ -21,9 +23,9 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def sgd(home: Home | None = None) -> Sgd:
+def sgd(home: Home | None = None) -> Optimizer:
     weight = torch.nn.Parameter(torch.randn(ELEMENTS // 4, 4, generator=torch.Generator()))
-    return Sgd(FlatWeights({"weight": weight}), OptimizerConfig(), home=home)
+    return Optimizer(FlatWeights({"weight": weight}), Sgd(OptimizerConfig()), home=home)
 
 
 def test_a_new_vector_is_zeros_of_the_kind_of_the_weights(tmp_path: Path) -> None:
@@ -51,8 +53,8 @@ def test_updates_from_a_file_give_the_bits_of_updates_in_memory(tmp_path: Path) 
     for update in range(3):
         chance = torch.Generator().manual_seed(update)
         gradient = torch.randn(ELEMENTS, generator=chance)
-        kept.step(gradient.clone(), 0.1)
-        mapped.step(gradient, 0.1)
+        kept.step(gradient.clone(), Step(0.1))
+        mapped.step(gradient, Step(0.1))
 
     assert torch.equal(kept.flat.values, mapped.flat.values)
     assert torch.equal(kept.slots["velocity"], mapped.slots["velocity"])
@@ -60,7 +62,7 @@ def test_updates_from_a_file_give_the_bits_of_updates_in_memory(tmp_path: Path) 
 
 def test_nothing_of_the_state_is_resident_between_updates(tmp_path: Path) -> None:
     optimizer, gradient = sgd(MappedFile(tmp_path)), torch.ones(ELEMENTS)
-    optimizer.step(gradient, 0.1)
+    optimizer.step(gradient, Step(0.1))
     before = resident()
     assert bool((optimizer.slots["velocity"] > 0.5).all())  # reads all of it in
     read_in = resident() - before
@@ -114,7 +116,7 @@ def test_updates_from_host_memory_give_the_bits_of_resident_ones() -> None:
     kept, hosted = sgd(), sgd(HostMemory())
     for update in range(3):
         gradient = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(update))
-        kept.step(gradient.clone(), 0.1)
-        hosted.step(gradient, 0.1)
+        kept.step(gradient.clone(), Step(0.1))
+        hosted.step(gradient, Step(0.1))
 
     assert torch.equal(kept.flat.values, hosted.flat.values)

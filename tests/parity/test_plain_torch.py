@@ -14,7 +14,9 @@ from convoy.engine.update import Holding, Update
 from convoy.models.batch_norm import BatchNorm, absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
@@ -77,14 +79,14 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
     update = Update(
         Pipeline(network, loss, gradients.collect),
-        [Holding(gradients, Sgd(flat, OPTIMIZER))],
+        [Holding(gradients, Optimizer(flat, Sgd(OPTIMIZER)))],
         Alone(),
         partial(absorb, norms),
     )
     passed = [
         one
         for rate, batch in zip(RATES, batches(accumulated), strict=True)
-        for one in update(batch, rate)
+        for one in update(batch, Step(rate))
     ]
     return [float(one.loss) for one in passed]
 

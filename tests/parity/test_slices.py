@@ -16,6 +16,8 @@ from torch import Tensor
 from convoy.models.batch_norm import BatchNorm
 from convoy.models.build import build_layers
 from convoy.moment import Moment
+from convoy.numerics.arithmetic import Arithmetic
+from convoy.numerics.types import BFLOAT16, FLOAT16
 from convoy.parallel.link import Link, laid
 from convoy.parallel.slice import Bundle, Slice
 from convoy.parallel.stage import borders_of
@@ -25,6 +27,13 @@ from convoy.plan.stages import StagePlan, divide
 SEED, SAMPLES = 3, 2
 APART = 9
 CPU = torch.device("cpu")
+WHOLE = Arithmetic()
+HALVES = {
+    "float16": Arithmetic(FLOAT16),
+    "bfloat16": Arithmetic(BFLOAT16),
+    "float16 partial sums": Arithmetic(FLOAT16, partials=True),
+    "float16 of the device": Arithmetic(FLOAT16, native=True),
+}
 Numbers = dict[str, Tensor]
 
 
@@ -49,10 +58,11 @@ class Mailbox:
 class Part:
     """One stage, built by itself as a process of a pipeline does, with the road to the next."""
 
-    def __init__(self, plan: NetworkPlan, stage: StagePlan) -> None:
+    def __init__(self, plan: NetworkPlan, stage: StagePlan, arithmetic: Arithmetic) -> None:
         layers, moment = plan.layers[stage.first : stage.last + 1], Moment()
         self.slice = Slice(layers, build_layers(layers, SEED, moment), moment)
         self.slice.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+        self.slice.compute_in(arithmetic, takes_images=stage.first == 0)
         sizes = borders_of(plan, stage, SAMPLES, CPU).outgoing
         self.onward, self.back = (
             Link(sizes, CPU, Mailbox())  # type: ignore[arg-type]  # it looks like a road
@@ -90,8 +100,11 @@ def sent(link: Link, bundle: Sequence[Tensor]) -> Bundle:
     return link.receive().wait()
 
 
-def parts_of(plan: NetworkPlan, starts: Sequence[int]) -> list[Part]:
-    return [Part(plan, one) for one in divide([layer.name for layer in plan.layers], starts)]
+def parts_of(
+    plan: NetworkPlan, starts: Sequence[int], arithmetic: Arithmetic = WHOLE
+) -> list[Part]:
+    names = [layer.name for layer in plan.layers]
+    return [Part(plan, one, arithmetic) for one in divide(names, starts)]
 
 
 def train(parts: list[Part], size: int, micro_batches: int) -> Numbers:
@@ -152,3 +165,16 @@ def test_a_slice_for_every_layer_leaves_the_same_bits(name: str):
     whole = train(parts_of(plan, [0]), size, 2)
 
     assert different(train(parts_of(plan, range(len(plan.layers))), size, 2), whole) == []
+
+
+@pytest.mark.parametrize("arithmetic", HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("name", ["resnet8 A", "resnet8 strided groups", "resnet11 bottleneck"])
+def test_in_16_bits_too_a_slice_for_every_layer_leaves_the_same_bits(
+    name: str, arithmetic: Arithmetic
+):
+    plan, size = ALL[name].plan, ALL[name].size
+    whole = train(parts_of(plan, [0], arithmetic), size, 2)
+    cut = train(parts_of(plan, range(len(plan.layers)), arithmetic), size, 2)
+
+    assert different(cut, whole) == []
+    assert different(train(parts_of(plan, [0]), size, 2), whole) != []

@@ -45,7 +45,7 @@ KEYS = {
         "link",
         "total",
     },
-    "learning_rate": {"schedule", "base", "first", "highest", "last", "at_epochs"},
+    "learning_rate": {"schedule", "base", "first", "highest", "last", "at_epochs", "changes"},
     "updates": {"samples", "per_epoch", "total", "epochs", "images"},
     "phases": {
         *("name", "network", "batch", "memory", "learning_rate", "updates", "frozen"),
@@ -158,6 +158,8 @@ def test_the_schedule_is_written_action_by_action(found: dict[str, Any]):
 def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], plan: RunPlan):
     rates = plan.loop.learning_rate
 
+    changes = found["learning_rate"].pop("changes")
+
     assert found["learning_rate"] == {
         "schedule": "cosine",
         "base": 0.1,
@@ -166,6 +168,12 @@ def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], pl
         "last": rates.rate(624),
         "at_epochs": [rates.rate(0), rates.rate(250), rates.rate(500)],
     }
+    assert changes[:2] == [
+        {"update": 0, "epoch": 0.0, "rate": 0.0},
+        {"update": 250, "epoch": 1.0, "rate": rates.rate(250)},
+    ]
+    assert changes[-1] == {"update": 624, "epoch": 624 / 250, "rate": rates.rate(624)}
+    assert len(changes) == 200
 
 
 def test_the_rate_before_warm_up_may_come_from_the_batch():
@@ -177,15 +185,15 @@ def test_the_rate_before_warm_up_may_come_from_the_batch():
 
 
 def test_values_that_a_run_would_refuse_are_named_with_their_source(found: dict[str, Any]):
-    config = build_config({"optimizer": "lars"})
-    given = {"optimizer": Setting("lars", "command line"), "lr": Setting(0.1, "default")}
+    config = build_config({"wandb": True})
+    given = {"wandb": Setting(True, "command line"), "lr": Setting(0.1, "default")}
 
     assert found["unavailable"] == []
     assert plan_as_json(plan_run(config), given)["unavailable"] == [
         {
-            "option": "optimizer",
-            "value": "lars",
+            "option": "wandb",
+            "value": True,
             "source": "command line",
-            "reason": "--optimizer lars is not available in this version; use --optimizer sgd",
+            "reason": "--wandb true is not available in this version; use --no-wandb",
         }
     ]

@@ -107,6 +107,13 @@ def test_everything_else_stays() -> None:
     }
 
 
+def test_an_average_that_is_taken_along_is_one_of_the_first_phase() -> None:
+    asked = {"ema_decay": 0.9}
+
+    assert first(**asked).config.average.ema_decay == 0.9
+    assert second(**asked).config.average.ema_decay == 0
+
+
 def test_epochs_are_counted_on() -> None:
     plan = second(epochs_before=1.5)
 

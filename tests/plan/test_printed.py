@@ -26,6 +26,7 @@ network   resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
 data      shapes, 8,000 samples of 10 classes
 batch     32 micro × 4 accumulated × 1 replica = 128 samples per update
 length    5 epochs × 62 updates = 310 updates, 39,680 images
+numbers   32.32; sgd
 rate      cosine: 0 at first, 0.09045 at most, 2.568e-06 at last
 layout    1 host, 1 instance, 1 replica × 2 stages = 2 processes
 stages    balanced by cost: layer2/0/bn1
@@ -38,6 +39,21 @@ stage  device  first layer          parameters       work
 memory   weights  gradients  optimizer  activations      total  activations waiting
 stage 0  39.0 kB   116.9 kB    39.0 kB      27.0 MB    27.2 MB  7.1 MB in 2 sets
 stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB in 1 set
+
+0.09045 │          ▃▅▇██▇▇▆▅▅▄▃▂▂▁
+        │      ▁▃▆█████████████████▇▆▅▅▄▃▂▁
+        │    ▃▆█████████████████████████████▇▆▆▅▄▃▂▁▁
+        │ ▃▆██████████████████████████████████████████▇▇▆▅▅▄▄▃▃▂▂▂▁▁▁▁▁▁▁
+      0 └────────────────────────────────────────────────────────────────
+         epoch 0                                                        5
+
+update    epoch       rate
+     0        0          0
+    62        1    0.09045
+    77  1.24194    0.08553
+   154  2.48387    0.05051
+   231  3.72581    0.01519
+   309  4.98387  2.568e-06
 
 interleaved, 4 micro-batches through 2 stages: 10 half-steps, \
 20.0 % of the time idle if all stages take equally long
@@ -149,7 +165,7 @@ def test_options_without_effect_stand_in_a_block_of_their_own():
 def test_values_that_a_run_would_refuse_stand_in_a_block_of_their_own():
     given = {
         "wandb": Setting(True, "command line"),
-        "optimizer": Setting("lars", "config old, line 3"),
+        "profile": Setting(True, "config old, line 3"),
         "lr": Setting(0.1, "command line"),
     }
 
@@ -157,6 +173,6 @@ def test_values_that_a_run_would_refuse_stand_in_a_block_of_their_own():
     assert unavailable_as_text(unavailable(given)) == [
         "",
         "not yet   --wandb true is not available in this version; use --no-wandb",
-        "          --optimizer lars is not available in this version (config old, line 3); "
-        "use --optimizer sgd",
+        "          --profile true is not available in this version (config old, line 3); "
+        "use --no-profile",
     ]

@@ -60,6 +60,9 @@ def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
             "learning_rate": 0.05,
             "images_per_second": 412.0,
             "seconds": 4.0,
+            "loss_scale": 1.0,
+            "skipped": 0,
+            "left_out": 0,
         }
     ]
 

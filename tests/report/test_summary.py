@@ -33,6 +33,7 @@ AVERAGE = AverageSummary(
     top5=0.992,
 )
 AVERAGED = replace(DONE, averaged=AVERAGE, init_path="runs/before")
+LIVE = replace(AVERAGE, path="checkpoints/averaged/ema-0.9/update-9", strategy="ema", checkpoints=0)
 TUNED = FineTuneSummary(
     path="fine-tune",
     exit_reason="done",
@@ -46,7 +47,17 @@ WITH_TUNED = replace(AVERAGED, fine_tune=TUNED)
 BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted")
 
 
-@pytest.mark.parametrize("summary", [DONE, AVERAGED, WITH_TUNED, BARE])
+@pytest.mark.parametrize(
+    "summary",
+    [
+        replace(DONE, live_average=LIVE),
+        replace(DONE, skipped_updates=3),
+        DONE,
+        AVERAGED,
+        WITH_TUNED,
+        BARE,
+    ],
+)
 def test_what_is_written_is_read(tmp_path: Path, summary: Summary):
     summary.write(tmp_path / "summary.json")
 
@@ -145,6 +156,16 @@ def test_an_average_and_the_first_weights_have_their_lines():
     )
 
 
+def test_an_average_of_every_update_has_its_line_before_that_of_checkpoints():
+    lines = closing_lines(replace(AVERAGED, live_average=LIVE), Path("runs/a"))
+
+    assert lines[4] == (
+        "average: ema of every update, top-1 85.1 %, top-5 99.2 %, "
+        "checkpoints/averaged/ema-0.9/update-9"
+    )
+    assert lines[5].startswith("average: mean of 5 checkpoints")
+
+
 def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
     lines = closing_lines(WITH_TUNED, Path("runs/a"))
 
@@ -187,4 +208,14 @@ def test_a_preempted_run_closes_with_resume():
         "0 updates, 0 epochs, 0 images in 0:00",
         "run folder: runs/net-3",
         "go on: convoy resume runs/net-3",
+    ]
+
+
+def test_skipped_updates_are_told_where_there_are_any():
+    told, silent = (
+        closing_lines(one, Path("r")) for one in (replace(DONE, skipped_updates=3), DONE)
+    )
+
+    assert [line for line in told if line not in silent] == [
+        "skipped: 3 of these updates, which changed nothing"
     ]

@@ -77,9 +77,23 @@ def test_the_whole_state_of_a_run_is_one_line():
             "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
         ),
         (
+            Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0, 64.0, 3, 2),
+            "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  scale 64  "
+            "412 images/s  3 skipped  2 micro-batches without a finite loss left out",
+        ),
+        (
             Validated(250, 1.0, 0.842, 0.99, 0.501, 10000, 12.0, 833.0),
             "validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501  "
             "10000 images in 12.0 s",
+        ),
+        (
+            Validated(250, 1.0, 0.842, 0.99, 0.501, 10000, 12.0, 833.0, 0.85, 0.991, 0.499),
+            "validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501  "
+            "average  top-1 85.0 %  top-5 99.1 %  loss 0.499  10000 images in 12.0 s",
+        ),
+        (
+            Averaged(250, "averaged/ema-0.9/update-250", "ema", 0, "ab"),
+            "average  averaged/ema-0.9/update-250  ema of every update",
         ),
         (Saved(250, "runs/x/update-250", 0.31), "checkpoint  runs/x/update-250  in 0.3 s"),
         (

@@ -167,4 +167,4 @@ def test_a_run_that_fails_still_sums_up(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--lr", "1e30", "--output", run).code == 5
 
-    assert json.loads((run / "summary.json").read_text())["exit_reason"] == "NumericError"
+    assert json.loads((run / "summary.json").read_text())["exit_reason"] == "NotFiniteError"

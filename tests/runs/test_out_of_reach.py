@@ -13,7 +13,6 @@ from convoy.config.schema import option_table
 
 ON_CUDA = {
     "exchange_memory_target": "cycles",
-    "half_partial": True,
     "available_memory_proportion": (0.5,),
     "gcl_method": "broadcast",
 }

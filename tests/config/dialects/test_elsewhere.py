@@ -62,7 +62,7 @@ OURS = "is an option of the convoy dialect"
             "tensorflow",
             "--optimizer",
             f"{OURS}; here it is --optimiser (`--optimizer` and `--momentum`: SGD has none, "
-            "momentum is sgd with one, RMSprop is rmsprop_tf)",
+            "momentum is sgd_combined, RMSprop is rmsprop_tf)",
         ),
         # nothing like it here
         ("pytorch", "--standard-imagenet", TF),

@@ -137,7 +137,7 @@ def test_a_pipelined_configuration_needs_no_second_word_for_it() -> None:
         ("--base-learning-rate 0", {}),
         ("--no-validation", {"validation_mode": "none"}),
         ("--momentum 0.8", {"momentum": 0.8}),
-        ("--optimiser SGD", {"momentum": 0.0}),
+        ("--optimiser SGD", {"optimizer": "sgd", "momentum": 0.0}),
         ("--label-smoothing 0", {"label_smoothing": 0.0}),
         ("--BN-decay 0.9", {"batchnorm_momentum": 0.1}),
         ("--logs-per-epoch 4", {"logs_per_epoch": 4}),
@@ -162,7 +162,7 @@ def test_another_optimizer_keeps_the_momentum_of_the_configuration() -> None:
     under = {"optimizer": "lars", "momentum": 0.885}
 
     assert said("tensorflow", "--optimiser momentum", under) == {
-        "optimizer": "sgd",
+        "optimizer": "sgd_combined",
         "momentum": 0.885,
     }
     assert said("tensorflow", "--optimiser LARS", {"momentum": 0.0})["momentum"] == 0.9

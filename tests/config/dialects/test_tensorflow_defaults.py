@@ -49,8 +49,7 @@ NETWORKS = [
     ),
     Network(
         "--model efficientnet --dataset imagenet",
-        # 0.1 × 1000 / 999
-        *("efficientnet-b0", 4, 350.0, "group", 4, 1e-3, True, PHOTOS, 100 / 999),
+        *("efficientnet-b0", 4, 350.0, "group", 4, 1e-3, True, PHOTOS, 0.1),
     ),
     Network(
         "--model efficientnet --dataset cifar-10",
@@ -79,7 +78,8 @@ def test_family_and_data_decide_much(usual: Network) -> None:
     assert found.network.enable_fast_groupnorm == (usual.norm == "group")
     assert found.network.stable_norm == usual.stable
     assert found.learning_rate.lr_share_decay == usual.drops
-    assert found.loss.label_smoothing == pytest.approx(usual.smoothing, rel=1e-15)
+    assert found.loss.label_smoothing == usual.smoothing
+    assert found.loss.label_smoothing_over == ("others" if usual.smoothing else "all")
     assert found.optimizer.weight_decay_spares == ("nothing" if usual.drops == CIFAR else "norms")
 
 
@@ -97,16 +97,22 @@ class Rule(NamedTuple):
 # SGD has no momentum; LARS decays by itself; the exponent of CIFAR is one for all optimizers.
 RULES = [
     Rule("--dataset imagenet --optimiser SGD", "sgd", -8, 0.0, 1e-4),
-    Rule("--dataset imagenet --optimiser momentum", "sgd", -11, 0.9, 1e-4),
+    Rule("--dataset imagenet --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
     Rule("--dataset imagenet --optimiser LARS", "lars", -11, 0.9, 0.0, 1e-4),
     Rule("--dataset cifar-10 --optimiser SGD", "sgd", -6, 0.0, 1e-6),
-    Rule("--dataset cifar-10 --optimiser momentum", "sgd", -6, 0.9, 1e-6),
+    Rule("--dataset cifar-10 --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6),
     Rule("--dataset cifar-10 --optimiser LARS", "lars", -6, 0.9, 0.0, 1e-6),
     Rule("--dataset imagenet --model resnext --optimiser SGD", "sgd", -8, 0.0, 1e-4),
-    Rule("--dataset imagenet --model resnext --optimiser momentum", "sgd", -11, 0.9, 1e-4),
-    Rule("--dataset cifar-10 --model resnext --optimiser momentum", "sgd", -6, 0.9, 1e-6),
+    Rule("--dataset imagenet --model resnext --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
+    Rule("--dataset cifar-10 --model resnext --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6),
     Rule("--dataset imagenet --model efficientnet --optimiser SGD", "sgd", -7, 0.0, 1e-5),
-    Rule("--dataset imagenet --model efficientnet --optimiser momentum", "sgd", -10, 0.9, 1e-5),
+    Rule(
+        "--dataset imagenet --model efficientnet --optimiser momentum",
+        "sgd_combined",
+        -10,
+        0.9,
+        1e-5,
+    ),
     Rule(
         "--dataset imagenet --model efficientnet --optimiser RMSprop", "rmsprop_tf", -14, 0.9, 1e-5
     ),
@@ -115,7 +121,9 @@ RULES = [
     Rule(
         "--dataset cifar-10 --model efficientnet --optimiser RMSprop", "rmsprop_tf", -6, 0.9, 1e-6
     ),
-    Rule("--dataset cifar-10 --model squeezenet --optimiser momentum", "sgd", -10, 0.9, 1e-6),
+    Rule(
+        "--dataset cifar-10 --model squeezenet --optimiser momentum", "sgd_combined", -10, 0.9, 1e-6
+    ),
 ]
 
 
@@ -156,6 +164,7 @@ ALWAYS: dict[str, Any] = {
     "warmup_epoch": 5.0,
     "poly_lr_decay_power": 2.0,
     "poly_lr_end_ratio": 1e-5,
+    "optimizer_state_dtype": "weights",
     "lars_epsilon": 0.0,
     "lars_eeta": 0.001,
     "lars_skip_list": ("beta", "gamma", "bias"),

@@ -5,39 +5,18 @@ from itertools import pairwise
 
 import pytest
 import torch
+from small_weights import RATES, SHAPES, flattened, gradients, noise, weights
 from torch import Tensor, nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import FlatWeights
-from convoy.optim.optimizers import BLOCK, Sgd
-
-SHAPES = {"conv.weight": (4, 3, 3, 3), "bn.weight": (4,), "fc.weight": (5, 4), "fc.bias": (5,)}
-RATES = [0.1 * (1 - update / 25) for update in range(20)]
-
-
-def noise(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+from convoy.optim.optimizer import BLOCK, Optimizer, Owned
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 
 
-def weights(dtype: torch.dtype = torch.float32) -> dict[str, nn.Parameter]:
-    named = enumerate(SHAPES.items())
-    return {name: nn.Parameter(noise(shape, seed, dtype)) for seed, (name, shape) in named}
-
-
-def gradients(update: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    shapes = enumerate(SHAPES.values(), start=100 * (update + 1))
-    return [noise(shape, seed, dtype) for seed, shape in shapes]
-
-
-def made(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Sgd:
-    return Sgd(FlatWeights(named), config)
-
-
-def flattened(optimizer: Sgd, update: int) -> Tensor:
-    """The gradients of an update in the optimizer's layout."""
-    flat = optimizer.flat
-    given = gradients(update, flat.values.dtype)
-    return flat.flatten(dict(zip(flat.weights, given, strict=True)))
+def made(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Optimizer:
+    return Optimizer(FlatWeights(named), Sgd(config))
 
 
 def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.SGD:
@@ -50,7 +29,7 @@ def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.
     return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, foreach=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32])
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dtype: torch.dtype):
@@ -58,7 +37,7 @@ def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dt
     ours, theirs = weights(dtype), weights(dtype)
     optimizer, reference = made(ours, config), torchs(theirs, config)
     for update, rate in enumerate(RATES):
-        optimizer.step(flattened(optimizer, update), rate)
+        optimizer.step(flattened(optimizer, update), Step(rate))
         for weight, gradient in zip(theirs.values(), gradients(update, dtype), strict=True):
             weight.grad = gradient
         for group in reference.param_groups:
@@ -73,7 +52,7 @@ def test_one_update_is_the_written_formula():
     weight, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
     optimizer = made({"weight": weight, "bias": bias}, config)
     for _ in range(2):
-        optimizer.step(torch.ones_like(optimizer.flat.values), rate=0.1)
+        optimizer.step(torch.ones_like(optimizer.flat.values), Step(0.1))
     # weight: v = 1 + 0.1 · 2 = 1.2, w = 1.88; v = 0.6 + 1 + 0.188 = 1.788, w = 1.7012
     # bias:   v = 1, w = 1.9; v = 1.5, w = 1.75
 
@@ -85,7 +64,7 @@ def test_a_rate_of_zero_moves_the_velocity_alone():
     named = weights()
     before = {name: weight.detach().clone() for name, weight in named.items()}
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(flattened(optimizer, 0), rate=0.0)
+    optimizer.step(flattened(optimizer, 0), Step(0.0))
 
     assert all(torch.equal(named[name], before[name]) for name in SHAPES)
     assert all(tensor.any() for tensor in optimizer.named_state().values())
@@ -101,7 +80,7 @@ def test_the_state_is_named_by_weight():
 
 def test_without_momentum_there_is_no_state():
     optimizer = made(weights(), OptimizerConfig(momentum=0))
-    optimizer.step(flattened(optimizer, 0), rate=0.1)
+    optimizer.step(flattened(optimizer, 0), Step(0.1))
 
     assert optimizer.named_state() == {}
 
@@ -111,14 +90,14 @@ def test_a_restored_optimizer_goes_on_with_the_same_bits():
     straight = weights()
     optimizer = made(straight, config)
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), Step(0.1))
     kept = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
     resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
     other = made(resumed, config)
     other.load(kept)
     for update in range(3, 6):
-        optimizer.step(flattened(optimizer, update), rate=0.1)
-        other.step(flattened(other, update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), Step(0.1))
+        other.step(flattened(other, update), Step(0.1))
 
     assert all(torch.equal(straight[name], resumed[name]) for name in SHAPES)
 
@@ -127,7 +106,7 @@ def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
     optimizer = made(weights(), OptimizerConfig())
     state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
     optimizer.load(state)
-    optimizer.step(flattened(optimizer, 0), rate=0.1)
+    optimizer.step(flattened(optimizer, 0), Step(0.1))
 
     assert all((tensor == 1).all() for tensor in state.values())
 
@@ -135,7 +114,7 @@ def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
 def test_the_weights_still_ask_for_gradients():
     named = weights()
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(flattened(optimizer, 0), rate=0.1)
+    optimizer.step(flattened(optimizer, 0), Step(0.1))
 
     assert all(weight.requires_grad and weight.is_leaf for weight in named.values())
 
@@ -150,12 +129,12 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
 def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(cuts: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
     whole, parts = made(weights(), config), FlatWeights(weights())
-    owners = [Sgd(parts, config, owned) for owned in ranges(parts.elements, cuts)]
+    owners = [Optimizer(parts, Sgd(config), Owned(owned)) for owned in ranges(parts.elements, cuts)]
     for update in range(3):
         gradient = flattened(whole, update)
         for owner in owners:
-            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), rate=0.1)
-        whole.step(gradient, rate=0.1)
+            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), Step(0.1))
+        whole.step(gradient, Step(0.1))
 
     assert torch.equal(parts.values, whole.flat.values)
 
@@ -166,7 +145,7 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
     config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
     optimizer, reference = made({"large": large}, config), torchs({"large": twin}, config)
     gradient = noise((BLOCK + 77, 2), 1, torch.float32)
-    optimizer.step(optimizer.flat.flatten({"large": gradient}), rate=0.1)
+    optimizer.step(optimizer.flat.flatten({"large": gradient}), Step(0.1))
     twin.grad = gradient
     for group in reference.param_groups:
         group["lr"] = 0.1
@@ -177,8 +156,8 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
 
 def test_a_part_takes_its_range_out_of_a_whole_state():
     whole = made(weights(), OptimizerConfig())
-    whole.step(flattened(whole, 0), rate=0.1)
-    part = Sgd(FlatWeights(weights()), OptimizerConfig(), range(32, 128))
+    whole.step(flattened(whole, 0), Step(0.1))
+    part = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), Owned(range(32, 128)))
     part.load(whole.named_state())
 
     assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
@@ -197,7 +176,7 @@ def test_the_form_of_the_state_is_known_without_its_numbers():
 def test_room_between_the_weights_stays_zero_while_they_move():
     optimizer = made(weights(), OptimizerConfig(weight_decay=0.1))
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), Step(0.1))
     for vector in (optimizer.flat.values, optimizer.slots["velocity"]):
         for view in optimizer.flat.views(vector):
             view.zero_()
@@ -220,9 +199,9 @@ class Guest:
 
 def test_state_rests_after_every_update():
     home = Guest()
-    optimizer = Sgd(FlatWeights(weights()), OptimizerConfig(), home=home)
+    optimizer = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), home=home)
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), rate=0.1)
+        optimizer.step(flattened(optimizer, update), Step(0.1))
 
     assert home.rests == 3
 
@@ -232,7 +211,7 @@ def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
     optimizer = made(named, OptimizerConfig(weight_decay=0.1))
-    optimizer.step(torch.ones(optimizer.flat.elements), 0.5)
+    optimizer.step(torch.ones(optimizer.flat.elements), Step(0.5))
     state = optimizer.named_state()
 
     assert torch.equal(named["conv.weight"], before)
@@ -245,7 +224,7 @@ def test_the_state_of_a_training_with_frozen_weights_loads_into_one_without() ->
     named = weights()
     named["conv.weight"].requires_grad_(False)
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(torch.ones(optimizer.flat.elements), 0.5)
+    optimizer.step(torch.ones(optimizer.flat.elements), Step(0.5))
     whole = made(weights(), OptimizerConfig())
     whole.load(optimizer.named_state())
 

@@ -1,0 +1,237 @@
+"""Ways to make one gradient of many: against float64, and bit for bit however leaves are split."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree, Node, fold
+from convoy.numerics.kinds import Kind
+from convoy.numerics.reductions import (
+    BY_NAME,
+    DIVIDED_FIRST,
+    DividedFirst,
+    Mean,
+    Reduction,
+    RunningMean,
+    Sum,
+    reduction_of,
+)
+from convoy.numerics.types import BFLOAT16, FLOAT16, FLOAT32
+from convoy.parallel.replicas import Alone
+
+Array = npt.NDArray[np.float64]
+
+ELEMENTS = 37  # no multiple of what a CPU takes at once
+EPS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11} | {
+    torch.bfloat16: 2.0**-8
+}
+WAYS = (*BY_NAME, DIVIDED_FIRST)
+in_every_way = pytest.mark.parametrize("way", WAYS)
+in_every_type = pytest.mark.parametrize("dtype", list(EPS), ids=str)
+
+
+def way_of(name: str, micro_batches: int) -> Reduction:
+    return reduction_of(Kind(reduction=name), micro_batches)
+
+
+def leaves(count: int, seed: int = 0) -> list[Tensor]:
+    chance = torch.Generator().manual_seed(seed)
+    return [torch.randn(ELEMENTS, generator=chance) * 10 ** (one % 4 - 2.0) for one in range(count)]
+
+
+def grown(
+    gradients: Sequence[Tensor], reduction: Reduction, dtype: torch.dtype, first: int = 0
+) -> GradientTree:
+    weight = nn.Parameter(torch.zeros(len(gradients[0])))
+    tree = GradientTree(FlatWeights({"w": weight}), first, dtype, reduction=reduction)
+    for one in gradients:
+        weight.grad = one.clone()
+        tree.collect()
+    return tree
+
+
+def reduced(gradients: Sequence[Tensor], way: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    tree = grown(gradients, way_of(way, len(gradients)), dtype)
+    return tree.flat.views(Alone().reduce(tree))[0]
+
+
+def in_double(gradients: Sequence[Tensor]) -> Array:
+    return np.array([one.double().numpy() for one in gradients])
+
+
+@in_every_way
+@in_every_type
+@pytest.mark.parametrize("count", range(1, 20))
+def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
+    """Each of log2(n) joins rounds thrice, then comes a division; so do the sums of magnitudes."""
+    gradients = leaves(count)
+    given = in_double(gradients)
+    true = given.sum(0) if way == "sum" else given.sum(0) / count
+    sizes = np.abs(given).sum(0) / (1 if way == "sum" else count)
+    apart = np.abs(reduced(gradients, way, dtype).double().numpy() - true)
+
+    # Into the 32 bits of the weights at last; the least 16-bit number is 6e-8.
+    bound = sizes * (3 * count.bit_length() + 3) * (EPS[dtype] + EPS[torch.float32]) + 4e-7
+    assert (apart <= bound).all()
+
+
+@pytest.mark.parametrize("count", range(1, 20))
+def test_a_running_mean_is_what_one_after_the_other_would_be(count: int) -> None:
+    gradients = leaves(count)
+    mean = np.zeros(ELEMENTS)
+    for number, one in enumerate(in_double(gradients)):
+        mean = mean * (number / (number + 1)) + one / (number + 1)
+    found = reduced(gradients, "running-mean", torch.float64).double().numpy()
+
+    np.testing.assert_allclose(found, mean, rtol=1e-6, atol=1e-7)
+
+
+def rounded_tree(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Left · l/n + right · r/n, the left the largest power of two that leaves something.
+
+    Products and sums of 16-bit numbers are made in 32 bits, and each is rounded to 16.
+    """
+    count, dtype = len(parts), parts[0].dtype
+    if count == 1:
+        return parts[0]
+    half = 1 << (count - 1).bit_length() - 1
+    wide = np.promote_types(dtype, np.float32)
+    left, right = (
+        (rounded_tree(some).astype(wide) * wide.type(len(some) / count)).astype(dtype)
+        for some in (parts[:half], parts[half:])
+    )
+    return (left.astype(wide) + right.astype(wide)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("count", range(1, 20))
+def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: int) -> None:
+    gradients = leaves(count)
+    tree = grown(gradients, RunningMean(), dtype)
+    found = fold(tree.nodes(), RunningMean())[:ELEMENTS]
+    parts = [one.to(dtype).numpy() for one in gradients]
+
+    assert np.array_equal(found.numpy(), rounded_tree(parts))
+
+
+@in_every_way
+@in_every_type
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12, 15])
+def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, count: int) -> None:
+    gradients, reduction = leaves(count, seed=count), way_of(way, count)
+    whole = fold(grown(gradients, reduction, dtype).nodes(), reduction)
+    for size in (one for one in range(1, count + 1) if count % one == 0):
+        nodes: list[Node] = []
+        for first in range(0, count, size):
+            nodes += grown(gradients[first : first + size], reduction, dtype, first).nodes()
+
+        assert torch.equal(fold(nodes, reduction), whole)
+
+
+@in_every_way
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=40)
+def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
+    count = sum(sizes)
+    gradients, reduction = leaves(count, seed=1), way_of(way, count)
+    whole = fold(grown(gradients, reduction, torch.float16).nodes(), reduction)
+    nodes: list[Node] = []
+    first = 0
+    for size in sizes:
+        nodes += grown(gradients[first : first + size], reduction, torch.float16, first).nodes()
+        first += size
+
+    assert torch.equal(fold(nodes, reduction), whole)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 64])
+def test_a_sum_in_16_bits_overflows_where_the_guarded_ways_do_not(count: int) -> None:
+    gradients = [torch.full((ELEMENTS,), 40000.0) for _ in range(count)]
+    found = {way: reduced(gradients, way, torch.float16) for way in WAYS}
+
+    assert all(bool(found[way].isinf().all()) for way in ("sum", "mean"))
+    # A leaf that is divided by no power of two is rounded each time.
+    torch.testing.assert_close(found["running-mean"], gradients[0], rtol=2**-9, atol=0)
+    torch.testing.assert_close(found[DIVIDED_FIRST], gradients[0], rtol=2**-8, atol=0)
+
+
+def test_a_leaf_is_divided_before_it_is_rounded() -> None:
+    """70,000 is infinite in 16 bits, a quarter of it is not."""
+    gradients = [torch.full((ELEMENTS,), value) for value in (70000.0, 10000.0, 10000.0, 10000.0)]
+
+    assert bool(reduced(gradients, "running-mean", torch.float16).isinf().all())
+    # Quarters are exact to 16 of 17,504, and so is the mean.
+    found = reduced(gradients, DIVIDED_FIRST, torch.float16)
+    assert bool(((found - 25000).abs() <= 16).all())
+
+
+def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
+    (gradient,) = leaves(1)
+    leaf = DividedFirst(3).leaf(gradient, torch.float64)
+
+    assert np.array_equal(leaf.numpy(), gradient.double().numpy() / 3)
+
+
+@in_every_way
+def test_one_micro_batch_is_its_own_result(way: str) -> None:
+    (gradient,) = leaves(1)
+
+    assert torch.equal(reduced([gradient], way), gradient)
+
+
+@in_every_type
+def test_unasked_only_sums_in_float16_run(dtype: torch.dtype) -> None:
+    chosen = reduction_of(Kind(sums=dtype), 4)
+
+    assert type(chosen) is (RunningMean if dtype == torch.float16 else Mean)
+
+
+def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() -> None:
+    kinds = [Kind(kept=FLOAT16), Kind(kept=BFLOAT16), Kind(FLOAT16, FLOAT16, torch.float32)]
+
+    assert [one.sum_type for one in (Kind(), *kinds)] == [
+        *(torch.float32, torch.float16, torch.bfloat16, torch.float32),
+    ]
+    assert type(reduction_of(Kind(kept=FLOAT16, used=FLOAT32), 4)) is RunningMean
+
+
+def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
+    for sums in (torch.float16, torch.float32):
+        ways = {
+            "mean": Mean,
+            "sum": Sum,
+            "running-mean": RunningMean,
+            DIVIDED_FIRST: DividedFirst,
+        }
+        for name, way in ways.items():
+            assert type(reduction_of(Kind(sums=sums, reduction=name), 4)) is way
+
+
+@in_every_way
+def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
+    left, right = leaves(2)
+    before = right.clone()
+    way_of(way, 2).join([left], [right], (1, 1))
+
+    assert torch.equal(right, before)
+
+
+@in_every_way
+def test_a_result_may_be_written_elsewhere_or_in_its_place(way: str) -> None:
+    (total,) = leaves(1)
+    for micro_batches in (1, 5):
+        elsewhere, reduction = torch.full_like(total, torch.nan), way_of(way, micro_batches)
+        reduction.finish(total, micro_batches, elsewhere)
+        place = total.clone()
+
+        assert reduction.finish(place, micro_batches, place) is place
+        assert torch.equal(place, elsewhere)
+        assert torch.equal(place, total / micro_batches if way == "mean" else total)

@@ -1,0 +1,183 @@
+"""Traps: the first value that is not finite is found where it arises, and nothing else changes."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import images_and_labels, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.gradients import GradientTree
+from convoy.numerics.traps import NOTHING, Note, Phase, Traps, Watched, all_finite
+from convoy.numerics.types import FLOAT16, FLOAT32, NumberType
+from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.recompute import Recomputing
+
+LAYERS = small_layers()
+NAMES = [layer.name for layer in LAYERS]
+MICROS = range(6, 9)  # a replica's, of many
+
+
+class Trapped:
+    """A small network, its gradients and its traps."""
+
+    def __init__(self, of: NumberType = FLOAT32, recomputes: bool = False) -> None:
+        self.network = slice_of(LAYERS)
+        self.network.moment.micros = MICROS
+        flat = FlatWeights(self.network.named_weights())
+        self.tree = GradientTree(flat, MICROS.start)
+        watched = [
+            Watched(number, module, self.network.moment)
+            for number, module in enumerate(self.network.layers.values())
+        ]
+        self.traps = Traps(NAMES, watched, [(self.tree, of)])
+        self.runs: nn.Module = self.network
+        if recomputes:
+            self.runs = Recomputing(self.network, [NAMES[3]], nullcontext)
+
+    def run(self, scale: float = 1.0) -> Note | None:
+        with self.traps.set():
+            self.passes(scale)
+        return self.traps.first
+
+    def passes(self, scale: float = 1.0) -> list[Tensor]:
+        batches = [images_and_labels(4, 8, seed) for seed in range(len(MICROS))]
+        Pipeline(self.runs, F.cross_entropy, self.tree.collect).run(batches, scale)
+        vectors = [node.vector.clone() for node in self.tree.nodes()]
+        self.tree.clear()
+        return vectors
+
+    def spoil(self, layer: str, micro: int, row: int, value: float = torch.nan) -> None:
+        """From now on this layer makes such a value of a sample."""
+        moment = self.network.moment
+
+        def hook(module: nn.Module, given: object, made: Tensor) -> Tensor:
+            del module, given
+            bad = torch.zeros_like(made)
+            bad[row] = value if moment.micro == micro else 0.0
+            return made + bad
+
+        self.network.layers[layer].register_forward_hook(hook)
+
+    def spoil_backward(self, layer: str, micro: int, change: Callable[[Tensor], Tensor]) -> None:
+        moment = self.network.moment
+
+        def hook(module: nn.Module, given: object, made: Tensor) -> Tensor:
+            del module, given
+            passed = made.view_as(made)
+            if moment.micro == micro:
+                passed.register_hook(change)
+            return passed
+
+        self.network.layers[layer].register_forward_hook(hook)
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("layer", [NAMES[0], NAMES[2], NAMES[-1]])
+def test_what_a_layer_makes_is_found_with_micro_batch_and_sample(
+    layer: str, value: float, recomputes: bool
+) -> None:
+    trapped = Trapped(recomputes=recomputes)
+    trapped.spoil(layer, micro=7, row=2, value=value)
+    number = NAMES.index(layer)
+
+    assert trapped.run() == Note(1, Phase.FORWARD, number, 7, number, 1, (2,))
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_a_gradient_that_comes_back_wrong_is_found_before_it_reaches_weights(
+    recomputes: bool,
+) -> None:
+    trapped = Trapped(recomputes=recomputes)
+
+    def change(gradient: Tensor) -> Tensor:
+        return gradient.index_fill(0, torch.tensor([1, 3]), torch.inf)
+
+    trapped.spoil_backward(NAMES[5], 8, change)
+    note = trapped.run()
+
+    assert note == Note(2, Phase.BACKWARD, -5, 8, 5, 2, (1, 3))
+
+
+def test_a_weight_gradient_that_its_type_cannot_hold_is_found() -> None:
+    wide, narrow = Trapped(FLOAT32), Trapped(FLOAT16)
+    scale = 2.0**20
+
+    assert wide.run(scale) is None
+    note = narrow.run(scale)
+    assert note is not None
+    assert (note.turn, note.phase, note.micro, note.rows) == (0, Phase.WEIGHTS, 6, ())
+
+
+def test_the_earliest_find_stays() -> None:
+    trapped = Trapped()
+    trapped.spoil(NAMES[1], micro=8, row=0)
+    trapped.spoil(NAMES[6], micro=7, row=3)
+    note = trapped.run()
+
+    assert note is not None
+    assert (note.micro, note.layer, note.rows) == (7, 6, (3,))
+
+
+def test_only_some_samples_are_named_but_all_are_counted() -> None:
+    traps = Trapped().traps
+    traps._look(torch.full((11, 2), torch.nan), Note(0, Phase.FORWARD, 3, 6, 3))
+
+    assert traps.first == Note(0, Phase.FORWARD, 3, 6, 3, 11, tuple(range(8)))
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_traps_change_no_bit_and_leave_nothing_behind(recomputes: bool) -> None:
+    trapped, plain = Trapped(recomputes=recomputes), Trapped(recomputes=recomputes)
+    with trapped.traps.set():
+        ours = trapped.passes()
+    theirs = plain.passes()
+
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert trapped.traps.first is None
+    assert trapped.tree.on_leaf is None
+    assert not any(one._forward_hooks for one in trapped.network.modules())
+
+
+def test_who_listened_before_is_told_all_the_same() -> None:
+    trapped, heard = Trapped(), []
+    trapped.tree.on_leaf = lambda gradients: heard.append(len(gradients))
+    trapped.run()
+
+    assert heard == [len(trapped.tree.flat.weights)] * len(MICROS)
+    assert trapped.tree.on_leaf is not None
+
+
+def test_an_update_passes_again_as_it_did() -> None:
+    trapped = Trapped()
+    moment = trapped.network.moment
+    moment.go_on_after(4)
+    trapped.passes()
+    begun = moment.begun
+    trapped.traps.go_back_to(4)
+    trapped.passes()
+
+    assert moment.begun == begun == 5 * len(MICROS)
+
+
+@pytest.mark.parametrize(
+    "note", [Note(1, Phase.BACKWARD, -7, 3, 7, 2, (0, 3)), Note(0, Phase.WEIGHTS, -2, 5, 2)]
+)
+def test_a_note_travels_as_numbers(note: Note) -> None:
+    assert note.as_tensor().shape == NOTHING.shape
+    assert Note.from_tensor(note.as_tensor()) == note
+    assert Note.from_tensor(NOTHING) is None
+
+
+def test_finite_is_said_of_nothing_and_of_numbers_alone() -> None:
+    huge = torch.finfo(torch.float32).max
+
+    assert all_finite(torch.zeros(0))
+    assert all_finite(torch.tensor([huge, -huge]))
+    assert not any(
+        all_finite(torch.tensor([0.0, bad])) for bad in (torch.nan, torch.inf, -torch.inf)
+    )

@@ -1,0 +1,178 @@
+"""Every update rule: a part at a time, in numbers of fewer bits, in a file, saved and loaded."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+import torch
+from small_weights import flattened, noise, weights
+from torch import Tensor, nn
+
+from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.numerics.flat import FlatWeights
+from convoy.numerics.kinds import Kind
+from convoy.numerics.types import TYPES
+from convoy.optim.homes import Home
+from convoy.optim.optimizer import Optimizer, Owned
+from convoy.optim.rule import Rule
+from convoy.optim.rules import rule_of
+from convoy.optim.step import Step
+from convoy.parallel.optimizer_state import MappedFile
+
+OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
+
+
+def rule(optimizer: str) -> Rule:
+    config = OptimizerConfig(optimizer=optimizer, weight_decay=0.05, optimizer_eps=0.02)
+    return rule_of(config, 64, ["conv.weight", "fc.weight"])
+
+
+def made(optimizer: str, state: str = "float32", home: Home | None = None) -> Optimizer:
+    flat = FlatWeights(weights())
+    return Optimizer(flat, rule(optimizer), home=home, kind=Kind(state=TYPES[state]))
+
+
+def move_on(optimizer: Optimizer, updates: range) -> None:
+    for update in updates:
+        optimizer.step(flattened(optimizer, update), Step(0.1, update, update))
+
+
+def ranges(elements: int, cuts: list[int]) -> list[range]:
+    return [range(first, last) for first, last in pairwise([0, *cuts, elements])]
+
+
+class Meeting:
+    """Owners that wait for each other, as replicas do: each brings its rows, and gets all."""
+
+    def __init__(self, owners: int) -> None:
+        self.rows = [torch.empty(0)] * owners
+        self.all_there = Barrier(owners, timeout=60)
+
+    def complete(self, owner: int, rows: Tensor) -> Tensor:
+        self.rows[owner] = rows
+        self.all_there.wait()
+        whole = torch.cat(self.rows)
+        self.all_there.wait()
+        return whole
+
+
+CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
+    cuts: list[int], optimizer: str
+) -> None:
+    whole, parts = made(optimizer), FlatWeights(weights())
+    owned = ranges(parts.elements, cuts)
+    meeting = Meeting(len(owned))
+    owners = [
+        Optimizer(parts, rule(optimizer), Owned(one, partial(meeting.complete, number)))
+        for number, one in enumerate(owned)
+    ]
+    with ThreadPoolExecutor(len(owners)) as threads:
+        for update in range(3):
+            at = Step(0.1, update, update, 3.0, 2.0)
+            gradient = flattened(whole, update, 3.0)
+            shares = [gradient[one.start : one.stop].clone() for one in owned]
+            moves = [
+                threads.submit(owner.step, share, at)
+                for owner, share in zip(owners, shares, strict=True)
+            ]
+            for move in moves:
+                move.result()
+            whole.step(gradient, at)
+
+    assert torch.equal(parts.values, whole.flat.values)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
+    """Blocks of all lengths: torch takes the last elements of a vector another way."""
+    elements = 16 * 64
+    gradient = noise((elements,), 1)
+
+    def after(cuts: list[int]) -> Tensor:
+        flat = FlatWeights({"plain": nn.Parameter(noise((elements, 1), 0))})
+        for owned in ranges(elements, cuts):
+            owner = Optimizer(flat, rule(optimizer), Owned(owned))
+            for update in range(3):
+                owner.step(gradient[owned.start : owned.stop].clone(), Step(0.1, update, update))
+        return flat.values
+
+    expected = after([])
+
+    assert all(torch.equal(after([cut]), expected) for cut in range(16, elements, 16))
+    assert torch.equal(after(list(range(16, elements, 16))), expected)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> None:
+    one = made(optimizer)
+    move_on(one, range(3))
+    for view in one.flat.views(one.flat.values):
+        view.zero_()
+
+    assert not one.flat.values.any()
+
+
+@pytest.mark.parametrize("state", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_saved_and_loaded_in_the_middle_it_goes_on_with_the_same_bits(
+    optimizer: str, state: str
+) -> None:
+    first = made(optimizer, state)
+    move_on(first, range(3))
+    named = first.named_state()
+    second = made(optimizer, state)
+    second.load({name: one.clone() for name, one in named.items()})
+    second.take({name: one.detach().clone() for name, one in first.flat.weights.items()})
+    for one in (first, second):
+        move_on(one, range(3, 6))
+
+    assert torch.equal(first.flat.values, second.flat.values)
+    assert {one.dtype for one in named.values()} == {TYPES[state].dtype}
+    assert {one.dtype for one in first.slots.values()} == {TYPES[state].dtype}
+
+
+@pytest.mark.parametrize("state", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_state_that_lives_in_a_file_gives_the_same_bits(
+    optimizer: str, state: str, tmp_path: Path
+) -> None:
+    kept, mapped = made(optimizer, state), made(optimizer, state, MappedFile(tmp_path))
+    for one in (kept, mapped):
+        move_on(one, range(4))
+
+    assert torch.equal(kept.flat.values, mapped.flat.values)
+
+
+def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
+    one = made("sgd", "bfloat16")
+    gradient = flattened(one, 0)
+    expected = one.flat.values * 0.05
+    expected[one.flat.decaying :] = 0
+    expected += gradient
+    one.step(gradient, Step(0.0))
+
+    assert torch.equal(one.slots["velocity"], expected.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_frozen_weight_keeps_its_first_state_and_never_moves(optimizer: str) -> None:
+    named = weights()
+    named["conv.weight"].requires_grad_(False)
+    before = named["conv.weight"].clone()
+    one = Optimizer(FlatWeights(named), rule(optimizer))
+    one.step(torch.ones(one.flat.elements), Step(0.5))
+    firsts = one.rule.slots
+    made(optimizer).load(one.named_state())
+
+    assert torch.equal(named["conv.weight"], before)
+    assert all(
+        (one.named_state()[f"conv.weight/{slot}"] == first).all() for slot, first in firsts.items()
+    )

@@ -1,0 +1,163 @@
+"""Where a rate changes: against a walk through the whole run, and within bounds however long."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.config.schema import build_config
+from convoy.config.sections.training import LearningRateConfig
+from convoy.plan.learning_rate import LearningRatePlan
+from convoy.plan.loop import LoopPlan
+from convoy.plan.plan import plan_run
+from convoy.plan.rate_changes import RateChange, rate_changes, shown_changes
+
+MOST = 40
+
+
+def loop(updates: int = 40, per_epoch: int = 4, before: float = 0, **config: Any) -> LoopPlan:
+    """Only the rates count."""
+    usual = plan_run(build_config({"model": "resnet8"})).loop
+    rates = LearningRatePlan(LearningRateConfig(**config), per_epoch, updates)
+    return LoopPlan(
+        samples=per_epoch,
+        samples_per_update=1,
+        micro_batches=1,
+        updates_per_epoch=per_epoch,
+        updates=updates,
+        stop_after=None,
+        learning_rate=rates,
+        reports=usual.reports,
+        checkpoints=usual.checkpoints,
+        validations=usual.validations,
+        epochs_before=before,
+    )
+
+
+def walked(whole: LoopPlan) -> list[int]:
+    """Every update whose rate is not that of the one before."""
+    seen = [whole.learning_rate.rate(update) for update in range(whole.updates)]
+    return [0, *(n for n in range(1, len(seen)) if seen[n] != seen[n - 1])]
+
+
+configs = st.builds(
+    LearningRateConfig,
+    lr=st.sampled_from([0.0, 0.1]),
+    lr_schedule=st.sampled_from(["step", "cosine", "exponential", "polynomial"]),
+    lr_decay=st.sampled_from([0.5, 1.0]),
+    lr_epoch_decay=st.lists(st.sampled_from([0, 0.3, 1, 2.5, 7, 99]), max_size=3).map(tuple),
+    lr_share_decay=st.lists(st.sampled_from([0, 0.25, 0.5, 1]), max_size=2).map(tuple),
+    lr_scheduler_freq=st.sampled_from([0, 0.1, 0.424, 1, 2.4, 1000]),
+    warmup_epoch=st.sampled_from([0, 0.3, 1, 2.5, 99]),
+)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MOST))
+def test_few_changes_are_all_there(config: LearningRateConfig, per_epoch: int, updates: int):
+    whole = loop(updates, per_epoch, **vars(config))
+    found = rate_changes(whole, MOST)
+
+    assert [one.update for one in found] == walked(whole)
+    assert all(one.rate == whole.learning_rate.rate(one.update) for one in found)
+
+
+def test_a_change_says_its_update_its_epoch_and_its_rate():
+    step = loop(8, 2, 3.0, lr=1.0, lr_schedule="step", lr_decay=0.5, lr_epoch_decay=(1.5, 3))
+
+    assert rate_changes(step, MOST) == [
+        RateChange(0, 3.0, 1.0),
+        RateChange(3, 4.5, 0.5),
+        RateChange(6, 6.0, 0.25),
+    ]
+
+
+def test_a_drop_at_the_end_of_the_run_is_no_change():
+    step = loop(8, 2, lr_schedule="step", lr_share_decay=(0.5, 1.0))
+
+    assert [one.update for one in rate_changes(step, MOST)] == [0, 4]
+    assert [one.update for one in shown_changes(step).rows] == [0, 4]
+
+
+def test_a_long_warm_up_is_told_by_its_ends_and_hides_no_drop():
+    step = loop(10_000, 100, lr=1.0, lr_schedule="step", lr_epoch_decay=(30, 80), warmup_epoch=10)
+
+    assert [one.update for one in rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
+
+
+def test_a_schedule_that_moves_too_often_is_told_by_even_points():
+    cosine = loop(1001, 10)
+    found = [one.update for one in rate_changes(cosine, 11)]
+
+    assert found == [0, 1, 112, 223, 334, 445, 556, 667, 778, 889, 1000]
+
+
+@pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
+@pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
+def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: float):
+    asked: list[int] = []
+
+    class Watched(LearningRatePlan):
+        def rate(self, update: int) -> float:
+            asked.append(update)
+            return super().rate(update)
+
+    config = LearningRateConfig(
+        lr_schedule=schedule,
+        lr_epoch_decay=(40.0, 300.0),
+        lr_scheduler_freq=frequency,
+        warmup_epoch=7,
+    )
+    rates = Watched(config, 100_000, 35_000_000)
+    whole = loop(35_000_000, 100_000)
+    watched = LoopPlan(**{**vars(whole), "learning_rate": rates})
+    found, shown = rate_changes(watched, MOST), shown_changes(watched)
+
+    assert len(found) <= MOST and len(asked) <= MOST + 12
+    assert len(shown.rows) + bool(shown.left_out) <= 12
+
+
+@pytest.mark.parametrize(("drops", "rows"), [(3, 4), (11, 12)])
+def test_few_drops_are_all_shown(drops: int, rows: int):
+    step = loop(
+        200, 10, lr_schedule="step", lr_epoch_decay=tuple(float(n + 1) for n in range(drops))
+    )
+    shown = shown_changes(step)
+
+    assert [one.update for one in shown.rows] == [10 * row for row in range(rows)]
+    assert shown.left_out == 0
+
+
+def test_of_many_drops_the_first_and_the_last_are_shown_and_the_rest_counted():
+    often = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
+    shown = shown_changes(often)
+
+    assert [one.update for one in shown.rows] == [*range(0, 100, 10), 190]
+    assert len(shown.rows) + shown.left_out == len(walked(often))
+
+
+def test_of_a_rate_that_always_moves_the_quarters_are_shown():
+    shown = shown_changes(loop(401, 10, warmup_epoch=1))
+
+    assert [one.update for one in shown.rows] == [0, 10, 100, 200, 300, 400]
+    assert shown.left_out == 0
+
+
+def test_quarters_within_the_warm_up_are_left_out():
+    shown = shown_changes(loop(401, 10, warmup_epoch=25))
+
+    assert [one.update for one in shown.rows] == [0, 250, 300, 400]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"lr": 0.0, "warmup_epoch": 2},
+        {"lr_schedule": "step"},
+        {"lr_schedule": "exponential", "lr_decay": 1.0},
+    ],
+)
+def test_a_rate_that_never_changes_has_one_row(config: dict[str, Any]):
+    assert [one.update for one in shown_changes(loop(**config)).rows] == [0]
+    assert len(rate_changes(loop(**config), MOST)) == 1

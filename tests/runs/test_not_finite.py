@@ -1,0 +1,225 @@
+"""Values that are not finite: a run stops before them or skips them, on all processes alike."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import TINY, Said, convoy, convoy_process
+
+from convoy.checkpoint.store import Store
+from convoy.data.order import Order, Place
+from convoy.plan.batch import BatchPlan
+
+WORDS = [one for one in TINY if not one.startswith("--gradient")]
+LAYOUTS = {
+    "alone": ("--gradient-accumulation=2",),
+    "replicas": ("--gradient-accumulation=1", "--replicas=2"),
+    "stages": ("--gradient-accumulation=2", "--shards=2"),
+}
+FIRST_LAYER = {"replicas": "conv1", "stages": "layer2/0/bn1"}  # of rank 1
+FAULTS = "CONVOY_TEST_FAULTS"
+
+
+def train(run: Path, *words: str, faults: str = "") -> Said:
+    words, scratch = ("train", *WORDS, *words, "--output", str(run)), Path(f"{run}-said")
+    scratch.mkdir()
+    return convoy_process(*words, scratch=scratch, env={FAULTS: faults})
+
+
+def summary(run: Path) -> dict[str, object]:
+    record: dict[str, object] = json.loads((run / "summary.json").read_text())
+    return record
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("sound") / "run"
+    assert train(run, *LAYOUTS["alone"]).code == 0
+    return run
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [
+        ("replicas", ()),
+        ("replicas", ("--bn-span=2", "--enable-recompute")),
+        ("replicas", ("--overlap-reduction", "--enable-optimizer-rts")),
+        ("stages", ()),
+        ("stages", ("--no-enable-recompute",)),
+        ("stages", ("--pipeline-schedule=zero-bubble",)),
+    ],
+)
+def test_a_nan_on_one_process_stops_all_before_it_and_is_named(
+    layout: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    said = train(run, *LAYOUTS[layout], *more, faults="poison@7:1")
+    last, (place, micro) = Store(run / "checkpoints").updates()[-1], _standing(layout)
+
+    assert said.code == 5
+    assert said.err.startswith(
+        "convoy: update 8: the forward pass makes values that are not finite in layer "
+        f"{FIRST_LAYER[layout]}, for sample"
+    )
+    assert f" of micro-batch {micro}, on rank 1 ({place}); it changed nothing" in said.err
+    assert said.err.count("\n") == 1
+    assert (last, summary(run)["exit_reason"]) == (7, "NotFiniteError")
+
+
+def _standing(layout: str) -> tuple[str, int]:
+    return ("replica 1, stage 0", 2) if layout == "replicas" else ("replica 0, stage 1", 1)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layout", ["replicas", "stages"])
+def test_what_was_kept_before_a_stop_goes_on_to_the_bits_of_a_sound_run(
+    layout: str, sound: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    halted = train(run, *LAYOUTS[layout], faults="poison@7:1")
+    went_on = convoy("resume", run)
+
+    assert (halted.code, went_on.code) == (5, 0)
+    assert "goes on after update 7" in went_on.out
+    assert summary(run)["weights_sha256"] == summary(sound)["weights_sha256"]
+    assert summary(run)["skipped_updates"] == 0
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
+    said = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
+    order = Order(96, BatchPlan(8, 2, 1), seed)
+    first = order.ids(Place(update=3, micro=0))[0]
+
+    assert said.code == 5
+    assert f"for sample {first} of micro-batch 1, on rank 0 (replica 0, stage 0)" in said.err
+
+
+def test_weights_that_were_thrown_out_of_all_bounds_are_never_updated(tmp_path: Path) -> None:
+    said = train(tmp_path / "run", "--gradient-accumulation=2", "--lr=1e30")
+    done = Store(tmp_path / "run" / "checkpoints").updates()[-1]
+
+    assert said.code == 5
+    assert f"update {done + 1}: the " in said.err
+    assert Store(tmp_path / "run" / "checkpoints").load(done).update == done
+
+
+@pytest.mark.processes
+def test_a_skipped_update_leaves_the_same_bits_in_every_layout(sound: Path, tmp_path: Path) -> None:
+    for layout, words in LAYOUTS.items():
+        said = train(tmp_path / layout, *words, "--on-nonfinite=skip", faults="poison@7:0")
+        assert said.code == 0, said.err
+        assert "update 8 is skipped: its losses are not finite (1 so far)" in said.out
+        assert "skipped: 1 of these updates, which changed nothing" in said.out
+    one, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
+    reports = [lines(tmp_path / layout / "metrics.jsonl") for layout in LAYOUTS]
+
+    assert one["skipped_updates"] == 1
+    assert one["weights_sha256"] != summary(sound)["weights_sha256"]
+    assert all(other["weights_sha256"] == one["weights_sha256"] for other in others)
+    assert all(_plain(other) == _plain(reports[0]) for other in reports[1:])
+
+
+def _plain(reports: list[dict[str, object]]) -> list[dict[str, object]]:
+    timely = ("seconds", "images_per_second")
+    return [{key: one[key] for key in one if key not in timely} for one in reports]
+
+
+def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path: Path) -> None:
+    run, words = tmp_path / "run", ("--gradient-accumulation=2", "--log-freq=1")
+    assert train(tmp_path / "sound", *words).code == 0
+    assert train(run, *words, "--on-nonfinite=skip", faults="poison@2").code == 0
+    reports, theirs = (lines(one / "metrics.jsonl") for one in (run, tmp_path / "sound"))
+    rates = [one["learning_rate"] for one in theirs]
+
+    assert [one["skipped"] for one in reports] == [0, 0] + [1] * 10
+    assert [one["left_out"] for one in reports] == [0, 0, 1] + [0] * 9
+    assert isinstance(reports[2]["loss"], float)
+    assert [one["learning_rate"] for one in reports] == [*rates[:3], *rates[2:-1]]
+    assert (
+        "1 skipped  1 micro-batch without a finite loss left out" in (run / "log.txt").read_text()
+    )
+
+
+def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
+    words = ("--gradient-accumulation=2", "--on-nonfinite=skip", "--max-skipped=2")
+    twice = train(tmp_path / "twice", *words, faults="poison@3;poison@4")
+    thrice = train(tmp_path / "thrice", *words, faults="poison@3;poison@4;poison@5")
+
+    assert (twice.code, summary(tmp_path / "twice")["skipped_updates"]) == (0, 2)
+    assert thrice.code == 5
+    assert "update 6: the forward pass" in thrice.err
+    assert "; 2 updates before it were skipped; " in thrice.err
+    assert Store(tmp_path / "thrice" / "checkpoints").updates() == [5]
+
+
+def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
+    words = ("--gradient-accumulation=2", "--on-nonfinite=skip")
+    train(tmp_path / "whole", *words, faults="poison@4")
+    halted = train(tmp_path / "parts", *words, "--stop-after=8", faults="poison@4")
+    went_on = convoy("resume", tmp_path / "parts")
+    whole, parts = (summary(tmp_path / one) for one in ("whole", "parts"))
+
+    assert (halted.code, went_on.code) == (75, 0)
+    assert parts["weights_sha256"] == whole["weights_sha256"]
+    assert parts["skipped_updates"] == whole["skipped_updates"] == 1
+
+
+def test_every_value_is_watched_when_asked(sound: Path, tmp_path: Path) -> None:
+    words = (*LAYOUTS["alone"], "--enable-fp-exceptions")
+    clean = train(tmp_path / "clean", *words)
+    said = train(tmp_path / "spoiled", *words, faults="poison@7")
+
+    assert (clean.code, said.code) == (0, 5)
+    assert summary(tmp_path / "clean")["weights_sha256"] == summary(sound)["weights_sha256"]
+    assert "update 8: the forward pass makes values that are not finite in layer conv1" in said.err
+
+
+@pytest.mark.processes
+def test_all_processes_hear_of_a_value_that_one_of_them_watched(tmp_path: Path) -> None:
+    words = (*LAYOUTS["stages"], "--enable-fp-exceptions")
+    said = train(tmp_path / "run", *words, faults="poison@7:1")
+
+    assert said.code == 5
+    assert "on rank 1 (replica 0, stage 1)" in said.err
+    assert Store(tmp_path / "run" / "checkpoints").updates()[-1] == 7
+
+
+SCALED = {
+    "constant": ("--loss-scaling=1024",),
+    "a ladder": ("--initial-loss-scaling=2", "--loss-scaling=16"),
+}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
+def test_a_scale_of_twos_changes_no_bit_in_any_layout(
+    words: tuple[str, ...], sound: Path, tmp_path: Path
+) -> None:
+    for layout, more in LAYOUTS.items():
+        said = train(tmp_path / layout, *words, *more)
+        assert (said.code, said.err) == (0, "")
+
+        assert summary(tmp_path / layout)["weights_sha256"] == summary(sound)["weights_sha256"]
+
+
+def test_a_ladder_that_was_left_is_climbed_on_to_the_same_bits(tmp_path: Path) -> None:
+    # Three are no power of two: here the scale itself leaves its trace in the bits.
+    words = (*LAYOUTS["alone"], "--initial-loss-scaling=3", "--loss-scaling=24", "--log-freq=1")
+    whole = train(tmp_path / "whole", *words)
+    halted = train(tmp_path / "parts", *words, "--stop-after=6")
+    went_on = convoy("resume", tmp_path / "parts")
+    scales = [one["loss_scale"] for one in lines(tmp_path / "whole" / "metrics.jsonl")]
+    again = [one["loss_scale"] for one in lines(tmp_path / "parts" / "metrics.jsonl")]
+
+    assert (whole.code, halted.code, went_on.code) == (0, 75, 0)
+    assert scales == again == [3.0] * 3 + [6.0] * 3 + [12.0] * 3 + [24.0] * 3
+    assert (
+        summary(tmp_path / "parts")["weights_sha256"]
+        == summary(tmp_path / "whole")["weights_sha256"]
+    )

@@ -1,0 +1,85 @@
+"""Every optimizer in a run: alone, divided over replicas, kept off the device, stopped and gone on
+with.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from running import TINY, convoy
+from safetensors.torch import load_file
+
+OTHERS = ("sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
+# Two updates of four micro-batches.
+SMALL = [one for one in TINY if "accum" not in one and "epoch" not in one]
+SMALL += ["--updates=2", "--warmup-epoch=0", "--gradient-accumulation=4"]
+TWO = ["--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts", "--offload-optimizer"]
+
+
+def trained(run: Path, *words: str) -> str:
+    said = convoy("train", *SMALL, *words, "--output", run)
+    assert (said.code, said.err) == (0, "")
+    digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    return digest
+
+
+def kept(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints/update-2/optimizer.safetensors")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("state", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimizer", OTHERS)
+def test_two_replicas_with_divided_state_end_with_the_bits_of_one_process(
+    tmp_path: Path, optimizer: str, state: str
+) -> None:
+    words = (f"--optimizer={optimizer}", f"--optimizer-state-dtype={state}")
+    alone = trained(tmp_path / "alone", *words)
+    two = trained(tmp_path / "two", *words, *TWO)
+    one_state, two_state = kept(tmp_path / "alone"), kept(tmp_path / "two")
+
+    assert two == alone != trained(tmp_path / "sgd", "--momentum=0.5")
+    assert {str(one.dtype) for one in one_state.values()} == {f"torch.{state}"}
+    assert all(torch.equal(two_state[name], one) for name, one in one_state.items())
+
+
+@pytest.mark.parametrize("optimizer", OTHERS)
+def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+    words, run = (f"--optimizer={optimizer}", "--optimizer-state-dtype=float16"), tmp_path / "run"
+    whole = trained(tmp_path / "whole", *words)
+    assert convoy("train", *SMALL, *words, "--stop-after=1", "--output", run).code == 75
+    assert convoy("resume", run).code == 0
+
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+
+
+def test_the_options_of_a_rule_change_its_weights(tmp_path: Path) -> None:
+    ways = {
+        "sgd": [["--weight-decay-spares=norms"], ["--weight-decay-spares=nothing"]],
+        "adamw": [["--optimizer-eps=0.1"], ["--weight-decay=0.3"]],
+        "rmsprop": [["--rmsprop-decay=0.5"], ["--rmsprop-base-decay-exp=-7"]],
+        "rmsprop_tf": [["--optimizer-eps=0.1"], ["--momentum=0"]],
+        "lars": [
+            ["--lars-eeta=0.5"],
+            ["--lars-epsilon=3"],
+            ["--lars-weight-decay=0.3"],
+            ["--lars-skip-list", "conv1"],
+        ],
+    }
+    digests = [
+        trained(tmp_path / f"{optimizer}-{number}", f"--optimizer={optimizer}", *words)
+        for optimizer, choices in ways.items()
+        for number, words in enumerate([[], *choices])
+    ]
+
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert convoy("train", *SMALL, "--stop-after=1", "--output", run).code == 75
+    said = convoy("resume", run, "--optimizer=adamw", "--override")
+
+    assert said.code == 4
+    assert "does not fit this optimizer" in said.err and "Traceback" not in said.err

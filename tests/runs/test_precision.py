@@ -1,0 +1,188 @@
+"""Runs in 16 bits: the same bits in every layout and after a stop, weights as promised."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import TINY, convoy
+from safetensors.torch import load_file
+from torch import Tensor
+
+# Six updates of four micro-batches.
+SMALL = [one for one in TINY if "accum" not in one and "epoch" not in one]
+SMALL += ["--updates=6", "--warmup-epoch=0", "--gradient-accumulation=4"]
+LAYOUTS = {
+    "replicas": ["--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts"],
+    "stages": ["--shards=2", "--offload-optimizer"],
+    "again": ["--enable-recompute", "--offload-optimizer"],
+}
+MODES = {
+    "16.32": ["--precision=16.32", "--loss-scaling=128"],
+    "16.16": ["--precision=16.16", "--loss-scaling=128"],
+    "16.16 by chance": ["--precision=16.16", "--enable-stochastic-rounding"],
+    "bfloat16 by chance": [
+        *("--precision=16.16", "--half-type=bfloat16", "--enable-stochastic-rounding"),
+        *("--optimizer-state-dtype=weights", "--full-precision-norm"),
+    ],
+    "copies": ["--precision=16.16", "--offload-fp32-weight-copy", "--force-weight-to-fp16=conv1"],
+    "partial sums": [
+        *("--precision=16.32", "--half-arithmetic=emulated", "--half-partial"),
+        *("--saturate-on-overflow", "--loss-scaling=4194304"),
+    ],
+    # Beginning far too high: updates are skipped and the scale halved, again and again.
+    "automatic": ["--precision=16.16", "--auto-loss-scaling", "--loss-scaling=1048576"],
+    "ladder": ["--precision=16.16", "--initial-loss-scaling=16", "--loss-scaling=64"],
+}
+
+
+def summary(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return found
+
+
+def trained(run: Path, *words: str) -> str:
+    said = convoy("train", *SMALL, *words, "--output", run)
+    assert (said.code, said.err) == (0, "")
+    return str(summary(run)["weights_sha256"])
+
+
+def judged(run: Path, update: int = 6) -> dict[str, Any]:
+    """What a checkpoint says of loss scales and skipped updates."""
+    state = json.loads((run / f"checkpoints/update-{update}/state.json").read_text())
+    found: dict[str, Any] = state["judge"]
+    return found
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    model = load_file(run / "checkpoints/update-6/model.safetensors")
+    return {name: one for name, one in model.items() if "running" not in name}
+
+
+def is_half(values: Tensor, dtype: torch.dtype = torch.float16) -> bool:
+    return torch.equal(values.to(dtype).float(), values)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_ends_with_the_same_bits_in_every_layout(tmp_path: Path, mode: str) -> None:
+    alone = trained(tmp_path / "alone", *MODES[mode])
+
+    for name, words in LAYOUTS.items():
+        assert trained(tmp_path / name, *MODES[mode], *words) == alone, name
+        assert judged(tmp_path / name) == judged(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(tmp_path: Path, mode: str) -> None:
+    whole = trained(tmp_path / "whole", *MODES[mode])
+
+    for stop in (1, 3):
+        run = tmp_path / f"stopped-{stop}"
+        words = (*SMALL, *MODES[mode], f"--stop-after={stop}")
+        assert convoy("train", *words, "--output", run).code == 75
+        assert convoy("resume", run).code == 0
+        assert summary(run)["weights_sha256"] == whole
+        assert judged(run) == judged(tmp_path / "whole")
+
+
+@pytest.mark.processes
+def test_the_devices_own_16_bits_end_with_the_same_bits_in_two_stages(tmp_path: Path) -> None:
+    """Slow on a CPU, so as little as possible."""
+    few = ("--micro-batch-size=2", "--gradient-accumulation=2", "--samples=8", "--updates=1")
+    words = ("--precision=16.16", "--half-arithmetic=native", *few)
+    alone = trained(tmp_path / "alone", *words)
+
+    assert trained(tmp_path / "two", *words, "--shards=2") == alone
+    assert trained(tmp_path / "as if", *words, "--half-arithmetic=emulated") != alone
+
+
+def test_every_mode_is_another_training(tmp_path: Path) -> None:
+    found = {mode: trained(tmp_path / mode, *words) for mode, words in MODES.items()}
+    found["32.32"] = trained(tmp_path / "plain")
+
+    assert len(set(found.values())) == len(found)
+
+
+def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> None:
+    trained(tmp_path / "run", *MODES["automatic"])
+    lines = (tmp_path / "run/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    told = [one["text"] for one in events if one.get("kind") == "loss_scale"]
+    skipped = summary(tmp_path / "run")["skipped_updates"]
+
+    assert skipped >= 2
+    assert told[0] == (
+        "halved to 524,288 at update 1: gradients are not finite, the update is skipped"
+    )
+    assert judged(tmp_path / "run")["skipped"] == skipped
+    assert judged(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
+
+
+def test_weights_are_kept_in_the_bits_that_were_asked_for(tmp_path: Path) -> None:
+    for mode in ("16.32", "16.16", "bfloat16 by chance", "copies"):
+        trained(tmp_path / mode, *MODES[mode])
+    brain = weights(tmp_path / "bfloat16 by chance")
+    norms = [name for name in brain if "bn" in name]
+    copies = weights(tmp_path / "copies")
+
+    assert not is_half(weights(tmp_path / "16.32")["fc.weight"])
+    assert all(map(is_half, weights(tmp_path / "16.16").values()))
+    assert norms
+    assert not all(is_half(brain[name], torch.bfloat16) for name in norms)
+    assert all(is_half(brain[name], torch.bfloat16) for name in brain if name not in norms)
+    assert is_half(copies["conv1.weight"])
+    assert not is_half(copies["fc.weight"])
+
+
+@pytest.mark.parametrize("mode", ["16.32", "16.16"])
+def test_a_checkpoint_is_measured_as_in_training(tmp_path: Path, mode: str) -> None:
+    run = tmp_path / "run"
+    words = [one for one in SMALL if "validation" not in one]
+    said = convoy("train", *words, *MODES[mode], "--output", run)
+    own = json.loads((run / "validation.jsonl").read_text().splitlines()[-1])
+    again = json.loads(convoy("validate", run, "--json").out)[-1]
+
+    assert said.code == 0
+    assert again["weights_sha256"] == summary(run)["weights_sha256"]
+    assert (again["top1"], again["loss"]) == pytest.approx((own["top1"], own["loss"]))
+
+
+def test_a_run_cannot_go_on_in_other_numbers(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert convoy("train", *SMALL, "--stop-after=2", "--output", run).code == 75
+    said = convoy("resume", run, "--precision=16.16")
+
+    assert said.code == 2
+    assert "--precision" in said.err
+
+
+def test_weights_that_are_not_trained_are_used_in_16_bits_too(tmp_path: Path) -> None:
+    words = ("--variable-filter=fc",)
+    trained(tmp_path / "half", *MODES["16.16"], *words)
+    trained(tmp_path / "mixed", *MODES["16.32"], *words)
+
+    assert all(map(is_half, weights(tmp_path / "half").values()))
+    assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # the truth is kept
+
+
+def test_the_state_of_another_optimizer_is_never_taken_over(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--optimizer=sgd_combined", "--loss-scaling=1024", "--stop-after=2")
+    assert convoy("train", *SMALL, *words, "--output", run).code == 75
+    said = convoy("resume", run, "--optimizer=sgd", "--override")
+
+    assert said.code == 4
+    assert "was kept with --optimizer sgd_combined, and means something else with sgd" in said.err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layout", [(), *LAYOUTS.values()], ids=["alone", *LAYOUTS])
+def test_infinite_weights_leave_nothing_to_keep(tmp_path: Path, layout: tuple[str, ...]) -> None:
+    words = (*SMALL, "--precision=16.16", "--lr=1e6", *layout)
+    said = convoy("train", *words, "--output", tmp_path / "run")
+
+    assert said.code == 5
+    assert "the weights are not finite after update 1, so there is nothing to keep" in said.err
+    assert list((tmp_path / "run/checkpoints").iterdir()) == []

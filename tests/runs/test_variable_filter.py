@@ -1,0 +1,98 @@
+"""Only some weights are trained: the others stay to the bit, in every layout."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from running import TINY, convoy
+from safetensors.torch import load_file
+
+# Four updates of twelve micro-batches: enough for every schedule.
+SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
+SMALL += ["--micro-batch-size=4", "--gradient-accumulation=12"]
+CHOSEN = ["--variable-filter", "layer2.0.conv2", "layer3.0.bn1"]
+STATISTICS = ("running_mean", "running_var")
+
+
+def trained(run: Path, *words: str) -> str:
+    said = convoy("train", *SMALL, "--output", run, *words)
+    assert (said.code, said.err) == (0, "")
+    digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    return digest
+
+
+def tensors(run: Path, update: int) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
+
+
+def moved(run: Path, still: Path) -> set[str]:
+    before, after = tensors(still, 4), tensors(run, 4)
+    return {name for name in after if not torch.equal(after[name], before[name])}
+
+
+def test_what_is_not_named_keeps_its_weights_and_its_norms_go_on_measuring(tmp_path: Path) -> None:
+    trained(tmp_path / "run", *CHOSEN)
+    trained(tmp_path / "still", "--lr=0")
+    changed = moved(tmp_path / "run", tmp_path / "still")
+
+    assert {name for name in changed if not name.endswith(STATISTICS)} == {
+        *("layer2.0.conv2.weight", "layer3.0.bn1.weight", "layer3.0.bn1.bias")
+    }
+    # Before the first of them nothing differs; statistics move there as in any training.
+    assert {name for name in changed if name.startswith(("bn1.", "layer1."))} == set()
+    assert tensors(tmp_path / "run", 4)["bn1.running_mean"].any()
+
+
+def test_a_kind_of_weights_may_be_chosen_by_another_programs_word(tmp_path: Path) -> None:
+    trained(tmp_path / "run", "--variable-filter", "beta", "fc")
+    trained(tmp_path / "still", "--lr=0")
+    changed = moved(tmp_path / "run", tmp_path / "still")
+    chosen = {name for name in changed if not name.endswith(STATISTICS)}
+
+    assert "bn1.bias" in chosen and "layer3.0.bn2.bias" in chosen
+    assert {name for name in chosen if not name.endswith("bias")} == {"fc.weight"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pipeline-splits=layer2/0/conv1",),  # the first stage rests
+        ("--pipeline-splits=layer2/0/conv2",),  # the border lies on the first that learns
+        ("--pipeline-splits=layer2/0/bn2",),  # a resting side road crosses the border
+        ("--pipeline-splits=layer3/0/bn2",),  # nothing learns behind the border
+        ("--pipeline-splits=layer1,layer2/0/bn1,layer3", "--pipeline-schedule=1f1b"),
+        ("--pipeline-splits=layer1,layer2/0/bn1", "--pipeline-schedule=zero-bubble"),
+        ("--pipeline-splits=layer1,layer2/0/bn2", "--pipeline-schedule=zero-bubble"),
+        ("--enable-recompute",),
+        ("--replicas=2", "--gradient-accumulation=6", "--enable-optimizer-rts"),
+        ("--replicas=2", "--gradient-accumulation=6", "--bn-span=2"),
+    ],
+    ids=" ".join,
+)
+def test_every_layout_gives_the_bits_of_one_process(tmp_path: Path, words: tuple[str, ...]) -> None:
+    alone: tuple[str, ...] = ()
+    if "--bn-span=2" in words:  # sees twice the samples at once, however many processes there are
+        alone = ("--replicas=2", "--gradient-accumulation=6", "--bn-span=2", "--offload-optimizer")
+
+    assert trained(tmp_path / "run", *words, *CHOSEN) == trained(tmp_path / "a", *alone, *CHOSEN)
+
+
+def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    whole = trained(tmp_path / "whole", *CHOSEN)
+    assert convoy("train", *SMALL, "--stop-after=1", "--output", run, *CHOSEN).code == 75
+    assert convoy("resume", run).code == 0
+
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+
+
+def test_a_filter_that_names_nothing_is_refused_with_an_example(tmp_path: Path) -> None:
+    said = convoy("train", *SMALL, "--output", tmp_path / "run", "--variable-filter", "kernel")
+
+    assert said.code == 2
+    assert said.err == (
+        "convoy: --variable-filter kernel leaves nothing to train: no weight has that in its "
+        "name; they are called like conv1.weight\n"
+    )
