@@ -34,7 +34,9 @@ from convoy.launch.memory import keep_freed_memory
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.plan.plan import plan_run
@@ -51,7 +53,9 @@ class Training:
         )
         plan = plan_run(config)
         self.network = build_network(plan.network, [whole(plan.network)], 0, CPU)
-        self.optimizer = Sgd(FlatWeights(self.network.slice.named_weights()), config.optimizer)
+        self.optimizer = Optimizer(
+            FlatWeights(self.network.slice.named_weights()), Sgd(config.optimizer)
+        )
         gradients = GradientTree(self.optimizer.flat)
         pipeline = Pipeline(self.network.slice, CrossEntropy(config.loss), gradients.collect)
         self._update = Update(
@@ -65,7 +69,7 @@ class Training:
 
     def update(self) -> float:
         began = perf_counter()
-        self._update([(self.batch.images, self.batch.labels)], 0.01)
+        self._update([(self.batch.images, self.batch.labels)], Step(0.01))
         return perf_counter() - began
 
     def contents(self, update: int) -> Contents:

@@ -37,7 +37,8 @@ from convoy.launch.memory import keep_freed_memory
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.plan.plan import plan_run
@@ -127,7 +128,7 @@ def our_trainer(data: str, batch: int, updates: int) -> Trainer:
     )
     plan = plan_run(config)
     network = build_network(plan.network, [whole(plan.network)], 0, CPU)
-    optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
+    optimizer = Optimizer(FlatWeights(network.slice.named_weights()), Sgd(config.optimizer))
     gradients = GradientTree(optimizer.flat)
     pipeline = Pipeline(network.slice, CrossEntropy(config.loss), gradients.collect)
     update = Update(

@@ -32,7 +32,9 @@ from convoy.launch.world import World
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer, Owned
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.optimizer_state import gatherer, home_for
 from convoy.plan.plan import plan_run
 
@@ -73,7 +75,8 @@ class Replica:
         replicas = make_replicas(post)
         flat = FlatWeights(self.network.slice.named_weights())
         home = home_for(post.device, config.memory.offload_optimizer, folder)
-        self.optimizer = Sgd(flat, config.optimizer, replicas.owned(flat.elements), home)
+        owned = Owned(replicas.owned(flat.elements))
+        self.optimizer = Optimizer(flat, Sgd(config.optimizer), owned, home)
         self._gather = gatherer(replicas, flat.elements)
         gradients = GradientTree(flat, post.at.replica * plan.batch.gradient_accumulation)
         loss = CrossEntropy(config.loss)
@@ -86,7 +89,7 @@ class Replica:
         self._batch = images, torch.arange(samples)
 
     def update(self) -> None:
-        self._update([self._batch], 0.01)
+        self._update([self._batch], Step(0.01))
 
     def contents(self, update: int) -> Contents:
         """What a run saves; shards are made whole, so all replicas must ask."""

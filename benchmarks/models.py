@@ -44,7 +44,8 @@ from convoy.launch.memory import keep_freed_memory
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
 from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.replicas import Alone
 from convoy.plan.plan import plan_run
@@ -91,7 +92,7 @@ class OurTraining:
         plan = plan_run(config)
         fresh = build_network(plan.network, [whole(plan.network)], 0, CPU)
         network = compiled(fresh) if compiling else fresh
-        optimizer = Sgd(FlatWeights(network.slice.named_weights()), config.optimizer)
+        optimizer = Optimizer(FlatWeights(network.slice.named_weights()), Sgd(config.optimizer))
         gradients = GradientTree(optimizer.flat)
         (run,) = network.runs
         pipeline = Pipeline(run, CrossEntropy(config.loss), gradients.collect)

@@ -43,6 +43,7 @@ from convoy.launch.memory import keep_freed_memory
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.models.batch_norm import forget
+from convoy.optim.step import Step
 from convoy.parallel.council import Matter, Single
 from convoy.parallel.group import Group, Groups, Rendezvous, join
 from convoy.parallel.stage import borders_of
@@ -248,7 +249,7 @@ def replica_step(payload: dict[str, Any], rank: int, pair: dist.ProcessGroup) ->
 
 def update_of(post: Post) -> Callable[[], None]:
     run = training(post)
-    return lambda: [None for _ in run.trainer.update(batches(run), 0.01)] and None
+    return lambda: [None for _ in run.trainer.update(batches(run), Step(0.01))] and None
 
 
 def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], None]:

@@ -30,7 +30,9 @@ from convoy.launch.memory import keep_freed_memory
 from convoy.models.batch_norm import absorb
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizers import Sgd
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.rules import Sgd
+from convoy.optim.step import Step
 from convoy.parallel.exact import ExactReplicas
 from convoy.parallel.peers import Peers
 from convoy.parallel.pipeline import Pipeline
@@ -61,7 +63,7 @@ def updates_of(peers: Peers, options: argparse.Namespace) -> dict[str, Update]:
     plan = plan_run(build_config(words))
     network = build_network(plan.network, [whole(plan.network)], 0, torch.device("cpu"))
     flat = FlatWeights(network.slice.named_weights())
-    optimizer = Sgd(flat, plan.config.optimizer)
+    optimizer = Optimizer(flat, Sgd(plan.config.optimizer))
     updates = {}
     for way in WAYS:
         first, expected = peers.replica * options.accumulate, options.accumulate
@@ -102,7 +104,7 @@ def measure(replica: int, store: str, options: argparse.Namespace) -> None:
             update = only(way, updates, options.accumulate)
             dist.barrier()
             began, worked = perf_counter(), process_time()
-            update([batch] * options.accumulate, 0.0)
+            update([batch] * options.accumulate, Step(0.0))
             dist.barrier()
             wall[way].append(perf_counter() - began)
             processor[way].append(process_time() - worked)
