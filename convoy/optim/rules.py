@@ -104,6 +104,7 @@ class RmsProp:
     """
 
     measured = ()
+    first_square = 0.0
 
     def __init__(self, config: OptimizerConfig, kept: float) -> None:
         """`kept` is ρ."""
@@ -112,7 +113,7 @@ class RmsProp:
         self.eps = config.optimizer_eps
         self.kept = kept
         velocity = {VELOCITY: 0.0} if config.momentum else {}
-        self.slots: Mapping[str, float] = {MEAN_SQUARE: 0.0, **velocity}
+        self.slots: Mapping[str, float] = {MEAN_SQUARE: self.first_square, **velocity}
 
     def move(self, block: Block, at: Step) -> None:
         squares = _take_squares(block.state[MEAN_SQUARE], block.gradient, self.kept)
@@ -122,22 +123,13 @@ class RmsProp:
         block.weight.add_(way, alpha=-at.rate)
 
 
-class RmsPropTf:
+class RmsPropTf(RmsProp):
     """The same as TensorFlow has it: s begins at 1, ε is under the root, the velocity holds rates.
 
     s ← ρ · s + (1 − ρ) · h²        v ← momentum · v + η · h/√(s + ε)        w ← w − v
     """
 
-    measured = ()
-
-    def __init__(self, config: OptimizerConfig, kept: float) -> None:
-        """`kept` is ρ."""
-        self.momentum = config.momentum
-        self.decay = config.weight_decay
-        self.eps = config.optimizer_eps
-        self.kept = kept
-        velocity = {VELOCITY: 0.0} if config.momentum else {}
-        self.slots: Mapping[str, float] = {MEAN_SQUARE: 1.0, **velocity}
+    first_square = 1.0
 
     def move(self, block: Block, at: Step) -> None:
         squares = _take_squares(block.state[MEAN_SQUARE], block.gradient, self.kept)
