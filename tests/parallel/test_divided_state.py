@@ -1,19 +1,12 @@
 """State divided over replicas in real processes: every rule, and vectors too short for all."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pytest
-import torch
+from divided_vectors import Vector, gathered
 from replica_crew import Case, Crew, Outcome, crew_of, good, train
-
-from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.optimizer_state import gatherer, row_gatherer
-from convoy.parallel.peers import Peers
-from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.sharding import Shards
 
 pytestmark = pytest.mark.processes
 
@@ -42,26 +35,6 @@ def test_every_rule_ends_with_the_bits_of_one_replica(crew: Crew, optimizer: str
     for one in ended:
         for name, tensor in alone(optimizer).state.items():
             assert np.array_equal(one.state[name], tensor), name
-
-
-@dataclass(frozen=True)
-class Vector:
-    """So many elements, numbered."""
-
-    elements: int
-    sharded: bool = True
-
-
-def gathered(peers: Peers | None, case: Vector) -> tuple[list[float], list[list[float]]]:
-    """The whole vector, and its rows of 16 with their first element twice."""
-    count = peers.replicas if peers else 1
-    replicas = ExactReplicas(peers, Meeting(case.sharded, 1 << 20)) if peers else Alone()
-    owned = replicas.owned(case.elements)
-    part = torch.arange(float(case.elements))[owned.start : owned.stop]
-    rows = torch.stack([part[::16], part[::16]], 1)
-    whole = gatherer(replicas, case.elements)(part)
-    every = row_gatherer(replicas, Shards(case.elements, count))(rows)
-    return whole.tolist(), every.tolist()
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])

@@ -48,9 +48,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("replicas", ()),
         ("replicas", ("--bn-span=2", "--enable-recompute")),
-        ("replicas", ("--overlap-reduction", "--enable-optimizer-rts")),
+        pytest.param(
+            *("replicas", ("--overlap-reduction", "--enable-optimizer-rts")),
+            marks=pytest.mark.evidence,
+        ),
         ("stages", ()),
-        ("stages", ("--no-enable-recompute",)),
+        pytest.param("stages", ("--no-enable-recompute",), marks=pytest.mark.evidence),
         ("stages", ("--pipeline-schedule=zero-bubble",)),
     ],
 )
@@ -197,6 +200,7 @@ SCALED = {
 
 
 @pytest.mark.processes
+@pytest.mark.evidence  # runs in 16 bits show as much in less time
 @pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
 def test_a_scale_of_twos_changes_no_bit_in_any_layout(
     words: tuple[str, ...], sound: Path, tmp_path: Path

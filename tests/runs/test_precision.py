@@ -74,7 +74,7 @@ def test_every_mode_ends_with_the_same_bits_in_every_layout(tmp_path: Path, mode
         assert judged(tmp_path / name) == judged(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["16.32", "bfloat16 by chance", "automatic", "ladder"])
 def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(tmp_path: Path, mode: str) -> None:
     whole = trained(tmp_path / "whole", *MODES[mode])
 

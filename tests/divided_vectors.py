@@ -1,0 +1,31 @@
+"""A vector of which every replica owns a part: what a process of a crew does with it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from convoy.parallel.exact import ExactReplicas
+from convoy.parallel.optimizer_state import gatherer, row_gatherer
+from convoy.parallel.peers import Peers
+from convoy.parallel.replicas import Alone, Meeting
+from convoy.parallel.sharding import Shards
+
+
+@dataclass(frozen=True)
+class Vector:
+    """So many elements, numbered."""
+
+    elements: int
+    sharded: bool = True
+
+
+def gathered(peers: Peers | None, case: Vector) -> tuple[list[float], list[list[float]]]:
+    """The whole vector, and its rows of 16 with their first element twice."""
+    count = peers.replicas if peers else 1
+    replicas = ExactReplicas(peers, Meeting(case.sharded, 1 << 20)) if peers else Alone()
+    owned = replicas.owned(case.elements)
+    part = torch.arange(float(case.elements))[owned.start : owned.stop]
+    rows = torch.stack([part[::16], part[::16]], 1)
+    whole = gatherer(replicas, case.elements)(part)
+    every = row_gatherer(replicas, Shards(case.elements, count))(rows)
+    return whole.tolist(), every.tolist()
