@@ -26,6 +26,7 @@ bench: .venv/developed
 	$(BIN)/python benchmarks/pipeline.py stages
 	$(BIN)/python benchmarks/pipeline.py replicas
 	$(BIN)/python benchmarks/reduction.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/numerics.py cost
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py
