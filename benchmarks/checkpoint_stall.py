@@ -10,121 +10,107 @@ of a minute, for one save per minute.
 
 import argparse
 import tempfile
-from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import torch
-from interleaved import ratio_with_interval
+from assembled import alone, parts_of, plan_of, update_of
+from interleaved import options_of, ratio_with_interval
 
-from convoy.assemble.feeds import training_feed
-from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import build_network, whole
 from convoy.checkpoint.background import BackgroundSaver
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
-from convoy.config.schema import build_config
-from convoy.data.feed import Hands, Wanted
-from convoy.data.generated import Generated
-from convoy.data.order import Place
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Holding, Update
-from convoy.launch.memory import keep_freed_memory
-from convoy.models.batch_norm import absorb
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
-from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone
-from convoy.plan.plan import plan_run
-
-CPU = torch.device("cpu")
+from convoy.machine import keep_freed_memory
+from convoy.run.process import ProcessContext
+from convoy.run.state import TrainingState
 
 
 class Training:
     """Updates of a network on one resident batch, and its state to save."""
 
-    def __init__(self, model: str, batch: int) -> None:
-        config = build_config(
-            {"model": model, "data": "synthetic", "micro_batch_size": batch, "image_size": 64}
-        )
-        plan = plan_run(config)
-        self.network = build_network(plan.network, [whole(plan.network)], 0, CPU)
-        self.optimizer = Optimizer(
-            FlatWeights(self.network.slice.named_weights()), Sgd(config.optimizer)
-        )
-        gradients = GradientTree(self.optimizer.flat)
-        pipeline = Pipeline(self.network.slice, CrossEntropy(config.loss), gradients.collect)
-        self._update = Update(
-            pipeline,
-            [Holding(gradients, self.optimizer)],
-            Alone(),
-            partial(absorb, self.network.norms),
-        )
-        feed = training_feed(plan, Generated(1, 64, 10, 0), CPU, Wanted())
-        (self.batch,) = feed.micro_batches([Place(0, 0)], Hands(0, 1))
+    def __init__(self, context: ProcessContext) -> None:
+        parts = parts_of(context)
+        self._update = update_of(parts)
+        self._state = TrainingState(parts)
 
     def update(self) -> float:
         began = perf_counter()
-        self._update([(self.batch.images, self.batch.labels)], Step(0.01))
+        self._update()
         return perf_counter() - began
 
     def contents(self, update: int) -> Contents:
-        tensors = {name: one.detach() for name, one in self.network.slice.named_tensors().items()}
-        return Contents(tensors, self.optimizer.named_state(), state={"update": update})
+        contents = self._state.capture(update, {})
+        assert contents is not None, "there is one process"
+        return contents
 
 
-def saving_window(training: Training, saver: BackgroundSaver, number: int) -> tuple[float, int]:
-    """Seconds and updates from the call of a save until its checkpoint is complete."""
-    told: list[int] = []
-    saver._on_saved = lambda update, path, seconds: told.append(update)  # type: ignore[assignment]  # noqa: ARG005
-    began = perf_counter()
-    saver.save(training.contents(number), number)
-    updates = 0
-    while not told:
-        training.update()
-        updates += 1
-        saver.check()
-    return perf_counter() - began, updates
+class Windows:
+    """Saves, one after the other, each beside the training that goes on."""
+
+    def __init__(self, training: Training, folder: Path) -> None:
+        self.training = training
+        self.saver = BackgroundSaver(Store(folder), 2, lambda update, *_: self.saved.append(update))
+        self.saved: list[int] = []
+
+    def seconds(self, number: int) -> tuple[float, int]:
+        """Seconds and updates from the call of a save until its checkpoint is complete."""
+        began, updates = perf_counter(), 0
+        self.saver.save(self.training.contents(number), number)
+        while number not in self.saved:
+            self.training.update()
+            updates += 1
+            self.saver.check()
+        return perf_counter() - began, updates
+
+
+def lost_seconds(training: Training, saves: int, quiet: int) -> list[float]:
+    """What each save cost the training, beside windows of so many quiet updates."""
+    lost: list[float] = []
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        windows = Windows(training, Path(folder))
+        before = median(training.update() for _ in range(quiet))
+        for number in range(saves):
+            seconds, updates = windows.seconds(number)
+            after = median(training.update() for _ in range(quiet))
+            lost.append(seconds - updates * (before + after) / 2)
+            before = after
+        windows.saver.finish()
+    return lost
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--saves", type=int, default=12)
     parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--quiet", type=int, default=8, help="updates between two saves")
     parser.add_argument("--threads", type=int, default=2)
-    own = parser.parse_args()
+    small = {"saves": 1, "model": "resnet8", "size": 16, "batch": 2, "quiet": 1, "threads": 1}
+    own = options_of(parser, small)
     keep_freed_memory()  # as `convoy train` does
-    make_repeatable(own.threads)
-    training = Training(own.model, own.batch)
-    for _ in range(3):
-        training.update()
-    lost: list[float] = []
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        saver = BackgroundSaver(Store(Path(folder)), 2, lambda *_: None)
-        before = median(training.update() for _ in range(8))
-        for number in range(own.saves):
-            seconds, updates = saving_window(training, saver, number)
-            after = median(training.update() for _ in range(8))
-            lost.append(seconds - updates * (before + after) / 2)
-            before = after
-        saver.finish()
+    plan = plan_of(
+        {
+            "model": own.model,
+            "data": "synthetic",
+            "micro_batch_size": own.batch,
+            "image_size": own.size,
+            "threads": own.threads,
+        }
+    )
+    with alone(plan) as context:
+        training = Training(context)
+        for _ in range(3):
+            training.update()
+        lost = lost_seconds(training, own.saves, own.quiet)
+    contents = training.contents(0)
+    size = sum(one.nbytes for part in (contents.model, contents.optimizer) for one in part.values())
     middle, low, high = ratio_with_interval(lost, [60.0] * len(lost))
-    size = sum(one.nbytes for part in _parts(training) for one in part.values())
     print(
         f"{own.model}, {size / 1e6:.0f} MB: one save costs {1000 * median(lost):.0f} ms of "
         f"training; at one save per minute {100 * middle:.2f} % "
         f"[{100 * low:.2f}, {100 * high:.2f}] over {own.saves} saves"
     )
-
-
-def _parts(training: Training) -> list[dict[str, torch.Tensor]]:
-    contents = training.contents(0)
-    return [contents.model, contents.optimizer]
 
 
 if __name__ == "__main__":

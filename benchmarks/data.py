@@ -22,45 +22,32 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import numpy as np
-import torch
-from interleaved import ratio_with_interval
+from assembled import CPU
+from interleaved import options_of, ratio_with_interval
 from plain_loader import PillowCifar, PillowPhotos, loader
 
-from convoy.data.arrival import Arrival
-from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.feed import Hands, Samples, TrainingFeed
-from convoy.data.generated import Generated
-from convoy.data.held import Held
+from convoy.config.schema import build_config
+from convoy.data.images.crop import training_windows
 from convoy.data.images.decode import decode
-from convoy.data.images.gate import look
-from convoy.data.images.scratch import Scratch
-from convoy.data.images.window import training_windows
-from convoy.data.order import Order, Place
-from convoy.data.photos import IMAGENET, Photos, TrainingPhotos
-from convoy.data.records.record import NO_BOXES, Record, Spot
-from convoy.data.view import Augmented, View
-from convoy.launch.memory import keep_freed_memory
-from convoy.plan.batch import BatchPlan
+from convoy.data.images.header import read_header
+from convoy.data.images.resize import ThreadBuffer
+from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
+from convoy.data.sources.generated import Generated
+from convoy.data.sources.in_memory import InMemorySource
+from convoy.data.sources.photos import Photos
+from convoy.data.sources.source import Source
+from convoy.machine import keep_freed_memory
+from convoy.run.open_feed import OpenFeed, feed_of
 
 ARCHIVE = Path(__file__).parents[2] / "shared/data/photos.tar"
 SIZE = 224
 BATCH = 32  # photos
 PASSES = 3  # over the photos, in a round
-CIFAR_SAMPLES, CIFAR_BATCH = 10_240, 128
+CIFAR_BATCH = 128
 EPOCHS = 10  # of ours, for one of the plain loader
 Contender = Callable[[], int]  # does its work, and tells how many images it made
 
-_decoded = Scratch()
-
-
-class Untouched(Arrival):
-    """Batches end as bytes on the host: what a network does with them is not measured."""
-
-    def __init__(self) -> None:
-        super().__init__(IMAGENET, "none", torch.device("cpu"), eight_bit=True)
-
-    def images(self, images: torch.Tensor) -> torch.Tensor:
-        return images
+_decoded = ThreadBuffer()
 
 
 class InMemory:
@@ -75,20 +62,32 @@ class InMemory:
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def spot(self, number: int) -> Spot:
-        return Spot("memory", number=number)
+    def location(self, number: int) -> RecordLocation:
+        return RecordLocation("memory", number=number)
 
-    def read(self, number: int) -> Record:
-        return Record(self.encoded[number], NO_BOXES)
+    def read(self, number: int) -> EncodedImage:
+        return EncodedImage(self.encoded[number], NO_BOXES)
 
 
-def fed(view: View, samples: int, hands: Hands, batch: int, passes: int) -> int:
-    """Run a feed of ours for so many epochs."""
-    order = Order(samples, BatchPlan(batch, 1, 1), seed=0)
-    labels = np.zeros(samples, np.int64)
-    feed = TrainingFeed(Samples(view, labels.take, samples), order, Untouched())
-    places = (Place(update, 0) for update in range(passes * order.updates_per_epoch))
-    return sum(len(batch.images) for batch in feed.micro_batches(places, hands))
+def feed_from(source: Source, data: str, size: int, batch: int, workers: int) -> OpenFeed:
+    """The feed of a real run, its batches bytes, as they would travel to a device."""
+    values = {
+        "data": data,
+        "data_dir": ".",
+        "model": "resnet20" if data == "cifar10" else "resnet50",
+        "image_size": size,
+        "num_classes": 10,
+        "micro_batch_size": batch,
+        "dataloader_worker": workers,
+        "eight_bit_io": True,
+    }
+    return feed_of(build_config(values), source, CPU)
+
+
+def fed(opened: OpenFeed, passes: int) -> int:
+    """Run a feed of ours for so many epochs; what a network does with it is not measured."""
+    places = opened.indices(0, passes * opened.elements_per_epoch)
+    return sum(len(one.images) for one in opened.feed.on_host(places, opened.options))
 
 
 class Bare:
@@ -96,7 +95,7 @@ class Bare:
 
     def __init__(self, encoded: list[bytes]) -> None:
         self.encoded = encoded
-        self.headers = [look(one) for one in encoded]
+        self.headers = [read_header(one) for one in encoded]
         sizes = np.array([(header.height, header.width) for header in self.headers])
         windows, _ = training_windows(sizes, np.arange(len(encoded)), seed=0, epoch=0)
         self.least = np.ceil(sizes * SIZE / windows[:, [3, 2]]).astype(int).tolist()
@@ -115,8 +114,7 @@ class Bare:
 def photo_contenders(
     encoded: list[bytes], workers: int, pool: ThreadPoolExecutor
 ) -> dict[str, Contender]:
-    view = TrainingPhotos(Photos(InMemory(encoded), "train"), SIZE, seed=0)
-    hands = Hands(workers, 3, -(-BATCH // workers))
+    opened = feed_from(Photos(InMemory(encoded), "train"), "imagenet", SIZE, BATCH, workers)
     plain = loader(PillowPhotos(encoded, SIZE), BATCH, workers)
     bare = Bare(encoded)
 
@@ -130,19 +128,19 @@ def photo_contenders(
         return lambda: sum(pool.map(some, [*range(0, len(encoded), BATCH)] * PASSES))
 
     return {
-        "ours": lambda: fed(view, len(encoded), hands, BATCH, PASSES),
+        "ours": lambda: fed(opened, PASSES),
         "a Pillow loader": lambda: sum(len(batch) for _ in range(PASSES) for batch in plain),
         "decoding at the size each crop allows": by_threads(bare.at_crop_size),
         "decoding at half the size": by_threads(bare.halved),
     }
 
 
-def cifar_contenders(workers: int) -> dict[str, Contender]:
-    source = Held(Generated(CIFAR_SAMPLES, 32, 10, seed=0))
-    plain = loader(PillowCifar(source.pixels(np.arange(CIFAR_SAMPLES))), CIFAR_BATCH, workers)
-    view, hands = Augmented(source, PAD_CROP_FLIP, seed=0), Hands(workers, 4)
+def cifar_contenders(samples: int, workers: int) -> dict[str, Contender]:
+    source = InMemorySource(Generated(samples, 32, 10, seed=0))
+    plain = loader(PillowCifar(source.pixels(np.arange(samples))), CIFAR_BATCH, workers)
+    opened = feed_from(source, "cifar10", 32, CIFAR_BATCH, workers)
     return {
-        "ours": lambda: fed(view, CIFAR_SAMPLES, hands, CIFAR_BATCH, EPOCHS),
+        "ours": lambda: fed(opened, EPOCHS),
         "a Pillow loader": lambda: sum(len(batch) for batch in plain),
     }
 
@@ -186,16 +184,18 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, help="a folder of .JPEG files, at any depth")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
+    parser.add_argument("--cifar-samples", type=int, default=10_240)
+    options = options_of(parser, {"rounds": 1, "workers": 1, "cifar_samples": 256})
     keep_freed_memory()
     before = os.getloadavg()[0]
     with photos_in(options.photos) as encoded, ThreadPoolExecutor(options.workers) as pool:
+        encoded = encoded[: 2 * BATCH] if options.smoke else encoded
         if encoded:
             contenders = photo_contenders(encoded, options.workers, pool)
             tell(f"{len(encoded)} photos", rates(contenders, options.rounds))
         else:
             print(f"no photos: {ARCHIVE} is not there, and --photos names no folder of them")
-    tell("CIFAR", rates(cifar_contenders(options.workers), options.rounds))
+    tell("CIFAR", rates(cifar_contenders(options.cifar_samples, options.workers), options.rounds))
     print(
         f"{options.rounds} rounds, {options.workers} workers, {os.cpu_count()} cores, "
         f"load {before:.1f} before and {os.getloadavg()[0]:.1f} after"

@@ -1,6 +1,20 @@
-"""Compare two things honestly on a noisy machine: pair by pair, the median ratio, its interval."""
+"""Compare two things honestly on a noisy machine: pair by pair, the median ratio, its interval.
 
-from convoy.report.interval import interval_of
+And `--smoke`, which every benchmark has: once, as small as it gets, to see that it still runs, as
+`tests/benchmarks` does. The figures of that mean nothing.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+
+
+def options_of(parser: ArgumentParser, smallest: Mapping[str, object]) -> Namespace:
+    """What was asked for; with `--smoke`, that little."""
+    parser.add_argument("--smoke", action="store_true", help="once, as small as it gets: it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        vars(options).update(smallest)
+    return options
 
 
 def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
@@ -10,5 +24,9 @@ def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, 
 
 def median_with_interval(values: list[float]) -> tuple[float, float, float]:
     """The median, and its 95 % interval by bootstrap."""
+    from convoy.bench.doctor import (
+        interval_of,  # with torch, which what starts at once must not load
+    )
+
     found = interval_of(values)
     return found.middle, found.low, found.high

@@ -9,41 +9,24 @@ by a worker thread, which the bare loop has not.
 """
 
 import argparse
-from functools import partial
+from argparse import Namespace
+from contextlib import closing
 from itertools import pairwise
 from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from interleaved import ratio_with_interval
+from assembled import alone, parts_of, plan_of, updates_of
+from interleaved import options_of, ratio_with_interval
 from torch import Tensor, nn
 
-from convoy.assemble.feeds import hands_of, training_feed
-from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import build_network, whole
-from convoy.config.schema import build_config
-from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.feed import Hands, Wanted
-from convoy.data.generated import Generated
-from convoy.data.order import Place
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.outfeed import Outfeed
-from convoy.engine.part import Part
-from convoy.engine.stopping import StopRequest
-from convoy.engine.trainer import Trainer
-from convoy.engine.update import Holding, Update
-from convoy.events import Event, Updated
-from convoy.launch.memory import keep_freed_memory
-from convoy.models.batch_norm import absorb
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone
-from convoy.plan.plan import plan_run
+from convoy.data.sources.generated import Generated
+from convoy.machine import keep_freed_memory
+from convoy.plan.plan import RunPlan
+from convoy.run.build import TrainingParts
+from convoy.run.device import make_repeatable
 
-CPU = torch.device("cpu")
+WARM_UP = 3
 
 
 class Block(nn.Module):
@@ -94,14 +77,15 @@ class BareLoop:
         self.labels = torch.randint(10, (batch,))
         self.loss = 0.0
 
-    def start_like(self, trainer: Trainer) -> None:
+    def start_like(self, parts: TrainingParts) -> None:
         """The same weights and the same first batch: speed depends on values, through denormals."""
-        weights = trainer.update.pipeline.stage.named_weights()
+        weights = parts.network.slice.named_weights()
         with torch.no_grad():
             for name, weight in self.network.named_parameters():
                 weight.copy_(weights[_our_name(name)])
-        (batch,) = trainer.feed.micro_batches([Place(0, 0)], Hands(0, 1))
-        self.images, self.labels = batch.images.clone(), batch.labels
+        with closing(parts.trainer.micro_batches.of_updates(range(1))) as batches:
+            images, self.labels = next(batches)
+        self.images = images.clone()
 
     def step(self) -> None:
         self.optimizer.zero_grad()
@@ -120,60 +104,58 @@ def _our_name(name: str) -> str:
     return ".".join([f"layer{group + 1}", str(block), *words[2:]])
 
 
-def our_trainer(data: str, batch: int, updates: int) -> Trainer:
-    """A run as `convoy train` builds it, without folder and listeners."""
-    values = {"model": "resnet20", "data": data, "micro_batch_size": batch, "lr": 0.01}
-    config = build_config(
-        values | {"samples": batch * 100, "updates": updates, "epoch": None, "num_classes": 10}
+def our_plan(data: str, options: Namespace) -> RunPlan:
+    """The training of the bare loop."""
+    return plan_of(
+        {
+            "model": "resnet20",
+            "data": data,
+            "num_classes": 10,
+            "micro_batch_size": options.batch,
+            "lr": 0.01,
+            "warmup_epoch": 0.0,
+            "updates": options.pairs + WARM_UP,
+            "epoch": None,
+            "threads": options.threads,
+        }
     )
-    plan = plan_run(config)
-    network = build_network(plan.network, [whole(plan.network)], 0, CPU)
-    optimizer = Optimizer(FlatWeights(network.slice.named_weights()), Sgd(config.optimizer))
-    gradients = GradientTree(optimizer.flat)
-    pipeline = Pipeline(network.slice, CrossEntropy(config.loss), gradients.collect)
-    update = Update(
-        pipeline, [Holding(gradients, optimizer)], Alone(), partial(absorb, network.norms)
-    )
-    feed = training_feed(plan, Generated(batch * 100, 32, 10, 0), CPU, Wanted())
-    if data == "generated":
-        feed.augmentation = PAD_CROP_FLIP
-    part = Part.whole(plan.loop.micro_batches)
-    return Trainer(plan.loop, feed, hands_of(config), update, Outfeed(), part)
 
 
-def compare(data: str, batch: int, pairs: int) -> tuple[list[float], list[float]]:
-    """Seconds of our updates and of the bare ones, in turn."""
-    trainer, bare = our_trainer(data, batch, pairs + 3), BareLoop(batch)
-    bare.start_like(trainer)
+def compare(data: str, options: Namespace) -> tuple[list[float], list[float]]:
+    """Seconds of our updates and of the bare ones, in turn.
+
+    CIFAR's images are generated ones here, cropped and mirrored as those are.
+    """
+    source = Generated(50_000, 32, 10, 0)
+    with alone(our_plan(data, options)) as context:
+        parts, bare = parts_of(context, source), BareLoop(options.batch)
+        bare.start_like(parts)
+        return alternated(parts, bare)
+
+
+def alternated(parts: TrainingParts, bare: BareLoop) -> tuple[list[float], list[float]]:
     ours: list[float] = []
     theirs: list[float] = []
     began = perf_counter()
-
-    def alternate(event: Event) -> None:
-        nonlocal began
-        if not isinstance(event, Updated):
-            return
+    for _ in updates_of(parts):
         ours.append(perf_counter() - began)
         start = perf_counter()
         bare.step()
         began = perf_counter()
         theirs.append(began - start)
-
-    trainer.outfeed.subscribe(alternate)
-    trainer.run(0, StopRequest())
-    return ours[3:], theirs[3:]  # the first ones warm up
+    return ours[WARM_UP:], theirs[WARM_UP:]
 
 
 def compare_with_itself(batch: int, pairs: int) -> tuple[list[float], list[float]]:
     """Two bare loops in turn: what the machine's noise alone looks like."""
     one, other = BareLoop(batch), BareLoop(batch)
     times: list[list[float]] = [[], []]
-    for _ in range(pairs + 3):
+    for _ in range(pairs + WARM_UP):
         for loop, kept in zip((one, other), times, strict=True):
             began = perf_counter()
             loop.step()
             kept.append(perf_counter() - began)
-    return times[0][3:], times[1][3:]
+    return times[0][WARM_UP:], times[1][WARM_UP:]
 
 
 def main() -> None:
@@ -181,13 +163,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
-    own = parser.parse_args()
+    own = options_of(parser, {"pairs": 1, "batch": 4, "threads": 1})
     keep_freed_memory()  # as `convoy train` does
     make_repeatable(own.threads)
     middle, low, high = ratio_with_interval(*compare_with_itself(own.batch, own.pairs))
     print(f"noise: bare / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs")
-    for data, what in (("synthetic", "batch on the device"), ("generated", "fed by a worker")):
-        ours, theirs = compare(data, own.batch, own.pairs)
+    for data, what in (("synthetic", "batch on the device"), ("cifar10", "fed by a worker")):
+        ours, theirs = compare(data, own)
         middle, low, high = ratio_with_interval(ours, theirs)
         speed = own.batch / sorted(ours)[len(ours) // 2]
         print(

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from assembled import alone, parts_of, plan_of
+from interleaved import options_of
 from memory_replica import Seen
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from convoy.assemble.network import build_network, whole, with_recomputation
-from convoy.config.schema import build_config
 from convoy.launch.supervisor import run_workers
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.plan import RunPlan
 
 Asked = dict[str, Any]
-RESNET50: Asked = {"model": "resnet50", "data": "synthetic", "threads": 1, "samples": 1000}
 BLOCKS: Asked = {"enable_recompute": True, "recompute_checkpoints": (r"layer\d/\d+",)}
 
 
@@ -46,9 +45,9 @@ class Stored:
 
 def stored_bytes(plan: RunPlan) -> int:
     """After the forward pass of one micro-batch: what its backward pass will need."""
-    cpu, size = torch.device("cpu"), plan.network.image_size
-    built = build_network(plan.network, [whole(plan.network)], 0, cpu)
-    (network,) = with_recomputation(built, plan.recompute).runs
+    size = plan.network.image_size
+    with alone(plan) as context:
+        (network,) = parts_of(context).network.runs
     network.train()
     stored = Stored(network)
     images = torch.randn(plan.batch.micro_batch_size, size, size, 3).permute(0, 3, 1, 2)
@@ -59,10 +58,14 @@ def stored_bytes(plan: RunPlan) -> int:
     return stored.bytes
 
 
-def compare_activations(image: int, batch: int) -> None:
+def asked_for(model: str, image: int, batch: int) -> Asked:
+    size = {"image_size": image, "micro_batch_size": batch}
+    return {"model": model, "data": "synthetic", "threads": 1, "samples": 1000, **size}
+
+
+def compare_activations(model: str, image: int, batch: int) -> None:
     """Without and with recomputation, seen and planned."""
-    asked = {**RESNET50, "image_size": image, "micro_batch_size": batch}
-    plans = [plan_run(build_config(asked | more)) for more in ({}, BLOCKS)]
+    plans = [plan_of(asked_for(model, image, batch) | more) for more in ({}, BLOCKS)]
     seen = [stored_bytes(plan) for plan in plans]
     planned = [plan.memory[0].stash for plan in plans]
     peaks = [plan.memory[0].activations for plan in plans]
@@ -76,17 +79,16 @@ def _spared(before: int, after: int) -> str:
     return f"{before / 1e6:7.1f} → {after / 1e6:6.1f} MB: {1 - after / before:.1%} saved"
 
 
-def see_replicas(folder: Path, replicas: int, offload: bool, sharded: bool) -> list[Seen]:
+def see_replicas(
+    folder: Path, model: str, replicas: int, offload: bool, sharded: bool
+) -> list[Seen]:
     """Updates of real replicas, and saves between them; what each one held."""
-    asked = {
-        **RESNET50,
-        "image_size": 64,
-        "micro_batch_size": 2,
+    asked = asked_for(model, 64, 2) | {
         "replicas": replicas,
         "offload_optimizer": offload,
         "enable_optimizer_rts": sharded,
     }
-    topology = plan_run(build_config(asked)).topology
+    topology = plan_of(asked).topology
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         payload = {"asked": asked, "folder": scratch}
         outcome = run_workers(topology, "memory_replica:work", payload, threads=1)
@@ -120,11 +122,11 @@ def _less(before: int, after: int) -> str:
     return f"{before / 1e6:7.1f} → {after / 1e6:6.1f} MB: {(before - after) / 1e6:.1f} MB less"
 
 
-def compare_shards(see: "partial[list[Seen]]") -> None:
+def compare_shards(see: "partial[list[Seen]]", counts: list[int]) -> None:
     """The replica with most state, against one replica alone."""
     print("optimizer state per replica with --enable-optimizer-rts; resident / with offload too")
     alone = see(1, False, False)[0].state
-    for replicas in (2, 4):
+    for replicas in counts:
         here, away = see(replicas, False, True), see(replicas, True, True)
         most = max(one.state for one in here)
         resident, left = (max(one.resident for one in seen) for seen in (here, away))
@@ -140,11 +142,13 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--folder", type=Path, default=Path(), help="where the mapped file lies")
-    own = parser.parse_args()
-    compare_activations(own.image, own.batch)
-    see = partial(see_replicas, own.folder)
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--replicas", type=int, nargs="+", default=[2, 4])
+    own = options_of(parser, {"image": 32, "batch": 1, "model": "resnet8", "replicas": [2]})
+    compare_activations(own.model, own.image, own.batch)
+    see = partial(see_replicas, own.folder, own.model)
     compare_homes(see)
-    compare_shards(see)
+    compare_shards(see, own.replicas)
 
 
 if __name__ == "__main__":

@@ -10,33 +10,20 @@ import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from assembled import parts_of, plan_of, update_of
 from torch import Tensor
 
-from convoy.assemble.network import build_network
-from convoy.assemble.passage import make_passage, make_replicas
-from convoy.assemble.post import Post, posted
 from convoy.checkpoint.background import BackgroundSaver
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
-from convoy.config.schema import build_config
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Holding, Update
-from convoy.launch.memory import keep_freed_memory
 from convoy.launch.world import World
-from convoy.models.batch_norm import absorb
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizer import Optimizer, Owned
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
-from convoy.parallel.optimizer_state import gatherer, home_for
-from convoy.plan.plan import plan_run
+from convoy.machine import keep_freed_memory
+from convoy.run.process import ProcessContext, join_run
+from convoy.run.state import TrainingState
 
 PAGE = mmap.PAGESIZE
 _PRESENT = np.uint64(1 << 63)  # of an entry of pagemap: Documentation/admin-guide/mm/pagemap.rst
@@ -60,44 +47,32 @@ def work(world: World, payload: dict[str, Any]) -> int:
     """A target of the supervisor: measure one replica and write it down."""
     keep_freed_memory()  # as `convoy train` does
     folder = Path(payload["folder"])
-    with posted(world, plan_run(build_config(payload["asked"]))) as post:
-        seen = _see(Replica(post, folder), folder)
+    with join_run(world, plan_of(payload["asked"])) as context:
+        seen = _see(Replica(context, folder), folder)
     (folder / f"{world.rank}.json").write_text(json.dumps(asdict(seen)))
     return 0
 
 
 class Replica:
-    """Everything of a training that holds memory, made as a run makes it."""
+    """One process of a run, and what of it holds memory."""
 
-    def __init__(self, post: Post, folder: Path) -> None:
-        plan, config = post.plan, post.plan.config
-        self.network = build_network(plan.network, post.stages, 0, post.device)
-        replicas = make_replicas(post)
-        flat = FlatWeights(self.network.slice.named_weights())
-        home = home_for(post.device, config.memory.offload_optimizer, folder)
-        owned = Owned(replicas.owned(flat.elements))
-        self.optimizer = Optimizer(flat, Sgd(config.optimizer), owned, home)
-        self._gather = gatherer(replicas, flat.elements)
-        gradients = GradientTree(flat, post.at.replica * plan.batch.gradient_accumulation)
-        loss = CrossEntropy(config.loss)
-        passage = make_passage(post, self.network, loss, [gradients.collect])
-        statistics = partial(absorb, self.network.norms)
-        holdings = [Holding(gradients, self.optimizer)]
-        self._update = Update(passage, holdings, replicas, statistics)
-        size, samples = plan.network.image_size, plan.batch.micro_batch_size
-        images = torch.randn(samples, size, size, 3).permute(0, 3, 1, 2)
-        self._batch = images, torch.arange(samples)
+    def __init__(self, context: ProcessContext, folder: Path) -> None:
+        parts = parts_of(context, scratch=folder)
+        self.update = update_of(parts)
+        self.optimizers = parts.optimizers
+        self._state = TrainingState(parts)
 
-    def update(self) -> None:
-        self._update([self._batch], Step(0.01))
+    def contents(self, update: int) -> Contents | None:
+        """What the first process saves; shards are made whole, so all replicas must ask."""
+        return self._state.capture(update, {})
 
-    def contents(self, update: int) -> Contents:
-        """What a run saves; shards are made whole, so all replicas must ask."""
-        state = self.optimizer.named_state(self._gather)
-        return Contents(self.network.tensors(), state, state={"update": update})
+    def rest(self) -> None:
+        """As a run does after each save."""
+        for one in self.optimizers:
+            one.storage.evict()
 
     def state_bytes(self, count: Callable[[Tensor], int]) -> int:
-        return sum(map(count, self.optimizer.slots.values()))
+        return sum(count(slot) for one in self.optimizers for slot in one.slots.values())
 
 
 def _see(replica: Replica, folder: Path) -> Seen:
@@ -106,7 +81,7 @@ def _see(replica: Replica, folder: Path) -> Seen:
     cached, process = replica.state_bytes(cached_bytes), process_bytes()
     with _saved(replica, folder, keep_copy=False):
         read_in = _resident(replica)
-        replica.optimizer.home.rest()
+        replica.rest()
         rested = _resident(replica)
         given_back = _settle(replica) - process
     with _saved(replica, folder, keep_copy=True):
@@ -129,9 +104,12 @@ def _resident(replica: Replica) -> int:
 @contextmanager
 def _saved(replica: Replica, folder: Path, keep_copy: bool) -> Iterator[None]:
     """While this lasts the save is over and the saver still there."""
-    store = Store(folder / f"kept-{replica.optimizer.owned.start}-{keep_copy}")
+    store = Store(folder / f"kept-{keep_copy}")
     saver = BackgroundSaver(store, 1, lambda *_: None, keep_copy=keep_copy)
-    saver.save(replica.contents(1), 1)
+    contents = replica.contents(1)
+    if contents is not None:
+        saver.save(contents, 1)
+    del contents
     saver.finish()
     gc.collect()
     yield

@@ -13,46 +13,32 @@ and torch's SGD. Inference: one batch, as `convoy validate` passes it, norms fol
 """
 
 import argparse
+from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import perf_counter, process_time
 
 import torch
 import torch.nn.functional as F
-from interleaved import ratio_with_interval
+from assembled import CPU, alone, parts_of, resident, updates_of
+from interleaved import options_of, ratio_with_interval
 from plain_networks import PLAIN
 from torch import Tensor, nn
 
-from convoy.assemble.backends import Answerer
-from convoy.assemble.feeds import hands_of, training_feed
-from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import Network, build_network, compiled, whole
-from convoy.config.layers import from_source
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
-from convoy.data.feed import Wanted
-from convoy.data.generated import Generated
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.outfeed import Outfeed
-from convoy.engine.part import Part
-from convoy.engine.stopping import StopRequest
-from convoy.engine.trainer import Trainer
-from convoy.engine.update import Holding, Update
-from convoy.events import Event, Updated
-from convoy.launch.memory import keep_freed_memory
-from convoy.models.batch_norm import absorb
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree
-from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.parallel.pipeline import Pipeline
-from convoy.parallel.replicas import Alone
+from convoy.config.settings import from_source
+from convoy.machine import keep_freed_memory
 from convoy.plan.plan import plan_run
+from convoy.run.build import TrainingParts
+from convoy.run.device import make_repeatable
+from convoy.run.network import Network, build_network, whole
+from convoy.run.validation import Answerer
 
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": perf_counter, "processor": process_time}
-CPU = torch.device("cpu")
 WARM_UP = 2
 CLOSE = 1e-4  # of the largest answer
 # Pixels and batch for training: about a second an update on two cores.
@@ -66,6 +52,14 @@ TRAINING = {
 }
 ANSWERING = ("resnet50", "efficientnet-b0")
 SAMPLES = 16  # a batch of answers
+SMALL = {
+    "model": ["efficientnet-b0", "squeezenet"],
+    "backend": ["torch"],  # the others take half a minute to begin
+    "image": 64,
+    "batch": 2,
+    "pairs": 1,
+    "threads": 1,
+}
 LAYOUTS = {"channels_last": torch.channels_last, "default": torch.contiguous_format}
 
 
@@ -82,29 +76,7 @@ def config_of(model: str, image: int, batch: int, updates: int) -> RunConfig:
         "lr": 0.01,
         "warmup_epoch": 0.0,
     }
-    return resolve(Asked(from_source("benchmark", values), environment={})).config
-
-
-class OurTraining:
-    """A run as `convoy train` builds it, without folder and listeners."""
-
-    def __init__(self, config: RunConfig, compiling: bool) -> None:
-        plan = plan_run(config)
-        fresh = build_network(plan.network, [whole(plan.network)], 0, CPU)
-        network = compiled(fresh) if compiling else fresh
-        optimizer = Optimizer(FlatWeights(network.slice.named_weights()), Sgd(config.optimizer))
-        gradients = GradientTree(optimizer.flat)
-        (run,) = network.runs
-        pipeline = Pipeline(run, CrossEntropy(config.loss), gradients.collect)
-        holdings = [Holding(gradients, optimizer)]
-        update = Update(pipeline, holdings, Alone(), partial(absorb, network.norms))
-        source = Generated(config.batch.micro_batch_size, plan.network.image_size, 10, 0)
-        feed = training_feed(plan, source, CPU, Wanted())
-        part = Part.whole(plan.loop.micro_batches)
-        self.outfeed = Outfeed()
-        self.network = network
-        self.batch = feed.resident
-        self.trainer = Trainer(plan.loop, feed, hands_of(config), update, self.outfeed, part)
+    return resolve(RequestedOptions(from_source("benchmark", values), environment={})).config
 
 
 class PlainTraining:
@@ -147,39 +119,50 @@ def refuse_difference(network: Network, plain: nn.Module, images: Tensor) -> Non
     plain.train()
 
 
-def compare_training(model: str, pairs: int, clock: Clock, compiling: bool) -> None:
+def compare_training(model: str, options: Namespace, clock: Clock) -> None:
     """Images a second of whole updates, ours against theirs in both layouts."""
-    image, batch = TRAINING[model]
-    ours = OurTraining(config_of(model, image, batch, pairs + WARM_UP), compiling)
-    images, labels = ours.batch.images, ours.batch.labels
-    plain = {}
-    for layout in LAYOUTS:
-        network = plain_like(model, ours.network)
-        refuse_difference(ours.network, network, images)
-        plain[layout] = PlainTraining(network, images, labels, layout)
-    seconds: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in LAYOUTS}}
-    began = clock()
+    image, batch = (options.image or TRAINING[model][0], options.batch or TRAINING[model][1])
+    config = config_of(model, image, batch, options.pairs + WARM_UP)
+    device = replace(config.device, threads=options.threads)
+    compiler = replace(config.compiler, compile=options.compile)
+    with alone(plan_run(replace(config, device=device, compiler=compiler))) as context:
+        parts = parts_of(context)
+        seconds = trained(parts, plain_trainings(model, parts), clock)
+    name = f"{model}, {image} px, batch {batch}" + (", --compile" if options.compile else "")
+    tell(name, batch, seconds, "ours", LAYOUTS)
 
-    def alternate(event: Event) -> None:
-        nonlocal began
-        if not isinstance(event, Updated):
-            return
+
+def plain_trainings(model: str, parts: TrainingParts) -> dict[str, PlainTraining]:
+    """The same network in plain torch, with the same weights and the same batch."""
+    images, labels = resident(parts)
+    found = {}
+    for layout in LAYOUTS:
+        network = plain_like(model, parts.network)
+        refuse_difference(parts.network, network, images)
+        found[layout] = PlainTraining(network, images, labels, layout)
+    return found
+
+
+def trained(
+    parts: TrainingParts, plain: dict[str, PlainTraining], clock: Clock
+) -> dict[str, list[float]]:
+    """Seconds of each update: ours, then one of each plain loop, and so on."""
+    seconds: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in plain}}
+    began = clock()
+    for _ in updates_of(parts):
         seconds["ours"].append(clock() - began)
         for layout, bare in plain.items():
             seconds[layout].append(timed(bare, clock))
         began = clock()
-
-    ours.outfeed.subscribe(alternate)
-    ours.trainer.run(0, StopRequest())
-    name = f"{model}, {image} px, batch {batch}" + (", --compile" if compiling else "")
-    tell(name, batch, seconds, "ours", LAYOUTS)
+    return seconds
 
 
-def compare_inference(model: str, pairs: int, clock: Clock, backends: Sequence[str]) -> None:
-    """Images a second of answers at 224 px."""
-    plan = plan_run(config_of(model, 224, SAMPLES, 1)).network
+def compare_inference(model: str, options: Namespace, clock: Clock) -> None:
+    """Images a second of answers."""
+    image, batch, backends = options.image or 224, options.batch or SAMPLES, options.backend
+    plan = plan_run(config_of(model, image, batch, 1)).network
     network = build_network(plan, [whole(plan)], 0, CPU)
-    images = torch.randn(SAMPLES, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(batch, 3, image, image, generator=torch.Generator().manual_seed(0))
     last = images.contiguous(memory_format=torch.channels_last)
     plain = plain_like(model, network)
     refuse_difference(network, plain, images)
@@ -193,11 +176,11 @@ def compare_inference(model: str, pairs: int, clock: Clock, backends: Sequence[s
         for name, candidate in candidates.items():
             difference = (candidate() - expected).abs().max() / expected.abs().max()
             assert difference < CLOSE, f"{name} answers otherwise: {difference}"
-        for _ in range(pairs + WARM_UP):
+        for _ in range(options.pairs + WARM_UP):
             for name, candidate in candidates.items():
                 seconds[name].append(timed(candidate, clock))
     for backend in backends:
-        tell(f"{model}, 224 px, batch {SAMPLES}", SAMPLES, seconds, backend, ["default"])
+        tell(f"{model}, {image} px, batch {batch}", batch, seconds, backend, ["default"])
 
 
 def answer(answerer: Answerer, images: Tensor) -> Tensor:
@@ -234,15 +217,18 @@ def main() -> None:
     parser.add_argument("--clock", choices=[*CLOCKS], default="wall")
     parser.add_argument("--compile", action="store_true", help="training compiled, too")
     parser.add_argument("--backend", nargs="+", default=["torch", "compiled", "onnxruntime"])
-    own = parser.parse_args()
+    parser.add_argument("--image", type=int, help="pixels, where each model has its own")
+    parser.add_argument("--batch", type=int, help="images, where each model has its own")
+    own = options_of(parser, SMALL)
     make_repeatable(own.threads)
+    clock = CLOCKS[own.clock]
     for model in [one for one in ANSWERING if one in own.model and "inference" in own.what]:
-        compare_inference(model, own.pairs, CLOCKS[own.clock], own.backend)
+        compare_inference(model, own, clock)
     # As `convoy` does. It cannot be undone, and plain torch gains by it too: whoever only answers
     # is measured before, with the memory that plain torch's users have.
     keep_freed_memory()
     for model in own.model if "training" in own.what else []:
-        compare_training(model, own.pairs, CLOCKS[own.clock], own.compile)
+        compare_training(model, own, clock)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,14 +25,15 @@ from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from interleaved import ratio_with_interval
-from models import CPU, config_of
+from assembled import alone, parts_of
+from interleaved import options_of, ratio_with_interval
+from models import config_of
 from torch import Tensor
 
-from convoy.assemble.kinds import compute_in
-from convoy.assemble.network import Network, build_network, whole
-from convoy.models.batch_norm import forget
+from convoy.cli.main import main as convoy
+from convoy.layers.norms import PendingStatistics
 from convoy.plan.plan import plan_run
+from convoy.run.network import Network
 
 SEEDS = 5
 STUDENT = {3: 4.303, 5: 2.776, 10: 2.262}  # 97.5 % of Student's t with so many seeds less one
@@ -102,13 +105,26 @@ FAMILIES = (
 )
 
 
+# Of each kind of network and of run the smallest.
+SMALLEST = {
+    "networks": (("resnet8", 8, 2),),
+    "rounds": 1,
+    "seeds": 1,
+    "only": "averages",
+    "runs": 2,
+    "more": "--samples 64 --image-size 12 --epoch 1 --warmup-epoch 0",
+}
+
+
 def accuracy(options: argparse.Namespace) -> None:
     """Every run with every seed, then the table."""
+    _refuse_impossible()
     with TemporaryDirectory() as folder, ThreadPoolExecutor(2) as two:
         for family in FAMILIES:
             if options.only and options.only not in family.title:
                 continue
-            lines = {name: f"{family.words} {words}" for name, words in family.runs.items()}
+            chosen = [*family.runs.items()][: options.runs]
+            lines = {name: f"{family.words} {words} {options.more}" for name, words in chosen}
             jobs = {
                 (name, seed): two.submit(_top1, line, seed, Path(folder))
                 for seed in range(options.seeds)
@@ -120,6 +136,13 @@ def accuracy(options: argparse.Namespace) -> None:
             print(f"\n{family.title}: convoy train {family.words}")
             for row in _rows(found):
                 print(row, flush=True)
+
+
+def _refuse_impossible() -> None:
+    """The runs take hours: what cannot be planned is to be known before the first."""
+    for line in [f"{one.words} {words}" for one in FAMILIES for words in one.runs.values()]:
+        with redirect_stdout(StringIO()):
+            assert convoy(["plan", *shlex.split(line)]) == 0, line
 
 
 def _top1(line: str, seed: int, folder: Path) -> float:
@@ -146,6 +169,8 @@ def _rows(found: dict[str, list[float]]) -> Iterator[str]:
 
 
 def _with_interval(values: list[float], sign: str = "") -> str:
+    if len(values) == 1:
+        return f"{values[0]:{sign}6.2f}"
     half = STUDENT[len(values)] * stdev(values) / sqrt(len(values))
     return f"{mean(values):{sign}6.2f} ± {half:.2f}"
 
@@ -163,7 +188,7 @@ class Passes:
         (logits,) = self.network.slice.train()(self.images)
         F.cross_entropy(logits, self.labels).backward()
         seconds = perf_counter() - began
-        forget(self.network.norms)
+        PendingStatistics(self.network.norms).discard()
         for weight in self.network.slice.parameters():
             weight.grad = None
         return seconds
@@ -172,17 +197,16 @@ class Passes:
 def _passes(model: str, image: int, batch: int, **numbers: str) -> Passes:
     config = config_of(model, image, batch, 1)
     config = replace(config, precision=replace(config.precision, **numbers))
-    plan = plan_run(config)
-    stages = [whole(plan.network)]
-    network = compute_in(config, build_network(plan.network, stages, 0, CPU), CPU, stages)
+    config = replace(config, device=replace(config.device, threads=1))
+    with alone(plan_run(config)) as context:
+        network = parts_of(context).network
     images = torch.randn(batch, 3, image, image).contiguous(memory_format=torch.channels_last)
     return Passes(network, images, torch.arange(batch) % 10)
 
 
 def cost(options: argparse.Namespace) -> None:
     """16 bits as if against 32, pair by pair."""
-    torch.set_num_threads(1)
-    for model, image, batch in (("resnet20", 32, 64), ("resnet50", 128, 8)):
+    for model, image, batch in options.networks:
         plain = _passes(model, image, batch)
         for half in ("float16", "bfloat16"):
             emulated = _passes(model, image, batch, precision="16.16", half_type=half)
@@ -197,7 +221,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, choices=tuple(STUDENT))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="", help="families whose title holds this")
-    options = parser.parse_args()
+    usual = (("resnet20", 32, 64), ("resnet50", 128, 8))
+    parser.set_defaults(networks=usual, runs=None, more="")
+    options = options_of(parser, SMALLEST)
     {"cost": cost, "accuracy": accuracy}[options.what](options)
 
 

@@ -4,7 +4,7 @@
     python benchmarks/pipeline.py replicas [--model resnet20] [--batch 64] [--rounds 20]
 
 `stages`: two stages of one thread each, 16 micro-batches. In each round every stage times its own
-forward and backward passes while the other stage does the same; then each schedule runs once.
+forward and backward passes while the other stage does the same; then each schedule makes an update.
 Efficiency is the time of the ideal schedule with those stage times ÷ the time it took.
 
 `replicas`: two replicas of one thread each against one process of two threads with the same samples
@@ -15,8 +15,7 @@ import argparse
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -27,62 +26,44 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from interleaved import ratio_with_interval
+from assembled import context_of, parts_of, plan_of, update_of
+from interleaved import options_of, ratio_with_interval
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.assemble.machine import make_repeatable
-from convoy.assemble.network import build_network, whole
-from convoy.assemble.post import Post, posted
-from convoy.assemble.training import Material, TrainingRun
-from convoy.config.schema import build_config
-from convoy.data.generated import Generated
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.outfeed import Outfeed
-from convoy.launch.memory import keep_freed_memory
+from convoy.engine.update import collect_gradients
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
-from convoy.models.batch_norm import forget
-from convoy.optim.step import Step
-from convoy.parallel.council import Matter, Single
-from convoy.parallel.group import Group, Groups, Rendezvous, join
-from convoy.parallel.stage import borders_of
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.simulate import Costs, simulate
+from convoy.layers.norms import PendingStatistics
+from convoy.machine import keep_freed_memory
+from convoy.parallel.control import Matter
+from convoy.parallel.process_groups import Group, Groups, Rendezvous, join
+from convoy.plan.plan import RunPlan
+from convoy.plan.schedules import SCHEDULES as KNOWN
+from convoy.plan.schedules.simulate import Costs, simulate
+from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
+from convoy.run.build import TrainingParts, training_network
+from convoy.run.device import make_repeatable
+from convoy.run.process import ProcessContext, join_run
 
-CPU = torch.device("cpu")
 MICRO_BATCHES = 16
 SCHEDULES = ("grouped", "interleaved")
 PASSES = 5
 
 
 def planned(payload: dict[str, Any], **more: Any) -> RunPlan:
-    return plan_run(
-        build_config(
-            {
-                "model": payload["model"],
-                "data": "synthetic",
-                "image_size": payload["size"],
-                "num_classes": 10,
-                "threads": 1,
-                **more,
-            }
-        )
+    return plan_of(
+        {
+            "model": payload["model"],
+            "data": "synthetic",
+            "image_size": payload["size"],
+            "num_classes": 10,
+            "threads": 1,
+            **more,
+        }
     )
-
-
-def training(post: Post) -> TrainingRun:
-    size = post.plan.network.image_size
-    material = Material(Generated(1, size, 10, 0), None, {})
-    return TrainingRun(post, material, Outfeed(), Path(tempfile.gettempdir()))
-
-
-def batches(run: TrainingRun) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-    """An update's micro-batches, resident on the device."""
-    one = run.trainer.feed.resident
-    for _ in range(run.plan.batch.gradient_accumulation):
-        yield one.images, one.labels
 
 
 # -- stages ------------------------------------------------------------------------------------
@@ -91,35 +72,36 @@ def batches(run: TrainingRun) -> Iterator[tuple[Tensor | None, Tensor | None]]:
 class StandIn:
     """One stage alone, with inputs and gradients of the right shape that come from nowhere."""
 
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        self.tree = run.holdings[0].gradients
-        post, samples = run.post, run.plan.batch.micro_batch_size
-        borders = borders_of(run.plan.network, post.stages[0], samples, CPU)
-        self.is_first, self.is_last = post.wanted.images, post.wanted.labels
+    def __init__(self, parts: TrainingParts) -> None:
+        self.parts = parts
+        context, plan = parts.context, parts.context.plan
+        samples = plan.batch.micro_batch_size
+        borders = stage_boundary(plan.network, context.stages[0], samples)
+        self.is_first, self.is_last = context.needs.images, context.needs.labels
         self.given = [_laid(torch.randn(size)) for size in borders.incoming]
         self.answer = [_laid(torch.randn(size)) for size in borders.outgoing]
         self.labels = torch.randint(10, (samples,))
-        self.loss = CrossEntropy(run.plan.config.loss)
+        self.loss = CrossEntropy(plan.config.loss)
 
     def times(self) -> tuple[float, float]:
         """Median seconds of a forward and of a backward pass, taking the gradients included."""
         pairs = [self._pass() for _ in range(PASSES)]
-        forget(self.run.network.norms)
-        self.tree.clear()
+        PendingStatistics(self.parts.network.norms).discard()
+        for one in self.parts.groups:
+            one.gradients.clear()
         return median(one for one, _ in pairs), median(one for _, one in pairs)
 
     def _pass(self) -> tuple[float, float]:
         given = [one.clone().requires_grad_(not self.is_first) for one in self.given]
         began = perf_counter()
-        made = self.run.network.runs[0](*given)
+        made = self.parts.network.runs[0](*given)
         loss = self.loss(made[0], self.labels) if self.is_last else None
         between = perf_counter()
         if loss is not None:
             loss.backward()
         else:
             torch.autograd.backward(made, self.answer)
-        self.tree.collect()
+        collect_gradients(self.parts.groups)
         return between - began, perf_counter() - between
 
 
@@ -141,31 +123,27 @@ def time_stages(world: World, payload: dict[str, Any]) -> int:
         )
         for name in SCHEDULES
     }
-    with posted(world, plans["grouped"]) as post:
-        runs = {name: training(replace(post, plan=plan)) for name, plan in plans.items()}
-        rows = [one_round(post, runs) for _ in range(payload["rounds"] + 2)][2:]
-        found = post.council.gather(Matter.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
+    with join_run(world, plans["grouped"]) as context:
+        runs = {name: parts_of(replace(context, plan=plan)) for name, plan in plans.items()}
+        rows = [one_round(context, runs) for _ in range(payload["rounds"] + 2)][2:]
+        found = context.control.gather(Matter.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
     if world.rank == 0:
         Path(payload["result"]).write_text(json.dumps([one.tolist() for one in found]))
     return 0
 
 
-def one_round(post: Post, runs: dict[str, TrainingRun]) -> list[float]:
-    """Forward, backward, then the passage of an update under each schedule."""
+def one_round(context: ProcessContext, runs: dict[str, TrainingParts]) -> list[float]:
+    """Forward, backward, then an update under each schedule; the weights stay as they are."""
     stand_in = StandIn(runs["grouped"])
     runs["grouped"].network.slice.train()
-    post.council.meet(Matter.STOP, 0)
+    context.control.meet(Matter.STOP, 0)
     row = [*stand_in.times()]
     for run in runs.values():
-        post.council.meet(Matter.STOP, 0)
-        began = perf_counter()
-        run.passage.run(batches(run))
-        post.council.meet(Matter.STOP, 0)
+        context.control.meet(Matter.STOP, 0)
+        update, began = update_of(run, 0.0), perf_counter()
+        update()
+        context.control.meet(Matter.STOP, 0)
         row.append(perf_counter() - began)
-        holding = run.holdings[0]
-        holding.optimizer.step(run.replicas.reduce(holding.gradients), 0.0)
-        holding.gradients.clear()
-        forget(run.network.norms)
     return row
 
 
@@ -178,17 +156,11 @@ def show_stages(found: list[list[list[float]]]) -> None:
         ideal, taken = [], []
         for first, second in zip(*found, strict=True):
             costs = Costs((first[0], second[0]), (first[1], second[1]))
-            schedule = plan_schedule(name)
+            schedule = [KNOWN[name].actions(stage, 2, MICRO_BATCHES) for stage in range(2)]
             ideal.append(simulate(schedule, costs).seconds)
             taken.append(max(first[column], second[column]))
         value, low, high = ratio_with_interval(ideal, taken)
         print(f"{name}: efficiency {value:.3f} [{low:.3f}, {high:.3f}], {median(taken):.3f} s")
-
-
-def plan_schedule(name: str) -> list[Any]:
-    from convoy.plan.schedules import SCHEDULES as KNOWN
-
-    return [KNOWN[name].actions(stage, 2, MICRO_BATCHES) for stage in range(2)]
 
 
 def _ms(times: tuple[float, ...]) -> str:
@@ -202,7 +174,7 @@ def time_replicas(world: World, payload: dict[str, Any]) -> int:
     """Ranks 0 and 1 are replicas, rank 2 is the process of two threads; they take turns."""
     keep_freed_memory()
     topology = TopologyPlan(hosts=1, instances=1, replicas=3, stages=1)
-    everybody = join(world, topology, Rendezvous(world.meeting, True)).world.handle
+    everybody = join(world, topology, Rendezvous(world.rendezvous, True)).world.handle
     assert everybody is not None
     pair = dist.new_group([0, 1])
     cores = sorted(payload["cores"])
@@ -236,7 +208,7 @@ def turns(steps: dict[str, Callable[[], None]], everybody: dist.ProcessGroup) ->
 
 def lone_step(payload: dict[str, Any]) -> Callable[[], None]:
     plan = planned(payload, micro_batch_size=2 * payload["batch"])
-    return update_of(Post(plan, plan.topology.coordinates(0), Groups.alone(), Single(), CPU))
+    return update_of(parts_of(context_of(plan)))
 
 
 def replica_step(payload: dict[str, Any], rank: int, pair: dist.ProcessGroup) -> Callable[[], None]:
@@ -244,18 +216,13 @@ def replica_step(payload: dict[str, Any], rank: int, pair: dist.ProcessGroup) ->
     alone = Group((rank,), 0, None)
     siblings = Group((0, 1), rank, pair)
     groups = replace(Groups.alone(), line=alone, siblings=siblings)
-    return update_of(Post(plan, plan.topology.coordinates(rank), groups, Single(), CPU))
-
-
-def update_of(post: Post) -> Callable[[], None]:
-    run = training(post)
-    return lambda: [None for _ in run.trainer.update(batches(run), Step(0.01))] and None
+    return update_of(parts_of(context_of(plan, rank, groups)))
 
 
 def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], None]:
     """The same network as torch's own users would train it."""
     plan = planned(payload, micro_batch_size=payload["batch"])
-    network = build_network(plan.network, [whole(plan.network)], 0, CPU)
+    network = training_network(context_of(plan))
     wrapped = DistributedDataParallel(network.slice, process_group=pair)
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     size = (payload["batch"], 3, payload["size"], payload["size"])
@@ -265,7 +232,7 @@ def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], N
         optimizer.zero_grad()
         F.cross_entropy(wrapped(images)[0], labels).backward()
         optimizer.step()
-        forget(network.norms)
+        PendingStatistics(network.norms).discard()
 
     return step
 
@@ -298,7 +265,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-recompute", action="store_true")
-    asked = parser.parse_args()
+    asked = options_of(parser, {"model": "resnet8", "batch": 2, "size": 8, "rounds": 1})
     processes, target, show = PARTS[asked.part]
     topology = TopologyPlan(hosts=1, instances=1, replicas=1, stages=processes)
     with TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from interleaved import median_with_interval
+from interleaved import median_with_interval, options_of
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))
@@ -75,15 +75,15 @@ class Times:
 def measure(line: list[str], environment: dict[str, str]) -> tuple[float, float]:
     """Wall and processor seconds of one process."""
     began = perf_counter()
-    started = subprocess.Popen(
+    with subprocess.Popen(
         line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, cwd=ROOT
-    )
-    _, status, used = os.wait4(started.pid, 0)
-    seconds = perf_counter() - began
-    started.returncode = os.waitstatus_to_exitcode(status)
-    if started.returncode != 0:
-        assert started.stderr is not None
-        sys.exit(f"{shlex.join(line)}: {started.stderr.read().decode()}")
+    ) as started:
+        _, status, used = os.wait4(started.pid, 0)
+        seconds = perf_counter() - began
+        started.returncode = os.waitstatus_to_exitcode(status)
+        if started.returncode != 0:
+            assert started.stderr is not None
+            sys.exit(f"{shlex.join(line)}: {started.stderr.read().decode()}")
     return seconds, used.ru_utime + used.ru_stime
 
 
@@ -128,7 +128,7 @@ def tell(times: dict[str, Times]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
+    options = options_of(parser, {"rounds": 1})
     before = os.getloadavg()[0]
     times = run_rounds(options.rounds)
     tell(times)

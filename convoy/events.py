@@ -1,5 +1,8 @@
-"""What a run tells: plain numbers that leave by the outfeed. Nothing here knows who listens."""
+"""What a run reports: plain numbers, handed to observers. Nothing here knows who they are."""
 
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 
@@ -97,3 +100,29 @@ class Ended:
 
 
 Event = Began | Updated | Reported | Validated | Saved | Averaged | Noticed | Ended
+
+Observer = Callable[[Event], None]
+
+
+class Observers:
+    """Hands each event to every observer: displays, logs, trackers.
+
+    They only observe: one that fails is reported and dropped, and the run goes on.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = list(observers)
+
+    def notify(self, event: Event) -> None:
+        for observer in tuple(self._observers):
+            try:
+                observer(event)
+            except Exception as error:
+                self._observers.remove(observer)
+                self._report(observer, error, event.update)
+
+    def _report(self, observer: Observer, error: Exception, update: int) -> None:
+        text = f"{observer!r} failed and gets no more events: {type(error).__name__}: {error}"
+        with suppress(OSError, ValueError):  # nobody may be reading
+            print(f"convoy: {text}", file=sys.stderr)
+        self.notify(Noticed("observer_failed", text, update))

@@ -20,14 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convoy.config.schema import build_config
-from convoy.models.batch_norm import BatchNorm
-from convoy.models.build import build_layers
-from convoy.parallel.line import Line
-from convoy.parallel.pipeline import MicroBatch, Pipeline
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm
+from convoy.parallel.channels import StageChannels, connect
+from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
-from convoy.parallel.stage import Stage, borders_of
 from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.stages import stage_boundary
 
 CPU = torch.device("cpu")
 Asked = dict[str, Any]
@@ -95,24 +95,30 @@ def measure(group: dist.ProcessGroup, asked: Asked) -> Measured:
     place, last = dist.get_rank(group), len(plan.stages) - 1
     module = _stage_module(plan, place)
     samples = plan.batch.micro_batch_size
-    borders = borders_of(plan.network, plan.stages[place], samples, CPU)
-    micro_batches = plan.batch.gradient_accumulation
-    stage = Stage(module, borders, group, plan.schedule, micro_batches)
-    line = Line([stage], nn.functional.cross_entropy, [lambda: module.zero_grad(set_to_none=True)])
+    (channels,) = connect([stage_boundary(plan.network, plan.stages[place], samples)], group, CPU)
+    pipeline = _pipeline(plan, module, channels)
     with ActivationTracker(samples) as tracker:
-        line.run(_feed(plan, first=place == 0, last=place == last))
-    return Measured(tracker.peak, line.stash_seen)
+        pipeline.run(_feed(plan, first=place == 0, last=place == last))
+    return Measured(tracker.peak, pipeline.stash_seen)
 
 
 def measure_alone(asked: Asked) -> Measured:
     """The same for a run of one process."""
     plan = plan_run(build_config(asked))
     module = _stage_module(plan, 0)
-    loss = nn.functional.cross_entropy
-    pipeline = Pipeline(module, loss, lambda: module.zero_grad(set_to_none=True))
+    pipeline = _pipeline(plan, module, StageChannels())
     with ActivationTracker(plan.batch.micro_batch_size) as tracker:
         pipeline.run(_feed(plan, first=True, last=True))
     return Measured(tracker.peak, 1)
+
+
+def _pipeline(plan: RunPlan, module: nn.Module, channels: StageChannels) -> Pipeline:
+    def forget() -> None:
+        module.zero_grad(set_to_none=True)
+
+    count = plan.batch.gradient_accumulation
+    stage = TrainingStage(module, channels, forget, plan.schedule, count)
+    return Pipeline([stage], nn.functional.cross_entropy)
 
 
 def compare(asked: Asked, measured: list[Measured]) -> list[Compared]:

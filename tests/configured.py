@@ -11,18 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from convoy.cli.crew import run_in_workers
-from convoy.config.layers import from_source
 from convoy.config.named import read_named, shipped_names
-from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import RunConfig
-from convoy.config.sections.machine import PipelineConfig
+from convoy.config.sections.parallel import PipelineConfig
+from convoy.config.settings import from_source
 from convoy.errors import ConfigError
-from convoy.plan.layers import LayerPlan
-from convoy.plan.line import asked_stages, planned_stages
+from convoy.models.layers import LayerPlan
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.recompute import RecomputePlan
-from convoy.plan.schedules import Schedule, schedule_of
+from convoy.plan.schedules import schedule_of
+from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.run.request import RunRequest
+from convoy.run.start import run_in_workers
 
 Values = dict[str, Any]
 
@@ -93,13 +94,13 @@ class Cut:
 
 def staged_names() -> list[str]:
     """Shipped configurations that ask for more than one stage, be it on one device."""
-    return [name for name in shipped_names() if asked_stages(as_shipped(name).pipeline) > 1]
+    return [name for name in shipped_names() if as_shipped(name).pipeline.stages > 1]
 
 
 @cache
 def as_shipped(name: str) -> RunConfig:
     settings, problems = read_named(name, None)
-    return resolve(Asked(named=settings, problems=problems, environment={})).config
+    return resolve(RequestedOptions(named=settings, problems=problems, environment={})).config
 
 
 def reduced(name: str) -> Resolved:
@@ -116,7 +117,7 @@ def reduced(name: str) -> Resolved:
     values = {**own, **changes, **SMALL}
     wish = PipelineConfig(**{row.name: values[row.name] for row in fields(PipelineConfig)})
     schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
-    return _resolved(values | _batch(_fewest(schedule, planned_stages(wish))))
+    return _resolved(values | _batch(_fewest(schedule, wish.planned_stages)))
 
 
 def _batch(micro_batches: int) -> Values:
@@ -138,7 +139,9 @@ def _fewest(schedule: Schedule, stages: int) -> int:
 
 
 def _resolved(values: Values) -> Resolved:
-    return resolve(Asked(named=from_source("a reduced configuration", values), environment={}))
+    return resolve(
+        RequestedOptions(named=from_source("a reduced configuration", values), environment={})
+    )
 
 
 def in_one_process(resolved: Resolved) -> Resolved:
@@ -168,8 +171,8 @@ def train(resolved: Resolved, folder: Path) -> Values:
     """
     settings = {name: one.value for name, one in resolved.settings.items()}
     ours = _resolved({**settings, "checkpoint_output_path": str(folder)})
-    words = {"run": "", "checkpoint": None, "override": False}
-    assert run_in_workers("convoy.cli.prove:begin", ours, words) == 0
+    request = RunRequest(ours, quiet=True)
+    assert run_in_workers(request, plan_run(ours.config)) == 0
     return {
         path.parent.name: _digests(json.loads(path.read_text())["files"])
         for path in sorted(folder.glob("checkpoints/*/MANIFEST.json"))

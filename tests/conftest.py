@@ -1,14 +1,18 @@
 """What all tests share: quiet surroundings."""
 
+import signal
+
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-from convoy.launch.processes import nursery
+from convoy.launch.processes import worker_context
 
-# A change is judged by the same drawn cases as the one before it; `make fuzz` draws new ones.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("wandering", derandomize=False)
+# A change is judged by the same drawn cases as the one before it; `make fuzz` draws new ones. No
+# case is judged by how long it takes: the machine may be busy.
+ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", ANY_SPEED, derandomize=True)
+settings.register_profile("wandering", ANY_SPEED, derandomize=False)
 settings.load_profile("same")
 
 
@@ -22,9 +26,21 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _workers_start_quickly() -> None:
+def _signals_are_heard() -> None:
+    """Also by what is started here: a shell lets its background jobs ignore an interrupt, and
+    `nohup` a hangup, and so would their children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_start_quickly(_signals_are_heard: None) -> None:
     """One server for the workers of all tests, with all rooms loaded; it starts in the background.
 
     Whichever test came first would otherwise decide what it has loaded.
     """
-    nursery(["convoy.assemble.runs", "convoy.cli.train", "convoy.cli.resume", "convoy.cli.prove"])
+    worker_context(
+        ["convoy.run.phases", "convoy.cli.train", "convoy.cli.resume", "convoy.cli.prove"]
+    )

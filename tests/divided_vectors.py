@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.optimizer_state import gatherer, row_gatherer
-from convoy.parallel.peers import Peers
+from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.parallel.reducer import Peers, Shards
 from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.sharding import Shards
+from convoy.parallel.state_sharding import gatherer, row_gatherer
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from hypothesis.strategies import SearchStrategy
 
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import as_flags
-from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.fields import Option
+from convoy.config.flags import Dialect, Flag
 from convoy.config.named import shipped_names
+from convoy.config.option import Option
 from convoy.config.schema import option_table
 from convoy.config.values import as_words
 

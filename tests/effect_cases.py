@@ -1,13 +1,9 @@
-"""Options that are given in vain: the values asked for, the option, and the reason that is told."""
+"""Options with and without effect: the values asked for, the option, and the reason given."""
 
 from typing import Any
 
-from effect_cases_loss import LOSS_IN_VAIN
-from effect_cases_numbers import OF_NUMBERS
-from effect_cases_optimizer import OF_OPTIMIZERS
-from effect_cases_sums import OF_SUMS
-
 Values = dict[str, Any]
+Case = tuple[Values, str, str]
 
 STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
 FOLDED: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
@@ -28,7 +24,7 @@ OF_THE_IPU: list[tuple[str, str, Any]] = [
     ("offline_target_ipu_version", "--offline-target-ipu-version", 2),
 ]
 
-OF_FAMILIES: list[tuple[Values, str, str]] = [
+OF_FAMILIES: list[Case] = [
     (
         {"stem": "small", "model": "efficientnet-cifar"},
         "--stem",
@@ -110,7 +106,7 @@ FLOATS = "with --hostside-image-mixing: mixup takes normalized floats"
 ON_HOST: Values = {"mixup_alpha": 0.2, "hostside_image_mixing": True, "validation_mode": "none"}
 RESIDENT = "with --data synthetic: its one micro-batch stays as it is"
 
-OF_MIXING: list[tuple[Values, str, str]] = [
+OF_MIXING: list[Case] = [
     ({"mixup_alpha": 0.2, "data": "synthetic"}, "--mixup-alpha", RESIDENT),
     ({"cutmix_lambda_high": 0.5, "data": "synthetic"}, "--cutmix-lambda-high", RESIDENT),
     (
@@ -133,7 +129,197 @@ OF_MIXING: list[tuple[Values, str, str]] = [
     ({"normalization_location": "device", **ON_HOST}, "--normalization-location", FLOATS),
 ]
 
-IN_VAIN: list[tuple[Values, str, str]] = [
+LOSS_IN_VAIN: list[Case] = [
+    (
+        {"initial_loss_scaling": 16.0, "auto_loss_scaling": True, "precision": "16.32"},
+        "--initial-loss-scaling",
+        "with --auto-loss-scaling: it begins with --loss-scaling",
+    ),
+    (
+        {"auto_loss_scaling": True},
+        "--auto-loss-scaling",
+        "with --precision 32.32: no gradient has 16 bits",
+    ),
+    (
+        {"on_nonfinite": "skip", "enable_fp_exceptions": True},
+        "--on-nonfinite",
+        "with --enable-fp-exceptions",
+    ),
+    ({"max_skipped": 3}, "--max-skipped", "with --on-nonfinite stop"),
+]
+
+_HALF: dict[str, Any] = {"precision": "16.16"}
+_IN_32 = "with --precision 32.32"
+_KEPT = "weights and state are kept in 32 bits"
+
+OF_NUMBERS: list[Case] = [
+    ({"full_precision_norm": True}, "--full-precision-norm", _IN_32),
+    (
+        {"full_precision_norm": True, "norm_type": "none", **_HALF},
+        "--full-precision-norm",
+        "with --norm-type none",
+    ),
+    ({"half_type": "bfloat16"}, "--half-type", _IN_32),
+    ({"half_arithmetic": "emulated"}, "--half-arithmetic", _IN_32),
+    ({"half_partial": True}, "--half-partial", _IN_32),
+    ({"half_partial": True, **_HALF}, "--half-partial", "unless the device is CUDA; --half-ari"),
+    (
+        {"half_partial": True, "device": "cpu", "half_arithmetic": "native", **_HALF},
+        "--half-partial",
+        "with --device cpu; --half-arithmetic emulated rounds partial sums anywhere",
+    ),
+    ({"saturate_on_overflow": True}, "--saturate-on-overflow", _IN_32),
+    (
+        {"enable_stochastic_rounding": True},
+        "--enable-stochastic-rounding",
+        f"with --precision 32.32: {_KEPT}",
+    ),
+    (
+        {"enable_stochastic_rounding": True, "precision": "16.32"},
+        "--enable-stochastic-rounding",
+        f"with --precision 16.32: {_KEPT}",
+    ),
+    (
+        {"enable_stochastic_rounding": True, "offload_fp32_weight_copy": True, **_HALF},
+        "--enable-stochastic-rounding",
+        f"with --precision 16.16 and --offload-fp32-weight-copy: {_KEPT}",
+    ),
+    (
+        {"force_weight_to_fp16": ("fc",), **_HALF},
+        "--force-weight-to-fp16",
+        "with --precision 16.16: every weight has 16 bits",
+    ),
+    ({"force_weight_to_fp32": ("fc",)}, "--force-weight-to-fp32", _IN_32),
+    (
+        {"force_weight_to_fp32": ("fc",), "offload_fp32_weight_copy": True, **_HALF},
+        "--force-weight-to-fp32",
+        "beside --offload-fp32-weight-copy: all weights are kept so",
+    ),
+    (
+        {"offload_fp32_weight_copy": True, "precision": "16.32"},
+        "--offload-fp32-weight-copy",
+        "with --precision 16.32",
+    ),
+]
+
+# Each of these does something.
+NUMBERS_WITH_EFFECT: list[Values] = [
+    {
+        "full_precision_norm": True,
+        "half_type": "bfloat16",
+        "half_partial": True,
+        "device": "cuda",
+        **_HALF,
+    },
+    {"half_partial": True, "half_arithmetic": "emulated", **_HALF},
+    {"half_arithmetic": "native", "saturate_on_overflow": True, "precision": "16.32"},
+    {"enable_stochastic_rounding": True, **_HALF},
+    {"enable_stochastic_rounding": True, "optimizer_state_dtype": "float16"},
+    {"half_type": "bfloat16", "force_weight_to_fp16": ("fc",)},
+    {"force_weight_to_fp32": ("fc",), **_HALF},
+    {"force_weight_to_fp16": ("fc",), "offload_fp32_weight_copy": True, **_HALF},
+    {"offload_optimizer": True, "momentum": 0.0, "precision": "16.32"},
+    {"offload_optimizer": True, "momentum": 0.0, "offload_fp32_weight_copy": True, **_HALF},
+]
+
+NO_MOMENTUM = "with --momentum 0: there is no state"
+
+OF_OPTIMIZERS: list[Case] = [
+    ({"momentum": 0.5, "optimizer": "adamw"}, "--momentum", "with --optimizer adamw"),
+    (
+        {"weight_decay_spares": "nothing", "weight_decay": 0.0},
+        "--weight-decay-spares",
+        "with --weight-decay 0",
+    ),
+    (
+        {"weight_decay_spares": "norms", "optimizer": "lars"},
+        "--weight-decay-spares",
+        "with --optimizer lars without --lars-weight-decay: --lars-skip-list says it",
+    ),
+    ({"rmsprop_decay": 0.5}, "--rmsprop-decay", "with --optimizer sgd"),
+    (
+        {"rmsprop_base_decay_exp": -14.0, "optimizer": "adamw"},
+        "--rmsprop-base-decay-exp",
+        "with --optimizer adamw",
+    ),
+    ({"optimizer_eps": 0.1, "optimizer": "lars"}, "--optimizer-eps", "with --optimizer lars"),
+    ({"lars_epsilon": 0.1}, "--lars-epsilon", "with --optimizer sgd"),
+    ({"lars_eeta": 0.1, "optimizer": "rmsprop"}, "--lars-eeta", "with --optimizer rmsprop"),
+    ({"lars_weight_decay": 0.1}, "--lars-weight-decay", "with --optimizer sgd"),
+    ({"lars_skip_list": ("fc",)}, "--lars-skip-list", "with --optimizer sgd"),
+    (
+        {"loss_velocity_scaling_ratio": 2.0},
+        "--loss-velocity-scaling-ratio",
+        "with --optimizer sgd",
+    ),
+    (
+        {"loss_velocity_scaling_ratio": 2.0, "optimizer": "sgd_combined", "momentum": 0.0},
+        "--loss-velocity-scaling-ratio",
+        "with --momentum 0: there is no velocity",
+    ),
+    *(
+        (
+            {"optimizer_state_dtype": "bfloat16", "momentum": 0.0, "optimizer": optimizer},
+            "--optimizer-state-dtype",
+            NO_MOMENTUM,
+        )
+        for optimizer in ("sgd", "sgd_combined", "lars")
+    ),
+    (
+        {"offload_optimizer": True, "momentum": 0.0, "precision": "16.16"},
+        "--offload-optimizer",
+        NO_MOMENTUM,
+    ),
+    (
+        {"offload_optimizer": True, "momentum": 0.0, "optimizer": "lars"},
+        "--offload-optimizer",
+        NO_MOMENTUM,
+    ),
+]
+
+# Each of these does something.
+WITH_EFFECT: list[Values] = [
+    {"optimizer": "lars", "lars_epsilon": 0.1, "lars_eeta": 0.1, "lars_skip_list": ("fc",)},
+    {"optimizer": "lars", "lars_weight_decay": 0.1, "weight_decay_spares": "norms"},
+    {"optimizer": "rmsprop", "rmsprop_decay": 0.5, "optimizer_eps": 0.1, "momentum": 0.5},
+    {"optimizer": "rmsprop_tf", "rmsprop_base_decay_exp": -14.0, "optimizer_eps": 0.1},
+    {"optimizer": "adamw", "optimizer_eps": 0.1, "weight_decay_spares": "nothing"},
+    {"optimizer": "sgd_combined", "loss_velocity_scaling_ratio": 2.0, "momentum": 0.5},
+    {"optimizer": "rmsprop", "momentum": 0.0, "offload_optimizer": True},
+    {"optimizer": "rmsprop_tf", "momentum": 0.0, "optimizer_state_dtype": "float16"},
+    {"optimizer": "adamw", "replicas": 2, "enable_optimizer_rts": True},
+    {"momentum": 0.0, "precision": "16.32", "offload_optimizer": True},
+    {
+        "momentum": 0.0,
+        "precision": "16.16",
+        "force_weight_to_fp32": ("fc",),
+        "replicas": 2,
+        "enable_optimizer_rts": True,
+    },
+]
+
+ONE = "with one micro-batch in an update"
+TWO_PHASES: Values = {
+    "half_res_training": True,
+    "fine_tune_epoch": 1,
+    "fine_tune_first_trainable_layer": "fc",
+    "weight_avg_strategy": "mean",
+}
+
+OF_SUMS: list[Case] = [
+    ({"gradient_mean_reduce_re": (".*",)}, "--gradient-mean-reduce-re", ONE),
+    ({"gradient_reduction": "running-mean"}, "--gradient-reduction", ONE),
+    ({"gradient_reduction": "sum", **TWO_PHASES}, "--gradient-reduction", ONE),
+]
+
+OF_USE: list[Values] = [
+    {"gradient_reduction": "sum", "gradient_accumulation": 2},
+    {"gradient_reduction": "running-mean", "gradient_mean_reduce_re": ("fc.*",), "replicas": 2},
+    {"accumulator_dtype": "float16", "accumulator_dtype_rules": ("fc.*=float32",)},
+    {"gradient_reduction": "sum", **TWO_PHASES, "fine_tune_gradient_accumulation": 2},
+]
+
+IN_VAIN: list[Case] = [
     *OF_FAMILIES,
     ({"resnet_version": "v1"}, "--resnet-version", "with --model resnet14: it has no bottlenecks"),
     ({"norm_num_groups": 8}, "--norm-num-groups", "with --norm-type batch"),

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from networks import CLASSES
 
 from convoy.config.schema import build_config
-from convoy.plan.layers import LayerPlan
-from convoy.plan.network import NetworkPlan, plan_network
+from convoy.models.layers import LayerPlan
+from convoy.models.network import NetworkPlan, plan_network
 
 
 class Small(NamedTuple):

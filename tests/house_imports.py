@@ -81,10 +81,19 @@ def knot(graph: Graph) -> list[str]:
     return []
 
 
-def deepest_chain(graph: Graph) -> list[str]:
-    """The longest way from a module down through its imports."""
-    chains: dict[str, list[str]] = {}
-    for name in TopologicalSorter(graph).static_order():  # imported ones come first
-        below = [chains[one] for one in graph.get(name, ())]
-        chains[name] = [name, *max(below, key=len, default=[])]
-    return max(chains.values(), key=len, default=[])
+SHORTEST_FILE = 40  # lines of a module that only one other imports
+
+
+def crumbs(modules: list[Module], imports: list[Import]) -> list[str]:
+    """Modules that are shorter, have a single importer, and are no verb of the command line."""
+    importers: dict[str, set[str]] = {}
+    for one in own(imports):
+        importers.setdefault(one.imported, set()).add(one.importer)
+    return [
+        module.name
+        for module in modules
+        if len(module.text.splitlines()) < SHORTEST_FILE
+        and len(importers.get(module.name, ())) == 1
+        and not module.is_package
+        and room_of(module.name) != "cli"
+    ]

@@ -4,62 +4,69 @@ import sys
 
 from house_imports import Import, foreign, own, room_of
 
-WORDS = {"errors", "registry"}
-PURE = {"config", "plan", *WORDS}
-LIVE = {*PURE, "chance", "moment"}
-ROOMS = {"models", "data", "numerics", "optim", "parallel", "engine", "checkpoint", "report"}
-GATES = {"weights"}  # to other programs
+WORDS = {"errors", "files", "registry", "text"}
+PURE = {"config", "models", "plan", *WORDS}
+LIVE = {*PURE, "batch", "machine", "rng"}
+PARTS = {"data", "layers", "numerics", "optim", "parallel"}
 
-# A room may always import from itself.
+# A package may always import from itself.
 MAY_IMPORT = {
     "errors": set[str](),
+    "text": set[str](),
+    "files": {"errors"},
     "registry": {"errors"},
     "events": set[str](),
-    "chance": set[str](),
-    "moment": set[str](),
-    "faults": {"errors", "events"},
+    "rng": set[str](),
+    "batch": set[str](),
+    "machine": WORDS,
     "config": WORDS,
-    "plan": PURE,
-    "bench": PURE,
-    "models": LIVE,
-    "data": LIVE,
+    "dialects": {"config", *WORDS},
+    "models": {"config", *WORDS},
+    "plan": {"config", "models", *WORDS},
     "numerics": LIVE,
     "launch": LIVE,
+    "layers": {*LIVE, "numerics"},
+    "data": LIVE,
     "optim": {*LIVE, "numerics"},
     "parallel": {*LIVE, "numerics"},
-    "engine": {*LIVE, "data", "numerics", "optim", "parallel", "events"},
+    "engine": {*LIVE, *PARTS, "events"},
     "checkpoint": LIVE,
-    "weights": {*LIVE, "checkpoint"},
     "report": {*LIVE, "events"},
-    "assemble": {*LIVE, *ROOMS, *GATES, "launch", "events", "faults"},
-    "cli": {*PURE, "assemble", "bench", "launch", "report"},
+    "weights": {*LIVE, *PARTS, "checkpoint"},
+    "run": {*LIVE, *PARTS, "engine", "report", "checkpoint", "weights", "launch", "events"},
+    "bench": {*LIVE, *PARTS, "engine", "report", "launch", "run", "events"},
+    "cli": {*PURE, "machine", "dialects", "run", "bench", "launch", "report"},
     "__main__": {"cli"},
 }
 
-# Single doors into rooms that are closed otherwise; `lazy` ones open inside a function only.
+# Single imports into packages that are closed otherwise; `lazy` ones inside a function only.
 DOORS = {
     ("cli", "convoy"),  # its version
-    ("cli", "convoy.engine.stopping"),  # what a signal asks for
 }
 LAZY_DOORS = {
-    ("cli", "convoy.data.fetch"),  # downloading needs no assembly
+    ("cli", "convoy.checkpoint.store"),  # how far the weights of two runs are apart
+    ("cli", "convoy.data.download"),  # downloading needs no run
     ("cli", "convoy.data.convert.conversion"),  # neither does converting
-    ("cli", "convoy.data.convert.wish"),
-    ("cli", "convoy.data.hearing"),
-    ("cli", "convoy.data.verify.verification"),  # nor reading everything
+    ("cli", "convoy.data.convert.plan"),
+    ("cli", "convoy.data.progress"),
+    ("cli", "convoy.data.sources.open"),  # nor looking into a folder
+    ("cli", "convoy.data.verify"),  # nor reading everything
+    ("cli", "convoy.engine.stopping"),
 }
 
-# Packages from elsewhere that a room may use; rooms that are not named may use any.
+# Packages from elsewhere that a package may use; those that are not named may use any.
 MAY_USE = {
     "errors": set[str](),
+    "text": set[str](),
+    "files": set[str](),
     "registry": set[str](),
     "events": set[str](),
-    "faults": set[str](),
-    "chance": {"numpy"},
-    "moment": set[str](),
+    "rng": {"numpy"},
+    "machine": set[str](),
     "config": {"yaml"},
+    "dialects": set[str](),
+    "models": set[str](),
     "plan": set[str](),
-    "bench": set[str](),
     "report": {"rich", "matplotlib", "PIL"},
     "cli": set[str](),
     "__main__": set[str](),

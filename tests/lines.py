@@ -5,7 +5,6 @@ A crew is a line of processes that stay: many cases can be run on them, one afte
 
 import gc
 import hashlib
-import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,30 +19,31 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from networks import CLASSES, bottleneck_layers, images_and_labels, small_layers
+from networks import CLASSES, SingleStage, bottleneck_layers, images_and_labels, small_layers
 from torch import Tensor, nn
 
 from convoy.errors import ConvoyError
-from convoy.models.batch_norm import BatchNorm
-from convoy.models.build import build_layers
-from convoy.parallel.inference import Inference
-from convoy.parallel.line import Line
-from convoy.parallel.pipeline import Passed, Pipeline
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm
+from convoy.models.layers import LayerPlan, layer_costs
+from convoy.models.network import NetworkPlan
+from convoy.models.operations import LinearSpec, Shape
+from convoy.parallel.channels import StageChannels, connect
+from convoy.parallel.executor import MicroBatchResult, Pipeline, TrainingStage
+from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.recompute import Recomputing
 from convoy.parallel.slice import Slice
-from convoy.parallel.stage import Stage, borders_of
-from convoy.plan.layers import LayerPlan, layer_costs
-from convoy.plan.network import NetworkPlan
-from convoy.plan.operations import Linear, Shape
-from convoy.plan.schedules import Action, Backward, Forward, Schedule, schedule_of
-from convoy.plan.stages import StagePlan, divide
+from convoy.plan.schedules import schedule_of
+from convoy.plan.schedules.actions import Action, Backward, Forward
+from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.stages import StagePlan, divide, stage_boundary
 
-SECONDS = 60  # nothing here may take longer
+SECONDS = 300  # nothing here may take longer, on a busy machine either
 CPU = torch.device("cpu")
 T = TypeVar("T")
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.parallel.line", "convoy.parallel.inference"])
+_CONTEXT.set_forkserver_preload(["convoy.parallel.executor", "convoy.parallel.inference"])
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Case:
                 return small_layers("group")
             case "pooled-norm":  # the gradient of the norm lies otherwise than its output
                 chosen = [one for one in small_layers() if one.name in ("conv1", "bn1", "avgpool")]
-                return (*chosen, LayerPlan("fc", Linear(16, CLASSES)))
+                return (*chosen, LayerPlan("fc", LinearSpec(16, CLASSES)))
             case _:
                 return bottleneck_layers(zero=False)
 
@@ -104,7 +104,6 @@ class Seen:
     losses: list[float] = field(default_factory=list)
     right: list[int] = field(default_factory=list)
     stash: int = 0
-    received: int = 0
 
 
 def joined(parts: Sequence[Seen]) -> Seen:
@@ -154,49 +153,59 @@ class Trained:
             self.seen.gradients[name].append(digest(weight.grad))
             weight.grad = None
 
-    def after(self, passed: list[Passed]) -> Seen:
+    def after(self, results: list[MicroBatchResult]) -> Seen:
         for name, norm in self.norms.items():
             self.seen.statistics[name] = [
                 digest(torch.cat([mean, variance])) for mean, variance in norm.waiting
             ]
-        self.seen.losses = [float(one.loss) for one in passed]
-        self.seen.right = [int(one.right) for one in passed]
+        self.seen.losses = [float(one.loss) for one in results]
+        self.seen.right = [int(one.correct) for one in results]
         return self.seen
 
 
 def train_alone(case: Case) -> Seen:
     """The whole network in this process."""
     trained = Trained(case, 0)
-    return trained.after(Pipeline(trained.module, smooth, trained.collect).run(case.batches()))
+    return trained.after(SingleStage(trained.module, smooth, trained.collect).run(case.batches()))
 
 
 def smooth(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels, label_smoothing=0.1)
 
 
-def line_of(
-    case: Case, trained: Trained, group: dist.ProcessGroup, schedule: Schedule | None = None
-) -> Line:
-    place = dist.get_rank(group)
-    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
-    wanted = schedule or case.order
-    stage = Stage(trained.module, borders, group, wanted, case.micro_batches)
-    return Line([stage], smooth, [trained.collect])
+def channels_of(case: Case, group: dist.ProcessGroup) -> list[StageChannels]:
+    """Of this process's stages: those at its rank, and one for each further time around."""
+    own = case.stages[dist.get_rank(group) :: dist.get_world_size(group)]
+    return connect([stage_boundary(case.network, one, case.samples) for one in own], group, CPU)
+
+
+def pipeline_of(
+    case: Case,
+    parts: Sequence[Trained],
+    group: dist.ProcessGroup,
+    schedule: Schedule | None = None,
+) -> Pipeline:
+    order, count = schedule or case.order, case.micro_batches
+    stages = [
+        TrainingStage(part.module, channels, part.collect, order, count)
+        for part, channels in zip(parts, channels_of(case, group), strict=True)
+    ]
+    return Pipeline(stages, smooth)
 
 
 def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Seen:
     """This process's part. Only the ends of the line get anything from the feed."""
     place, last = dist.get_rank(group), len(case.starts) - 1
     trained = Trained(case, place)
-    line = line_of(case, trained, group)
-    passed: list[Passed] = []
+    pipeline = pipeline_of(case, [trained], group)
+    results: list[MicroBatchResult] = []
     for _ in range(updates):
-        passed = line.run(
+        results = pipeline.run(
             (images if place == 0 else None, labels if place == last else None)
             for images, labels in case.batches()
         )
-    seen = trained.after(passed)
-    seen.stash, seen.received = line.stash_seen, line.stages[0].received_seen
+    seen = trained.after(results)
+    seen.stash = pipeline.stash_seen
     return seen
 
 
@@ -218,9 +227,8 @@ def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> An
     place = dist.get_rank(group)
     trained = Trained(case, place)
     trained.module.train(is_training)
-    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
     batches = [images if place == 0 else None for images, _ in case.batches()]
-    inference = Inference([trained.module], [borders], group)
+    inference = InferencePipeline([trained.module], channels_of(case, group))
     made, again = ([_digest(one) for one in inference.run(batches)] for _ in range(2))
     assert again == made  # a validation is not the last one
     return Answers(
@@ -249,32 +257,10 @@ def train_unruly(group: dist.ProcessGroup, case: Case) -> str:
     """What the line says to a schedule that does not keep its promise."""
     trained = Trained(case, dist.get_rank(group))
     try:
-        line_of(case, trained, group, Unruly("unruly", "slot", 0)).run(case.batches())
+        pipeline_of(case, [trained], group, Unruly("unruly", "slot", 0)).run(case.batches())
     except ConvoyError as error:
         return str(error)
     return "nothing"
-
-
-class _Heard(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
-def log_of_unruly(group: dist.ProcessGroup, case: Case) -> list[str]:
-    """What torch logs while an update fails."""
-    heard = _Heard()
-    logger = logging.getLogger("torch.distributed.pipelining")
-    logger.addHandler(heard)
-    logger.setLevel(logging.DEBUG)
-    train_unruly(group, case)
-    logging.getLogger("torch.distributed.pipelining.schedules").warning("a warning")
-    return [text for text in heard.texts if not text.startswith("[Stage")]
 
 
 @dataclass(frozen=True)
@@ -290,7 +276,6 @@ def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
     """One update under observation."""
     place = dist.get_rank(group)
     trained = Trained(case, place)
-    line = line_of(case, trained, group)
     given: list[int] = []
     taken: list[int] = []
 
@@ -303,13 +288,14 @@ def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
         taken.append(len(given))
         trained.collect()
 
-    line.after_backward = [collect]
-    passed = line.run(feed())
-    borders = borders_of(case.network, case.stages[place], case.samples, CPU)
-    sizes = {*(borders.incoming if place else ()), *borders.outgoing}
+    pipeline = pipeline_of(case, [trained], group)
+    pipeline.stages[0].after_backward = collect
+    results = pipeline.run(feed())
+    boundary = stage_boundary(case.network, case.stages[place], case.samples)
+    sizes = {*(boundary.incoming if place else ()), *boundary.outgoing}
     gc.collect()
     left = [one for one in gc.get_objects() if isinstance(one, Tensor) and one.shape in sizes]
-    return Traffic(taken, len(passed), len(left))
+    return Traffic(taken, len(results), len(left))
 
 
 class Crew:

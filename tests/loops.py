@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from lines import CPU, Answers, Case, Seen, Trained, digest, smooth
+from lines import CPU, Answers, Case, Seen, Trained, channels_of, digest, pipeline_of
 from torch import Tensor
 
-from convoy.parallel.inference import Inference
-from convoy.parallel.line import Line
-from convoy.parallel.link import Link, roads_of
-from convoy.parallel.pipeline import Passed
-from convoy.parallel.stage import Borders, Stage, borders_of
+from convoy.parallel.channels import P2PChannel
+from convoy.parallel.executor import MicroBatchResult
+from convoy.parallel.inference import InferencePipeline
 
 
 @dataclass(frozen=True)
@@ -28,24 +26,12 @@ def own_stages(group: dist.ProcessGroup, case: Case) -> range:
     return range(dist.get_rank(group), len(case.starts), dist.get_world_size(group))
 
 
-def borders_in(case: Case, stage: int) -> Borders:
-    return borders_of(case.network, case.stages[stage], case.samples, CPU)
-
-
-def loop_of(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> Line:
-    stages = [
-        Stage(part.module, borders_in(case, stage), group, case.order, case.micro_batches, turn)
-        for turn, (stage, part) in enumerate(zip(own_stages(group, case), parts, strict=True))
-    ]
-    return Line(stages, smooth, [part.collect for part in parts])
-
-
 def train_loop(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Around:
     """This process's part. Only the ends of the line get anything from the feed."""
     place, last = dist.get_rank(group), dist.get_world_size(group) - 1
     parts = [Trained(case, stage) for stage in own_stages(group, case)]
-    loop = loop_of(group, case, parts)
-    passed: list[Passed] = []
+    loop = pipeline_of(case, parts, group)
+    passed: list[MicroBatchResult] = []
     for _ in range(updates):
         passed = loop.run(
             (images if place == 0 else None, labels if place == last else None)
@@ -53,7 +39,7 @@ def train_loop(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Around
         )
     seen = [part.after(passed) for part in parts]
     for one, stage in zip(seen, loop.stages, strict=True):
-        one.stash, one.received = stage.stash_seen, stage.received_seen
+        one.stash = stage.stash_seen
     return Around(seen, loop.stash_seen)
 
 
@@ -64,13 +50,12 @@ def train_loops(group: dist.ProcessGroup, cases: list[Case]) -> list[Around]:
 def leave_nothing(group: dist.ProcessGroup, case: Case) -> int:
     """Tensors of the borders' sizes that are still there after an update."""
     parts = [Trained(case, stage) for stage in own_stages(group, case)]
-    loop = loop_of(group, case, parts)
+    loop = pipeline_of(case, parts, group)
     loop.run(case.batches())
-    borders = [borders_in(case, stage) for stage in own_stages(group, case)]
-    sizes = {size for one in borders for size in one.outgoing}
-    sizes |= {size for one in borders for size in one.incoming if size[1] != 3}  # not images
+    channels = [link for one in channels_of(case, group) for link in (one.upstream, one.downstream)]
+    shapes = {shape for link in channels if link is not None for shape in link.shapes}
     gc.collect()
-    return sum(isinstance(one, Tensor) and one.shape in sizes for one in gc.get_objects())
+    return sum(isinstance(one, Tensor) and one.shape in shapes for one in gc.get_objects())
 
 
 def in_order(processes: Sequence[Around]) -> list[Seen]:
@@ -98,11 +83,10 @@ def answer_around(group: dist.ProcessGroup, case: Case) -> list[str | None]:
 
 
 def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> list[str | None]:
-    borders = [borders_in(case, stage) for stage in own_stages(group, case)]
     batches: list[Tensor | None] = [
         images if dist.get_rank(group) == 0 else None for images, _ in case.batches()
     ]
-    loop = Inference([part.module for part in parts], borders, group)
+    loop = InferencePipeline([part.module for part in parts], channels_of(case, group))
     made, again = (
         [None if logits is None else digest(logits) for logits in loop.run(batches)]
         for _ in range(2)
@@ -113,15 +97,11 @@ def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> 
 
 def cross(group: dist.ProcessGroup) -> list[float]:
     """Process 0 sends over two borders; process 1 asks for what comes second first."""
-    size = (2, 3)
+    shape = (2, 3)
     if dist.get_rank(group) == 0:
-        roads = [roads_of(group, stage)[1] for stage in (0, 2)]
-        sent = [
-            Link((size,), CPU, one).send([torch.full(size, float(one.border))]) for one in roads
-        ]
-        for one in sent:
-            one.wait()
+        channels = [P2PChannel([shape], CPU, group, 1, tag) for tag in (1, 3)]
+        for transfer in [one.send([torch.full(shape, float(one.tag))]) for one in channels]:
+            transfer.wait()
         return []
-    roads = [roads_of(group, stage)[0] for stage in (3, 1)]
-    bundles = [Link((size,), CPU, one).receive().wait() for one in roads]
+    bundles = [P2PChannel([shape], CPU, group, 0, tag).receive() for tag in (3, 1)]
     return [float(bundle[0].max()) for bundle in bundles]

@@ -1,16 +1,17 @@
 """Small networks for tests: their layers, and a slice that holds all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from convoy.config.sections.network import NetworkConfig
-from convoy.models.build import build_layers
+from convoy.layers.build import build_layers
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import LinearSpec
+from convoy.models.resnet import resnet_layers
+from convoy.parallel.executor import Loss, MicroBatch, MicroBatchResult, Pipeline
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import LayerPlan
-from convoy.plan.operations import Linear
-from convoy.plan.resnet import resnet_layers
 
 CLASSES = 10
 
@@ -36,7 +37,7 @@ def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
     stem = ("conv1", "bn1", "relu", "maxpool")
     blocks = ("layer1/0/", "layer1/1/", "layer2/0/", "layer2/1/")
     chosen = [one for one in whole if one.name in (*stem, "avgpool") or one.name.startswith(blocks)]
-    return (*chosen, LayerPlan("fc", Linear(512, CLASSES)))
+    return (*chosen, LayerPlan("fc", LinearSpec(512, CLASSES)))
 
 
 def slice_of(layers: Sequence[LayerPlan], seed: int = 0) -> Slice:
@@ -49,6 +50,19 @@ def images_and_labels(samples: int, size: int, seed: int = 0) -> tuple[Tensor, T
     chance = torch.Generator().manual_seed(seed)
     images = torch.randn(samples, 3, size, size, generator=chance)
     return images, torch.randint(CLASSES, (samples,), generator=chance)
+
+
+class SingleStage:
+    """The whole network in one process, for updates of any number of micro-batches."""
+
+    def __init__(self, module: nn.Module, loss: Loss, after_backward: Callable[[], None]) -> None:
+        self._parts = module, loss, after_backward
+
+    def run(
+        self, micro_batches: Iterable[MicroBatch], scale: float = 1.0
+    ) -> list[MicroBatchResult]:
+        batches = list(micro_batches)
+        return Pipeline.single_stage(*self._parts, len(batches)).run(batches, scale)
 
 
 def short_name(config: NetworkConfig) -> str:

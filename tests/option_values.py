@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from convoy.config.catalog import MODELS
-from convoy.config.fields import Option
+from convoy.config.option import Option
 from convoy.config.schema import option_table
-from convoy.config.user_text import MOST_DIGITS
+from convoy.text import MOST_DIGITS
 
 # An example is a value for each of all options; a busy machine must not fail the test.
 LIGHT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

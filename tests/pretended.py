@@ -2,17 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from convoy.config.fields import (
-    Declaration,
-    Option,
-    at_least,
-    cuda_only,
-    no_counterpart,
-    not_yet,
-    one_of,
-    option,
-    options_of,
-)
+from convoy.config.option import Declaration, Option, option, options_of
 from convoy.config.schema import option_table
 
 
@@ -21,14 +11,14 @@ class Pretended:
     """A section with an option of every kind."""
 
     plain: int = option(1, "Plain.")
-    graphs: bool = cuda_only(option(False, "Record once."), "replays kernels in one go")
-    tiles: int = no_counterpart(option(6, "Tiles."), "no device here has tiles.")
-    shape: str = not_yet(option("round", "Shape.", one_of("round", "flat", "odd")), "round")
-    switch: bool = not_yet(option(False, "Switch."))
-    length: int | None = not_yet(option(None, "Length.", at_least(0)), None, 5)
-    splits: tuple[str, ...] = not_yet(option((), "Splits.", one_of("a", "b")))
-    driver: str | None = option(None, "Who drives.", one_of("ann", "bob"))
-    ready: str = not_yet(option("a", "Ready.", one_of("a", "b")), "a", "b")
+    graphs: bool = option(False, "Record once.", cuda_only="replays kernels in one go")
+    tiles: int = option(6, "Tiles.", no_counterpart="no device here has tiles.")
+    shape: str = option("round", "Shape.", choices=("round", "flat", "odd"), ready=("round",))
+    switch: bool = option(False, "Switch.", ready=(False,))
+    length: int | None = option(None, "Length.", at_least=0, ready=(None, 5))
+    splits: tuple[str, ...] = option((), "Splits.", choices=("a", "b"), ready=((),))
+    driver: str | None = option(None, "Who drives.", choices=("ann", "bob"))
+    ready: str = option("a", "Ready.", choices=("a", "b"), ready=("a", "b"))
 
 
 def pretended_rows() -> dict[str, Option]:
@@ -47,7 +37,12 @@ def pretended_table() -> dict[str, Option]:
 
 
 def _mixed(row: Option, other: Option) -> Declaration:
-    """The declaration of one option with the reach of another; of its choices one is missing."""
+    """The declaration of one option with the support of another; of its choices one is missing."""
     own, kind = row.declared, other.declared
     ready = own.limit.choices[1:] or kind.ready
-    return replace(own, reach=kind.reach, why=kind.why, ready=ready if kind.ready else None)
+    return replace(
+        own,
+        cuda_only=kind.cuda_only,
+        no_counterpart=kind.no_counterpart,
+        ready=ready if kind.ready else None,
+    )

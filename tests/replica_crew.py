@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,35 +18,31 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from networks import images_and_labels, slice_of, small_layers
+from networks import SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.checkpoint.digest import weights_sha256
+from convoy.checkpoint.contents import weights_sha256
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.engine.update import Holding, Update
-from convoy.models.batch_norm import BatchNorm, absorb
+from convoy.engine.update import ParameterGroup, Update
+from convoy.layers.norms import BatchNorm, PendingStatistics
+from convoy.numerics.dtypes import DtypePolicy
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree
-from convoy.numerics.kinds import Kind
-from convoy.numerics.reductions import reduction_of
-from convoy.optim.homes import Home, Resident
-from convoy.optim.optimizer import Optimizer, Owned
-from convoy.optim.rules import rule_of
-from convoy.optim.step import Step
-from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.optimizer_state import MappedFile, gatherer, row_gatherer
-from convoy.parallel.peers import Message, Peers, Pending
-from convoy.parallel.pipeline import Pipeline
+from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree, reduction_of
+from convoy.optim.optimizer import Optimizer, Shard
+from convoy.optim.state_storage import MappedFile, OnDevice, StateStorage
+from convoy.optim.update_rules import StepContext, make_update_rule
+from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.parallel.reducer import Message, Peers, Pending, Shards
 from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
-from convoy.parallel.sharding import Shards
+from convoy.parallel.state_sharding import gatherer, row_gatherer
 
-SECONDS = 60  # nothing here may take longer
+SECONDS = 300  # nothing here may take longer, on a busy machine either
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
 T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[np.float32]]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.assemble.runs", "convoy.parallel.exact"])
+_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.parallel.exact_reduction"])
 
 
 @dataclass(frozen=True)
@@ -115,24 +110,26 @@ def train(peers: Peers | None, case: Case) -> Outcome:
     network = slice_of(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     flat = FlatWeights(network.named_weights())
     replicas = replicas_of(counting, case)
-    home: Home = MappedFile(case.offload) if case.offload else Resident()
+    storage: StateStorage = MappedFile(case.offload) if case.offload else OnDevice()
     config = OptimizerConfig(optimizer=case.optimizer)
-    rule = rule_of(config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one])
+    rule = make_update_rule(
+        config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one]
+    )
     rows = row_gatherer(replicas, Shards(flat.elements, count))
-    optimizer = Optimizer(flat, rule, Owned(replicas.owned(flat.elements), rows), home)
-    kind = Kind(sums=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
+    optimizer = Optimizer(flat, rule, Shard(replicas.owned(flat.elements), rows), storage)
+    kind = DtypePolicy(accumulator=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
     reduction = reduction_of(kind, case.micro_batches)
-    tree = GradientTree(flat, replica * accumulated, kind.sum_type, accumulated, reduction)
+    tree = GradientTree(flat, replica * accumulated, kind.accumulator_dtype, accumulated, reduction)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    pipeline = Pipeline(network, F.cross_entropy, tree.collect)
-    update = Update(pipeline, [Holding(tree, optimizer)], replicas, partial(absorb, norms))
+    pipeline = SingleStage(network, F.cross_entropy, tree.collect)
+    update = Update(pipeline, [ParameterGroup(tree, optimizer)], replicas, PendingStatistics(norms))
     if case.start:
         _take_over(case.start, network.named_tensors(), optimizer)
     for number in case.updates:
         seeds = range(replica * accumulated, (replica + 1) * accumulated)
         update(
             (images_and_labels(4, 8, 100 * number + seed) for seed in seeds),
-            Step(RATES[number], number, number),
+            StepContext(RATES[number], number, number),
         )
     outcome = _outcome(network.named_tensors(), optimizer, replicas)
     return dataclasses.replace(outcome, early=counting.early if counting else 0)
@@ -142,7 +139,7 @@ def train(peers: Peers | None, case: Case) -> Outcome:
 def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
     for name, tensor in tensors.items():
         tensor.copy_(torch.from_numpy(start.tensors[name]))
-    optimizer.load({name: torch.from_numpy(one) for name, one in start.state.items()})
+    optimizer.load_state({name: torch.from_numpy(one) for name, one in start.state.items()})
 
 
 def _outcome(named: dict[str, Tensor], optimizer: Optimizer, replicas: Replicas) -> Outcome:
@@ -180,10 +177,10 @@ def reduce_twice(peers: Peers | None, case: Sum) -> tuple[range, list[float]]:
     """The owned range and what its gradient comes to, of the second of two updates."""
     replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
     weight = nn.Parameter(torch.zeros(case.elements))
-    kind = Kind(sums=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
+    kind = DtypePolicy(accumulator=ACCUMULATOR_TYPES[case.accumulator], reduction=case.way)
     reduction = reduction_of(kind, case.accumulated * count)
     flat, first = FlatWeights({"weight": weight}), replica * case.accumulated
-    tree = GradientTree(flat, first, kind.sum_type, case.accumulated, reduction)
+    tree = GradientTree(flat, first, kind.accumulator_dtype, case.accumulated, reduction)
     replicas = replicas_of(peers, case)
     replicas.follow(tree)  # in vain: no backward runs here
     mean = torch.empty(0)

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.cli.main import main
-from convoy.launch.worker import PASSED_ON
+from convoy.launch.worker import FORWARDED_SIGNALS
 
 # The smallest training worth the name: 12 updates of 2 × 8 images in two epochs, under a second.
 TINY = [
@@ -34,8 +35,13 @@ TINY = [
     "--validation-mode=none",
 ]
 
+# Seconds after which something hangs. What a test waits for comes much sooner, on a busy machine
+# too: no test is judged by its speed.
+PATIENCE = 600.0
+ENDLESS = "--updates=1000000"  # of a run that is stopped from outside: hours
+
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.assemble.runs", "convoy.assemble.averaging"])
+_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.run.averaging"])
 
 
 @dataclass(frozen=True)
@@ -55,16 +61,39 @@ def convoy(*words: str | Path) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
+@dataclass
+class Slowed:
+    """From some point on, what a process does with files takes a second each time.
+
+    That leaves all the time in the world to signal it there. `event` is one of Python's audit
+    events, such as os.rename; it counts if its first argument, mostly a path, holds `part`.
+    """
+
+    event: str
+    part: str
+    free: int  # so many come first that take no longer than usual
+
+    def __call__(self, event: str, words: tuple[object, ...]) -> None:
+        if event == self.event and self.part in str(words[0]):
+            self.free -= 1
+            if self.free < 0:
+                time.sleep(1)
+
+
 class Process:
     """A command in a process of its own."""
 
     def __init__(
-        self, words: list[str | Path], scratch: Path, env: Mapping[str, str] | None = None
+        self,
+        words: list[str | Path],
+        scratch: Path,
+        env: Mapping[str, str] | None = None,
+        slowed: Slowed | None = None,
     ) -> None:
         self._out, self._err = scratch / "out.txt", scratch / "err.txt"
         self._process = _CONTEXT.Process(
             target=_child,
-            args=([str(word) for word in words], self._out, self._err, dict(env or {})),
+            args=([str(word) for word in words], self._out, self._err, dict(env or {}), slowed),
         )
         self._process.start()
 
@@ -82,7 +111,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 120) -> Said:
+    def wait(self, seconds: float = PATIENCE) -> Said:
         """The exit code is negative when a signal ended it, as in subprocess."""
         self._process.join(seconds)
         if self._process.is_alive():
@@ -98,23 +127,30 @@ def convoy_process(*words: str | Path, scratch: Path, env: Mapping[str, str] | N
     return Process(list(words), scratch, env).wait()
 
 
-def _child(words: list[str], out: Path, err: Path, env: dict[str, str]) -> None:
+def _child(
+    words: list[str], out: Path, err: Path, env: dict[str, str], slowed: Slowed | None
+) -> None:
     os.environ.update(env)
+    tempfile.tempdir = None  # the server may have looked it up before
+    if slowed is not None:
+        sys.addaudithook(slowed)
     # The server that we come from holds them back.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)
     for path, descriptor in ((out, 1), (err, 2)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, descriptor)
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
     code = main(words)
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)  # it is over
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def wait_until(true: Callable[[], object], seconds: float = 180) -> None:
+def wait_until(true: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """For what other processes and threads do in their own time."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not come so far"
-        time.sleep(0.1)
+        time.sleep(0.01)

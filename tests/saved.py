@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import NormSpec
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import LayerPlan
-from convoy.plan.operations import Norm
 
 
 def saved_bytes(network: Slice, bundle: tuple[Tensor, ...], labels: Tensor) -> int:
@@ -41,7 +41,7 @@ def _statistics(layer: LayerPlan, samples: int) -> int:
     another order.
     """
     norm = layer.operation
-    if not isinstance(norm, Norm):
+    if not isinstance(norm, NormSpec):
         return 0
     if norm.kind == "batch":
         return 4 * norm.channels if norm.two_passes else 0

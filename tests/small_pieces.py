@@ -1,48 +1,48 @@
 """A whole run in small: images of 8 × 8, a network of five layers, real pieces throughout."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
+from networks import SingleStage
 from torch import nn
 
-from convoy.chance import key, permutation
-from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
-from convoy.config.sections.training import LearningRateConfig
-from convoy.data.arrival import Arrival
+from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.sections.loss import LossConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.feed import Hands, Samples, TrainingFeed
-from convoy.data.generated import Generated
+from convoy.data.loader import LoaderOptions, TrainingFeed
 from convoy.data.order import Order
 from convoy.data.source import Ids, Labels
-from convoy.data.view import Augmented
+from convoy.data.sources.generated import Generated
+from convoy.data.sources.source import PixelView
+from convoy.data.transfer import DeviceTransfer
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.outfeed import Outfeed
-from convoy.engine.part import Part
+from convoy.engine.micro_batches import MicroBatches, UpdateShare
+from convoy.engine.step_guard import NonFinitePolicy, StepGuard
+from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import Holding, Update
-from convoy.engine.verdict import Judge, Policy
-from convoy.events import Event
-from convoy.models.batch_norm import BatchNorm, absorb, forget
-from convoy.models.build import build_layers
+from convoy.engine.update import ParameterGroup, Update
+from convoy.events import Began, Event
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm, PendingStatistics
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import ActivationSpec, ConvSpec, GlobalPoolSpec, LinearSpec, NormSpec
+from convoy.numerics.dtypes import FLOAT32
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.numerics.loss_scale import LossScale
 from convoy.numerics.traps import Traps, Watched
-from convoy.numerics.types import FLOAT32
 from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.parallel.pipeline import Pipeline
+from convoy.optim.update_rules import Sgd
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import LayerPlan
 from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loop import LoopPlan
-from convoy.plan.operations import Activation, Conv, GlobalPool, Linear, Norm
-from convoy.plan.rhythm import Rhythm
+from convoy.plan.loop import LoopPlan, Rhythm
+from convoy.rng import key, permutation
 
 CPU = torch.device("cpu")
 BATCH = BatchPlan(micro_batch_size=4, gradient_accumulation=3, replicas=1)
@@ -61,11 +61,11 @@ class Shuffled(Generated):
 
 def small_network(norm: str = "batch", classes: int = 7, seed: int = 0) -> Slice:
     layers = [
-        LayerPlan("conv", Conv(3, 8, 3)),
-        LayerPlan("norm", Norm(8, norm, groups=2, eps=1e-5, momentum=0.1)),
-        LayerPlan("relu", Activation("relu")),
-        LayerPlan("pool", GlobalPool()),
-        LayerPlan("head", Linear(8, classes)),
+        LayerPlan("conv", ConvSpec(3, 8, 3)),
+        LayerPlan("norm", NormSpec(8, norm, groups=2, eps=1e-5, momentum=0.1)),
+        LayerPlan("relu", ActivationSpec("relu")),
+        LayerPlan("pool", GlobalPoolSpec()),
+        LayerPlan("head", LinearSpec(8, classes)),
     ]
     return Slice(layers, build_layers(layers, seed))
 
@@ -95,6 +95,7 @@ class SmallRun:
     trainer: Trainer
     network: Slice
     events: list[Event] = field(default_factory=list)
+    listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
     def on(self, kind: type[Event], update: int, act: Callable[[], object]) -> None:
         """Do something when the event of an update comes."""
@@ -103,7 +104,22 @@ class SmallRun:
             if isinstance(event, kind) and event.update == update:
                 act()
 
-        self.trainer.outfeed.subscribe(listen)
+        self.listeners.append(listen)
+
+    def train(self, done: int = 0, stop: StopRequest | None = None) -> str:
+        """Every update to the end, or to a stop; says which it was."""
+        plan = self.trainer.plan
+        self.tell(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
+        with closing(self.trainer.updates(done, stop or StopRequest())) as results:
+            for result in results:
+                for event in result.events:
+                    self.tell(event)
+        return self.trainer.ended
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+        for listen in self.listeners:
+            listen(event)
 
     def told(self, kind: type[Event]) -> list[int]:
         """The updates of all events of a kind."""
@@ -116,35 +132,30 @@ class SmallRun:
 def small_run(
     plan: LoopPlan,
     norm: str = "batch",
-    hands: Hands | None = None,
-    policy: Policy | None = None,
+    options: LoaderOptions | None = None,
+    policy: NonFinitePolicy | None = None,
 ) -> SmallRun:
     network = small_network(norm)
-    network.moment.micros = range(plan.micro_batches)
+    network.position.micros = range(plan.micro_batches)
     optimizer = Optimizer(FlatWeights(network.named_weights()), Sgd(OptimizerConfig()))
     gradients = GradientTree(optimizer.flat)
-    pipeline = Pipeline(network, CrossEntropy(LossConfig()), gradients.collect)
+    pipeline = SingleStage(network, CrossEntropy(LossConfig()), gradients.collect)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    layers = [Watched(*one, network.moment) for one in enumerate(network.layers.values())]
+    layers = [Watched(*one, network.position) for one in enumerate(network.layers.values())]
     traps = Traps(list(network.layers), layers, [(gradients, FLOAT32)])
-    judge = Judge(None, LossScale(plan.loss_scale), policy, traps=traps)
-    holdings, statistics = [Holding(gradients, optimizer)], (partial(absorb, norms),)
-    update = Update(pipeline, holdings, Alone(), *statistics, partial(forget, norms), judge)
-    outfeed = Outfeed()
-    feed, part = small_feed(plan.samples), Part.whole(plan.micro_batches)
-    trainer = Trainer(plan, feed, hands or Hands(0, 1), update, outfeed, part)
-    run = SmallRun(trainer, network)
-    outfeed.subscribe(run.events.append)
-    return run
+    guard = StepGuard(None, LossScale(plan.loss_scale), policy, traps=traps)
+    groups = [ParameterGroup(gradients, optimizer)]
+    update = Update(pipeline, groups, Alone(), PendingStatistics(norms), guard)
+    share = UpdateShare.whole(plan.micro_batches)
+    micro_batches = MicroBatches(small_feed(plan.samples), options or LoaderOptions(0, 1), share)
+    return SmallRun(Trainer(plan, micro_batches, update), network)
 
 
 def small_feed(samples: int) -> TrainingFeed:
     source = Shuffled(samples)
-    arrival = Arrival(source.normalization, "host", CPU)
-    view = Augmented(source, PAD_CROP_FLIP, seed=3)
-    return TrainingFeed(
-        Samples(view, source.labels, samples), Order(samples, BATCH, seed=3), arrival
-    )
+    transfer = DeviceTransfer(source.normalization, "host", CPU)
+    view = PixelView(source, PAD_CROP_FLIP, seed=3)
+    return TrainingFeed(view, Order(samples, BATCH, seed=3), transfer)
 
 
 @dataclass(frozen=True)

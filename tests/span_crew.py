@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +12,21 @@ from networks import images_and_labels
 from torch import Tensor
 
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.engine.update import Holding, Update
-from convoy.models.batch_norm import absorb
+from convoy.engine.update import ParameterGroup, Update
+from convoy.layers.norms import PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
-from convoy.parallel.exact import ExactReplicas
-from convoy.parallel.line import Line
-from convoy.parallel.norm_sync import NormSync
-from convoy.parallel.peers import Peers
-from convoy.parallel.pipeline import MicroBatch, Pipeline
+from convoy.optim.update_rules import Sgd, StepContext
+from convoy.parallel.channels import connect
+from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
+from convoy.parallel.reducer import Peers
 from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.stage import Stage, borders_of
+from convoy.parallel.sync_batch_norm import NormSync
 from convoy.plan.batch import BatchPlan
 from convoy.plan.schedules import SCHEDULES
+from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
 
 RATES = [0.05, 0.1, 0.02]
@@ -81,18 +79,30 @@ class Worker:
             norm.share_with(NormSync(partners))
         optimizer = Optimizer(flat, Sgd(OptimizerConfig()))
         self.update = Update(
-            self._pipeline(), [Holding(self.tree, optimizer)], replicas, partial(absorb, norms)
+            self._pipeline(),
+            [ParameterGroup(self.tree, optimizer)],
+            replicas,
+            PendingStatistics(norms),
         )
 
-    def _pipeline(self) -> Pipeline | Line:
+    def _pipeline(self) -> Pipeline:
         case, batch = self.spanned.case, self.spanned.batch
         group = _group(self.spanned.topology.stage_ranks(self.replica))
-        if group is None:
-            return Pipeline(self.trained.module, smooth, self.tree.collect)
-        borders = borders_of(case.network, case.stages[self.stage], batch.micro_batch_size, CPU)
-        schedule = SCHEDULES[case.schedule]
-        stage = Stage(self.trained.module, borders, group, schedule, batch.gradient_accumulation)
-        return Line([stage], smooth, [self.tree.collect])
+        stage = case.stages[self.stage]
+        boundary = stage_boundary(case.network, stage, batch.micro_batch_size)
+        (channels,) = connect([boundary], group, CPU)
+        return Pipeline(
+            [
+                TrainingStage(
+                    self.trained.module,
+                    channels,
+                    self.tree.collect,
+                    SCHEDULES[case.schedule],
+                    batch.gradient_accumulation,
+                )
+            ],
+            smooth,
+        )
 
     def feed(self, update: int) -> Iterator[MicroBatch]:
         last = self.spanned.topology.stages - 1
@@ -113,7 +123,7 @@ def train(world: dist.ProcessGroup | None, spanned: Spanned) -> Arrays:
     """Weights and running statistics of this process's stage after all updates."""
     worker = Worker(spanned, world.rank() if world else 0)
     for update, rate in enumerate(RATES):
-        worker.update(worker.feed(update), Step(rate))
+        worker.update(worker.feed(update), StepContext(rate))
     tensors = worker.trained.slice.named_tensors()
     return {name: one.detach().contiguous().numpy().copy() for name, one in tensors.items()}
 

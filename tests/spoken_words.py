@@ -1,24 +1,32 @@
 """Words of a dialect, as tests read them: alone, over a configuration, below a launcher."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from convoy.config.command_line import Around, Parser, Read, add_flags, read_flags
-from convoy.config.commands.canonical_words import words_of_run
-from convoy.config.commands.reading import read_command
-from convoy.config.commands.spoken import Spoken, interpret
-from convoy.config.dialects.all import DIALECTS
-from convoy.config.dialects.dialect import Dialect
-from convoy.config.dialects.popart import popart_benchmark
-from convoy.config.dialects.tensorflow import tensorflow_validation
-from convoy.config.layers import Setting, values_of
+from convoy.config.command_line import (
+    ContextLayers,
+    ParsedFlags,
+    Parser,
+    add_flags,
+    read_flags,
+    spell_out,
+    unknown_words,
+)
+from convoy.config.flags import Dialect
 from convoy.config.named import read_named
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
-from convoy.config.spelling import spell_out, unknown_words
+from convoy.config.settings import Setting, values_of
+from convoy.dialects import DIALECTS, elsewhere
+from convoy.dialects.canonical_command import words_of_run
+from convoy.dialects.command import split_command
+from convoy.dialects.interpret import Interpretation, interpret
+from convoy.dialects.popart import popart_benchmark
+from convoy.dialects.tensorflow import tensorflow_validation
 from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.plan import plan_outline
+from convoy.plan.loop import plan_loop
+from convoy.plan.plan import plan_batch, usual_samples
 
 VARIANTS = {
     **DIALECTS,
@@ -39,17 +47,17 @@ def read(
     line: str,
     under: Mapping[str, Any] | None = None,
     above: Mapping[str, Any] | None = None,
-) -> Read:
+) -> ParsedFlags:
     """What comes of words over a configuration and below a launcher, both given as values."""
     parser, spoken = parser_of(dialect), VARIANTS[dialect]()
     own, extra = parser.parse_known_args(spell_out(line.split(), parser))
-    around = Around(_set_by("config", under), _set_by("launcher", above))
+    around = ContextLayers(_set_by("config", under), _set_by("launcher", above))
     found = read_flags(own.typed, spoken, around)
-    return Read(
+    return ParsedFlags(
         found.given,
-        [*unknown_words(extra, parser, spoken), *found.problems],
+        [*unknown_words(extra, parser, partial(elsewhere, here=spoken)), *found.problems],
         found.dropped,
-        found.became,
+        found.mapped,
         found.target,
     )
 
@@ -75,18 +83,19 @@ def config(dialect: str, line: str) -> RunConfig:
     given = read(dialect, line).given
     assert problems(dialect, line) == []
     unsaid = spoken.settings(values_of(given))
-    return resolve(Asked(given, environment={}, dialect=unsaid)).config
+    return resolve(RequestedOptions(given, environment={}, dialect=unsaid)).config
 
 
 def rates(dialect: str, line: str) -> LearningRatePlan:
     """The learning rate of a run."""
-    return plan_outline(config(dialect, line)).loop.learning_rate
+    asked = config(dialect, line)
+    return plan_loop(asked, plan_batch(asked), usual_samples(asked)).learning_rate
 
 
-def meant(line: str, environment: Mapping[str, str] | None = None) -> Spoken:
+def meant(line: str, environment: Mapping[str, str] | None = None) -> Interpretation:
     """A whole command, as `convoy run` reads it."""
     variables = environment or {}
-    return interpret(read_command(line.split(), variables), {}, variables)
+    return interpret(split_command(line.split(), variables), variables)
 
 
 def run(line: str, environment: Mapping[str, str] | None = None) -> RunConfig:
@@ -98,7 +107,7 @@ def run(line: str, environment: Mapping[str, str] | None = None) -> RunConfig:
     again = read("convoy", " ".join(words[2 if name else 0 :]))
     assert again.problems == []
     named = read_named(name, None)[0]
-    assert resolve(Asked(again.given, named, environment=environment or {})).config == (
+    assert resolve(RequestedOptions(again.given, named, environment=environment or {})).config == (
         resolved.config
     )
     return resolved.config

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_imports import deepest_chain, graph_of, imports_of, knot, room_of
+from house_imports import crumbs, graph_of, imports_of, knot, room_of
 from house_plan import MAY_IMPORT, closed_doors, unwanted_packages
 from house_rules import (
     Rule,
@@ -21,6 +21,7 @@ from house_rules import (
     nothing_read_can_run,
     offences,
     read_modules,
+    repeated_classes,
     signatures_are_annotated,
 )
 
@@ -28,7 +29,6 @@ ROOT = Path(__file__).parents[1]
 MODULES = read_modules(ROOT, "convoy")
 TESTS = [one for one in read_modules(ROOT, "tests") if ".test_" in one.name]
 IMPORTS = imports_of(MODULES)
-DEEPEST = 12
 
 RULES = [
     file_is_short,
@@ -64,15 +64,19 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
     assert knot(graph_of(IMPORTS)) == []
 
 
-def test_no_chain_of_imports_is_too_deep() -> None:
-    """What a module loads with itself; an import inside a function begins a chain of its own."""
-    chain = deepest_chain(graph_of([one for one in IMPORTS if not one.lazy]))
+def test_a_class_name_exists_once() -> None:
+    assert repeated_classes(MODULES) == []
 
-    assert len(chain) <= DEEPEST, " → ".join(chain)
+
+def test_no_small_module_has_a_single_importer() -> None:
+    """It belongs in the module that imports it; verbs of the command line may be short."""
+    assert crumbs(MODULES, IMPORTS) == []
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("rooms", [("config", "plan"), ("cli",)], ids=" and ".join)
+@pytest.mark.parametrize(
+    "rooms", [("config", "models", "plan", "dialects"), ("cli",)], ids=" and ".join
+)
 def test_what_is_pure_loads_without_torch_and_numpy(rooms: tuple[str, ...]) -> None:
     names = [module.name for module in MODULES if room_of(module.name) in rooms]
     # By name: one verb is called `import`, which no statement can import.

@@ -11,13 +11,14 @@ import write_docs
 from pages import options as options_page
 from running import convoy
 
-from convoy.cli.arguments import read_line, read_plain
-from convoy.config import described
+from convoy.cli import data
+from convoy.cli.args import read_line, read_plain
+from convoy.config import option_docs as described
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 TRAINING = ("train", "plan")
-OF_RUNS = ("resume", "validate", "average", "import", "export", "data_bench", "data_show")
+OF_RUNS = ("resume", "validate", "average", "import", "export", "data bench", "data show")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
@@ -44,13 +45,14 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
 
         assert said.code == 0, f"{page.name}: {said.err}"
     else:
+        add_own = import_module(f"convoy.cli.{verb}")._add_own
         if verb == "data":
-            verb, rest = f"data_{rest[0]}", rest[1:]
-        module = import_module(f"convoy.cli.{verb}")
+            verb, rest = f"data {rest[0]}", rest[1:]
+            add_own = vars(data)[f"_add_{verb.removeprefix('data ')}"]
         if verb in OF_RUNS:
-            assert read_line(verb, rest, "", module._add_own).problems == []
+            assert read_line(verb, rest, "", add_own).problems == []
         else:
-            read_plain(verb, rest, "", module._add_own)
+            read_plain(verb, rest, "", add_own)
 
 
 @pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda one: str(one)[-60:])

@@ -1,7 +1,7 @@
 """Each rule of the house on a tiny bad example, so that it is known to fail; and on good ones."""
 
 import pytest
-from house_imports import Import, deepest_chain, imports_of, knot
+from house_imports import Import, crumbs, imports_of, knot
 from house_plan import closed_doors, unwanted_packages
 from house_rules import (
     Module,
@@ -17,11 +17,12 @@ from house_rules import (
     nothing_is_left_to_do,
     nothing_read_can_run,
     offences,
+    repeated_classes,
     signatures_are_annotated,
 )
 
 BAD: list[tuple[Rule, str]] = [
-    (file_is_short, "x = 1\n" * 301),
+    (file_is_short, "x = 1\n" * 501),
     (functions_are_short, "def f() -> None:\n" + "    x = 1\n" * 40),
     (functions_are_short, "class A:\n  def f() -> None:\n" + "    x = 1\n" * 40),
     (arguments_are_few, "def f(a, b, c, d, e, f, g): ..."),
@@ -65,7 +66,7 @@ def test_each_rule_sees_what_breaks_it(rule: Rule, text: str) -> None:
 
 
 GOOD: list[tuple[Rule, Module]] = [
-    (file_is_short, Module("convoy.config.sections.data", "x = 1\n" * 400)),
+    (file_is_short, Module("convoy.config.sections.data", "x = 1\n" * 500)),
     (functions_are_short, Module("a", "def f() -> None:\n" + "    x = 1\n" * 39)),
     (arguments_are_few, Module("a", "class A:\n  def f(self, a, b, c, d, e, f): ...")),
     (signatures_are_annotated, Module("a", "class A:\n  def f(self, *a: int) -> None: ...")),
@@ -97,12 +98,12 @@ def imports_in(name: str, text: str, *others: str) -> list[Import]:
     [
         ("convoy.plan.batch", "from convoy.data.order import Order"),
         ("convoy.plan.batch", "import convoy.engine.trainer"),
-        ("convoy.plan.batch", "def f():\n  from convoy.chance import key"),
+        ("convoy.plan.batch", "def f():\n  from convoy.rng import key"),
         ("convoy.engine.trainer", "from convoy.report.log import Log"),
-        ("convoy.parallel.slice", "if TYPE_CHECKING:\n  from convoy.models.layers import Add"),
-        ("convoy.models.build", "from convoy import events"),
+        ("convoy.parallel.slice", "if TYPE_CHECKING:\n  from convoy.layers.modules import Add"),
+        ("convoy.layers.build", "from convoy import events"),
         ("convoy.cli.train", "from convoy.engine.trainer import Trainer"),
-        ("convoy.cli.data", "from convoy.data.fetch import fetch"),
+        ("convoy.cli.data", "from convoy.data.download import fetch"),
         ("convoy.errors", "from convoy.registry import suggest"),
         ("convoy", "from convoy.cli.main import main"),
     ],
@@ -114,11 +115,11 @@ def test_a_closed_door_is_seen(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.cli.data", "def f():\n  from convoy.data.fetch import fetch"),
-        ("convoy.cli.train", "from convoy.engine.stopping import StopRequest"),
+        ("convoy.cli.data", "def f():\n  from convoy.data.download import fetch"),
+        ("convoy.cli.train", "def f():\n  from convoy.engine.stopping import StopRequest"),
         ("convoy.plan.batch", "from convoy.plan import layers, stages"),
         ("convoy.registry", "from convoy.errors import ConfigError"),
-        ("convoy.data.feed", "import torch"),
+        ("convoy.data.loader", "import torch"),
     ],
 )
 def test_an_open_door_is_no_offence(name: str, text: str) -> None:
@@ -131,17 +132,16 @@ def test_an_open_door_is_no_offence(name: str, text: str) -> None:
         ("convoy.plan.batch", "import torch.nn"),
         ("convoy.config.rules", "def f():\n  from numpy import array"),
         ("convoy.events", "import yaml"),
-        ("convoy.chance", "import torch"),
+        ("convoy.rng", "import torch"),
     ],
 )
 def test_an_unwanted_package_is_seen(name: str, text: str) -> None:
     assert len(unwanted_packages(imports_in(name, text))) == 1
 
 
-def test_rings_and_depth_are_seen() -> None:
+def test_rings_are_seen() -> None:
     line = {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}}
 
-    assert deepest_chain(line) == ["a", "b", "c", "d"]
     assert knot(line) == []
     assert set(knot({**line, "d": {"b"}})) == {"b", "c", "d"}
 
@@ -154,3 +154,26 @@ def test_a_module_taken_from_its_package_counts_as_the_module() -> None:
         Import("convoy.a", "convoy.b", lazy=True),
     ]
     assert imports_in("convoy.a", "from . import b")[0].imported == "(relative)"
+
+
+def test_a_class_name_in_two_modules_is_seen() -> None:
+    modules = [Module("convoy.a", "class A: ..."), Module("convoy.b", "class A: ...\nclass B: ...")]
+
+    assert repeated_classes(modules) == ["A: convoy.a, convoy.b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "importers", "count"),
+    [
+        ("convoy.a.b", 39, ["convoy.c"], 1),
+        ("convoy.a.b", 40, ["convoy.c"], 0),
+        ("convoy.a.b", 39, ["convoy.c", "convoy.d"], 0),
+        ("convoy.cli.b", 39, ["convoy.c"], 0),
+    ],
+)
+def test_a_small_module_with_a_single_importer_is_seen(
+    name: str, lines: int, importers: list[str], count: int
+) -> None:
+    imports = [Import(importer, name, lazy=False) for importer in importers]
+
+    assert len(crumbs([Module(name, "x = 1\n" * lines)], imports)) == count

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from convoy.data.shapes import Shapes
-from convoy.report.sheet import Cell, Row, Sheet, draw
+from convoy.data.sources.shapes import Shapes
+from convoy.report.contact_sheet import Cell, Row, Sheet, draw
 
 COLUMNS = 12
 

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from convoy.data.images.decode import decode
-from convoy.data.images.gate import MOST_PIXELS, MOST_SIDE, ImageError, look
+from convoy.data.images.header import MOST_PIXELS, MOST_SIDE, ImageError, read_header
 
 ERRORS = (ImageError,)
 _FORMS = ("PNG", "GIF", "BMP", "WEBP")
@@ -30,9 +30,9 @@ def images() -> list[bytes]:
     return [*jpegs(), *(_saved("RGB", form) for form in _FORMS), _saved("P", "GIF")]
 
 
-def read_header(encoded: bytes) -> None:
-    """What passes the gate keeps its limits."""
-    header = look(encoded)
+def check_header(encoded: bytes) -> None:
+    """What passes the header check keeps its limits."""
+    header = read_header(encoded)
 
     assert 1 <= header.width <= MOST_SIDE
     assert 1 <= header.height <= MOST_SIDE
@@ -41,7 +41,7 @@ def read_header(encoded: bytes) -> None:
 
 def read_image(encoded: bytes) -> None:
     """What is decoded has the size that the gate told; large ones are left out, for their time."""
-    header = look(encoded)
+    header = read_header(encoded)
     if header.width * header.height <= 10_000:
         pixels = decode(encoded, header)
 

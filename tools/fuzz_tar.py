@@ -5,9 +5,10 @@ import json
 import tarfile
 from random import Random
 
+import numpy as np
+
 from convoy.data.records.record import MAX_RECORD_BYTES
-from convoy.data.records.tar_members import BLOCK
-from convoy.data.records.tar_scan import scan_stream
+from convoy.data.records.tar_reader import BLOCK, scan_stream
 
 _CHECKSUM = slice(148, 156)
 
@@ -37,14 +38,15 @@ def _shard(form: int, begin: str) -> bytes:
 def read(data: bytes) -> None:
     """Every record lies inside the shard, good ones with what an index may hold."""
     found = scan_stream(io.BytesIO(data), len(data))
-    good = found.label >= 0
+    offset, size = np.asarray(found.offset), np.asarray(found.size)
+    good = np.asarray(found.label) >= 0
 
-    assert ((found.offset >= 0) & (found.size >= 0)).all()
-    assert (found.offset + found.size <= len(data)).all()
-    assert ((found.size[good] > 0) & (found.size[good] <= MAX_RECORD_BYTES)).all()
+    assert ((offset >= 0) & (size >= 0)).all()
+    assert (offset + size <= len(data)).all()
+    assert ((size[good] > 0) & (size[good] <= MAX_RECORD_BYTES)).all()
     assert len(found.faults) == len(good) - good.sum()
     assert len(found.crc) == len(found.label) == len(found.box_count)
-    assert found.box_count.sum() == len(found.boxes)
+    assert sum(found.box_count) == len(found.boxes)
     assert ((found.boxes >= 0) & (found.boxes <= 1)).all()
 
 

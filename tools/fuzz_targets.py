@@ -16,17 +16,13 @@ import fuzz_tar
 import google_crc32c
 import numpy as np
 
-from convoy.data.cifar import CIFAR100, PIXEL_BYTES, cifar100
-from convoy.data.records import frames, index_file
-from convoy.data.records.example import BadExampleError
-from convoy.data.records.index import IndexedFile
-from convoy.data.records.index_checks import BadIndexError
-from convoy.data.records.index_file import Layout
-from convoy.data.records.joining import join
-from convoy.data.records.record import NO_BOXES
+from convoy.data.records import index as index_file
+from convoy.data.records import tfrecord_format as frames
+from convoy.data.records.index import BadIndexError, IndexedFile, IndexLayout
+from convoy.data.records.indexing import ShardScan, join
+from convoy.data.records.record import NO_BOXES, BadContentError
 from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
-from convoy.data.records.scan import Findings
-from convoy.data.records.tar_members import PackedError
+from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, cifar100
 from convoy.errors import DataError
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
@@ -46,10 +42,10 @@ def targets(scratch: Path) -> dict[str, Target]:
     """All of them; a reader of files finds its own in the scratch folder."""
     return {
         "frame": Target([_shard(), _shard()[:-5], b""], read_shard, (), repair_frame),
-        "example": Target(_examples(), read_record, (BadExampleError,)),
+        "example": Target(_examples(), read_record, (BadContentError,)),
         "index": Target(_indexes(), read_index, (BadIndexError,), repair_index),
-        "tar": Target(fuzz_tar.seeds(), fuzz_tar.read, (PackedError,), fuzz_tar.repair),
-        "gate": Target(fuzz_images.jpegs(), fuzz_images.read_header, fuzz_images.ERRORS),
+        "tar": Target(fuzz_tar.seeds(), fuzz_tar.read, (BadContentError,), fuzz_tar.repair),
+        "gate": Target(fuzz_images.jpegs(), fuzz_images.check_header, fuzz_images.ERRORS),
         "image": Target(fuzz_images.images(), fuzz_images.read_image, fuzz_images.ERRORS),
         "cifar": Target(_cifars(), CifarFile(scratch), (DataError,), repair_cifar),
     }
@@ -96,7 +92,7 @@ def read_shard(data: bytes) -> None:
 
 def repair_frame(data: bytes, chance: Random) -> bytes:
     """Right checksums of the first length, or of the first record too."""
-    if len(data) < frames.AROUND or chance.random() < 0.5:
+    if len(data) < frames.FRAMING_BYTES or chance.random() < 0.5:
         return data
     head = data[:8] + frames.masked_crc(data[:8]).to_bytes(4, "little")
     rest = data[len(head) :]
@@ -113,14 +109,12 @@ def _indexes() -> list[bytes]:
 
 
 def _index(summed: bool, fault: str) -> bytes:
-    findings = Findings()
+    scan = ShardScan(has_crc=summed)
     for number in range(6):
-        crc = number if summed else None
-        findings.good(10 * number, 10, number % 3, BOXES[:number] if fault else NO_BOXES, crc)
+        scan.add(10 * number, 10, number % 3, BOXES[:number] if fault else NO_BOXES, number)
     if fault:
-        findings.bad(60, 7, fault, 0 if summed else None)
-    findings.names.update({0: "n00", 2: "n02"})
-    scan = findings.done()
+        scan.add_bad(60, 7, fault)
+    scan.names.update({0: "n00", 2: "n02"})
     file = IndexedFile("train-00000-of-00001", 67, 1_700_000_000_000_000_000, len(scan.label))
     index = join("tfrecord", [(file, scan)], print)
     with tempfile.TemporaryDirectory() as folder:
@@ -145,9 +139,9 @@ def repair_index(data: bytes, chance: Random) -> bytes:
         return data
     body = data[8 + int.from_bytes(data[:8], "little") :] or data
     records, boxes, summed = (7, 9, True) if b"cut in" in body else (6, 0, False)
-    fixed = Layout(records, boxes, records * summed, 0)
+    fixed = IndexLayout(records, boxes, records * summed, 0)
     body = body.ljust(fixed.total, b"\0")
-    layout = Layout(records, boxes, fixed.crcs, len(body) - fixed.total)
+    layout = IndexLayout(records, boxes, fixed.crcs, len(body) - fixed.total)
     return layout.header(google_crc32c.value(body)) + body
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
-from convoy.data.shapes import Shapes
 from convoy.data.source import Split
+from convoy.data.sources.shapes import Shapes
 
 QUALITY = 92
 

@@ -1,18 +1,24 @@
-"""A benchmark as data: a command, the parameters it sweeps, the numbers read from its output.
-
-`variants` makes one command of every combination of the parameters.
+"""A benchmark as data: a command, the parameters it sweeps, and the numbers read or derived from
+its output.
 """
 
+import ast
+import math
+import operator
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import PurePath
+from statistics import fmean
+
+from convoy.text import shown
 
 Sweep = Mapping[str, tuple[str, ...]]  # a parameter → its values; every combination is meant
 
 # `{{` and `}}` stand for the braces themselves; `${NAME}` is a variable of the environment.
-_PLACE = re.compile(r"\{\{|\}\}|(?<!\$)\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{(\w+)\}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -46,7 +52,7 @@ class Benchmark:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     derived: Mapping[str, str] = field(default_factory=dict)  # a name → an arithmetic expression
     output: tuple[Column, ...] = ()
-    aside: tuple[str, ...] = ()  # keys that prepare other machines and mean nothing here
+    ignored: tuple[str, ...] = ()  # keys that prepare other machines and mean nothing here
     origin: str = ""  # file and line
 
     @property
@@ -68,15 +74,15 @@ class Variant:
 
 def variants(benchmark: Benchmark, environment: Mapping[str, str]) -> list[Variant]:
     """One for every combination; variables of the environment that are set are filled in."""
-    own = {name: expanded(text, environment) for name, text in benchmark.env.items()}
-    seen = {**environment, **own}
+    variables = {name: expand_variables(text, environment) for name, text in benchmark.env.items()}
+    seen = {**environment, **variables}
     return [
         Variant(
             benchmark,
             _name(benchmark.name, values),
             values,
-            tuple(expanded(word, seen) for word in split_command(benchmark.cmd, values)),
-            own,
+            tuple(expand_variables(word, seen) for word in command_words(benchmark.cmd, values)),
+            variables,
         )
         for values in combinations(benchmark.parameters)
     ]
@@ -91,25 +97,158 @@ def combinations(parameters: Iterable[Sweep]) -> list[dict[str, str]]:
     ]
 
 
-def split_command(cmd: str, values: Mapping[str, str]) -> list[str]:
+def command_words(cmd: str, values: Mapping[str, str]) -> list[str]:
     """The words of a command as a shell would split it; ValueError for an open quote."""
-    return shlex.split(" ".join(substituted(cmd, values).split()))
+    return shlex.split(" ".join(fill_placeholders(cmd, values).split()))
 
 
-def substituted(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """`{name}` → its value."""
-    return _PLACE.sub(lambda found: values[found[1]] if found[1] else found[0][0], text)
+    return _PLACEHOLDER.sub(lambda found: values[found[1]] if found[1] else found[0][0], text)
 
 
-def places(text: str) -> set[str]:
-    """The names that `substituted` asks for."""
-    return {found[1] for found in _PLACE.finditer(text) if found[1]}
+def placeholders(text: str) -> set[str]:
+    """The names that `fill_placeholders` asks for."""
+    return {found[1] for found in _PLACEHOLDER.finditer(text) if found[1]}
 
 
-def expanded(text: str, environment: Mapping[str, str]) -> str:
+def expand_variables(text: str, environment: Mapping[str, str]) -> str:
     """`$NAME` and `${NAME}` → what they are set to; an unset one stays as it is."""
     return _VARIABLE.sub(lambda found: environment.get(found[1] or found[2], found[0]), text)
 
 
 def _name(benchmark: str, values: Mapping[str, str]) -> str:
     return "_".join([benchmark, *(f"{name}_{values[name]}" for name in sorted(values))])
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: math.pow,  # not **, whose result may be complex
+}
+
+
+class ExpressionError(ValueError):
+    """The expression has no value; says why."""
+
+
+def calculate(expression: str, known: Mapping[str, float | str | None]) -> float:
+    """The value of an expression over what is known by name."""
+    numbers = {name: repr(_number(name, known.get(name))) for name in placeholders(expression)}
+    text = fill_placeholders(expression, {name: f"({number})" for name, number in numbers.items()})
+    try:
+        value = _value(ast.parse(text.strip(), mode="eval").body)
+    except (ArithmeticError, ValueError) as error:
+        raise ExpressionError(f"{text.strip()}: {error}") from None
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ExpressionError(f"{shown(expression)} is no arithmetic") from None
+    if not math.isfinite(value):
+        raise ExpressionError(f"{text.strip()} is not finite")
+    return value
+
+
+def _number(name: str, known: float | str | None) -> float:
+    if known is None:
+        raise ExpressionError(f"{name} is missing")
+    try:
+        number = float(known)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ExpressionError(f"{name} is {known}, no number")
+    return number
+
+
+def _value(node: ast.expr) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return float(number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _value(operand)
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATIONS:
+            return _OPERATIONS[type(operation)](_value(left), _value(right))
+    raise SyntaxError("neither a number nor an operation")
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """A number, or the reason why there is none."""
+
+    value: float | None
+    reason: str = ""
+
+
+def measure(variant: Variant, output: str, exit_code: int) -> dict[str, MetricValue]:
+    """Every metric of a variant, then those derived from them. Output: both streams together."""
+    benchmark = variant.benchmark
+    if exit_code != 0:
+        failed = MetricValue(None, f"the command ended with exit code {exit_code}")
+        return dict.fromkeys([*benchmark.metrics, *benchmark.derived], failed)
+    measured = {name: read_metric(metric, output) for name, metric in benchmark.metrics.items()}
+    throughput = measured.get("throughput", MetricValue(None))
+    if throughput.value is not None:
+        everywhere = throughput.value * mpirun_processes(variant.words)
+        measured["throughput"] = MetricValue(everywhere)
+    for name, expression in benchmark.derived.items():
+        measured[name] = derive(expression, measured, variant.values)
+    return measured
+
+
+def read_metric(metric: Metric, output: str) -> MetricValue:
+    """All matches as numbers, reduced to one; there must be more of them than are skipped."""
+    values: list[float] = []
+    for match in re.findall(metric.regexp, output):
+        try:
+            values.append(float(match))
+        except ValueError:
+            return MetricValue(None, f"{shown(match)} is no number")
+    if not all(map(math.isfinite, values)):
+        return MetricValue(None, "a value is not finite")
+    if len(values) <= metric.skip:
+        return MetricValue(None, f"{len(values)} values found, more than {metric.skip} are needed")
+    return MetricValue(REDUCTIONS[metric.reduction](values, metric))
+
+
+def derive(
+    expression: str, measured: Mapping[str, MetricValue], values: Mapping[str, str]
+) -> MetricValue:
+    """An expression over what was measured and over the variant's parameters."""
+    known = {name: metric.value for name, metric in measured.items()}
+    try:
+        return MetricValue(calculate(expression, {**values, **known}))
+    except ExpressionError as reason:
+        return MetricValue(None, str(reason))
+
+
+def mpirun_processes(words: tuple[str, ...]) -> int:
+    """How many independent processes a command starts, each printing its own throughput."""
+    programs = [PurePath(word).name for word in words]
+    if "mpirun" not in programs:
+        return 1  # poprun's processes print their sum
+    rest = words[programs.index("mpirun") + 1 :]
+    for word, following in zip(rest, [*rest[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        number = value or following
+        if name in ("--np", "-np", "--n", "-n", "-c") and number.isdecimal():
+            return int(number)
+    return 1
+
+
+def _mean(values: list[float], metric: Metric) -> float:
+    """Without the worst ones, which the start of each process spoils: slowest, or latest."""
+    ordered = sorted(values, reverse=metric.name == "latency")
+    return fmean(ordered[metric.skip :])
+
+
+REDUCTIONS: dict[str, Callable[[list[float], Metric], float]] = {
+    "mean": _mean,
+    "final": lambda values, _: values[-1],
+    "min": lambda values, _: min(values),
+    "value": lambda values, _: values[0],
+}

@@ -15,15 +15,15 @@ from convoy.errors import CheckpointError, ConfigError
 Keep = Callable[[str], bool]  # by a tensor's name: take it from the newest, do not average
 
 
-def keep_none(name: str) -> bool:  # noqa: ARG001 - the face of Keep
+def keep_none(name: str) -> bool:  # noqa: ARG001 - a Keep
     """Average everything that can be averaged, running statistics too."""
     return False
 
 
 def mean(checkpoints: Iterable[Contents], keep: Keep = keep_none) -> Tensors:
     """Every checkpoint counts the same."""
-    folded = _fold(checkpoints, lambda total, newest: total.add_(newest), keep)
-    return folded.result(divisor=folded.count)
+    average = _accumulate(checkpoints, lambda total, newest: total.add_(newest), keep)
+    return average.result(divisor=average.count)
 
 
 def exponential(checkpoints: Iterable[Contents], decay: float, keep: Keep = keep_none) -> Tensors:
@@ -34,15 +34,15 @@ def exponential(checkpoints: Iterable[Contents], decay: float, keep: Keep = keep
     def blend(total: Tensor, newest: Tensor) -> None:
         total.mul_(decay).add_(newest, alpha=1 - decay)
 
-    return _fold(checkpoints, blend, keep).result(divisor=1)
+    return _accumulate(checkpoints, blend, keep).result(divisor=1)
 
 
-class _Folded:
-    """Totals in float64, the newest of what is not averaged, and the form of every tensor."""
+class _RunningAverage:
+    """Totals in float64, the newest of what is not averaged, and the shape of every tensor."""
 
     def __init__(self, first: Tensors, keep: Keep) -> None:
         self.count = 1
-        self.forms = {name: tensor.to("meta") for name, tensor in first.items()}
+        self.templates = {name: tensor.to("meta") for name, tensor in first.items()}
         self.totals = {
             name: tensor.to(torch.float64, copy=True)
             for name, tensor in first.items()
@@ -52,16 +52,16 @@ class _Folded:
         self.take_newest(first)
 
     def take_newest(self, model: Tensors) -> None:
-        """Hold on to what is not averaged, and to nothing else of this checkpoint."""
+        """Keep what is not averaged, and nothing else of this checkpoint."""
         self.newest = {name: model[name] for name in model if name not in self.totals}
 
     def result(self, divisor: int) -> Tensors:
         """The averages in their own types, in the order of the model."""
         return {
-            name: (self.totals[name] / divisor).to(form.dtype)
+            name: (self.totals[name] / divisor).to(template.dtype)
             if name in self.totals
             else self.newest[name].clone()
-            for name, form in self.forms.items()
+            for name, template in self.templates.items()
         }
 
 
@@ -70,20 +70,20 @@ def _model(contents: Contents) -> Tensors:
 
 
 @torch.no_grad()
-def _fold(
+def _accumulate(
     checkpoints: Iterable[Contents], blend: Callable[[Tensor, Tensor], object], keep: Keep
-) -> _Folded:
-    models = map(_model, checkpoints)  # holds on to none, unlike a generator
+) -> _RunningAverage:
+    models = map(_model, checkpoints)  # keeps none alive, unlike a generator
     first = next(models, None)
     if first is None:
         raise CheckpointError("no checkpoint to average")
-    folded = _Folded(first, keep)
+    average = _RunningAverage(first, keep)
     del first  # here and below: the next one is loaded only when this one is gone
     for model in models:
-        match(model, folded.forms, of="average")
-        for name, total in folded.totals.items():
+        match(model, average.templates, of="average")
+        for name, total in average.totals.items():
             blend(total, model[name])
-        folded.take_newest(model)
-        folded.count += 1
+        average.take_newest(model)
+        average.count += 1
         del model
-    return folded
+    return average

@@ -1,9 +1,7 @@
-"""What a checkpoint holds: named tensors and plain values, free of any layout.
+"""What a checkpoint contains: named tensors and plain values, independent of the layout."""
 
-A parameter has one name whatever the stages and replicas that trained it, so any layout can load
-what any other saved.
-"""
-
+import hashlib
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -11,12 +9,23 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.strict_json import JSON
+from convoy.checkpoint.format import JSON, raw_bytes
 from convoy.errors import CheckpointError
 
+Tensors = dict[str, Tensor]
 _NAMES_SHOWN = 4
 
-Tensors = dict[str, Tensor]
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over sorted names, dtypes, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        # A line of JSON cannot run into its neighbors, and fixes how many bytes follow it.
+        label = [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+        digest.update(json.dumps(label).encode() + b"\n")
+        digest.update(raw_bytes(tensor))
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -30,21 +39,22 @@ class Contents:
 
     @property
     def update(self) -> int:
-        """How many updates led here."""
+        """The number of updates done."""
         update = self.state.get("update")
         if not isinstance(update, int) or isinstance(update, bool) or update < 0:
             raise CheckpointError(f"the state of a checkpoint needs its update, not {update!r:.80}")
         return update
 
+    @property
+    def tensors(self) -> dict[str, Tensors]:
+        """By field."""
+        return {"model": self.model, "optimizer": self.optimizer, "averages": self.averages}
+
     def copy(self, reuse: "Contents | None" = None) -> "Contents":
         """A copy on the CPU that later training cannot change; `reuse` gives up its memory."""
-        spent = reuse or Contents(model={})
-        return Contents(
-            model=_copy_tensors(self.model, spent.model),
-            optimizer=_copy_tensors(self.optimizer, spent.optimizer),
-            averages=_copy_tensors(self.averages, spent.averages),
-            state=deepcopy(self.state),
-        )
+        spent = (reuse or Contents(model={})).tensors
+        copies = {part: _copy_tensors(named, spent[part]) for part, named in self.tensors.items()}
+        return Contents(**copies, state=deepcopy(self.state))
 
 
 def _copy_tensors(tensors: Mapping[str, Tensor], spent: Mapping[str, Tensor]) -> Tensors:
@@ -59,14 +69,17 @@ def _copy_tensor(tensor: Tensor, spent: Tensor | None) -> Tensor:
 
 
 def match(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], of: str = "model") -> None:
-    """Refuse tensors that are not exactly those of the model (or optimizer) that wants them."""
+    """CheckpointError unless names, shapes and dtypes are exactly those expected."""
     other = [name for name in found if name in expected and _differ(found[name], expected[name])]
     problems = [
-        listed("missing", [name for name in expected if name not in found]),
-        listed("unexpected", [name for name in found if name not in expected]),
-        listed(
+        list_names("missing", [name for name in expected if name not in found]),
+        list_names("unexpected", [name for name in found if name not in expected]),
+        list_names(
             "of another shape or type",
-            [f"{name} {form(found[name])} for {form(expected[name])}" for name in other],
+            [
+                f"{name} {shape_text(found[name])} for {shape_text(expected[name])}"
+                for name in other
+            ],
         ),
     ]
     if any(problems):
@@ -76,18 +89,18 @@ def match(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], of: str =
         )
 
 
-def _differ(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or one.dtype != other.dtype
+def _differ(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.shape != other.shape or tensor.dtype != other.dtype
 
 
-def form(tensor: Tensor) -> str:
-    """`10×64 float32`, the way a person says it."""
+def shape_text(tensor: Tensor) -> str:
+    """`10×64 float32`."""
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def listed(what: str, names: list[str]) -> str:
-    """`2 missing (fc.bias, fc.weight)`; nothing if there are none."""
+def list_names(what: str, names: list[str]) -> str:
+    """`2 missing (fc.bias, fc.weight)`; empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""

@@ -14,14 +14,21 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from convoy.checkpoint import manifest as manifests
 from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.manifest import Entry, Manifest
-from convoy.checkpoint.strict_json import BYTES_LIMIT, JSON, parse
-from convoy.checkpoint.tensors import decode
+from convoy.checkpoint.format import (
+    JSON,
+    MANIFEST,
+    MAX_JSON_BYTES,
+    STATE,
+    TENSOR_FILES,
+    FileEntry,
+    Manifest,
+    decode_tensors,
+    parse_json,
+)
 from convoy.errors import CheckpointError
 
-_WHAT_IT_IS = (
+_EXPECTED = (
     "a checkpoint is a folder update-<N> with MANIFEST.json, model.safetensors and state.json"
 )
 _PUBLISHED = re.compile(r"update-(0|[1-9][0-9]{0,14})")
@@ -35,8 +42,8 @@ def update_of(name: str) -> int | None:
 
 
 def load(path: Path) -> Contents:
-    """What the checkpoint holds; CheckpointError names the file that is wrong."""
-    with _opened(path) as folder:
+    """The contents of a checkpoint; CheckpointError names the file that is wrong."""
+    with _open_folder(path) as folder:
         manifest = _read_manifest(folder, path)
         _check_memory(manifest)
         files = {name: _read(folder, name, entry) for name, entry in manifest.files.items()}
@@ -45,35 +52,35 @@ def load(path: Path) -> Contents:
 
 def verify(path: Path) -> Manifest:
     """Hash every file without parsing it; CheckpointError names the file that is wrong."""
-    with _opened(path) as folder:
+    with _open_folder(path) as folder:
         manifest = _read_manifest(folder, path)
         for name, entry in manifest.files.items():
-            with _named(name), _open_plain(folder, name, entry.bytes) as file:
+            with _naming(name), _open_file(folder, name, entry.bytes) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 entry.check(file.tell(), digest)
         return manifest
 
 
-def glance(path: Path) -> Manifest:
+def check_sizes(path: Path) -> Manifest:
     """Only the manifest and the sizes: enough for a checkpoint that was verified before."""
-    with _opened(path) as folder:
+    with _open_folder(path) as folder:
         manifest = _read_manifest(folder, path)
         for name, entry in manifest.files.items():
-            with _named(name):
-                _open_plain(folder, name, entry.bytes).close()
+            with _naming(name):
+                _open_file(folder, name, entry.bytes).close()
         return manifest
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_folder(path: Path) -> Iterator[int]:
     """The folder as a descriptor; every problem inside leaves as one CheckpointError."""
     try:
         # O_DIRECTORY refuses files, devices and FIFOs without waiting for them.
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except NotADirectoryError as error:
-        raise CheckpointError(f"{path} is not a folder; {_WHAT_IT_IS}") from error
+        raise CheckpointError(f"{path} is not a folder; {_EXPECTED}") from error
     except FileNotFoundError as error:
-        raise CheckpointError(f"there is no folder {path}; {_WHAT_IT_IS}") from error
+        raise CheckpointError(f"there is no folder {path}; {_EXPECTED}") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the folder {path} {_reason(error)}") from error
     try:
@@ -85,8 +92,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Put the file's name before whatever goes wrong with it."""
+def _naming(name: str) -> Iterator[None]:
+    """Put the file's name before the text of any error."""
     try:
         yield
     except (OSError, ValueError, MemoryError) as error:
@@ -95,20 +102,20 @@ def _named(name: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"is missing; {_WHAT_IT_IS}"
+        return f"is missing; {_EXPECTED}"
     if isinstance(error, OSError):
         return f"cannot be read: {errno.errorcode.get(error.errno or 0, 'EIO')}, {error.strerror}"
     return str(error) or type(error).__name__
 
 
-def _open_plain(folder: int, name: str, size: int | None = None) -> BufferedReader:
-    """Open a regular file of this folder, of this size; the kind is seen before opening."""
+def _open_file(folder: int, name: str, size: int | None = None) -> BufferedReader:
+    """Open a regular file of this folder and size; its type is checked before opening."""
     _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = open(os.open(name, flags, dir_fd=folder), "rb")  # noqa: PTH123, SIM115 - a descriptor
     try:
         status = os.fstat(file.fileno())
-        _check_regular(status)  # again: the name may stand for another file by now
+        _check_regular(status)  # again: the name may belong to another file by now
         if size is not None and status.st_size != size:
             raise ValueError(f"has {status.st_size:,} bytes, the manifest says {size:,}")
     except ValueError:
@@ -125,9 +132,9 @@ def _check_regular(status: os.stat_result) -> None:
 def _read_manifest(folder: int, path: Path) -> Manifest:
     if _UNFINISHED.fullmatch(path.name):
         raise ValueError("unfinished, its name says that it was being written or replaced")
-    with _named(manifests.NAME):
-        with _open_plain(folder, manifests.NAME) as file:
-            manifest = manifests.from_bytes(file.read(BYTES_LIMIT + 1))
+    with _naming(MANIFEST):
+        with _open_file(folder, MANIFEST) as file:
+            manifest = Manifest.from_bytes(file.read(MAX_JSON_BYTES + 1))
         update = update_of(path.name)
         if update is not None and update != manifest.update:
             raise ValueError(f"is of update {manifest.update}, the folder's name says {update}")
@@ -135,41 +142,36 @@ def _read_manifest(folder: int, path: Path) -> Manifest:
 
 
 def _check_memory(manifest: Manifest) -> None:
-    """A sparse file of terabytes costs its maker nothing; say no before reading it."""
+    """A sparse file of terabytes costs its author nothing; refuse it before reading."""
     needed = 2 * sum(entry.bytes for entry in manifest.files.values())  # the bytes, and the tensors
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:
         raise ValueError(
-            f"{manifests.NAME} lists files that need {needed:,} bytes of memory to load, "
+            f"{MANIFEST} lists files that need {needed:,} bytes of memory to load, "
             f"this machine has {memory:,}"
         )
 
 
-def _read(folder: int, name: str, entry: Entry) -> bytes:
-    with _named(name), _open_plain(folder, name, entry.bytes) as file:
+def _read(folder: int, name: str, entry: FileEntry) -> bytes:
+    with _naming(name), _open_file(folder, name, entry.bytes) as file:
         data = file.read(entry.bytes + 1)  # one more: a file that grew meanwhile is noticed
         entry.check(len(data), hashlib.sha256(data).hexdigest())
         return data
 
 
 def _parse(files: dict[str, bytes], manifest: Manifest) -> Contents:
-    """All files are verified by now; take them one by one so that memory falls as it goes."""
-    with _named(manifests.STATE):
-        state = _state(files.pop(manifests.STATE), manifest.update)
+    """Each file's bytes are given up as soon as they are parsed."""
+    with _naming(STATE):
+        state = _parse_state(files.pop(STATE), manifest.update)
     tensors = {}
-    for name in (manifests.MODEL, manifests.OPTIMIZER, manifests.AVERAGES):
-        with _named(name):
-            tensors[name] = decode(files.pop(name)) if name in files else {}
-    return Contents(
-        model=tensors[manifests.MODEL],
-        optimizer=tensors[manifests.OPTIMIZER],
-        averages=tensors[manifests.AVERAGES],
-        state=state,
-    )
+    for part, name in TENSOR_FILES.items():
+        with _naming(name):
+            tensors[part] = decode_tensors(files.pop(name)) if name in files else {}
+    return Contents(**tensors, state=state)
 
 
-def _state(data: bytes, update: int) -> dict[str, JSON]:
-    state = parse(data)
+def _parse_state(data: bytes, update: int) -> dict[str, JSON]:
+    state = parse_json(data)
     if not isinstance(state, dict) or state.get("update") != update:
         raise ValueError(f"is not the state of update {update}, which the manifest is of")
     return state

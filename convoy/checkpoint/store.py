@@ -1,45 +1,37 @@
 """The checkpoints of one run: a folder of folders `update-<N>`.
 
-Saving is all or nothing, reading verifies every byte, and an old checkpoint goes only when enough
-newer ones have been verified. One process writes at a time: the run folder's lock sees to that.
+Saving is all or nothing, reading verifies every byte, and an old checkpoint is removed only when
+enough newer ones have been verified. One process writes at a time, which has the run folder's lock.
 """
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.manifest import Manifest
-from convoy.checkpoint.writing import (
-    Draft,
-    beside,
-    make_folder,
-    remove,
-    require_space,
-    storage_errors,
-    sync_folder,
-    temporary_folder,
-    write_file,
-)
+from convoy.checkpoint.format import MANIFEST, Manifest
+from convoy.checkpoint.writing import Draft, remove, temporary_folder, temporary_name, write_file
 from convoy.errors import CheckpointError, StorageError
+from convoy.files import FINE_TUNE, make_folder, require_space, storage_errors, sync_folder
 
+_WAY_OUT = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
 _TEMPORARY = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
 
 
-class Found(NamedTuple):
-    """The newest checkpoint that can be used, and what was wrong with those after it."""
+class LoadedCheckpoint(NamedTuple):
+    """The newest valid checkpoint, and what was wrong with those after it."""
 
     contents: Contents
     path: Path
-    skipped: list[str]  # one line for each damaged one, the newest first
+    skipped: list[str]  # one line per damaged checkpoint, the newest first
 
 
-def every(update: int) -> bool:
-    """All checkpoints are of one kind."""
-    del update
+def every(update: int) -> bool:  # noqa: ARG001 - takes an update
+    """All checkpoints count."""
     return True
 
 
@@ -47,31 +39,31 @@ class Store:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
     def __init__(self, folder: Path, counts: Callable[[int], bool] = every) -> None:
-        """One that does not count, such as that of a stop, takes no place among those kept."""
+        """`counts` says which checkpoints count when old ones are pruned: not those of a stop."""
         self.folder = folder
         self._counts = counts
-        self._verified: set[int] = set()  # hashed by this process; a glance is enough from then on
+        self._verified: set[int] = set()  # hashed by this process; sizes are enough from then on
 
     def path(self, update: int) -> Path:
         """Where the checkpoint of an update is, or would be."""
         return self.folder / f"update-{update}"
 
     def check_writable(self) -> None:
-        """Find out before the first update whether a checkpoint could be written at all."""
+        """Find out before the first update whether a checkpoint can be written."""
         probe = self.folder / "write-test"
-        with storage_errors(self.folder, needed=1):
+        with _storage_errors("write in", self.folder, 1):
             make_folder(self.folder)
             with temporary_folder(probe) as folder:
                 write_file(folder / "byte", [b"\n"])
-                renamed = folder.rename(beside(probe, "tmp"))
+                renamed = folder.rename(temporary_name(probe, "tmp"))
                 remove(renamed)
 
     def save(self, contents: Contents, update: int) -> Path:
-        """Write a checkpoint; it is there completely or, after an error, not at all."""
+        """Write a checkpoint completely or, after an error, not at all."""
         draft, target = Draft(contents), self.path(update)
         if draft.update != update:
             raise CheckpointError(f"contents of update {draft.update} saved as update {update}")
-        with storage_errors(target, draft.bytes_needed):
+        with _storage_errors("save", target, draft.bytes_needed):
             make_folder(self.folder)
             require_space(self.folder, draft.bytes_needed)
             with temporary_folder(target) as folder:
@@ -79,13 +71,13 @@ class Store:
         return target
 
     def _publish(self, folder: Path, target: Path, manifest: Manifest) -> None:
-        """Give a finished folder its name; one that already has it must be wrong to be replaced."""
+        """Rename a finished folder; an existing one is replaced if it differs or is damaged."""
         replaced = None
         if target.exists() or target.is_symlink():
-            if _holds(target, manifest):
+            if _is_same(target, manifest):
                 return
             # No rename takes the place of a full folder. `clean` undoes this one if we die here.
-            replaced = target.rename(beside(target, "old"))
+            replaced = target.rename(temporary_name(target, "old"))
         self._verified.discard(manifest.update)
         folder.rename(target)
         sync_folder(target.parent)
@@ -93,7 +85,7 @@ class Store:
             remove(replaced)
 
     def updates(self) -> list[int]:
-        """Updates that have a checkpoint, in order; unfinished ones are never among them."""
+        """Updates that have a complete checkpoint, in order."""
         found = (reading.update_of(name) for name in self._names())
         return sorted(update for update in found if update is not None)
 
@@ -109,12 +101,12 @@ class Store:
         """The checkpoint of an update of this run, or of any path; damage is an error."""
         return reading.load(self.path(which) if isinstance(which, int) else which)
 
-    def newest(self) -> Found:
-        """The newest usable checkpoint; damaged ones are passed over and told."""
+    def newest(self) -> LoadedCheckpoint:
+        """The newest valid checkpoint; damaged ones are skipped and listed."""
         skipped: list[str] = []
         for update in reversed(self.updates()):
             try:
-                return Found(self.load(update), self.path(update), skipped)
+                return LoadedCheckpoint(self.load(update), self.path(update), skipped)
             except CheckpointError as error:
                 skipped.append(str(error))
         if not skipped:
@@ -133,21 +125,21 @@ class Store:
         self._verified.add(update)
 
     def prune(self, keep: int, spare: int | None = None) -> list[int]:
-        """Delete what is older than the newest `keep` verified that count, but never `spare`."""
+        """Delete all older than the newest `keep` valid ones that count, but never `spare`."""
         if keep < 1:
             raise ValueError(f"at least one checkpoint must stay, not {keep}")
-        sound, removed = 0, []
+        kept, removed = 0, []
         for update in reversed(self.updates()):
-            if sound < keep:
-                sound += self._counts(update) and self._is_sound(update)
+            if kept < keep:
+                kept += self._counts(update) and self._is_valid(update)
             elif update != spare:
-                with storage_errors(self.path(update)):
+                with _storage_errors("remove", self.path(update)):
                     remove(self.path(update))
                 removed.append(update)
         return removed
 
-    def _is_sound(self, update: int) -> bool:
-        check = reading.glance if update in self._verified else reading.verify
+    def _is_valid(self, update: int) -> bool:
+        check = reading.check_sizes if update in self._verified else reading.verify
         try:
             check(self.path(update))
         except CheckpointError:
@@ -157,18 +149,18 @@ class Store:
         return True
 
     def clean(self) -> list[str]:
-        """Finish what a killed process left: remove drafts, put back what was being replaced."""
+        """Clean up after a killed process: remove temporary folders, restore a replaced one."""
         left = [name for name in self._names() if _TEMPORARY.fullmatch(name)]
-        with storage_errors(self.folder):
+        with _storage_errors("clean", self.folder):
             for name in left:
                 remove(self.folder / name)
             for name in self._names():
-                if found := _REPLACED.fullmatch(name):
-                    self._settle(self.folder / name, self.folder / found[1])
+                if renamed := _REPLACED.fullmatch(name):
+                    self._restore(self.folder / name, self.folder / renamed[1])
                     left.append(name)
         return left
 
-    def _settle(self, replaced: Path, target: Path) -> None:
+    def _restore(self, replaced: Path, target: Path) -> None:
         if target.exists():
             remove(replaced)
         else:
@@ -176,10 +168,32 @@ class Store:
             sync_folder(self.folder)
 
 
-def _holds(target: Path, manifest: Manifest) -> bool:
+def _storage_errors(action: str, path: Path, needed: int = 0) -> AbstractContextManager[None]:
+    return storage_errors(action, path, needed=needed, way_out=_WAY_OUT)
+
+
+def _is_same(target: Path, manifest: Manifest) -> bool:
     """Whether the same files are already there, undamaged."""
     try:
-        there = reading.verify(target)
+        existing = reading.verify(target)
     except CheckpointError:
         return False
-    return there.update == manifest.update and there.files == manifest.files
+    return existing.update == manifest.update and existing.files == manifest.files
+
+
+def find_checkpoint(path: Path) -> LoadedCheckpoint:
+    """The checkpoint at a path, or the newest of a run; CheckpointError if there is none."""
+    if (path / MANIFEST).exists() or not path.is_dir():
+        return LoadedCheckpoint(reading.load(path), path, [])
+    tuned = Store(path / FINE_TUNE / "checkpoints")
+    if tuned.updates():
+        return tuned.newest()
+    inside = path / "checkpoints"
+    return Store(inside if inside.is_dir() else path).newest()
+
+
+def largest_difference(run: Path, other: Path) -> float:
+    """Of any weight in the newest checkpoints of two runs, without running statistics."""
+    ours, theirs = (Store(path / "checkpoints").newest().contents.model for path in (run, other))
+    weights = [name for name in ours if ".running_" not in name]
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)

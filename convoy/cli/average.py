@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from convoy.cli.arguments import read_line
-from convoy.config.availability import refuse_unready
+from convoy.cli.args import read_line
 from convoy.config.command_line import Parser
-from convoy.config.layers import Setting
-from convoy.config.problems import Problem
-from convoy.config.resolve import Asked, Resolved, resolve
-from convoy.config.resume import settings_of_run
+from convoy.config.resolve import RequestedOptions, Resolved, resolve, settings_of_run
+from convoy.config.settings import Problem, Setting
+from convoy.config.support import refuse_unready
 from convoy.errors import ExitCode
 
 SAYS = """One checkpoint out of many: the mean of a run's newest, or an exponential average.
@@ -22,7 +20,7 @@ def main(words: list[str]) -> int:
     line = read_line("average RUN", words, SAYS, _add_own)
     run = Path(line.own.run)
     resolved = _resolved(line.given, settings_of_run(run / "config.yaml"), line.problems)
-    from convoy.assemble.averaging import average_checkpoints
+    from convoy.run.averaging import average_checkpoints
 
     made = average_checkpoints(resolved.config, run / "checkpoints")
     print(f"{made.path}  {made.strategy} of {made.checkpoints} checkpoints")
@@ -39,7 +37,7 @@ def _resolved(
         problems = [*problems, Problem("--weight-avg-strategy", text)]
     if _STRATEGY not in settings or settings[_STRATEGY].value == "none":
         settings = settings | {_STRATEGY: Setting("mean", "convoy average")}
-    resolved = resolve(Asked(given, settings, problems))
+    resolved = resolve(RequestedOptions(given, settings, problems))
     refuse_unready(resolved)
     return resolved
 

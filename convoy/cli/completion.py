@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from convoy.cli.arguments import read_plain
+from convoy.cli.args import read_plain
 from convoy.config.command_line import Parser
 from convoy.errors import ExitCode
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from convoy.cli.arguments import read_plain
-from convoy.cli.saying import say
+from convoy.cli.args import read_plain
+from convoy.cli.output import say
 from convoy.config.command_line import Parser
 from convoy.config.named import read_named, shipped_names
-from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import RunConfig
-from convoy.config.written import settings_as_yaml
+from convoy.config.settings import settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
-from convoy.plan.line import planned_stages
 from convoy.plan.plan import plan_batch, plan_run, usual_samples
 
 SAYS = "The named configurations there are; a name shows it with every value resolved."
@@ -54,7 +53,7 @@ def all_rows() -> list[dict[str, Any]]:
 
 def _resolved(name: str) -> Resolved:
     named, problems = read_named(name, None)
-    return resolve(Asked(named=named, problems=problems, environment={}))
+    return resolve(RequestedOptions(named=named, problems=problems, environment={}))
 
 
 def _print_one(resolved: Resolved, as_json: bool) -> None:
@@ -76,7 +75,7 @@ def _row(name: str) -> dict[str, Any]:
 
 def _figures(config: RunConfig) -> dict[str, Any]:
     """Arithmetic that holds even if the plan is refused."""
-    batch, stages = plan_batch(config), planned_stages(config.pipeline)
+    batch, stages = plan_batch(config), config.pipeline.planned_stages
     in_line = -(-stages // config.pipeline.stages_per_device)
     return {
         "model": config.network.model,

@@ -6,17 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convoy.cli.arguments import Line, add_config, read_line
-from convoy.cli.run_or_checkpoint import find_target
-from convoy.config.availability import unavailable
+from convoy.cli.args import Line, add_config, find_target, read_line
 from convoy.config.command_line import Parser
-from convoy.config.layers import values_of
-from convoy.config.problems import Problem, refuse
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import Problem, refuse, values_of
+from convoy.config.support import unavailable
 from convoy.errors import ExitCode
 
 if TYPE_CHECKING:
-    from convoy.assemble.exporting import Exported
+    from convoy.run.export_weights import Exported
 
 SAYS = """One checkpoint for other programs: the one given, or the newest sound one of a run.
 Weights in names that torchvision or timm load, a torch.export program, or ONNX (needs the extra
@@ -35,7 +33,7 @@ def main(words: list[str]) -> int:
     own, source = line.own, Path(line.own.source)
     resolved = resolve(_asked(line, source))
     refuse(one.problem for one in unavailable(resolved.settings))  # no data are needed
-    from convoy.assemble.exporting import ExportWish, export
+    from convoy.run.export_weights import ExportWish, export
 
     given = values_of(line.given)
     output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]
@@ -68,7 +66,7 @@ def _of_any_batch(words: list[str]) -> list[str]:
     return [word for word in text.split("\0") if word]
 
 
-def _asked(line: Line, source: Path) -> Asked:
+def _asked(line: Line, source: Path) -> RequestedOptions:
     """A run brings its configuration; a checkpoint without one takes that of the words."""
     given = {name: one for name, one in line.given.items() if name not in _OURS}
     settings = find_target(source).settings
@@ -78,7 +76,7 @@ def _asked(line: Line, source: Path) -> Asked:
     if line.own.config or line.own.config_path:
         text = "cannot be given: a run has its own configuration"
         problems = [*problems, Problem("--config", text)]
-    return Asked(given, settings, problems)
+    return RequestedOptions(given, settings, problems)
 
 
 def _lines(made: "Exported") -> list[str]:

@@ -4,16 +4,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from convoy.cli.arguments import add_config, read_line
-from convoy.config.availability import unavailable
+from convoy.cli.args import add_config, read_line
 from convoy.config.command_line import Parser
-from convoy.config.layers import Setting
-from convoy.config.problems import refuse
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import Setting, refuse
+from convoy.config.support import unavailable
 from convoy.errors import ExitCode
 
 if TYPE_CHECKING:
-    from convoy.assemble.importing import Imported
+    from convoy.run.import_weights import Imported
 
 SAYS = """Weights of other programs as a checkpoint of ours, every name and shape checked.
 WEIGHTS is a file in torchvision's or timm's naming (.safetensors, .pth, .pt, .bin), a run or
@@ -27,14 +26,14 @@ def main(words: list[str]) -> int:
     line = read_line("import WEIGHTS --model NAME", words, SAYS, _add_own)
     resolved = resolve(_of_any_data(line.asked()))
     refuse(one.problem for one in unavailable(resolved.settings))  # no data are needed
-    from convoy.assemble.importing import import_weights
+    from convoy.run.import_weights import import_weights
 
     made = import_weights(resolved, line.own.weights)
     print(json.dumps(_row(made), indent=1) if line.own.json else "\n".join(_lines(made)))
     return ExitCode.DONE
 
 
-def _of_any_data(asked: Asked) -> Asked:
+def _of_any_data(asked: RequestedOptions) -> RequestedOptions:
     return asked if "data" in asked.named else replace(asked, named={**_UNSAID, **asked.named})
 
 

@@ -8,10 +8,9 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from convoy import __version__
-from convoy.cli.saying import say_error
+from convoy.cli.output import say_error
 from convoy.errors import ConfigError, ConvoyError, ExitCode
-from convoy.launch.memory import keep_freed_memory
-from convoy.launch.waiting import wait_briefly
+from convoy.machine import keep_freed_memory, limit_openmp_spinning
 from convoy.registry import suggest
 
 
@@ -93,7 +92,7 @@ def _dispatch(words: list[str]) -> int:
     names = [verb.name for verb in VERBS]
     if words[0] not in names:
         raise ConfigError(f"unknown verb {words[0]!r}; {suggest(words[0], names)}")
-    wait_briefly()
+    limit_openmp_spinning()
     keep_freed_memory()
     verb = import_module(f"convoy.cli.{words[0]}")
     try:

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from convoy.cli.arguments import read_plain
-from convoy.cli.saying import say
+from convoy.cli.args import read_plain
+from convoy.cli.output import say
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser
 from convoy.config.schema import build_config
 from convoy.errors import ExitCode
-from convoy.plan.network import NetworkPlan, plan_network
+from convoy.models.network import NetworkPlan, plan_network
 from convoy.plan.precision import WHOLE
-from convoy.plan.splits import split_points, splits_as_text
-from convoy.plan.wording import short
+from convoy.plan.stages import split_points, splits_as_text
+from convoy.text import short
 
 SAYS = """The networks there are, with their size, work and memory for one image.
 A name shows its layers; with --splits, what lies on either side of a cut before each of them."""

@@ -4,24 +4,24 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from convoy.cli.arguments import read_plain
+from convoy.cli.args import read_plain
 from convoy.config.command_line import Parser
-from convoy.config.described import (
+from convoy.config.flags import canonical
+from convoy.config.option import Option
+from convoy.config.option_docs import (
     WHERE,
     availability_as_text,
+    json_schema,
     not_available,
-    reach_as_text,
     summary,
+    support_as_text,
 )
-from convoy.config.dialects.canonical import canonical
-from convoy.config.fields import Option
-from convoy.config.json_schema import json_schema
-from convoy.config.problems import Problem, refuse
 from convoy.config.schema import option_table
-from convoy.config.user_text import printable
+from convoy.config.settings import Problem, refuse
 from convoy.config.values import spelled
 from convoy.errors import ConfigError, ExitCode
 from convoy.registry import near_names
+from convoy.text import printable
 
 SAYS = """Every option with its default, where it works and its meaning; a name shows all of one.
 An option marked * has values that are not available in this version."""
@@ -61,7 +61,7 @@ def option_row(row: Option) -> dict[str, Any]:
         "also": list(declared.also),
         "environment": declared.env,
         "help": declared.help,
-        "reach": declared.reach,
+        "reach": declared.support,
         "why": declared.why or None,
         "not_available": not_available(row),
         "ready": None if declared.ready is None else list(declared.ready),
@@ -71,7 +71,7 @@ def option_row(row: Option) -> dict[str, Any]:
 
 def _line(row: Option, width: int) -> str:
     gap = "*" if not_available(row) is not None else ""
-    where = WHERE[row.declared.reach] + gap
+    where = WHERE[row.declared.support] + gap
     return f"{row.flag:<{width}} {where:<8} {spelled(row.default):<12} {row.declared.help}"
 
 
@@ -84,7 +84,7 @@ def _in_full(row: Option) -> list[str]:
         "also": " ".join(declared.also),
         "environment": declared.env,
         "in a file": row.name,
-        "works": reach_as_text(row) or "here",
+        "works": support_as_text(row) or "here",
         "available": availability_as_text(row),
         "resumed": "may change" if declared.free else "changes need --override",
     }

@@ -5,25 +5,24 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from convoy.cli.arguments import add_config, read_line
-from convoy.cli.found_data import WithData, with_found_data
-from convoy.cli.saying import say
-from convoy.config.availability import unavailable
+from convoy.cli.args import add_config, read_line
+from convoy.cli.output import say
 from convoy.config.command_line import Parser
-from convoy.config.effects import without_effect
 from convoy.config.resolve import Resolved, resolve
 from convoy.config.schema import RunConfig
+from convoy.config.support import inactive_options, unavailable
 from convoy.errors import ExitCode
+from convoy.models.network import plan_training_network
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.network import plan_training_network
-from convoy.plan.plan import RunPlan, plan_run, used_samples
+from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.printed import (
     effectless_as_text,
     phases_as_text,
     sources_as_text,
     unavailable_as_text,
 )
-from convoy.plan.splits import asks_for_list, split_points, splits_as_text
+from convoy.plan.stages import asks_for_list, split_points, splits_as_text
+from convoy.run.start import inspect_data
 
 SAYS = "What a run would be, without running it: batches, stages, schedule, memory, rates."
 
@@ -44,20 +43,17 @@ def main(words: list[str]) -> int:
 
 def _planned(resolved: Resolved) -> tuple[Resolved, RunPlan]:
     """With what the files say, where they are there: a plan needs none."""
-    folder = resolved.config.data.data_dir
-    found = WithData(resolved)
+    folder, samples = resolved.config.data.data_dir, None
     if folder is not None and Path(folder).is_dir():
-        found = with_found_data(resolved)
-    config = found.resolved.config
-    used = None if found.samples is None else used_samples(config, found.samples)
-    return found.resolved, plan_run(config, used)
+        resolved, samples = inspect_data(resolved)
+    return resolved, plan_run(resolved.config, samples)
 
 
 def show_plan(resolved: Resolved, explain: bool) -> None:
     """The plan for people; on request with every value and who set it."""
     width = shutil.get_terminal_size((100, 24)).columns
     resolved, plan = _planned(resolved)
-    in_vain = effectless_as_text(without_effect(resolved.config, resolved.settings))
+    in_vain = effectless_as_text(inactive_options(resolved.config, resolved.settings))
     not_yet = unavailable_as_text(unavailable(resolved.settings))
     print("\n".join([*phases_as_text(plan, width), *in_vain, *not_yet]))
     if explain:

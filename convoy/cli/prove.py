@@ -8,23 +8,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.cli.arguments import add_config, read_line
-from convoy.cli.crew import Payload, changed, run_in_workers
-from convoy.cli.endings import EXIT_CODES
-from convoy.cli.one_process import resume, start
-from convoy.cli.saying import say, say_error
-from convoy.config.availability import refuse_unready
+from convoy.cli.args import add_config, read_line
+from convoy.cli.output import say, say_error
 from convoy.config.catalog import DATA
 from convoy.config.command_line import Parser
-from convoy.config.layers import Setting, from_source, layer
-from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import option_table
+from convoy.config.settings import Setting, from_source, layer
+from convoy.config.support import refuse_unready
 from convoy.errors import ConfigError, ConvoyError, ExitCode
-from convoy.launch.world import World
 from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
 from convoy.report.proof import Proof, as_json, closing, head, row
 from convoy.report.summary import Summary
+from convoy.run.request import RunRequest
+from convoy.run.start import run_in_workers
 
 SAYS = """Train the same under many layouts: stages, replicas, schedules, recomputation, offload,
 sharding, loader workers; then save under one layout and resume under another. Shows whether
@@ -104,7 +102,7 @@ def _refuse(most_processes: int, given: Mapping[str, Setting]) -> None:
         )
 
 
-def _usual(asked: Asked, quick: bool) -> Mapping[str, Any]:
+def _usual(asked: RequestedOptions, quick: bool) -> Mapping[str, Any]:
     """What nobody has to say. Images that lie in files have their own number and size."""
     usual = _QUICK if quick else _SMALL
     data = layer(asked.named, asked.command_line).get("data", Setting("shapes", "default")).value
@@ -157,29 +155,28 @@ class Bench:
     def train(self, layout: Layout) -> Proof:
         """From the start to the end."""
         run = self._new_folder()
-        self._run("begin", layout, {"checkpoint_output_path": str(run)})
+        self._run(layout, {"checkpoint_output_path": str(run)})
         return self._proof(layout, run)
 
     def cross(self, before: Layout, after: Layout) -> Proof:
         """Half of it under one layout, the rest under another."""
         run = self._new_folder()
         shutil.copytree(self._half(before), run)
-        self._run("go_on", after, {}, run=str(run))
+        self._run(after, {}, resumed=run)
         return replace(self._proof(after, run), before=before)
 
     def _half(self, layout: Layout) -> Path:
         if layout not in self._halves:
             run = self._halves[layout] = self._new_folder()
             more = {"checkpoint_output_path": str(run), "stop_after": self.updates // 2}
-            self._run("begin", layout, more)
+            self._run(layout, more)
         return self._halves[layout]
 
-    def _run(self, how: str, layout: Layout, more: dict[str, Any], run: str = "") -> None:
+    def _run(self, layout: Layout, more: dict[str, Any], resumed: Path | None = None) -> None:
         values = {**_UNSEEN, **layout.values(self.micro_batches), **more}
-        asked = changed(self.resolved, values, "convoy prove")
-        words = {"run": run, "checkpoint": None, "override": False}
-        code = run_in_workers(f"convoy.cli.prove:{how}", asked, words)
-        reason = _reason(Path(run or more["checkpoint_output_path"]))
+        resolved = self.resolved.changed(values, "convoy prove")
+        code = run_in_workers(RunRequest(resolved, resumed, quiet=True), plan_run(resolved.config))
+        reason = _reason(resumed or Path(more["checkpoint_output_path"]))
         if reason != ("limit" if "stop_after" in more else "done"):
             raise _Stopped(code)  # by a signal: what came of it is no evidence
 
@@ -191,7 +188,7 @@ class Bench:
         equal = summary.weights_sha256 == first.weights_sha256
         difference = 0.0
         if not equal:
-            from convoy.assemble.difference import largest_difference
+            from convoy.checkpoint.store import largest_difference
 
             difference = largest_difference(home, run)
         return Proof(layout, summary, equal, difference)
@@ -199,13 +196,3 @@ class Bench:
     def _new_folder(self) -> Path:
         self._runs += 1
         return self.folder / str(self._runs)
-
-
-def begin(world: World, payload: Payload) -> int:
-    """One process of a run that tells nothing."""
-    return EXIT_CODES[start(world, payload).summary.exit_reason]
-
-
-def go_on(world: World, payload: Payload) -> int:
-    """One process of a run that goes on under another layout."""
-    return EXIT_CODES[resume(world, payload).summary.exit_reason]

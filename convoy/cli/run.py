@@ -8,23 +8,33 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.arguments import read_line
-from convoy.cli.run_or_checkpoint import home_of
-from convoy.cli.saying import say
+from convoy.cli.args import Line, home_of, read_line
+from convoy.cli.output import say
 from convoy.config.command_line import Parser, as_flags
-from convoy.config.commands.canonical_words import words_of_run, words_of_target
-from convoy.config.commands.programs import Purpose, behind, identify
-from convoy.config.commands.reading import Reading, read_command
-from convoy.config.commands.spoken import Spoken, help_of, interpret
-from convoy.config.dialects.speech import Given
-from convoy.config.problems import Dropped, refuse
-from convoy.config.resolve import Asked, Resolved, resolve
-from convoy.config.resume import resolve_resumed, settings_of_run
+from convoy.config.flags import Given
+from convoy.config.resolve import (
+    RequestedOptions,
+    Resolved,
+    resolve,
+    resolve_resumed,
+    settings_of_run,
+)
 from convoy.config.schema import option_table
-from convoy.config.user_text import printable
+from convoy.config.settings import Dropped, refuse
+from convoy.dialects.canonical_command import flags_of, words_of_run
+from convoy.dialects.command import Command, split_command
+from convoy.dialects.interpret import (
+    DATA_BENCH,
+    Interpretation,
+    help_of,
+    interpret,
+    read_launch,
+)
+from convoy.dialects.programs import Program, Purpose, identify, values_after
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import plan_run
+from convoy.text import printable
 
 if TYPE_CHECKING:
     from convoy.bench.definition import Variant
@@ -34,10 +44,9 @@ SAYS = """Run a command line of the IPU applications as it is written, behind `-
 Options in front of the `--` are convoy's own and win over the words of the command."""
 
 _DRY = "--dry-run"
-_BENCH = "data bench"
 _BEHIND = "the command stands behind `--`, as in `convoy run -- python3 train.py --config resnet50`"
 
-Meaning = dict[str, Any]
+Description = dict[str, Any]
 
 
 def main(words: list[str]) -> int:
@@ -48,23 +57,23 @@ def main(words: list[str]) -> int:
     line = read_line("run [options] -- COMMAND…", own, SAYS, _add_own)
     if not typed:
         raise ConfigError(_BEHIND)
-    reading = read_command(typed, os.environ)
-    reading.problems.extend(line.problems)
+    command = split_command(typed, os.environ)
     is_dry = _DRY in words
-    if _is_runner(reading):
-        return _benchmarks(reading, line.given, is_dry)
-    spoken = interpret(reading, line.given, os.environ, line.own.dialect)
-    if spoken.wants_help:
-        print(help_of(spoken.program), end="")
+    if (runner := identify(command, {})).purpose is Purpose.BENCHMARK:
+        return _benchmarks(command, runner, line, is_dry)
+    meaning = interpret(command, os.environ, line.own.dialect, line.given, line.problems)
+    if meaning.wants_help:
+        print(help_of(meaning.program), end="")
         return ExitCode.DONE
-    arguments = _words(spoken)
-    meaning = _meaning(spoken, arguments)
+    arguments, resolved = _arguments(meaning)
+    described = _describe(meaning, arguments)
     if is_dry:
-        print(json.dumps(meaning | {"plan": _plan(spoken)}, indent=1))
+        print(json.dumps(described | {"plan": _plan(meaning, resolved)}, indent=1))
         return ExitCode.DONE
-    say(_as_text(meaning))
-    os.environ.update(spoken.environment)
-    return int(import_module(f"convoy.cli.{spoken.verb.replace(' ', '_')}").main(arguments))
+    say(_as_text(described))
+    os.environ.update(meaning.environment)
+    verb, *action = meaning.verb.split()  # `data bench` is an action of a verb
+    return int(import_module(f"convoy.cli.{verb}").main([*action, *arguments]))
 
 
 def _halves(words: list[str]) -> tuple[list[str], list[str]]:
@@ -75,121 +84,117 @@ def _halves(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place + 1 :]
 
 
-def _is_runner(reading: Reading) -> bool:
-    return identify(reading.command, {}).purpose is Purpose.BENCHMARK
-
-
-def _words(spoken: Spoken) -> list[str]:
-    """The words of the canonical command behind its verb."""
-    target = _target(spoken)
-    if target is not None and (_home(target) or not spoken.asked.named):
-        refuse(spoken.asked.problems)
-        return words_of_target(str(target), spoken.asked.command_line)
-    resolved = resolve(spoken.asked)
-    words = words_of_run(spoken.config, resolved, spoken.asked.environment)
-    if spoken.verb == _BENCH and "--epoch" not in words:  # our usual one would go without saying
+def _arguments(meaning: Interpretation) -> tuple[list[str], Resolved | None]:
+    """The words of the canonical command behind its verb, and the options they resolve to; those
+    of a run or checkpoint are its own."""
+    target, asked = _target(meaning), meaning.asked
+    if target is not None and (_home(target) or not asked.named):
+        refuse(asked.problems)
+        return [str(target), *flags_of(asked.command_line)], None
+    resolved = resolve(asked)
+    words = words_of_run(meaning.config, resolved, asked.environment)
+    if meaning.verb == DATA_BENCH and "--epoch" not in words:  # its usual value is another
         words += as_flags(option_table()["epoch"], resolved.config.length.epoch)
-    return words if target is None else [str(target), *words]
+    return words if target is None else [str(target), *words], resolved
 
 
-def _meaning(spoken: Spoken, words: list[str]) -> Meaning:
+def _describe(meaning: Interpretation, arguments: list[str]) -> Description:
     """All there is to say of a command but its plan."""
-    dropped = [*spoken.dropped, *_spare_config(spoken)]
+    dropped = [*meaning.dropped, *_unused_configs(meaning)]
     return {
-        "dialect": spoken.program.dialect,
-        "program": spoken.program.name,
-        "command": shlex.join(["convoy", *spoken.verb.split(), *words]),
-        "became": [{"word": one.word, "became": one.what} for one in spoken.became],
-        "dropped": [{"word": one.word, "reason": one.reason} for one in dropped],
-        "environment": dict(spoken.environment),
+        "dialect": meaning.program.dialect,
+        "program": meaning.program.name,
+        "command": shlex.join(["convoy", *meaning.verb.split(), *arguments]),
+        "became": [{"word": each.word, "became": each.to} for each in meaning.mapped],
+        "dropped": [{"word": each.word, "reason": each.reason} for each in dropped],
+        "environment": dict(meaning.environment),
     }
 
 
-def _target(spoken: Spoken) -> Path | None:
+def _target(meaning: Interpretation) -> Path | None:
     """The run or checkpoint that the verb works on."""
-    begins = spoken.verb in ("train", _BENCH)
-    return None if begins or spoken.target is None else Path(spoken.target)
+    begins = meaning.verb in ("train", DATA_BENCH)
+    return None if begins or meaning.target is None else Path(meaning.target)
 
 
 def _home(target: Path) -> Path | None:
     return home_of(target) if target.exists() else None
 
 
-def _spare_config(spoken: Spoken) -> Iterator[Dropped]:
-    target = _target(spoken)
+def _unused_configs(meaning: Interpretation) -> Iterator[Dropped]:
+    target = _target(meaning)
     if target is not None and _home(target):
-        for name in behind("--config", spoken.program.words):
+        for name in values_after("--config", meaning.program.words):
             yield Dropped(f"--config {name}", "a run has its own configuration")
 
 
-def _plan(spoken: Spoken) -> Meaning | None:
+def _plan(meaning: Interpretation, resolved: Resolved | None) -> Description | None:
     """What a run is comes from its folder; without it, from what the command says of it."""
-    target = _target(spoken)
+    target = _target(meaning)
     home = _home(target) if target is not None else None
     if home is not None:
-        resolved = _of_run(spoken, settings_of_run(home / "config.yaml"))
-    elif target is None or spoken.asked.named:
-        resolved = resolve(spoken.asked)
-    else:
+        resolved = _of_run(meaning, settings_of_run(home / "config.yaml"))
+    if resolved is None:
         return None
     return plan_as_json(plan_run(resolved.config), resolved.settings)
 
 
-def _of_run(spoken: Spoken, before: Given) -> Resolved:
+def _of_run(meaning: Interpretation, before: Given) -> Resolved:
     """What is said now may change how a run goes on, but not how it was trained."""
-    if spoken.verb == "resume":
-        return resolve_resumed(before, spoken.asked.command_line, [], override=False)
-    return resolve(Asked(named=before, environment={}))
+    if meaning.verb == "resume":
+        return resolve_resumed(before, meaning.asked.command_line, [], override=False)
+    return resolve(RequestedOptions(named=before, environment={}))
 
 
-def _as_text(meaning: Meaning) -> list[str]:
+def _as_text(described: Description) -> list[str]:
     """What each word became, what was left out, and the command as it could be typed."""
-    variables = (f"{name}={shlex.quote(text)}" for name, text in meaning["environment"].items())
+    variables = (f"{name}={shlex.quote(text)}" for name, text in described["environment"].items())
     became: dict[str, list[str]] = {}
-    for one in meaning["became"]:
+    for one in described["became"]:
         became.setdefault(one["word"], []).append(one["became"])
     return [
         *(printable(f"{word} → {' '.join(flags)}") for word, flags in became.items()),
-        *(f"{printable(one['word'])} left out: {one['reason']}" for one in meaning["dropped"]),
-        " ".join([*variables, meaning["command"]]),
+        *(f"{printable(one['word'])} left out: {one['reason']}" for one in described["dropped"]),
+        " ".join([*variables, described["command"]]),
         "",
     ]
 
 
-def _benchmarks(reading: Reading, extra: Given, is_dry: bool) -> int:
+def _benchmarks(command: Command, runner: Program, line: Line, is_dry: bool) -> int:
     """Every variant of a file of benchmarks, resolved."""
-    from convoy.bench.select import select  # most commands are no benchmarks
+    from convoy.bench.selection import select
 
-    program = identify(reading.command, {})
-    refuse(reading.problems)
-    chosen = select(list(program.words), {**os.environ, **reading.launch.environment})
+    launch = read_launch(command, os.environ)
+    refuse([*launch.problems, *line.problems])
+    chosen = select(list(runner.words), {**os.environ, **launch.environment})
     if not is_dry:
         raise ConfigError(
             f"running benchmarks is not available in this version; add {_DRY} to see what "
             f"{len(chosen.variants)} of them resolve to"
         )
-    meaning = {
-        "dialect": program.dialect,
-        "program": program.name,
+    described = {
+        "dialect": runner.dialect,
+        "program": runner.name,
         "notes": list(chosen.notes),
-        "dropped": [{"word": one.word, "reason": one.reason} for one in chosen.dropped],
-        "benchmarks": [_variant(one, extra) for one in chosen.variants],
+        "dropped": [{"word": each.word, "reason": each.reason} for each in chosen.dropped],
+        "benchmarks": [_variant(variant, line.given) for variant in chosen.variants],
     }
-    print(json.dumps(meaning, indent=1))
+    print(json.dumps(described, indent=1))
     return ExitCode.DONE
 
 
-def _variant(variant: "Variant", extra: Given) -> Meaning:
+def _variant(variant: "Variant", overrides: Given) -> Description:
     """One command of a benchmark; what is wrong with it is told in its place."""
     head = {"name": variant.name, "benchmark": variant.benchmark.name}
     variables = [f"{name}={text}" for name, text in variant.environment.items()]
     try:
-        reading = read_command([*variables, *variant.words], os.environ)
-        spoken = interpret(reading, extra, os.environ)
-        meaning = _meaning(spoken, _words(spoken)) | {"plan": _plan(spoken)}
+        command = split_command([*variables, *variant.words], os.environ)
+        meaning = interpret(command, os.environ, overrides=overrides)
+        arguments, resolved = _arguments(meaning)
+        described = _describe(meaning, arguments) | {"plan": _plan(meaning, resolved)}
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
-    return {**head, **meaning, "problem": None}
+    return {**head, **described, "problem": None}
 
 
 def _add_own(parser: Parser) -> None:

@@ -7,21 +7,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.arguments import Line, add_config, read_line
-from convoy.cli.found_data import with_found_data
-from convoy.cli.run_or_checkpoint import Target, find_target
-from convoy.cli.saying import note, say_error
-from convoy.config.availability import refuse_unready
+from convoy.cli.args import Line, Target, add_config, find_target, read_line
+from convoy.cli.output import note, say_error
 from convoy.config.command_line import Parser
-from convoy.config.layers import Setting, layer
-from convoy.config.problems import Problem
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
+from convoy.config.settings import Problem, Setting, layer
+from convoy.config.support import refuse_unready
 from convoy.errors import CheckpointError, ExitCode, NumericError
-from convoy.report.wording import percent
+from convoy.report.format import percent
+from convoy.run.start import inspect_data
 
 if TYPE_CHECKING:
-    from convoy.assemble.validation import NetworkScore
+    from convoy.run.validation import NetworkScore
 
 SAYS = """Top-1, top-5 and loss over the validation split, every sample exactly once.
 A run stands for all of its checkpoints. A checkpoint without its run needs --model and --data.
@@ -81,13 +79,13 @@ def _jobs(line: Line) -> list[Job]:
     return [Job(_config(_of_target(line, target)), target.paths) for target in targets]
 
 
-def _config(asked: Asked) -> RunConfig:
+def _config(asked: RequestedOptions) -> RunConfig:
     resolved = resolve(asked)
     refuse_unready(resolved)
-    return with_found_data(resolved).resolved.config
+    return inspect_data(resolved)[0].config
 
 
-def _fresh(line: Line) -> Asked:
+def _fresh(line: Line) -> RequestedOptions:
     """Without a run there is only the network as it would begin."""
     asked = line.asked()
     wish = layer(asked.named, asked.command_line).get("random_weights")
@@ -97,7 +95,7 @@ def _fresh(line: Line) -> Asked:
     return replace(asked, problems=[*asked.problems, missing])
 
 
-def _of_target(line: Line, target: Target) -> Asked:
+def _of_target(line: Line, target: Target) -> RequestedOptions:
     """A run brings its configuration; without it a checkpoint may take a named one."""
     problems = []
     if "random_weights" in line.given and line.given["random_weights"].value:
@@ -108,7 +106,7 @@ def _of_target(line: Line, target: Target) -> Asked:
         return replace(asked, problems=[*asked.problems, *problems])
     if line.own.config or line.own.config_path:
         problems.append(Problem("--config", "cannot be given: a run has its own configuration"))
-    return Asked(line.given, target.settings, [*line.problems, *problems])
+    return RequestedOptions(line.given, target.settings, [*line.problems, *problems])
 
 
 def _rows(job: Job, quiet: bool) -> Iterator[Row]:
@@ -127,7 +125,7 @@ def _rows(job: Job, quiet: bool) -> Iterator[Row]:
 
 
 def _scores(job: Job) -> Iterator["NetworkScore | CheckpointError"]:
-    from convoy.assemble.validation import validate_checkpoints, validate_fresh
+    from convoy.run.validation import validate_checkpoints, validate_fresh
 
     times = job.config.validation.repeat
     if job.paths is None:

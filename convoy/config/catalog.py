@@ -86,6 +86,9 @@ MODELS: Registry[ModelEntry] = Registry(
 _SHAPES_RECIPE = {"epoch": 3.0, "warmup_epoch": 1.0}
 _CIFAR_RECIPE = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
 
+AUGMENTED = ("cifar10", "cifar100", "imagenet")  # data sets that have crops and flips
+ENCODED = "imagenet"  # the one whose samples are files of images
+
 DATA: Registry[DataEntry] = Registry(
     "data set",
     {

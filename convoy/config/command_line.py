@@ -1,20 +1,31 @@
-"""Words of a command line → settings, by the table of a dialect. argparse does the splitting."""
+"""The words of a command line → settings, by the table of a dialect. argparse splits; unknown words
+get near names.
+"""
 
 import argparse
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.speech import TARGET, Became, Given, Speech, put_together
-from convoy.config.fields import Option
-from convoy.config.layers import Setting
-from convoy.config.problems import Dropped, Problem
+from convoy.config.flags import (
+    TARGET,
+    Dialect,
+    Flag,
+    Given,
+    MappedWord,
+    OtherDialects,
+    Translation,
+    no_other_dialects,
+    put_together,
+)
+from convoy.config.option import Option
 from convoy.config.schema import SECTIONS, option_table
+from convoy.config.settings import COMMAND_LINE, Dropped, Problem, Setting
 from convoy.config.values import WrongType, as_words, spelled
 from convoy.errors import ConfigError
-
-SOURCE = "command line"
+from convoy.registry import near_names
+from convoy.text import printable, shown
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,7 +72,7 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
     }
     parts = parser.add_argument_group("parts of a value")
     shown: set[tuple[str, Any]] = set()
-    told = _Told(dialect.says, dialect.defaults({}), _offs(dialect))
+    context = _HelpContext(dialect.says, dialect.defaults({}), _offs(dialect))
     for flag in dialect.flags:
         # `--no-x` is told beside `--x`, and an older spelling not at all.
         effect = (flag.to, "switch" if isinstance(flag.means, bool) else flag.means)
@@ -73,75 +84,79 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
             const=flag,
             nargs="*" if flag.many else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, told),
+            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, context),
         )
         shown.add(effect)
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedFlags:
     """What came of words: settings, everything wrong with them, and what was left out."""
 
     given: Given
     problems: list[Problem]
     dropped: list[Dropped]
-    became: list[Became] = field(default_factory=list)
+    mapped: list[MappedWord] = field(default_factory=list)
     target: str | None = None
 
 
 @dataclass(frozen=True)
-class Around:
+class ContextLayers:
     """What else decides: a named configuration beneath the words, a launcher above them."""
 
     under: Mapping[str, Setting] = field(default_factory=dict)
     above: Mapping[str, Setting] = field(default_factory=dict)
 
 
-def read_flags(typed: list[_Typed], dialect: Dialect, around: Around = Around()) -> Read:  # noqa: B008 - frozen
-    """The settings that were typed, put together by the joins of the dialect."""
-    speech = Speech({}, around.under, launched=frozenset(around.above))
+def read_flags(
+    typed: list[_Typed], dialect: Dialect, around: ContextLayers = ContextLayers()
+) -> ParsedFlags:
+    """The settings that were typed, put together by the combiners of the dialect."""
+    translation = Translation({}, around.under, launched=frozenset(around.above))
     for one in typed:
         try:
             value = one.flag.value(one.words)
         except WrongType as wrong:
-            speech.refuse(one.flag.spelling, str(wrong))
+            translation.refuse(one.flag.spelling, str(wrong))
             continue
         if one.flag.why:
-            speech.drop(_as_typed(one), one.flag.why)
+            translation.drop(_as_typed(one), one.flag.why)
         else:
-            speech.said.pop(one.flag.to, None)  # the last one said stands last
-            speech.said[one.flag.to] = Setting(value, _as_typed(one))
+            translation.given.pop(one.flag.to, None)  # the last one said stands last
+            translation.given[one.flag.to] = Setting(value, _as_typed(one))
     for name, decided in around.above.items():
-        if name in speech.said and speech.said[name].value != decided.value:
-            speech.drop(speech.said[name].source, f"{decided.source} says {decided.value}")
-    speech.said.update(around.above)
-    words = {one.source for one in speech.said.values()} - {
+        if name in translation.given and translation.given[name].value != decided.value:
+            translation.drop(
+                translation.given[name].source, f"{decided.source} says {decided.value}"
+            )
+    translation.given.update(around.above)
+    words = {one.source for one in translation.given.values()} - {
         one.source for one in around.above.values()
     }
-    settings = put_together(speech, dialect.joins, option_table())
-    target = speech.said.get(TARGET)
-    return Read(
+    settings = put_together(translation, dialect.combiners, option_table())
+    target = translation.given.get(TARGET)
+    return ParsedFlags(
         {name: _from_words(one, words) for name, one in settings.items()},
-        [*speech.problems, *_beyond_limits(settings, typed)],
-        speech.dropped,
-        _credited(settings, speech.became, words),
+        [*translation.problems, *_beyond_limits(settings, typed)],
+        translation.dropped,
+        _credited(settings, translation.mapped, words),
         str(target.value) if target else None,
     )
 
 
 def _from_words(setting: Setting, words: set[str]) -> Setting:
-    return Setting(setting.value, SOURCE) if setting.source in words else setting
+    return Setting(setting.value, COMMAND_LINE) if setting.source in words else setting
 
 
-def _credited(settings: Given, became: list[Became], words: set[str]) -> list[Became]:
+def _credited(settings: Given, mapped: list[MappedWord], words: set[str]) -> list[MappedWord]:
     """What came of each word, in canonical flags where it set any."""
-    direct = [Became(one.source, name) for name, one in settings.items()]
-    found: dict[tuple[str, str], Became] = {}
-    for one in (*became, *direct):
-        if one.word in words and (one.what in settings or one.what not in option_table()):
-            text = _canonical(one.what, settings) if one.what in settings else one.what
+    direct = [MappedWord(one.source, name) for name, one in settings.items()]
+    found: dict[tuple[str, str], MappedWord] = {}
+    for one in (*mapped, *direct):
+        if one.word in words and (one.to in settings or one.to not in option_table()):
+            text = _canonical(one.to, settings) if one.to in settings else one.to
             if text:  # there are no words for what is unset
-                found.setdefault((one.word, text), Became(one.word, text))
+                found.setdefault((one.word, text), MappedWord(one.word, text))
     return list(found.values())
 
 
@@ -193,7 +208,7 @@ def _metavar(flag: Flag) -> str:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _HelpContext:
     """What the help of a flag needs to know of its dialect."""
 
     says: Mapping[str, str]
@@ -206,13 +221,13 @@ def _offs(dialect: Dialect) -> dict[str, str]:
     return {flag.to: flag.spelling for flag in reversed(dialect.flags) if flag.means is False}
 
 
-def _help(flag: Flag, told: _Told) -> str:
+def _help(flag: Flag, context: _HelpContext) -> str:
     if flag.option is None:
-        return told.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
-    default = told.usual.get(flag.to, flag.option.default)
+        return context.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
+    default = context.usual.get(flag.to, flag.option.default)
     notes = [] if default in (None, ()) else [spelled(default)]
-    if flag.means is True and flag.to in told.offs:
-        notes.append(told.offs[flag.to])
+    if flag.means is True and flag.to in context.offs:
+        notes.append(context.offs[flag.to])
     shown = f" [{'; '.join(notes)}]" if notes else ""
     return (flag.option.declared.help + shown).replace("%", "%%")
 
@@ -220,3 +235,92 @@ def _help(flag: Flag, told: _Told) -> str:
 def _is_quiet(flag: Flag) -> bool:
     """A new user meets only what does something; `convoy options` lists the rest too."""
     return flag.older or (flag.option is not None and not flag.option.does_something)
+
+
+_MOST_LISTED = 8  # spellings that a prefix could mean
+# No prefix stands for these: `--gradient-acc` is older than the other option it could be.
+_IN_FULL = ("--gradient-accumulation-dtype",)
+
+
+def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """Attach every value to its whole spelling, so that argparse has nothing to guess.
+
+    `--gradient-a 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` with no
+    value behind it → `--lr=`. An ambiguous prefix stays as it is and is found unknown.
+    """
+    attached: list[str] = []
+    rest = deque(words)
+    while rest and rest[0] != "--":
+        name, equals, value = rest.popleft().partition("=")
+        action = _action(name, parser)
+        if action is not None:
+            name = next(one for one in action.option_strings if one.startswith(name))
+        flag = flag_of(action)
+        if flag is not None and not equals and not flag.many:
+            equals, value = "=", _value_behind(flag, rest)
+        if action is not None and value == "--":  # argparse would drop it, and leave no value
+            value = "--," if flag is not None and flag.many else ""
+        attached.append(name + equals + value)
+    return [*attached, *rest]
+
+
+def unknown_words(
+    extra: list[str], parser: argparse.ArgumentParser, elsewhere: OtherDialects = no_other_dialects
+) -> list[Problem]:
+    """A problem for each flag or word that no table knows, or only that of another dialect."""
+    problems: list[Problem] = []
+    is_value = False  # of the unknown flag before it
+    for word in extra:
+        if _is_flag(word):
+            problems.append(_unknown_flag(word.partition("=")[0], parser, elsewhere))
+            is_value = "=" not in word
+        elif not is_value:
+            problems.append(Problem("", f"unexpected word {shown(word)}"))
+    return problems
+
+
+def _action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | None:
+    """What a spelling stands for, or a prefix of spellings that all mean one thing."""
+    known = parser._option_string_actions
+    if not name.startswith("--") or name in known:
+        return known.get(name)
+    spellings = [one for one in known if one.startswith(name) and one not in _IN_FULL]
+    fits = [known[one] for one in spellings]
+    return fits[0] if len({_meaning(action) for action in fits}) == 1 else None
+
+
+def _meaning(action: argparse.Action) -> object:
+    flag = flag_of(action)
+    return (flag.to, flag.read, flag.means) if flag else action.dest
+
+
+def _value_behind(flag: Flag, rest: deque[str]) -> str:
+    if flag.means is not None:
+        return "true"
+    return rest.popleft() if rest and not _is_flag(rest[0]) else ""
+
+
+def _is_flag(word: str) -> bool:
+    """A dash begins a flag, unless it begins a negative number or stands alone."""
+    if not word.startswith("-") or word == "-":
+        return False
+    try:
+        float(word)
+    except ValueError:
+        return True
+    return False
+
+
+def _unknown_flag(flag: str, parser: argparse.ArgumentParser, elsewhere: OtherDialects) -> Problem:
+    known = parser._option_string_actions
+    other = elsewhere(flag)
+    fits = [spelling for spelling in known if spelling.startswith(flag)]
+    if flag.startswith("--") and fits:
+        listed = ", ".join(fits[:_MOST_LISTED]) + (", …" if len(fits) > _MOST_LISTED else "")
+        whole = f"; {flag} itself {other}" if other else ""
+        return Problem("", f"option {flag} is ambiguous: it could be {listed}{whole}")
+    if other is not None:
+        return Problem(flag, other)
+    near = near_names(flag, known)
+    way_out = f"did you mean {', '.join(near)}?" if near else f"see `{parser.prog} --help`"
+    return Problem("", f"unknown option {printable(flag)}; {way_out}")

@@ -4,21 +4,27 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convoy.config.dialects.canonical import canonical
-from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.speech import TARGET, Speech, put_together
-from convoy.config.layers import Setting
-from convoy.config.problems import Dropped, Problem
+from convoy.config.flags import (
+    TARGET,
+    Dialect,
+    Flag,
+    OtherDialects,
+    Translation,
+    canonical,
+    no_other_dialects,
+    put_together,
+)
 from convoy.config.schema import option_table
-from convoy.config.user_text import printable, shown
+from convoy.config.settings import Dropped, Problem, Setting
 from convoy.config.values import WrongType
 from convoy.errors import ConfigError
 from convoy.registry import suggest
+from convoy.text import printable, shown
 
 if TYPE_CHECKING:
-    from convoy.config.yaml_file import Entry
+    from convoy.config.yaml_reader import YamlEntry
 
-SpokenFile = tuple[dict[str, Setting], list[Problem], list[Dropped]]
+DialectFile = tuple[dict[str, Setting], list[Problem], list[Dropped]]
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 GRANTED = "# What that application takes for granted."  # the line above such values
@@ -48,7 +54,10 @@ def shipped_names() -> list[str]:
 
 
 def read_named(
-    name: str | None, path: str | None, dialect: Dialect | None = None
+    name: str | None,
+    path: str | None,
+    dialect: Dialect | None = None,
+    elsewhere: OtherDialects = no_other_dialects,
 ) -> tuple[dict[str, Setting], list[Problem]]:
     """The settings of `--config NAME`, of a file, or of the entry NAME in that file.
 
@@ -58,16 +67,18 @@ def read_named(
         if word == "":
             raise ConfigError(f"{flag} needs a value")
     if path is not None:
-        return read_spoken(name, path, dialect or canonical())[:2]
+        return read_dialect_file(name, path, dialect or canonical(), elsewhere)[:2]
     if name is None:
         return {}, []
     return _settings(_read(_file_of(name)), f"config {name}", canonical())[:2]
 
 
-def read_spoken(name: str | None, path: str, dialect: Dialect) -> SpokenFile:
+def read_dialect_file(
+    name: str | None, path: str, dialect: Dialect, elsewhere: OtherDialects = no_other_dialects
+) -> DialectFile:
     """The same of a file in a dialect, with the words that nothing comes of."""
     entry = _entry(_read(Path(path)), name, printable(path), dialect)
-    return _settings(entry, printable(path), dialect)
+    return _settings(entry, printable(path), dialect, elsewhere)
 
 
 def _file_of(name: str) -> Path:
@@ -93,7 +104,7 @@ def entry_keys(path: Path, name: str) -> list[str]:
     return list(entry.value) if entry is not None and isinstance(entry.value, dict) else []
 
 
-def speaks_of(path: Path, name: str) -> bool:
+def has_entry(path: Path, name: str) -> bool:
     """Whether a file has such an entry, well made or not; one that cannot be read may have it."""
     try:
         return name in _read(path)
@@ -113,15 +124,15 @@ def read_settings(path: Path) -> tuple[dict[str, Setting], list[Problem]]:
     return _settings(_read(path), printable(str(path)), canonical())[:2]
 
 
-def _read(path: Path) -> "dict[str, Entry]":
-    from convoy.config.yaml_file import read_yaml  # most commands need no YAML parser
+def _read(path: Path) -> "dict[str, YamlEntry]":
+    from convoy.config.yaml_reader import read_yaml  # most commands need no YAML parser
 
     return read_yaml(path)
 
 
 def _entry(
-    entries: "dict[str, Entry]", name: str | None, path: str, dialect: Dialect
-) -> "dict[str, Entry]":
+    entries: "dict[str, YamlEntry]", name: str | None, path: str, dialect: Dialect
+) -> "dict[str, YamlEntry]":
     named = {key: one.value for key, one in entries.items() if isinstance(one.value, dict)}
     if name is None and named and not any(key in dialect.by_name for key in entries):
         listed = ", ".join(map(printable, named))
@@ -135,41 +146,50 @@ def _entry(
     return named[name]
 
 
-def _settings(entries: "dict[str, Entry]", origin: str, dialect: Dialect) -> SpokenFile:
-    speech = Speech({})
+def _settings(
+    entries: "dict[str, YamlEntry]",
+    origin: str,
+    dialect: Dialect,
+    elsewhere: OtherDialects = no_other_dialects,
+) -> DialectFile:
+    translation = Translation({})
     for key, entry in entries.items():
-        where = f"{origin}, line {entry.line}"
-        text = _take(key, entry, where, (speech, dialect))
+        source = f"{origin}, line {entry.line}"
+        text = _take(key, entry, source, (translation, dialect, elsewhere))
         if text is not None:
-            speech.refuse(f"{where}: {printable(key)}", text)
-    settings = put_together(speech, dialect.joins, option_table())
+            translation.refuse(f"{source}: {printable(key)}", text)
+    settings = put_together(translation, dialect.combiners, option_table())
     direct = {flag.to for key in entries if (flag := _flag(key, dialect)) is not None}
     beyond = [
         Problem(f"{one.source}: {name}", text)
         for name, one in settings.items()
         if name not in direct and (text := option_table()[name].problem(one.value)) is not None
     ]
-    told = [Problem(one.subject or f"{origin}:", one.text) for one in speech.problems]
-    if TARGET in speech.said:
-        speech.drop(speech.said[TARGET].source, "the command itself says what it works on")
-    return settings, [*told, *beyond], speech.dropped
+    told = [Problem(one.subject or f"{origin}:", one.text) for one in translation.problems]
+    if TARGET in translation.given:
+        translation.drop(
+            translation.given[TARGET].source, "the command itself says what it works on"
+        )
+    return settings, [*told, *beyond], translation.dropped
 
 
-def _take(key: str, entry: "Entry", where: str, to: tuple[Speech, Dialect]) -> str | None:
+def _take(
+    key: str, entry: "YamlEntry", source: str, to: tuple[Translation, Dialect, OtherDialects]
+) -> str | None:
     """Keep one value, or say what is wrong with it."""
-    speech, dialect = to
+    translation, dialect, elsewhere = to
     flag, plain = _flag(key, dialect), entry.plain()
     if flag is None:
-        return _unknown(key, dialect)
+        return _unknown(key, dialect, elsewhere)
     try:
         value = flag.value_in_file(plain)
     except WrongType as wrong:
         return str(wrong)
     unset = plain is None and flag.option is not None
     if flag.why and value:
-        speech.drop(f"{where}: {printable(key)}", flag.why)
+        translation.drop(f"{source}: {printable(key)}", flag.why)
     elif not flag.why and (value is not None or unset):
-        speech.said[flag.to] = Setting(value, where)
+        translation.given[flag.to] = Setting(value, source)
     return flag.option.problem(value) if flag.option else None
 
 
@@ -178,10 +198,8 @@ def _flag(key: str, dialect: Dialect) -> Flag | None:
     return dialect.by_name.get(key.replace("-", "_"))
 
 
-def _unknown(key: str, dialect: Dialect) -> str:
-    from convoy.config.dialects.all import elsewhere  # its tables are seldom needed
-
-    other = elsewhere("--" + key.replace("_", "-"), dialect)
+def _unknown(key: str, dialect: Dialect, elsewhere: OtherDialects) -> str:
+    other = elsewhere("--" + key.replace("_", "-"))
     if other is not None:
         return f"{other}; --dialect says in which one a file is written"
     names = [flag.name for flag in dialect.flags if not flag.name.startswith("no_")]

@@ -1,32 +1,32 @@
-"""From what was asked to one RunConfig: layer the sources, hear every rule, keep every source."""
+"""From what was asked to one RunConfig: layer the sources, check every rule, keep every source."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
-from convoy.config.layers import Setting, from_source, layer, values_of
-from convoy.config.problems import Problem, refuse
+from convoy.config.named import read_settings
 from convoy.config.rules import broken_rules
-from convoy.config.schema import RunConfig, build_config, option_table
+from convoy.config.schema import RunConfig, build_config, mutually_exclusive, option_table
+from convoy.config.settings import (
+    Problem,
+    Setting,
+    changed,
+    from_source,
+    layer,
+    refuse,
+    values_of,
+)
 from convoy.config.values import WrongType
+from convoy.errors import ConfigError
 
 Settings = dict[str, Setting]
 
-# Options that say the same thing in two ways: the one of the higher source wins.
-RIVALS = (
-    ("epoch", "updates"),
-    ("lr", "base_learning_rate_exponent"),
-    ("lr_scheduler_freq", "lr_drops"),
-    ("lr_epoch_decay", "lr_share_decay"),
-    ("poly_lr_end_ratio", "abs_end_learning_rate"),
-    ("rmsprop_decay", "rmsprop_base_decay_exp"),
-    ("logs_per_epoch", "log_freq"),
-)
-
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedOptions:
     """Everything a user said, before it is layered."""
 
     command_line: Settings = field(default_factory=dict)
@@ -48,8 +48,12 @@ class Resolved:
         """From settings that were resolved before."""
         return cls(build_config(values_of(settings)), settings)
 
+    def changed(self, values: Mapping[str, Any], source: str) -> "Resolved":
+        """The same configuration with other values."""
+        return Resolved.of({**self.settings, **from_source(source, values)})
 
-def resolve(asked: Asked) -> Resolved:
+
+def resolve(asked: RequestedOptions) -> Resolved:
     """Defaults < model and data < dialect < environment < named configuration < command line."""
     environment, problems = _from_environment(asked.environment)
     said = [asked.dialect, environment, asked.named, asked.command_line]
@@ -94,14 +98,13 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Pr
 
 
 def _one_of_each(layers: list[Settings]) -> Settings:
-    """All layers as one; where a higher layer sets a rival, that of a lower one is unset."""
+    """All layers as one; where a higher layer sets one of a pair, the other is unset."""
     settings = layer(*layers)
-    for rivals in RIVALS:
-        top = next((one for one in reversed(layers) if _set_in(one, rivals)), {})
-        given = _set_in(top, rivals)
-        for name in rivals:
-            row = option_table()[name]
-            unset = None if row.kind.optional else row.default
+    for pair in mutually_exclusive():
+        top = next((one for one in reversed(layers) if _set_in(one, pair)), {})
+        given = _set_in(top, pair)
+        for name in pair:
+            unset = option_table()[name].unset
             if given and name not in given and settings[name].value != unset:
                 settings[name] = Setting(unset, top[given[0]].source)
     return settings
@@ -109,3 +112,38 @@ def _one_of_each(layers: list[Settings]) -> Settings:
 
 def _set_in(one: Settings, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name in one and one[name].value not in (None, ())]
+
+
+def settings_of_run(config: Path) -> dict[str, Setting]:
+    """What a run's `config.yaml` says."""
+    if not config.is_file():
+        raise ConfigError(f"{config.parent} holds no run: there is no {config.name}")
+    settings, problems = read_settings(config)
+    refuse(problems)
+    table = option_table()
+    return {name: one for name, one in settings.items() if not table[name].declared.momentary}
+
+
+def resolve_resumed(
+    before: dict[str, Setting],
+    given: dict[str, Setting],
+    problems: list[Problem],
+    override: bool,
+) -> Resolved:
+    """The run's own values under those given now; a change of the training must be meant."""
+    problems = [
+        *problems,
+        *(
+            Problem(row.flag, f"cannot be given: {row.declared.fixed}")
+            for row in option_table().values()
+            if row.declared.fixed and row.name in given
+        ),
+    ]
+    resolved = resolve(RequestedOptions(given, before, problems, environment={}))
+    differences = changed(before, resolved.settings)
+    if differences and not override:
+        raise ConfigError(
+            f"this would be another training: {'; '.join(differences)}; "
+            "leave it out, or add --override to go on with the change"
+        )
+    return resolved

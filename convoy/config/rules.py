@@ -1,61 +1,99 @@
-"""Rules between options, one function each. All of them are heard before anything is refused."""
+"""Rules between options, one function each. All are evaluated before anything is refused."""
 
+import math
+import re
 from collections.abc import Callable, Iterator
 
 from convoy.config.catalog import DATA, MODELS, DataEntry
-from convoy.config.problems import Problem
-from convoy.config.rules_loss import LOSS_RULES
-from convoy.config.schema import RunConfig, option_table
-from convoy.config.sum_rules import means_have_patterns, rules_of_sums_have_types
+from convoy.config.schema import RunConfig, flat_values, option_table
+from convoy.config.settings import Problem
 from convoy.registry import suggest
 
 Rule = Callable[[RunConfig], Iterator[Problem]]
+TYPES = "--accumulator-dtype-rules"
+MEANS = "--gradient-mean-reduce-re"
 
 
-def the_model_is_known(run: RunConfig) -> Iterator[Problem]:
+def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
+    """Doubling must come to --loss-scaling itself: a user who names a scale expects it."""
+    first, last = run.loss.initial_loss_scaling, run.loss.loss_scaling
+    if first is None or run.loss.auto_loss_scaling or not 0 < first < math.inf or not last > 0:
+        return  # there is no ladder, or a limit is told already
+    if first > last:
+        text = f"{first:g} is above --loss-scaling {last:g}, to which it is doubled"
+        yield Problem("--initial-loss-scaling", text)
+        return
+    fraction, exponent = math.frexp(last / first)
+    if fraction != 0.5:
+        below = math.ldexp(first, exponent - 1)
+        yield Problem(
+            "--loss-scaling",
+            f"{last:g} is no doubling of --initial-loss-scaling {first:g}; "
+            f"use {below:g} or {2 * below:g}",
+        )
+
+
+def fp_exceptions_exclude_compile(run: RunConfig) -> Iterator[Problem]:
+    if run.precision.enable_fp_exceptions and run.compiler.compile:
+        text = "cannot look into the programs of --compile; leave one of them out"
+        yield Problem("--enable-fp-exceptions", text)
+
+
+def fp_exceptions_exclude_auto_scaling(run: RunConfig) -> Iterator[Problem]:
+    """An automatic scale is found by letting gradients overflow."""
+    wishes = run.precision.enable_fp_exceptions and run.loss.auto_loss_scaling
+    if wishes and run.precision.precision != "32.32":
+        text = "would stop where --auto-loss-scaling goes on with half the scale; leave one out"
+        yield Problem("--enable-fp-exceptions", text)
+
+
+def divided_rule(text: str) -> tuple[str, str]:
+    """`fc.*=float32` → the pattern of names and the type; what lacks one of them has it empty."""
+    pattern, _, word = text.rpartition("=")
+    return pattern, word
+
+
+def accumulator_rules_are_valid(run: RunConfig) -> Iterator[Problem]:
+    known = option_table()["accumulator_dtype"].declared.limit.choices
+    for text in run.memory.accumulator_dtype_rules:
+        pattern, word = divided_rule(text)
+        if not pattern:
+            yield Problem(TYPES, f"{text!r} is no rule: write PATTERN=TYPE, as 'fc.*=float32'")
+        elif word not in known:
+            yield Problem(TYPES, f"{text!r} names no type; {suggest(word, known)}")
+
+
+def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[Problem]:
+    for pattern in run.optimizer.gradient_mean_reduce_re:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            text = f"{pattern!r} is no pattern: {error}; the name of a parameter is one"
+            yield Problem(MEANS, f"{text}, as fc.weight")
+
+
+def model_is_known(run: RunConfig) -> Iterator[Problem]:
     if run.network.model not in MODELS:
         near = suggest(run.network.model, MODELS)
         yield Problem("--model", f"{run.network.model!r} is unknown; {near}")
 
 
-def one_length_is_given(run: RunConfig) -> Iterator[Problem]:
-    given = [one for one in (run.length.epoch, run.length.updates) if one is not None]
-    if len(given) > 1:
-        yield Problem("--epoch", "and --updates both set the length; give one of them")
-    if not given:
-        yield Problem("--epoch", "or --updates must set the length")
+def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[Problem]:
+    """As the options declare it: `excludes=Exclusion(…)`."""
+    table, values = option_table(), flat_values(run)
+    for row in table.values():
+        pair = row.declared.excludes
+        if pair is None or not pair.both:
+            continue
+        other = table[pair.other]
+        given = [values[one.name] != one.unset for one in (row, other)]
+        if all(given):
+            yield Problem(row.flag, f"and {other.flag} both {pair.both}; give one of them")
+        if pair.needed and not any(given):
+            yield Problem(row.flag, f"or {other.flag} must {pair.both}")
 
 
-def one_rate_is_given(run: RunConfig) -> Iterator[Problem]:
-    rate = run.learning_rate
-    if rate.lr is not None and rate.base_learning_rate_exponent is not None:
-        yield Problem("--lr", "and --base-learning-rate-exponent both set the rate; give one")
-    if rate.lr is None and rate.base_learning_rate_exponent is None:
-        yield Problem("--lr", "or --base-learning-rate-exponent must set the rate")
-
-
-def one_rhythm_of_rates_is_given(run: RunConfig) -> Iterator[Problem]:
-    rate = run.learning_rate
-    if rate.lr_drops is not None and rate.lr_scheduler_freq:
-        yield Problem("--lr-drops", "and --lr-scheduler-freq both say when; give one of them")
-
-
-def one_end_of_rates_is_given(run: RunConfig) -> Iterator[Problem]:
-    rate = run.learning_rate
-    usual = option_table()["poly_lr_end_ratio"].default
-    if rate.abs_end_learning_rate is not None and rate.poly_lr_end_ratio != usual:
-        text = "and --poly-lr-end-ratio both set the last rate; give one of them"
-        yield Problem("--abs-end-learning-rate", text)
-
-
-def one_decay_of_squares_is_given(run: RunConfig) -> Iterator[Problem]:
-    wish, usual = run.optimizer, option_table()["rmsprop_decay"].default
-    if wish.rmsprop_base_decay_exp is not None and wish.rmsprop_decay != usual:
-        text = "and --rmsprop-decay both set the decay; give one of them"
-        yield Problem("--rmsprop-base-decay-exp", text)
-
-
-def multipliers_fit_drops(run: RunConfig) -> Iterator[Problem]:
+def lr_multipliers_match_drops(run: RunConfig) -> Iterator[Problem]:
     rate = run.learning_rate
     drops, given = len(rate.lr_epoch_decay) + len(rate.lr_share_decay), len(rate.lr_multipliers)
     if given and given != drops + 1:
@@ -64,20 +102,20 @@ def multipliers_fit_drops(run: RunConfig) -> Iterator[Problem]:
         )
 
 
-def mixing_bounds_are_in_order(run: RunConfig) -> Iterator[Problem]:
+def cutmix_bounds_are_in_order(run: RunConfig) -> Iterator[Problem]:
     low, high = run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high
     if low > high:
         yield Problem("--cutmix-lambda-low", f"{low:g} is above --cutmix-lambda-high {high:g}")
 
 
-def mixing_has_partners(run: RunConfig) -> Iterator[Problem]:
+def mixing_needs_two_images(run: RunConfig) -> Iterator[Problem]:
     """A partner is a neighbor in the micro-batch, around its end if need be: two will do."""
     if run.mixing.mixes and run.batch.micro_batch_size == 1:
         text = "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more"
         yield Problem("--micro-batch-size", text)
 
 
-def halves_are_finished(run: RunConfig) -> Iterator[Problem]:
+def half_res_needs_fine_tuning(run: RunConfig) -> Iterator[Problem]:
     wish = run.fine_tune
     if not wish.half_res_training:
         return
@@ -93,20 +131,20 @@ def halves_are_finished(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--half-res-training", text)
 
 
-def halves_have_their_size(run: RunConfig) -> Iterator[Problem]:
+def half_res_needs_scalable_images(run: RunConfig) -> Iterator[Problem]:
     entry = _data(run)
     if run.fine_tune.half_res_training and entry.fixed_size:
         text = f"cannot train on smaller images: those of {run.data.data} are {entry.image_size}"
         yield Problem("--half-res-training", f"{text} pixels wide; leave it out")
 
 
-def weights_have_one_type(run: RunConfig) -> Iterator[Problem]:
+def forced_weight_types_differ(run: RunConfig) -> Iterator[Problem]:
     wish = run.precision
     for name in sorted(set(wish.force_weight_to_fp16) & set(wish.force_weight_to_fp32)):
         yield Problem("--force-weight-to-fp16", f"and --force-weight-to-fp32 both name {name!r}")
 
 
-def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
+def data_dir_is_given(run: RunConfig) -> Iterator[Problem]:
     entry, data = _data(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
         way = f"`convoy data fetch {data} --data-dir DIR` downloads it"
@@ -115,7 +153,7 @@ def files_have_a_folder(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--data-dir", f"(or DATA_DIR) must name the folder of {data}; {way}")
 
 
-def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
+def image_size_fits_data(run: RunConfig) -> Iterator[Problem]:
     entry = _data(run)
     if entry.fixed_size and run.data.image_size not in (None, entry.image_size):
         yield Problem(
@@ -124,7 +162,7 @@ def images_have_their_size(run: RunConfig) -> Iterator[Problem]:
         )
 
 
-def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
+def classes_and_samples_fit_data(run: RunConfig) -> Iterator[Problem]:
     made = _data(run)
     if run.data.num_classes is not None and made.classes is not None and not made.any_classes:
         yield Problem("--num-classes", f"is {made.classes} for {run.data.data} and cannot be set")
@@ -132,7 +170,7 @@ def sizes_are_for_made_data(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--samples", f"cannot be set for {run.data.data}: the files decide")
 
 
-def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
+def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
     pipeline = run.pipeline
     shards, given = pipeline.shards, len(pipeline.pipeline_splits)
     if shards is None or given in (0, shards - 1) or "list" in pipeline.pipeline_splits:
@@ -147,15 +185,16 @@ def splits_fit_shards(run: RunConfig) -> Iterator[Problem]:
     )
 
 
-def proportions_fit_stages(run: RunConfig) -> Iterator[Problem]:
+def memory_proportions_match_stages(run: RunConfig) -> Iterator[Problem]:
     given = len(run.memory.available_memory_proportion)
-    stages = run.pipeline.shards or len(run.pipeline.pipeline_splits) + 1
+    stages = run.pipeline.stages
     if given not in (0, 1, stages):
-        text = f"takes one value, or one for each of {stages} stages, got {given}"
+        each = f", or one for each of {stages} stages" * (stages > 1)
+        text = f"takes one value{each}, got {given}"
         yield Problem("--available-memory-proportion", text)
 
 
-def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
+def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
     span, replicas = run.replica.bn_span, run.batch.replicas
     table = option_table()
     if table["bn_span"].problem(span) or table["replicas"].problem(replicas):
@@ -176,7 +215,7 @@ def spans_divide_the_replicas(run: RunConfig) -> Iterator[Problem]:
     )
 
 
-def spans_are_for_batch_norm(run: RunConfig) -> Iterator[Problem]:
+def bn_span_needs_batch_norm(run: RunConfig) -> Iterator[Problem]:
     span, norm = run.replica.bn_span, run.network.norm_type
     if span > 1 and norm != "batch":
         yield Problem(
@@ -186,33 +225,24 @@ def spans_are_for_batch_norm(run: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _either(numbers: list[int]) -> str:
-    return " or ".join(map(str, numbers))
-
-
-def _data(run: RunConfig) -> DataEntry:
-    """What is known of the data set: nothing if its name is wrong, which is told elsewhere."""
-    return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
-
-
-def programs_are_whole(run: RunConfig) -> Iterator[Problem]:
+def compile_excludes_zero_bubble(run: RunConfig) -> Iterator[Problem]:
     """A compiled backward pass is one program: its second half cannot wait."""
     if run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble":
         text = "cannot take a backward pass apart as --pipeline-schedule zero-bubble does; use 1f1b"
         yield Problem("--compile", text)
 
 
-def a_run_has_one_name(run: RunConfig) -> Iterator[Problem]:
+def name_excludes_output(run: RunConfig) -> Iterator[Problem]:
     if run.report.name is not None and run.checkpoint.checkpoint_output_path is not None:
         yield Problem("--name", "has no effect beside --output; give one of them")
 
 
-def first_weights_have_one_origin(run: RunConfig) -> Iterator[Problem]:
+def pretrained_excludes_init_path(run: RunConfig) -> Iterator[Problem]:
     if run.checkpoint.pretrained is not None and run.checkpoint.init_path is not None:
         yield Problem("--pretrained", "and --init-path both give the first weights; give one")
 
 
-def checkpoints_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
+def one_checkpoint_interval_is_given(run: RunConfig) -> Iterator[Problem]:
     wish = run.checkpoint
     if wish.epochs_per_ckpt > 0 and wish.ckpts_per_epoch > 1:
         yield Problem(
@@ -222,41 +252,42 @@ def checkpoints_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
         )
 
 
-def reports_have_one_rhythm(run: RunConfig) -> Iterator[Problem]:
-    if run.report.log_freq is not None and run.report.logs_per_epoch is not None:
-        yield Problem("--log-freq", "and --logs-per-epoch both say how often; give one of them")
-
-
 RULES: tuple[Rule, ...] = (
-    the_model_is_known,
-    one_length_is_given,
-    one_rate_is_given,
-    one_rhythm_of_rates_is_given,
-    one_end_of_rates_is_given,
-    one_decay_of_squares_is_given,
-    multipliers_fit_drops,
-    mixing_bounds_are_in_order,
-    mixing_has_partners,
-    halves_are_finished,
-    halves_have_their_size,
-    *LOSS_RULES,
-    weights_have_one_type,
-    images_have_their_size,
-    sizes_are_for_made_data,
-    means_have_patterns,
-    rules_of_sums_have_types,
-    splits_fit_shards,
-    proportions_fit_stages,
-    spans_divide_the_replicas,
-    spans_are_for_batch_norm,
-    programs_are_whole,
-    a_run_has_one_name,
-    first_weights_have_one_origin,
-    checkpoints_have_one_rhythm,
-    reports_have_one_rhythm,
+    model_is_known,
+    exclusive_options_are_not_combined,
+    lr_multipliers_match_drops,
+    cutmix_bounds_are_in_order,
+    mixing_needs_two_images,
+    half_res_needs_fine_tuning,
+    half_res_needs_scalable_images,
+    loss_scale_is_a_doubling,
+    fp_exceptions_exclude_compile,
+    fp_exceptions_exclude_auto_scaling,
+    forced_weight_types_differ,
+    image_size_fits_data,
+    classes_and_samples_fit_data,
+    mean_reduce_patterns_are_valid,
+    accumulator_rules_are_valid,
+    splits_match_shards,
+    memory_proportions_match_stages,
+    bn_span_divides_replicas,
+    bn_span_needs_batch_norm,
+    compile_excludes_zero_bubble,
+    name_excludes_output,
+    pretrained_excludes_init_path,
+    one_checkpoint_interval_is_given,
 )
 
 
 def broken_rules(run: RunConfig) -> list[Problem]:
     """Everything that does not fit together."""
     return [problem for rule in RULES for problem in rule(run)]
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
+def _data(run: RunConfig) -> DataEntry:
+    """What is known of the data set: nothing if its name is wrong, which is told elsewhere."""
+    return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)

@@ -4,24 +4,19 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
-from convoy.config.fields import Option, options_of
+from convoy.config.option import Option, options_of
+from convoy.config.sections.batch import BatchConfig, FineTuneConfig, LengthConfig
+from convoy.config.sections.checkpoint import AverageConfig, CheckpointConfig
 from convoy.config.sections.data import DataConfig, MixingConfig
 from convoy.config.sections.device import CompilerConfig, DeviceConfig
-from convoy.config.sections.keeping import (
-    AverageConfig,
-    CheckpointConfig,
-    ReportConfig,
-    ValidationConfig,
-)
-from convoy.config.sections.machine import MemoryConfig, PipelineConfig, ReplicaConfig
+from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.sections.loss import LossConfig
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
-from convoy.config.sections.optimizer import (
-    FineTuneConfig,
-    LossConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
-from convoy.config.sections.training import BatchConfig, LearningRateConfig, LengthConfig
+from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.parallel import MemoryConfig, PipelineConfig, ReplicaConfig
+from convoy.config.sections.precision import PrecisionConfig
+from convoy.config.sections.report import ReportConfig
+from convoy.config.sections.validation import ValidationConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +55,16 @@ def option_table() -> dict[str, Option]:
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "an option name stands in two sections"
     return table
+
+
+@cache
+def mutually_exclusive() -> tuple[tuple[str, str], ...]:
+    """Pairs of options that say the same in two ways: the one of the higher source wins."""
+    return tuple(
+        (row.name, row.declared.excludes.other)
+        for row in option_table().values()
+        if row.declared.excludes is not None
+    )
 
 
 def build_config(values: dict[str, Any]) -> RunConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from convoy.config.user_text import MOST_DIGITS, control_character, shown
+from convoy.text import MOST_DIGITS, control_character, shown
 
 _COMMA = re.compile(r"(?<!\\),")  # that is not escaped
 
@@ -16,7 +16,7 @@ class WrongType(ValueError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueType:
     """The type of an option: a base type, perhaps a list of it, perhaps unset."""
 
     base: type
@@ -24,14 +24,14 @@ class Kind:
     optional: bool = False
 
     @staticmethod
-    def of(annotation: Any) -> "Kind":
+    def of(annotation: Any) -> "ValueType":
         """Read a field's annotation: `int`, `int | None`, `tuple[str, ...]`."""
         if get_origin(annotation) in (UnionType, Union):
             (inner,) = (one for one in get_args(annotation) if one is not NoneType)
-            return Kind(Kind.of(inner).base, Kind.of(inner).many, optional=True)
+            return ValueType(ValueType.of(inner).base, ValueType.of(inner).many, optional=True)
         if get_origin(annotation) is tuple:
-            return Kind(get_args(annotation)[0], many=True)
-        return Kind(annotation)
+            return ValueType(get_args(annotation)[0], many=True)
+        return ValueType(annotation)
 
     def read(self, words: list[str]) -> Any:
         """The value that words of a command line or an environment variable spell."""
@@ -125,7 +125,7 @@ def _storable(value: Any) -> Any:
 
 def _wrong(base: type, came: str) -> WrongType:
     article = "a " if base in (int, float) else ""
-    return WrongType(f"expects {article}{Kind(base)}, got {came}")
+    return WrongType(f"expects {article}{ValueType(base)}, got {came}")
 
 
 def named(value: Any) -> str:

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from convoy.chance import key, uniform
 from convoy.data.source import Ids, Pixels
+from convoy.rng import key, uniform
 
 
 @dataclass(frozen=True)

@@ -1,77 +1,296 @@
-"""A process that prepares photos for another one: `python -m convoy.data.loader`.
+"""From samples to micro-batches on the device: read ahead by workers, assembled, transferred."""
 
-It is told once, in JSON on its standard input, what to open and how to look at it; then a line for
-each piece of work, answered by a line. The pixels lie in memory that both have mapped.
-"""
-
-import json
-import mmap
-import os
-import signal
-import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
+from itertools import islice
+from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from convoy.data.description import ROOM, Description
-from convoy.data.images.window import Rule
-from convoy.data.photos import Photos, TrainingPhotos, ValidationPhotos
-from convoy.data.records.indexing import unheard
-from convoy.data.records.opening import cropped_side, open_records
-from convoy.data.records.record import BadRecordError
-from convoy.data.source import Pixels
-from convoy.errors import ConvoyError
+from convoy.data.mix import UNMIXED, Mix, Mixing
+from convoy.data.order import MicroBatchIndex, Order
+from convoy.data.source import Ids
+from convoy.data.sources.source import View
+from convoy.data.transfer import DeviceTransfer
 
-View = TrainingPhotos | ValidationPhotos
+T = TypeVar("T")
 
-
-def main() -> None:
-    """Serve until there is nobody left who asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides when to end
-    torch.set_num_threads(1)
-    wish = Description(**json.loads(sys.stdin.readline()))
-    memory = mmap.mmap(int(sys.argv[1]), wish.room_bytes)
-    room = np.frombuffer(memory, np.uint8).reshape(ROOM, wish.size, wish.size, 3)
-    views: list[View] = []
-    _answer(lambda: views.append(_view(wish)))
-    for line in sys.stdin:
-        _answer(partial(_work, views[0], json.loads(line), room))
+_MAX_BYTES_AHEAD = 2**30  # of batches that are prepared ahead, with at least one batch
+_MAX_BYTES_AT_ONCE = 2**23  # of pixels that a worker holds before they are normalized
 
 
-def _view(wish: Description) -> View:
-    records = open_records(Path(wish.folder), wish.split, unheard, unheard)
-    photos = Photos(records, wish.split, cropped_side(records))
-    if wish.rule is None:
-        return ValidationPhotos(photos, wish.size)
-    return TrainingPhotos(photos, wish.size, wish.seed, Rule[wish.rule], wish.use_boxes)
+@dataclass(frozen=True)
+class LoaderOptions:
+    """How the loading is shared out."""
+
+    workers: int  # 0: the training loop does it
+    depth: int  # batches prepared ahead
+    piece: int | None = None  # samples that a worker prepares at a time; None: a whole batch
 
 
-def _work(view: View, request: Any, room: Pixels) -> None:
-    epoch = request["epoch"]
-    if "ids" in request:
-        ids = np.array(request["ids"], np.int64)
-        view(ids, epoch, room[: len(ids)])
-    else:
-        view.one(request["slot"], epoch, room[0], request["number"])
-
-
-def _answer(work: Callable[[], object]) -> None:
+def prefetch(jobs: Iterable[Callable[[], T]], workers: int, depth: int) -> Generator[T]:
+    """The results of the jobs in order; without workers each is done when it is needed."""
+    if workers == 0:
+        yield from (job() for job in jobs)
+        return
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="infeed")
+    waiting, pending = iter(jobs), deque[Future[T]]()
     try:
-        work()
-        answer = {}
-    except BadRecordError as error:
-        answer = {"bad": error.reason}
-    except ConvoyError as error:
-        answer = {"error": str(error)}
-    print(json.dumps(answer), flush=True)
+        # At least one job per worker, or some would never have work.
+        pending.extend(pool.submit(job) for job in islice(waiting, max(depth, workers)))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(job) for job in islice(waiting, 1))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except (BrokenPipeError, KeyboardInterrupt):
-        os._exit(1)
+@dataclass(frozen=True)
+class NeededInputs:
+    """What a stage needs of a sample: the first one images, the last one labels."""
+
+    images: bool = True
+    labels: bool = True
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Samples of one pass; None for what this process does not need."""
+
+    images: Tensor | None  # (micro, channels, height, width)
+    labels: Tensor | None  # (micro,); mixed ones (several, micro)
+    shares: Tensor | None = field(default=None, kw_only=True)  # of mixed labels, as many
+
+
+@dataclass(frozen=True)
+class ValidationBatch(MicroBatch):
+    """Samples of one validation pass; the last batch is padded to the size of the others."""
+
+    samples: int  # without the padding
+    unread: tuple[int, ...] = ()  # positions of those whose own image could not be read
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """The samples of one batch, and what becomes of them."""
+
+    ids: Ids
+    epoch: int
+    mix: Mix
+
+
+@dataclass
+class PendingBatch:
+    """One batch on the host while workers fill it, piece by piece."""
+
+    spec: BatchSpec
+    images: Tensor | None
+    labels: Tensor | None
+    missing: int  # pieces
+    unread: list[int] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def is_complete_with(self, unread: Iterable[int]) -> bool:
+        """Whether the piece that has just been written was the last one."""
+        with self.lock:
+            self.unread.extend(unread)
+            self.missing -= 1
+            return self.missing == 0
+
+
+_EVERYTHING = NeededInputs()
+
+
+class _Feed:
+    """What training and validation share: batches are prepared on the host, then transferred."""
+
+    def __init__(self, view: View, transfer: DeviceTransfer, needed: NeededInputs) -> None:
+        self.view = view
+        self.transfer = transfer
+        self.needed = needed
+
+    def _prepared(
+        self, specs: Iterable[BatchSpec], size: int, options: LoaderOptions
+    ) -> Generator[PendingBatch]:
+        """Filled by the workers, in the order of the specs; all have `size` samples."""
+        pending: deque[PendingBatch] = deque()
+        piece = min(options.piece or size, size)
+        pieces = -(-size // piece)
+        jobs = self._jobs(specs, piece, pending)
+        depth = self._batches_ahead(size, options.depth) * pieces
+        with closing(prefetch(jobs, options.workers, depth)) as done:
+            for number, _ in enumerate(done, 1):
+                if number % pieces == 0:
+                    yield pending.popleft()
+
+    def _batches_ahead(self, size: int, depth: int) -> int:
+        """As many as `depth`, if they do not take too much memory."""
+        if not self.needed.images:
+            return depth
+        return max(1, min(depth, _MAX_BYTES_AHEAD // self._bytes_of(size)))
+
+    def _bytes_of(self, images: int) -> int:
+        return images * 3 * self.view.size**2 * self.transfer.dtype.itemsize
+
+    def _jobs(
+        self, specs: Iterable[BatchSpec], piece: int, pending: deque[PendingBatch]
+    ) -> Iterator[Callable[[], None]]:
+        for spec in specs:
+            starts = range(0, len(spec.ids), piece)
+            batch = self._allocate(spec, len(starts))
+            pending.append(batch)
+            for start in starts:
+                yield partial(self._fill, batch, slice(start, start + piece))
+
+    def _allocate(self, spec: BatchSpec, pieces: int) -> PendingBatch:
+        count, images, labels = len(spec.ids), None, None
+        if self.needed.images:
+            # Two batches of floats would be too much: they stay bytes until they are used.
+            as_bytes = 2 * self._bytes_of(count) > _MAX_BYTES_AHEAD and not spec.mix.by_worker
+            images = self.transfer.allocate(count, self.view.size, as_bytes)
+        if self.needed.labels:
+            labels = torch.from_numpy(self.view.labels(spec.ids))
+        return PendingBatch(spec, images, labels, pieces)
+
+    def _fill(self, batch: PendingBatch, piece: slice) -> None:
+        """Runs in a worker."""
+        if batch.images is None:
+            return
+        unread = self._read(batch.spec.ids[piece], batch.spec.epoch, batch.images[piece])
+        if batch.is_complete_with(piece.start + position for position in unread):
+            batch.images = batch.spec.mix.on_host(batch.images)
+
+    def _read(self, ids: Ids, epoch: int, out: Tensor) -> list[int]:
+        """Bytes are written in place, floats by way of bytes, a few images at a time."""
+        if out.dtype == torch.uint8:
+            return list(self.view(ids, epoch, out.numpy()))
+        unread: list[int] = []
+        few = max(1, _MAX_BYTES_AT_ONCE // (3 * self.view.size**2))
+        for start in range(0, len(ids), few):
+            some = slice(start, start + few)
+            pixels = np.empty(out[some].shape, np.uint8)
+            unread += (start + position for position in self.view(ids[some], epoch, pixels))
+            self.transfer.normalize_into(out[some], pixels)
+        return unread
+
+    def _transferred(self, batch: PendingBatch) -> tuple[Tensor | None, Tensor | None]:
+        """Images and labels on the device."""
+        images, labels = batch.images, batch.labels
+        if images is not None:
+            images = self.transfer.images(self._normalized(images))
+        return images, None if labels is None else self.transfer.labels(labels)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        """A large batch has waited as bytes."""
+        if images.dtype == self.transfer.dtype:
+            return images
+        buffer = self.transfer.allocate(len(images), self.view.size)
+        self.transfer.normalize_into(buffer, images.numpy())
+        return buffer
+
+
+class TrainingFeed(_Feed):
+    """The micro-batches of a run, from any update on."""
+
+    def __init__(
+        self,
+        view: View,
+        order: Order,
+        transfer: DeviceTransfer,
+        needed: NeededInputs = _EVERYTHING,
+        mixing: Mixing = UNMIXED,
+    ) -> None:
+        super().__init__(view, transfer, needed)
+        self.order = order
+        self.mixing = mixing
+
+    def micro_batches(
+        self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
+    ) -> Generator[MicroBatch]:
+        """In the order of the indices, prepared ahead."""
+        with closing(self._prepared_at(indices, options)) as batches:
+            for batch in batches:
+                yield self._mixed(batch)  # without a name: it would live for one more batch
+
+    def on_host(
+        self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
+    ) -> Generator[MicroBatch]:
+        """The same before the transfer: channels last, in the type in which they travel."""
+        with closing(self._prepared_at(indices, options)) as batches:
+            for batch in batches:
+                yield MicroBatch(batch.images, batch.labels)
+
+    def _mixed(self, batch: PendingBatch) -> MicroBatch:
+        mix = batch.spec.mix
+        images, labels = self._transferred(batch)
+        targets, shares = mix.targets(labels)
+        return MicroBatch(mix.on_device(images), targets, shares=shares)
+
+    def _prepared_at(
+        self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
+    ) -> Generator[PendingBatch]:
+        specs = (self._spec(index) for index in indices)
+        return self._prepared(specs, self.order.batch.micro_batch_size, options)
+
+    def _spec(self, index: MicroBatchIndex) -> BatchSpec:
+        ids, epoch = self.order.ids(index), self.order.epoch(index)
+        return BatchSpec(ids, epoch, self.mixing.draw(epoch, self.order.number(index), len(ids)))
+
+
+class ValidationFeed(_Feed):
+    """Every sample of a split once, in order, in batches of one size.
+
+    The last batch is padded with its last sample, which counts once: a network may round
+    differently for another size, and a pipeline passes one size only.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        batch_size: int,
+        transfer: DeviceTransfer,
+        needed: NeededInputs = _EVERYTHING,
+    ) -> None:
+        super().__init__(view, transfer, needed)
+        self.size = min(batch_size, len(view))
+        self.count = -(-len(view) // self.size)
+
+    def batches(self, numbers: Iterable[int], options: LoaderOptions) -> Generator[ValidationBatch]:
+        """Those of these numbers, prepared ahead."""
+        specs = (BatchSpec(self._ids(number), 0, Mix(self.size)) for number in numbers)
+        with closing(self._prepared(specs, self.size, options)) as batches:
+            for batch in batches:
+                images, labels = self._transferred(batch)
+                samples = min(self.size, len(self.view) - int(batch.spec.ids[0]))
+                yield ValidationBatch(images, labels, samples, tuple(sorted(batch.unread)))
+
+    def _ids(self, number: int) -> Ids:
+        first, last = number * self.size, len(self.view) - 1
+        return np.minimum(np.arange(first, first + self.size, dtype=np.int64), last)
+
+
+class SyntheticFeed:
+    """One random micro-batch that stays on the device and is used again and again."""
+
+    def __init__(
+        self, shape: tuple[int, int, int, int], classes: int, device: torch.device, seed: int = 0
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        images = torch.randn(shape, generator=generator).to(memory_format=torch.channels_last)
+        labels = torch.randint(classes, shape[:1], generator=generator)
+        self.resident = MicroBatch(images.to(device), labels.to(device))
+
+    def micro_batches(
+        self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
+    ) -> Generator[MicroBatch]:
+        """The same one for every index."""
+        del options
+        return (self.resident for _ in indices)

@@ -1,22 +1,34 @@
-"""Mixup and cutmix: the images and labels of one micro-batch, mixed among themselves.
+"""The larger one of c and 1 − c for c ~ Beta(α, α): any α > 0, four even numbers, no rejection.
 
-    mixup    c · image + (1 − c) · the image before it               c for each image
-    cutmix   a box of the image comes from the one two before it     one box for the micro-batch
-
-A draw is a function of (seed, epoch, number of the micro-batch within the epoch), so the stage that
-has the images and the stage that has the labels agree without a word.
+r = √(1 − U^(1/(α + ½))) · cos 2πV      (1 + r)/2 ~ Beta(α + 1, α + 1), by Ulrich's polar method
+gamma(α) = gamma(α + 1) · U^(1/α)       both gammas are brought down; their sum cancels out
+c / (1 − c) = (1 + r) / (1 − r) · (U₁ / U₂)^(1/α)
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from convoy.chance import F64, key, uniform
 from convoy.config.sections.data import MixingConfig
-from convoy.data.beta import larger_shares
+from convoy.rng import F64, key, uniform
+
+_BELOW_ONE = 1 - 2.0**-53
+
+
+def larger_shares(alpha: float, stream: int, *counters: npt.ArrayLike) -> F64:
+    """One for each tuple of counters, in [½, 1]. Logarithms hold what a small α makes of chance."""
+    radius, angle, first, second = (1 - uniform(stream, *counters, draw) for draw in range(4))
+    reach = np.sqrt(-np.expm1(np.log(radius) / (alpha + 0.5)))
+    across = np.clip(reach * np.cos(2 * math.pi * angle), -_BELOW_ONE, _BELOW_ONE)
+    with np.errstate(over="ignore"):  # an endless ratio is a share of 1
+        odds = 2 * np.arctanh(across) + (np.log(first) - np.log(second)) / alpha
+    shares: F64 = 1 / (1 + np.exp(-np.abs(odds)))
+    return shares
+
 
 Span = tuple[int, int]  # the first pixel, and the one behind the last
 

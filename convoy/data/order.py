@@ -5,13 +5,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from convoy.chance import key, permutation
 from convoy.data.source import Ids
 from convoy.plan.batch import BatchPlan
+from convoy.rng import key, permutation
 
 
 @dataclass(frozen=True)
-class Place:
+class MicroBatchIndex:
     """One micro-batch of the run: its update (from 0) and its number within the update."""
 
     update: int
@@ -26,35 +26,35 @@ class Order:
     batch: BatchPlan
     seed: int
     chosen: Ids | None = None  # the samples that are used; None: all
-    first_epoch: int = 0  # others came before
+    first_epoch: int = 0  # of this phase, when others came before
 
     @property
     def updates_per_epoch(self) -> int:
         return self.batch.updates_per_epoch(self.samples)
 
-    def epoch(self, place: Place) -> int:
-        return self.first_epoch + place.update // self.updates_per_epoch
+    def epoch(self, index: MicroBatchIndex) -> int:
+        return self.first_epoch + index.update // self.updates_per_epoch
 
-    def number(self, place: Place) -> int:
-        """Of the micro-batch within its epoch, whoever computes it."""
-        assert 0 <= place.micro < self.batch.micro_batches
-        within = place.update % self.updates_per_epoch
-        return within * self.batch.micro_batches + place.micro
+    def number(self, index: MicroBatchIndex) -> int:
+        """The number of the micro-batch within its epoch, counted over all replicas."""
+        assert 0 <= index.micro < self.batch.micro_batches
+        update = index.update % self.updates_per_epoch
+        return update * self.batch.micro_batches + index.micro
 
-    def ids(self, place: Place) -> Ids:
+    def ids(self, index: MicroBatchIndex) -> Ids:
         """The sample ids of one micro-batch."""
         size = self.batch.micro_batch_size
-        start = self.number(place) * size
-        ids = _shuffled(self.seed, self.epoch(place), self.samples)[start : start + size]
+        start = self.number(index) * size
+        ids = _shuffled(self.seed, self.epoch(index), self.samples)[start : start + size]
         return ids if self.chosen is None else self.chosen[ids]
 
 
 def some_of(samples: int, used: int) -> Ids:
-    """So many of all samples, spread evenly: the same for every seed, more contain the fewer."""
+    """A subset, spread evenly: the same for every seed, and larger ones contain smaller ones."""
     return np.sort(permutation(key("some of the samples"), samples)[:used])
 
 
-@lru_cache(maxsize=4)  # the workers stand at most two epochs apart
+@lru_cache(maxsize=4)  # the workers are at most two epochs apart
 def _shuffled(seed: int, epoch: int, samples: int) -> Ids:
     order = permutation(key(seed, "order", epoch), samples)
     order.setflags(write=False)

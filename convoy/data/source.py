@@ -1,15 +1,15 @@
-"""The face of every data source: random access by sample id, pixels as bytes."""
+"""The arrays of a batch of samples, the two splits of a data set, and its normalization."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]  # (batch,)
-Pixels = npt.NDArray[np.uint8]  # (batch, height, width, 3): rows of pixels, as cameras give them
-Split = Literal["train", "validation"]
 Labels = npt.NDArray[np.int64]  # (batch,)
+Pixels = npt.NDArray[np.uint8]  # (batch, height, width, 3): channels last
+Split = Literal["train", "validation"]
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,3 @@ class Normalization:
     def without_deviation(self) -> "Normalization":
         """Pixels of 0 … 255 lose their mean and keep their spread."""
         return Normalization(self.mean, (1 / 255, 1 / 255, 1 / 255))
-
-
-class Source(Protocol):
-    """One split of a data set. Reading is a pure function of the ids, safe from any thread."""
-
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def image_size(self) -> int: ...
-
-    @property
-    def normalization(self) -> Normalization: ...
-
-    def __len__(self) -> int: ...
-
-    def pixels(self, ids: Ids) -> Pixels: ...
-
-    def labels(self, ids: Ids) -> Labels: ...

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convoy.data.feed import Batch, Hands, ValidationFeed
+from convoy.data.loader import LoaderOptions, ValidationBatch, ValidationFeed
 from convoy.errors import DataError
-from convoy.parallel.council import Council, Matter
+from convoy.parallel.control import Council, Matter
 
 _COLUMNS = ("right at first", "right among five", "loss", "counts")
 _COUNTS = len(_COLUMNS) - 1  # 0 for filling, and for what could not be read
@@ -47,14 +47,14 @@ class Share:
 
 
 def evaluate(
-    answers: Answers, feed: ValidationFeed, hands: Hands, share: Share, update: int
+    answers: Answers, feed: ValidationFeed, options: LoaderOptions, share: Share, update: int
 ) -> Score:
     """Run the whole source through the network as it would be used; leave it as it was."""
     rows = torch.zeros(feed.count, feed.size, len(_COLUMNS), dtype=torch.float64)
     numbers = range(share.replica, feed.count, share.replicas)
-    waiting: deque[tuple[Batch, float]] = deque()
+    waiting: deque[tuple[ValidationBatch, float]] = deque()
     seconds: list[float] = []
-    with closing(feed.batches(numbers, hands)) as batches:
+    with closing(feed.batches(numbers, options)) as batches:
         images = _remembered(batches, waiting)
         for number, logits in zip(numbers, answers.run(images), strict=True):
             batch, arrived = waiting.popleft()
@@ -67,7 +67,7 @@ def evaluate(
 
 
 def _remembered(
-    batches: Iterable[Batch], waiting: deque[tuple[Batch, float]]
+    batches: Iterable[ValidationBatch], waiting: deque[tuple[ValidationBatch, float]]
 ) -> Iterator[Tensor | None]:
     """The images go ahead; the labels are wanted when the logits come."""
     for batch in batches:
@@ -75,7 +75,7 @@ def _remembered(
         yield batch.images
 
 
-def _note(batch: Batch, rows: Tensor) -> None:
+def _note(batch: ValidationBatch, rows: Tensor) -> None:
     """The process that has the images knows which ones could be read."""
     if batch.images is not None:
         rows[: batch.samples, _COUNTS] = 1
@@ -83,7 +83,7 @@ def _note(batch: Batch, rows: Tensor) -> None:
 
 
 @torch.inference_mode()
-def _judge(logits: Tensor, batch: Batch, rows: Tensor) -> None:
+def _judge(logits: Tensor, batch: ValidationBatch, rows: Tensor) -> None:
     """The process that has the labels knows what is right."""
     assert batch.labels is not None, "the last stage needs labels"
     # With fewer than six classes everything is among the first five.

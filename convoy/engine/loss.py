@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convoy.config.sections.optimizer import LossConfig
-from convoy.parallel.targets import Mixed, Targets
+from convoy.batch import Mixed, Targets
+from convoy.config.sections.loss import LossConfig
 
 
 class CrossEntropy:

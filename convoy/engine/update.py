@@ -1,102 +1,92 @@
-"""One weight update."""
+"""One weight update: pipeline, reduction, decision, optimizer step."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
-from convoy.engine.verdict import Judge, Ruling
+from convoy.engine.step_guard import StepDecision, StepGuard
+from convoy.layers.norms import PendingStatistics
 from convoy.numerics.gradients import GradientTree
+from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
-from convoy.optim.step import Step
-from convoy.parallel.pipeline import MicroBatch, Passed
+from convoy.optim.update_rules import StepContext
+from convoy.parallel.executor import MicroBatch, MicroBatchResult, Pipeline
 from convoy.parallel.replicas import Replicas
-
-Gather = Callable[[Tensor], Tensor]
-
-
-class Passage(Protocol):
-    """A pipeline, of one stage or of several."""
-
-    def run(self, micro_batches: Iterable[MicroBatch], scale: float = 1.0) -> list[Passed]:
-        """Forward and backward for each micro-batch, with a loss so many times too large."""
-
-    @property
-    def stash_seen(self) -> int:
-        """The most micro-batches between their forward and their backward so far."""
 
 
 @dataclass(frozen=True)
-class Holding:
-    """Weights of one stage and one kind: how their gradients are summed, and how they change."""
+class ParameterGroup:
+    """Weights of one stage and one dtype policy: their gradient sums and their optimizer."""
 
     gradients: GradientTree
     optimizer: Optimizer
 
 
-def collect_all(holdings: Iterable[Holding]) -> None:
+def collect_gradients(groups: Iterable[ParameterGroup]) -> None:
     """Take what the backward pass of one micro-batch left in the weights of a stage."""
-    for one in holdings:
-        one.gradients.collect()
-
-
-def _do_nothing() -> None:
-    """Where no statistics wait."""
+    for group in groups:
+        group.gradients.collect()
 
 
 class Update:
-    """Spends an update's micro-batches on one change of the weights."""
+    """Spends an update's micro-batches on one optimizer step."""
 
     def __init__(
         self,
-        pipeline: Passage,
-        holdings: Sequence[Holding],
+        pipeline: Pipeline,
+        groups: Sequence[ParameterGroup],
         replicas: Replicas,
-        absorb_statistics: Callable[[Gather], None],
-        forget_statistics: Callable[[], None] = _do_nothing,
-        judge: Judge | None = None,
+        statistics: PendingStatistics,
+        guard: StepGuard | None = None,
+        ema: ExponentialMovingAverage | None = None,
     ) -> None:
         self.pipeline = pipeline
-        self.holdings = list(holdings)
+        self.groups = list(groups)
         self.replicas = replicas
-        self.absorb_statistics = absorb_statistics
-        self.forget_statistics = forget_statistics
-        self.judge = judge or Judge()
-        for one in self.holdings:
-            replicas.follow(one.gradients)
+        self.statistics = statistics
+        self.guard = guard or StepGuard()
+        self.ema = ema
+        for group in self.groups:
+            replicas.follow(group.gradients)
 
-    def __call__(self, micro_batches: Iterable[MicroBatch], at: Step) -> list[Passed]:
-        """Forward and backward for each micro-batch, then one step along the mean gradient, if
-        all processes find it sound."""
-        with self.judge.watching():
-            passed = self.pipeline.run(micro_batches, at.scale)
-        gradients = [self.replicas.reduce(one.gradients) for one in self.holdings]
-        if self.judge(gradients, passed, at) is Ruling.APPLY:
-            self._apply(gradients, at)
+    def __call__(
+        self, micro_batches: Iterable[MicroBatch], context: StepContext
+    ) -> tuple[list[MicroBatchResult], StepDecision]:
+        """Forward and backward for each micro-batch, then one step along the mean gradient if all
+        processes find it finite.
+        """
+        with self.guard.watching():
+            passed = self.pipeline.run(micro_batches, context.scale)
+        gradients = [self.replicas.reduce(group.gradients) for group in self.groups]
+        decision = self.guard.decide(gradients, passed, context)
+        if decision.apply:
+            self._apply(gradients, context)
         self._clear()
-        return passed
+        return passed, decision
 
-    def _apply(self, gradients: Sequence[Tensor], at: Step) -> None:
-        for one, gradient in zip(self.holdings, gradients, strict=True):
-            one.optimizer.step(gradient, at)
-            self.replicas.share(one.optimizer.flat.values)
-        self.absorb_statistics(self.replicas.gather_statistics)
+    def _apply(self, gradients: Sequence[Tensor], context: StepContext) -> None:
+        for group, gradient in zip(self.groups, gradients, strict=True):
+            group.optimizer.step(gradient, context)
+            self.replicas.share(group.optimizer.flat.values)
+        self.statistics.apply(self.replicas.gather_statistics)
+        if self.ema is not None:
+            self.ema.update()
 
-    def again(self, micro_batches: Iterable[MicroBatch], at: Step) -> None:
+    def repeat(self, micro_batches: Iterable[MicroBatch], context: StepContext) -> None:
         """Pass the micro-batches of an update that changed nothing once more, with all traps set.
 
-        Gradients are not reduced: what is wrong is so before.
+        Gradients are not reduced: the first bad value arose before.
         """
-        traps = self.judge.traps
+        traps = self.guard.traps
         assert traps is not None, "nothing would be found"
-        traps.go_back_to(at.update)
+        traps.go_back_to(context.update)
         with traps.set():
-            self.pipeline.run(micro_batches, at.scale)
+            self.pipeline.run(micro_batches, context.scale)
         self._clear()
 
     def _clear(self) -> None:
-        """Nothing waits any more, whether it was used or not."""
-        self.forget_statistics()
-        for one in self.holdings:
-            one.gradients.clear()
+        """Gradients and statistics are done with, whether they were used or not."""
+        self.statistics.discard()
+        for group in self.groups:
+            group.gradients.clear()

@@ -1,4 +1,4 @@
-"""How a run with several workers ended: which worker was the first cause, and what followed."""
+"""How a run with several workers ended: which failure was the cause, and which ones followed."""
 
 import re
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from convoy.errors import (
     StorageError,
     WorkerLostError,
 )
-from convoy.launch.messages import Failed
+from convoy.launch.worker import WorkerError
 
 _ERRORS: dict[int, type[ConvoyError]] = {
-    one.code: one
-    for one in (
+    error.code: error
+    for error in (
         ConfigError,
         DataError,
         CheckpointError,
@@ -32,7 +32,7 @@ _ERRORS: dict[int, type[ConvoyError]] = {
     )
 }
 
-# What torch says to the survivors. gloo names its own source file, and no rank.
+# What torch reports in the survivors. gloo names its own source file, and no rank.
 _PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pipe|timeout)", re.S)
 _PEER_LATE = re.compile(r"gloo/.*Timed out waiting", re.S)
 _PEER_ERRORS = {"DistNetworkError", "DistStoreError"}
@@ -43,8 +43,8 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a worker stands in the run."""
+class WorkerRank:
+    """The rank of a worker, and its replica and stage."""
 
     rank: int
     replica: int
@@ -60,22 +60,29 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class WorkerFailure:
     """One worker's end that was not in order."""
 
-    place: Place
-    text: str  # goes on after the place: "was ended by SIGKILL"
+    rank: WorkerRank
+    text: str  # follows the rank: "was ended by SIGKILL"
     code: int
     at: float  # seconds of the monotonic clock
-    is_consequence: bool = False  # of another worker's trouble
-    failed: Failed | None = None  # the error, where there was one
+    is_consequence: bool = False  # of another worker's failure
+    error: WorkerError | None = None  # the exception, if there was one
 
     def __str__(self) -> str:
-        return f"{self.place} {self.text}"
+        return f"{self.rank} {self.text}"
+
+    @classmethod
+    def of(cls, rank: WorkerRank, error: WorkerError) -> "WorkerFailure":
+        """A reported exception. One about a lost peer is a consequence."""
+        peer_code = code_of_peer(error.kind, error.text)
+        text = f"failed: {error.kind}: {error.text}"
+        return cls(rank, text, peer_code or error.code, error.at, peer_code is not None, error)
 
 
-def from_elsewhere(kind: str, text: str) -> ExitCode | None:
-    """Of an error that another process caused: what became of that one; None for one of our own."""
+def code_of_peer(kind: str, text: str) -> ExitCode | None:
+    """If an error was caused by another process: the exit code for that; None otherwise."""
     if _PEER_LATE.search(text):
         return ExitCode.HANG
     if kind in _PEER_ERRORS or _PEER_LOST.search(text):
@@ -83,47 +90,39 @@ def from_elsewhere(kind: str, text: str) -> ExitCode | None:
     return None
 
 
-def trouble_of(place: Place, failed: Failed) -> Trouble:
-    """An error that a worker reported. One about a lost peer has its cause somewhere else."""
-    elsewhere = from_elsewhere(failed.kind, failed.text)
-    code, is_consequence = elsewhere or failed.code, elsewhere is not None
-    text = f"failed: {failed.kind}: {failed.text}"
-    return Trouble(place, text, code, failed.at, is_consequence, failed)
-
-
 @dataclass(frozen=True)
-class Outcome:
-    """The exit code of the run, and its troubles, the first cause first."""
+class LaunchResult:
+    """The exit code of the run, and its failures, the first cause first."""
 
     code: int
-    troubles: tuple[Trouble, ...] = ()
+    failures: tuple[WorkerFailure, ...] = ()
 
     @property
-    def cause(self) -> Trouble | None:
-        return self.troubles[0] if self.troubles else None
+    def cause(self) -> WorkerFailure | None:
+        return self.failures[0] if self.failures else None
 
     def error(self) -> ConvoyError | None:
-        """What to raise: a worker's own error keeps its kind and text, a bug its traceback."""
+        """What to raise: a worker's own error keeps its type and text, a bug its traceback."""
         if self.cause is None:
             return None
-        failed = self.cause.failed
-        if failed is not None and (failed.code in _ERRORS or failed.kind == "ConvoyError"):
-            return _ERRORS.get(failed.code, ConvoyError)(failed.text)
+        error = self.cause.error
+        if error is not None and (error.code in _ERRORS or error.kind == "ConvoyError"):
+            return _ERRORS.get(error.code, ConvoyError)(error.text)
         if self.cause.code in _ERRORS:
             return _ERRORS[self.cause.code](f"{self.cause}; {_WAY_OUT}")
         return ConvoyError("\n".join(self.describe()))
 
     def describe(self) -> list[str]:
-        """All that is known, in lines: the cause with its traceback, then what followed from it."""
+        """All that is known, in lines: the cause with its traceback, then the consequences."""
         lines: list[str] = []
-        for trouble in self.troubles:
-            follows = trouble.is_consequence and trouble is not self.cause
-            lines.append(f"consequence: {trouble}" if follows else str(trouble))
-            if trouble.failed is not None and not follows:
-                lines.extend(trouble.failed.traceback.rstrip().splitlines())
+        for failure in self.failures:
+            follows = failure.is_consequence and failure is not self.cause
+            lines.append(f"consequence: {failure}" if follows else str(failure))
+            if failure.error is not None and not follows:
+                lines.extend(failure.error.traceback.rstrip().splitlines())
         return lines
 
 
-def in_order(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
-    """Causes before consequences, and each in the order of time."""
-    return tuple(sorted(troubles, key=lambda one: (one.is_consequence, one.at)))
+def in_order(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]:
+    """Causes before consequences, each by time."""
+    return tuple(sorted(failures, key=lambda failure: (failure.is_consequence, failure.at)))

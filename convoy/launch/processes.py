@@ -1,8 +1,4 @@
-"""The supervisor's side of one worker: starts it, hears what it says, ends it.
-
-Workers come from a forkserver that has torch and the target loaded: a tenth of a second each,
-instead of the two to four that loading torch takes.
-"""
+"""Worker processes as their supervisor sees them: how they start, what they print and report."""
 
 import multiprocessing
 import os
@@ -11,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from io import UnsupportedOperation
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -19,68 +16,98 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TextIO
 
-from convoy.errors import ConfigError
-from convoy.launch.lines import Lines
-from convoy.launch.messages import LONGEST_LINE, Message, decode
-from convoy.launch.outcome import Place
-from convoy.launch.worker import PASSED_ON, Ends, Order, work
+from convoy.errors import ConfigError, ExitCode
+from convoy.launch.outcome import WorkerRank
+from convoy.launch.worker import (
+    FORWARDED_SIGNALS,
+    MAX_MESSAGE_BYTES,
+    Message,
+    WorkerEnded,
+    WorkerError,
+    WorkerPipes,
+    WorkerSpec,
+    decode_message,
+    worker_main,
+)
 
-Context = ForkServerContext | SpawnContext
+StartContext = ForkServerContext | SpawnContext
 
-_LONGEST_OUTPUT = 65_536  # bytes of one printed line
-_PIECE = 65_536
-_PIECES_LEFT = 32  # a pipe holds one piece; more comes only from processes left behind
+_MAX_OUTPUT_LINE = 65_536  # bytes
+_READ_BYTES = 65_536
+_READS_AT_END = 32  # a pipe holds one read; more comes only from processes left behind
 
 
-def nursery(modules: Sequence[str]) -> Context:
-    """Where workers are made: with these modules loaded, where the system can do that."""
+def worker_context(modules: Sequence[str]) -> StartContext:
+    """A forkserver with these modules loaded, or spawn on systems without one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(modules))
     try:
-        with _signals_held_back():
+        with _signals_blocked():
             resource_tracker.ensure_running()
-        # Python lets signals through again once it has started its tracker, so they are held anew.
-        with _signals_held_back():
+        # Python unblocks signals once it has started its tracker, so they are blocked again.
+        with _signals_blocked():
             forkserver.ensure_running()
     except OSError as error:
-        raise ConfigError(_no_place(error)) from error
+        folder = tempfile.gettempdir()
+        raise ConfigError(
+            f"workers cannot be started with {folder} ({len(folder)} characters) as the folder for "
+            f"temporary files: {error}; set TMPDIR to a short path that can be written to"
+        ) from error
     return context
 
 
-def _no_place(error: OSError) -> str:
-    folder = tempfile.gettempdir()
-    return (
-        f"workers cannot be started with {folder} ({len(folder)} characters) as the folder for "
-        f"temporary files: {error}; set TMPDIR to a short path that can be written to"
-    )
-
-
 @contextmanager
-def _signals_held_back() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     """What starts here never sees a signal to the whole group (Ctrl-C, `timeout`, a closed
-    terminal): it would die, and all workers would seem lost. Workers let them through again."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    terminal): it would die, and all workers would seem lost. Workers unblock them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Inflow:
-    """The reading end of a pipe: whole lines, as far as they have come; never waits."""
+class LineSplitter:
+    """Bytes in pieces → whole lines; a line longer than the limit is cut."""
 
-    def __init__(self, pipe: Connection, longest: int) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._unfinished = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are complete now, without their ends."""
+        self._unfinished += data
+        *whole, rest = bytes(self._unfinished).split(b"\n")
+        lines = [piece for line in whole for piece in self._cut(line)]
+        *cut, last = self._cut(rest)
+        self._unfinished = bytearray(last)
+        return lines + cut
+
+    def rest(self) -> list[bytes]:
+        """An unfinished last line, when nothing follows any more."""
+        left, self._unfinished = bytes(self._unfinished), bytearray()
+        return [left] if left else []
+
+    def _cut(self, line: bytes) -> list[bytes]:
+        starts = range(0, max(len(line), 1), self.limit)
+        return [line[start : start + self.limit] for start in starts]
+
+
+class PipeReader:
+    """The reading end of a pipe: the lines that have arrived; never waits."""
+
+    def __init__(self, pipe: Connection, max_line: int) -> None:
         self.pipe = pipe
         self.is_open = True
-        self._lines = Lines(longest)
+        self._lines = LineSplitter(max_line)
         os.set_blocking(pipe.fileno(), False)
 
-    def take(self) -> list[bytes]:
-        """What one look brings; at its end also a line that nobody ended."""
+    def read(self) -> list[bytes]:
+        """The lines of one read; at the end of the pipe also an unfinished one."""
         try:
-            data = os.read(self.pipe.fileno(), _PIECE) if self.is_open else b""
+            data = os.read(self.pipe.fileno(), _READ_BYTES) if self.is_open else b""
         except BlockingIOError:
             return []
         if data:
@@ -88,120 +115,137 @@ class Inflow:
         self.is_open = False
         return self._lines.rest()
 
-    def take_all(self) -> list[bytes]:
-        """All that is left of a process that is over; a child of its own may still be talking."""
-        pieces = [self.take() for _ in range(_PIECES_LEFT)]
-        return [line for piece in pieces for line in piece] + self._lines.rest()
+    def read_all(self) -> list[bytes]:
+        """All that is left of a process that is over; a child of its own may still be writing."""
+        reads = [self.read() for _ in range(_READS_AT_END)]
+        return [line for lines in reads for line in lines] + self._lines.rest()
 
 
-class Voice:
-    """Lines that one worker prints, on their way to one of our own streams."""
+class OutputForwarder:
+    """Copies the lines that one worker prints to one of our streams."""
 
-    def __init__(self, inflow: Inflow, stream: TextIO, prefix: str) -> None:
-        self.inflow = inflow
+    def __init__(self, reader: PipeReader, stream: TextIO, prefix: str) -> None:
+        self.reader = reader
         self.stream = stream
         self.prefix = prefix
 
-    def pass_on(self, lines: list[bytes]) -> None:
+    def forward(self, lines: list[bytes]) -> None:
         if not lines:
             return
         text = "".join(f"{self.prefix}{line.decode(errors='replace')}\n" for line in lines)
-        with suppress(BrokenPipeError):  # our own reader has gone; the run goes on
+        with suppress(BrokenPipeError):  # our own reader has gone; the run continues
             self.stream.write(text)
             self.stream.flush()
 
 
-class Worker:
+class WorkerStatus(Enum):
+    """What the supervisor knows of a worker."""
+
+    NOT_STARTED = "not started"
+    RUNNING = "running"
+    ENDED = "ended with a code that all may agree on"
+    INTERRUPTED = "ended by a forwarded signal before it could handle it"
+    FAILED = "failed, lost or killed"
+
+
+class WorkerProcess:
     """One process of the run, as its supervisor sees it."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.voices: list[Voice] = []
-        self.report: Inflow
+    def __init__(self, rank: WorkerRank) -> None:
+        self.rank = rank
+        self.status = WorkerStatus.NOT_STARTED
+        self.code: int = ExitCode.DONE  # once ENDED or INTERRUPTED
+        self.reported: WorkerEnded | WorkerError | None = None
+        self.was_killed = False
+        self._outputs: list[OutputForwarder] = []
+        self._messages: PipeReader
         self._lifeline: Connection
         self._process: BaseProcess
 
-    def start(self, context: Context, order: Order) -> None:
+    def start(self, context: StartContext, spec: WorkerSpec) -> None:
         """Rank 0 prints straight to our streams, the others through us, line by line."""
-        self.voices = []
-        report, report_end = multiprocessing.Pipe(duplex=False)
+        self._outputs = []
+        messages, messages_end = multiprocessing.Pipe(duplex=False)
         lifeline_end, self._lifeline = multiprocessing.Pipe(duplex=False)
-        ends = Ends(report_end, lifeline_end, self._way_to(sys.stdout), self._way_to(sys.stderr))
-        self.report = Inflow(report, LONGEST_LINE)
+        pipes = WorkerPipes(
+            messages_end, lifeline_end, self._output_to(sys.stdout), self._output_to(sys.stderr)
+        )
+        self._messages = PipeReader(messages, MAX_MESSAGE_BYTES)
         self._process = context.Process(
-            target=work, args=(order.to_json(), ends), name=str(self.place)
+            target=worker_main, args=(spec.to_json(), pipes), name=str(self.rank)
         )
         try:
             self._process.start()
         finally:  # the worker has copies of its own; ours would keep the pipes open
-            for end in (ends.report, ends.lifeline, ends.out, ends.err):
+            for end in (pipes.messages, pipes.lifeline, pipes.stdout, pipes.stderr):
                 end.close()
 
-    def _way_to(self, stream: TextIO) -> Connection:
-        first = self.place.rank == 0
-        number = _descriptor(stream) if first else None
+    def _output_to(self, stream: TextIO) -> Connection:
+        is_first = self.rank.rank == 0
+        number = _descriptor(stream) if is_first else None
         if number is not None:
             stream.flush()
             return Connection(os.dup(number), readable=False)
         reading, writing = multiprocessing.Pipe(duplex=False)
-        prefix = "" if first else self.place.prefix
-        self.voices.append(Voice(Inflow(reading, _LONGEST_OUTPUT), stream, prefix))
+        prefix = "" if is_first else self.rank.prefix
+        self._outputs.append(OutputForwarder(PipeReader(reading, _MAX_OUTPUT_LINE), stream, prefix))
         return writing
 
     @property
     def sources(self) -> list[Connection | int]:
-        """Whatever of these is ready has news of this worker; the last one of its end."""
-        inflows = [self.report, *(voice.inflow for voice in self.voices)]
-        return [*(one.pipe for one in inflows if one.is_open), self._process.sentinel]
+        """One of these becomes ready when the worker writes; the last one when it ends."""
+        readers = [self._messages, *(output.reader for output in self._outputs)]
+        return [*(reader.pipe for reader in readers if reader.is_open), self._process.sentinel]
 
     @property
     def exit_code(self) -> int | None:
         """Negative: the signal that ended it. None: it is running."""
         return self._process.exitcode
 
-    def speak(self) -> None:
-        """Pass on what it printed; all of it when it is over."""
+    def forward_output(self) -> None:
+        """Print what it printed; all of it when it is over."""
         is_over = self.exit_code is not None
-        for voice in self.voices:
-            voice.pass_on(voice.inflow.take_all() if is_over else voice.inflow.take())
+        for output in self._outputs:
+            output.forward(output.reader.read_all() if is_over else output.reader.read())
 
-    def messages(self) -> list[Message]:
+    def read_messages(self) -> list[Message]:
         """What it reported; ValueError for anything that is not a message."""
         is_over = self.exit_code is not None
-        lines = self.report.take_all() if is_over else self.report.take()
-        return [decode(line) for line in lines]
+        lines = self._messages.read_all() if is_over else self._messages.read()
+        return [decode_message(line) for line in lines]
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has halted it (SIGSTOP): it can neither end nor say so."""
+        """Whether somebody has stopped it (SIGSTOP): it can neither end nor report."""
         try:
             status = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
             return False
         return status.rpartition(")")[2].split()[0] == "T"
 
-    def send(self, number: int) -> None:
-        """A signal, to a process that may be gone already."""
+    def send_signal(self, number: int) -> None:
+        """To a process that may be gone already."""
         if self.exit_code is None and self._process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """At once, with the processes it started itself."""
+        self.was_killed = True
         if self.exit_code is None and self._process.pid is not None:
             with suppress(ProcessLookupError):  # it has no session of its own yet
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self.send(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
 
-    def let_go(self) -> None:
-        """Cut the lifeline: if anything is left of it, it ends now."""
-        for inflow in (self.report, *(voice.inflow for voice in self.voices)):
-            inflow.pipe.close()
+    def close(self) -> None:
+        """Close the pipes, the lifeline too: if anything is left of it, it ends now."""
+        for reader in (self._messages, *(output.reader for output in self._outputs)):
+            reader.pipe.close()
         self._lifeline.close()
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """None for a stream that lives in memory only."""
+    """None for a stream that is in memory only."""
     try:
         return stream.fileno()
     except (UnsupportedOperation, ValueError):

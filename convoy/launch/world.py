@@ -1,4 +1,4 @@
-"""Who this process is among those of a run: alone, or as torchrun or our supervisor says."""
+"""The rank of this process among those of a run: alone, from torchrun or from our supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class World:
     size: int
     local_rank: int
     local_size: int
-    meeting: str | None = None  # the file where workers of our supervisor find each other
+    rendezvous: str | None = None  # the file where workers of our supervisor find each other
 
     @property
     def on_one_host(self) -> bool:
@@ -29,13 +29,13 @@ class World:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "World":
-        """What torchrun and its like say; every variable must be there and make sense."""
+        """From the variables of torchrun and others; each must be set and valid."""
         size = _number(environment, "WORLD_SIZE", at_least=1)
         local_size = size
-        if "LOCAL_WORLD_SIZE" in environment:  # torchrun tells it, older launchers do not
+        if "LOCAL_WORLD_SIZE" in environment:  # torchrun sets it, older launchers do not
             local_size = _number(environment, "LOCAL_WORLD_SIZE", at_least=1, at_most=size)
         if not _text(environment, "MASTER_ADDR").strip():
-            raise ConfigError("MASTER_ADDR is empty; it names the host where the processes meet")
+            raise ConfigError("MASTER_ADDR is empty; it names the host of the rendezvous")
         _number(environment, "MASTER_PORT", at_least=1, at_most=_LARGEST_PORT)
         return cls(
             rank=_number(environment, "RANK", at_most=size - 1),

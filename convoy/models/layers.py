@@ -1,114 +1,142 @@
-"""The live layers that torch does not have as we need them."""
+"""What a layer is and what it costs, before any tensor exists.
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+Between two layers travels a small bundle of tensors: one on a plain road, two inside a residual
+block, where a side road goes around the convolutions, three where a gate branches off inside it.
+So a stage can begin anywhere.
 
-from convoy.plan.operations import Conv
+    MAIN  (x, …)    → (f(x), …)           FORK  (x, …)    → (f(x), x, …)   a side road begins
+    SIDE  (x, s, …) → (x, f(s), …)        SPUR  (x, …)    → (x, f(x), …)   … with something made
+    JOIN  (x, s, …) → (f(x, s), …)                                         a side road ends
+"""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
 
-def conv(planned: Conv) -> nn.Conv2d:
-    """A convolution whose result has the size of what it was given, divided by the stride."""
-    figures = (planned.inputs, planned.outputs, planned.kernel, planned.stride)
-    if planned.padding == "same" and planned.stride > 1 and planned.kernel > 1:
-        return SameConv(*figures, groups=planned.groups, bias=planned.bias)
-    padding = planned.kernel // 2
-    return nn.Conv2d(*figures, padding, groups=planned.groups, bias=planned.bias)
+from convoy.models.operations import AutogradStep, Operation, Saves, Shape
 
-
-class SameConv(nn.Conv2d):
-    """Pads as little as its stride needs, the odd pixel at the far end."""
-
-    def forward(self, given: Tensor) -> Tensor:
-        padded = F.pad(given, far_padding(given, self.kernel_size[0], self.stride[0]))
-        return super().forward(padded)
+T = TypeVar("T")
 
 
-def max_pool(padding: str) -> nn.Module:
-    """3 × 3 windows, stride 2."""
-    if padding == "same":
-        return SameMaxPool()
-    return nn.MaxPool2d(3, stride=2, padding=1 if padding == "symmetric" else 0)
+class Route(Enum):
+    """Which tensors of the bundle a layer takes, and where it puts its result."""
+
+    MAIN = "main"
+    FORK = "fork"
+    SPUR = "spur"
+    SIDE = "side"
+    JOIN = "join"
 
 
-class SameMaxPool(nn.Module):
-    """3 × 3 windows, stride 2, the odd pixel of the padding at the far end; padding never wins."""
+@dataclass(frozen=True)
+class LayerPlan:
+    """One named layer of a network."""
 
-    def forward(self, given: Tensor) -> Tensor:
-        padded = F.pad(given, far_padding(given, 3, 2), value=-torch.inf)
-        return F.max_pool2d(padded, 3, 2)
-
-
-def far_padding(given: Tensor, kernel: int, stride: int) -> tuple[int, int, int, int]:
-    """Left, right, top, bottom, so that ⌈size ÷ stride⌉ windows fit."""
-    height, width = (
-        max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in given.shape[2:]
-    )
-    return width // 2, width - width // 2, height // 2, height - height // 2
+    name: str
+    operation: Operation
+    route: Route = Route.MAIN
 
 
-def one_way(image: Tensor) -> Tensor:
-    """A single pixel may lie in memory in two ways, and sums over it may differ in their last bits.
+@dataclass(frozen=True)
+class LayerCost:
+    """A layer for one sample of a given size: what travels in and out, work and memory."""
 
-    Behind this it lies in one way, and so does its gradient, wherever the network is cut.
-    """
-    single = image.shape[2:] == (1, 1)
-    return torch.unflatten(image.flatten(1), 1, (-1, 1, 1)) if single else image
-
-
-class Add(nn.Module):
-    """The main road and the side road meet."""
-
-    def forward(self, main: Tensor, side: Tensor) -> Tensor:
-        return main + side
+    name: str
+    bundle_in: tuple[Shape, ...]
+    bundle_out: tuple[Shape, ...]
+    parameters: int
+    macs: int
+    kept: int  # elements of its result that are kept for the backward pass
+    in_place: bool  # writes its result over what it was given
 
 
-def mean_pixel(image: Tensor, training: bool) -> Tensor:
-    """As an image of one pixel.
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """A tensor, by the layer that made it."""
 
-    In training over rows of pixels, so that the gradient lies as the image does: backward is twice
-    as fast. In use as everybody knows it: other programs have an operation for that.
-    """
-    if not training:
-        return F.adaptive_avg_pool2d(image, 1)
-    return image.permute(0, 2, 3, 1).flatten(1, 2).mean(1)[:, :, None, None]
+    layer: int
+    elements: int
 
 
-class GlobalPool(nn.Module):
-    """The mean over the image, as a vector."""
-
-    def forward(self, given: Tensor) -> Tensor:
-        return mean_pixel(given, self.training).flatten(1)
-
-
-class PadChannels(nn.Module):
-    """A shortcut without weights: every `stride`-th pixel, zeros for the new channels."""
-
-    def __init__(self, stride: int, added: int) -> None:
-        super().__init__()
-        self.stride = stride
-        self.added = added
-
-    def forward(self, given: Tensor) -> Tensor:
-        return F.pad(given[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
-
-
-class Multiply(nn.Module):
-    """A gate: the side road has one number a channel."""
-
-    def forward(self, main: Tensor, side: Tensor) -> Tensor:
-        return main * side
+def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
+    """Follow one image through the layers."""
+    costs: list[LayerCost] = []
+    bundle: tuple[Shape, ...] = (image,)
+    kept = _kept(layers, image)
+    for index, layer in enumerate(layers):
+        source = taken(layer.route, bundle)
+        after = put(layer.route, bundle, layer.operation.shape(source))
+        costs.append(
+            LayerCost(
+                layer.name,
+                bundle,
+                after,
+                layer.operation.parameters,
+                layer.operation.macs(source),
+                kept[index],
+                layer.operation.in_place,
+            )
+        )
+        bundle = after
+    return tuple(costs)
 
 
-class Concat(nn.Module):
-    """The channels of both roads."""
+def _kept(layers: Iterable[LayerPlan], image: Shape) -> Counter[int]:
+    """Elements of each layer that stay until the backward pass; the loss keeps the last result."""
+    asides: Counter[int] = Counter()
+    results: set[_Result] = set()
+    shapes: tuple[Shape, ...] = (image,)
+    bundle: tuple[_Result, ...] = (_Result(-1, image.elements),)
+    for index, layer in enumerate(layers):
+        shape = taken(layer.route, shapes)
+        for route, step in routed(layer.route, layer.operation.steps(shape)):
+            source = taken(route, bundle)
+            result = source if step.in_place else _Result(index, step.result.elements)
+            results.update(saved(step.saves, route, bundle, result))
+            asides[index] += step.aside
+            bundle = put(route, bundle, result)
+            shapes = put(route, shapes, step.result)
+    for one in {*results, bundle[0]}:
+        asides[one.layer] += one.elements
+    return asides
 
-    def forward(self, main: Tensor, side: Tensor) -> Tensor:
-        return torch.cat([main, side], 1)
+
+def routed(route: Route, steps: Sequence[AutogradStep]) -> Iterator[tuple[Route, AutogradStep]]:
+    """The steps of a layer with their roads: what its first one has put there, the others take."""
+    onward = Route.SIDE if route in (Route.SPUR, Route.SIDE) else Route.MAIN
+    yield from zip((route, *[onward] * (len(steps) - 1)), steps, strict=True)
 
 
-class Squeeze(nn.Module):
-    """The mean over the image, as an image of one pixel."""
+def saved(saves: Saves, route: Route, bundle: tuple[T, ...], result: T) -> tuple[T, ...]:
+    """What stays of a step that has made this out of the bundle."""
+    match saves:
+        case Saves.NOTHING:
+            return ()
+        case Saves.RESULT:
+            return (result,)
+        case Saves.BOTH:
+            return bundle[:2]
+        case Saves.INPUT:
+            return (taken(route, bundle),)
 
-    def forward(self, given: Tensor) -> Tensor:
-        return mean_pixel(given, self.training)
+
+def taken(route: Route, bundle: tuple[T, ...]) -> T:
+    """The tensor that a layer works on; the side road's half of a sum is not meant."""
+    return bundle[1] if route is Route.SIDE else bundle[0]
+
+
+def put(route: Route, bundle: tuple[T, ...], result: T) -> tuple[T, ...]:
+    """The bundle behind a layer that has made this out of it."""
+    match route:
+        case Route.MAIN:
+            return (result, *bundle[1:])
+        case Route.FORK:
+            return (result, *bundle)
+        case Route.SPUR:
+            return (bundle[0], result, *bundle[1:])
+        case Route.SIDE:
+            return (bundle[0], result, *bundle[2:])
+        case Route.JOIN:
+            return (result, *bundle[2:])

@@ -1,29 +1,106 @@
-"""The gradient of an update: micro-batches joined along a fixed pairwise tree.
-
-Floating-point sums depend on their order. Here the order is a function of the number of
-micro-batches of all replicas, so any split into replicas and accumulation gives the same bits:
-
-    0   1   2   3   4   5      a node sums 2^level leaves and starts at a multiple of 2^level;
-    └─+─┘   └─+─┘   └─+─┘      two siblings are joined as soon as both are there, so at most
-      └───+───┘       │        log2(n) + 1 sums wait at any time (twice that for a block that
-          └─────+─────┘        begins anywhere); what is left at the end is added from the right
-
-A replica that computes 1, 2, 3 hands out the nodes 1 and 2+3: never 1+2, which no tree holds.
-A leaf is rounded to the type of the sums before anything is added to it, wherever it was computed.
-What joins two nodes is a `Reduction`: most of them add.
-"""
+"""The gradient of an update: micro-batches summed or averaged along a fixed pairwise tree."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from convoy.numerics.dtypes import FLOAT32, DtypePolicy, NumberType
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.reductions import MEAN, SIBLINGS, Reduction
-from convoy.numerics.types import FLOAT32, NumberType
+
+DIVIDED_FIRST = "divided-first"  # no choice for all weights: patterns name those it is for
+
+SIBLINGS = (1, 1)  # whatever they hold, it is as much
+
+
+class Reduction(Protocol):
+    """A way from leaves to a result."""
+
+    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+        """A micro-batch's gradient as the tree takes it, in the type of the sums."""
+
+    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        """Take the right ones into the left ones; `leaves` tells how many each side holds."""
+
+    def share(self, own: Tensor, replicas: int) -> Tensor:
+        """One replica's node, in place, ready to be added to those of as many leaves."""
+
+    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        """The node of all micro-batches as the result, written to `out`, which may be the node."""
+
+
+class Sum:
+    """Adds, and nothing else."""
+
+    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+        return gradient.to(dtype)
+
+    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        del leaves
+        torch._foreach_add_(left, right)
+
+    def share(self, own: Tensor, replicas: int) -> Tensor:
+        del replicas
+        return own
+
+    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        del micro_batches
+        return out if out is total else out.copy_(total)
+
+
+class Mean(Sum):
+    """Divides once, at the end."""
+
+    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        # A division by 1 would change no bit, and go through all memory.
+        if micro_batches == 1:
+            return super().finish(total, micro_batches, out)
+        return torch.div(total, micro_batches, out=out)
+
+
+class RunningMean(Sum):
+    """Every node is the mean of its leaves: left · l ÷ (l + r) + right · r ÷ (l + r)."""
+
+    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        """Products come first, each rounded: their sum cannot overflow, and in one operation
+        the end of a vector might be rounded otherwise than its middle.
+        """
+        ours, theirs = (count / sum(leaves) for count in leaves)
+        for one, other in zip(left, right, strict=True):
+            # Not `_foreach_mul_`: in place, and only there, it rounds the factor to 16 bits.
+            one.mul_(ours).add_(other * theirs)
+
+    def share(self, own: Tensor, replicas: int) -> Tensor:
+        return own.mul_(1 / replicas)
+
+
+@dataclass(frozen=True)
+class DividedFirst(Sum):
+    """A leaf is its share of the mean already: divided while it is still in the wider type."""
+
+    micro_batches: int  # of all replicas
+
+    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+        wide = gradient.to(torch.promote_types(gradient.dtype, dtype))
+        return (wide / self.micro_batches).to(dtype)
+
+
+MEAN = Mean()
+BY_NAME: dict[str, Reduction] = {"mean": MEAN, "running-mean": RunningMean(), "sum": Sum()}
+
+
+def reduction_of(policy: DtypePolicy, micro_batches: int) -> Reduction:
+    """The reduction of a dtype policy, for updates of so many micro-batches."""
+    if policy.reduction == DIVIDED_FIRST:
+        return DividedFirst(micro_batches)
+    # A sum in float16 is infinite beyond 65504; all other types have room.
+    unasked = "running-mean" if policy.accumulator_dtype == torch.float16 else "mean"
+    return BY_NAME[unasked if policy.reduction == "auto" else policy.reduction]
+
 
 # What `--accumulator-dtype` may say. Sums in float16 become infinite beyond 65504.
 ACCUMULATOR_TYPES: dict[str, torch.dtype | None] = {
@@ -130,14 +207,14 @@ class GradientTree:
         dtype: torch.dtype | None = None,  # of the sums; None is that of the weights
         expected: int | None = None,  # leaves of an update; None: nobody is told early
         reduction: Reduction = MEAN,
-        used: NumberType = FLOAT32,  # the type of a gradient, whatever memory it comes in
+        gradient_type: NumberType = FLOAT32,  # whatever memory a gradient comes in
     ) -> None:
         self.flat = flat
         self.first = first
         self.dtype = dtype or flat.values.dtype
         self.expected = expected
         self.reduction = reduction
-        self.used = used
+        self.gradient_type = gradient_type
         # Told of gradients, of some weights at a time, as they are before they are rounded.
         self.on_leaf: Callable[[Sequence[Tensor]], None] | None = None
         self.leaves = 0
@@ -216,8 +293,8 @@ class GradientTree:
         assert len(gradients) == len(weights), "the loss does not depend on some weight"
         if self.on_leaf is not None:
             self.on_leaf(gradients)
-        if self.used != FLOAT32:
-            gradients = [one.to(self.used.dtype) for one in gradients]
+        if self.gradient_type != FLOAT32:
+            gradients = [one.to(self.gradient_type.dtype) for one in gradients]
         return [self.reduction.leaf(one, self.dtype) for one in gradients]
 
     def _grow(self) -> _Growth:

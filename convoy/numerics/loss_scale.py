@@ -2,14 +2,15 @@
 
 A scale that follows them looks at every update's weight gradients, as they are before rounding:
 
-    not finite                  the update is skipped, the scale halved
-    over, near the largest      halved        above 0.125 × the largest value of the type
-    near, within a factor of 2  kept          above half of that: doubled, it would be over
-    under, about to vanish      doubled       below the smallest normal value
+    not finite                  the update is skipped, the scale halved     over, near the
+largest      halved        above 0.125 × the largest value of the type     near, within a factor
+of 2  kept          above half of that: doubled, it would be over     under, about to vanish
+doubled       below the smallest normal value
 
 A scale that made a gradient infinite is not tried again for a thousand updates.
 
-"Some" is more than one in ten million. Counts are whole numbers, so every layout sums to the same.
+"Some" is more than one in ten million. Counts are whole numbers, so every layout sums to the
+same.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from convoy.numerics.types import NumberType
-from convoy.plan.loss_scale import LossScalePlan
+from convoy.numerics.dtypes import NumberType
+from convoy.plan.precision import LossScalePlan
 
 EDGE = 0.125  # of the largest value: products and sums of gradients need room above them
 SHARE = 1e-7
@@ -100,7 +101,7 @@ class LossScale:
         return choice
 
 
-class Tally:
+class GradientRangeCounter:
     """Counts the gradients of one type as micro-batches leave them, without waiting for a device.
 
     With `saturates` those beyond the type's largest value become that value.

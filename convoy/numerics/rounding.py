@@ -1,7 +1,7 @@
 """Rounding by chance: up or down, the nearer neighbor the more often, so that the mean is right.
 
-What is drawn is a function of seed, update, weight and element alone: replicas agree, any part of
-a vector may be rounded anywhere, and a run that goes on draws what it would have drawn.
+What is drawn is a function of seed, update, weight and element alone: replicas agree, any part
+of a vector may be rounded anywhere, and a run that goes on draws what it would have drawn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from convoy.chance import key
-from convoy.numerics.kinds import Place, Rounder
-from convoy.numerics.types import FLOAT32, NumberType
+from convoy.numerics.dtypes import FLOAT32, NumberType, Rounder, UpdatedElements
+from convoy.rng import key
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
@@ -27,12 +26,12 @@ class StochasticRounder(Rounder):
         self.seed = seed
         self.extents = extents
 
-    def round(self, values: Tensor, to: NumberType, what: str, at: Place) -> Tensor:
+    def round(self, values: Tensor, to: NumberType, slot: str, updated: UpdatedElements) -> Tensor:
         if to == FLOAT32:
             return values
         drawn = torch.zeros_like(values, dtype=torch.int32)
-        for name, part, elements in self._parts(at.elements):
-            stream = key(self.seed, "rounding", what, name, at.update)
+        for name, part, elements in self._parts(updated.elements):
+            stream = key(self.seed, "rounding", slot, name, updated.update)
             drawn[part] = draws(stream, elements, values.device)
         return stochastic(values, drawn, to)
 
@@ -81,7 +80,7 @@ def draws(stream: int, elements: range, device: torch.device) -> Tensor:
 
 
 def _mix_(state: Tensor) -> Tensor:
-    """splitmix64's finaliser, as in `chance.py`, on whatever device the numbers are."""
+    """splitmix64's finaliser, as in `rng.py`, on whatever device the numbers are."""
     state.bitwise_xor_(_shifted(state, 30)).mul_(_signed(_FIRST))
     state.bitwise_xor_(_shifted(state, 27)).mul_(_signed(_SECOND))
     return state.bitwise_xor_(_shifted(state, 31))

@@ -1,8 +1,8 @@
 """Traps: which layer made the first value that is not finite, in which micro-batch and samples.
 
-They look at what every layer makes, at the gradient that comes back to it, and at the gradients of
-the weights as a micro-batch leaves them. Nothing is changed, and nothing raised: the first find is
-noted, and processes compare notes.
+They look at what every layer makes, at the gradient that comes back to it, and at the gradients
+of the weights as a micro-batch leaves them. Nothing is changed, and nothing raised: the first
+find is noted, and processes compare notes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from convoy.moment import Moment
+from convoy.numerics.dtypes import FLOAT32, NumberType
 from convoy.numerics.gradients import GradientTree
-from convoy.numerics.types import FLOAT32, NumberType
+from convoy.rng import StepPosition
 
 ROWS = 8  # samples that are told; how many there are is told as well
 
@@ -69,7 +69,7 @@ class Watched:
 
     layer: int
     module: nn.Module
-    moment: Moment
+    position: StepPosition
     number: NumberType = FLOAT32  # of what it hands on: a value may be too large for that
 
 
@@ -102,14 +102,14 @@ class Traps:
     def go_back_to(self, update: int) -> None:
         """The micro-batches of this update, counted from 0, will pass again."""
         for one in self.layers:
-            one.moment.go_on_after(update)
+            one.position.resume_after(update)
 
     def _made(
         self, one: Watched, module: nn.Module, given: tuple[Tensor, ...], made: Tensor
     ) -> None:
         del module, given
-        moment = one.moment
-        turn, micro = moment.number % len(moment.micros), moment.micro
+        position = one.position
+        turn, micro = position.number % len(position.micros), position.micro
         handed_on = one.number.nearest(made.detach())
         self._look(handed_on, Note(turn, Phase.FORWARD, one.layer, micro, one.layer))
         if made.requires_grad:

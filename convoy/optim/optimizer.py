@@ -1,9 +1,4 @@
-"""An update rule, carried out over a range of the flat vector. State is vectors of that range, by
-slot.
-
-Rules compute in 32 bits, block by block; what weights and state are kept in is rounded at the end
-of a block.
-"""
+"""Carries out an update rule on the flat weights of one dtype policy, block by block."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,96 +6,92 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from convoy.numerics.dtypes import DtypePolicy, Rounder, UpdatedElements
 from convoy.numerics.flat import ALIGNMENT, FlatWeights, Stretch
-from convoy.numerics.kinds import Kind, Place, Rounder
-from convoy.optim.homes import Home, Resident
-from convoy.optim.lengths import Lengths, lengths_of, row_squares
-from convoy.optim.rule import Block, Rule
-from convoy.optim.step import Step
+from convoy.optim.state_storage import OnDevice, StateStorage
+from convoy.optim.update_rules import (
+    Block,
+    Norms,
+    StepContext,
+    UpdateRule,
+    norms_of,
+    row_squares,
+)
 
 # Elements of one pass: gradient, weights and state of a block stay in the cache between its
-# operations, and state that lives elsewhere comes in block by block.
+# operations, and offloaded state comes in block by block.
 BLOCK = 1 << 17
 
-MASTER = "master"  # the slot of weights that are kept in other numbers than the network uses
 
-
-def _itself(whole: Tensor) -> Tensor:
-    return whole
+def _itself(vector: Tensor) -> Tensor:
+    return vector
 
 
 @dataclass(frozen=True)
-class Owned:
-    """The part of the vector that is updated here, and how owners put their rows together."""
+class Shard:
+    """The part of the vector that is updated here, and how the shards' rows are gathered."""
 
     elements: range
-    complete: Callable[[Tensor], Tensor] = _itself  # our rows → those of the whole vector
+    gather_rows: Callable[[Tensor], Tensor] = _itself  # our rows → those of the whole vector
 
 
 class Optimizer:
-    """Carries out a rule for the weights of one kind."""
+    """Updates the weights of one dtype policy; with sharding, a range of them."""
 
     def __init__(
         self,
         flat: FlatWeights,
-        rule: Rule,
-        owned: Owned | None = None,  # None is all
-        home: Home | None = None,
-        kind: Kind | None = None,
+        rule: UpdateRule,
+        shard: Shard | None = None,  # None is everything
+        storage: StateStorage | None = None,
+        policy: DtypePolicy | None = None,
         rounder: Rounder | None = None,
     ) -> None:
         self.flat = flat
         self.rule = rule
-        part = owned or Owned(range(flat.elements))
-        self.owned, self._complete = part.elements, part.complete
-        self.home = home or Resident()
-        self.kind = kind or Kind()
+        shard = shard or Shard(range(flat.elements))
+        self.owned, self._gather_rows = shard.elements, shard.gather_rows
+        self.storage = storage or OnDevice()
+        self.policy = policy or DtypePolicy()
         self.rounder = rounder or Rounder()
-        self._measured = [one for one in flat.weights if one in rule.measured]
+        self._measured = [name for name in flat.weights if name in rule.measured]
         self._stretches = flat.stretches() if self._measured else flat.regions()
         self.slots = {slot: self._slot(first) for slot, first in rule.slots.items()}
         self.master = self._master()
-        self._still_masters: dict[str, Tensor] = {}
-        self.take_still({name: one.detach() for name, one in flat.frozen.items()})
-        self.round_used()
+        frozen = flat.frozen if self.policy.has_master else {}
+        self.frozen_masters = {name: one.detach().clone() for name, one in frozen.items()}
+        self.round_weights()
 
     def _slot(self, first: float) -> Tensor:
-        like = self.flat.values.new_empty(0, dtype=self.kind.state.dtype)
-        vector = self.home.vector(len(self.owned), like)
+        like = self.flat.values.new_empty(0, dtype=self.policy.state.dtype)
+        vector = self.storage.vector(len(self.owned), like)
         return vector.fill_(first) if first else vector
 
     def _master(self) -> Tensor | None:
-        if not self.kind.has_master:
+        if not self.policy.has_master:
             return None
-        master = self.home.vector(len(self.owned), self.flat.values)
-        return master.copy_(self._own(self.flat.values))
+        master = self.storage.vector(len(self.owned), self.flat.values)
+        return master.copy_(self._shard_of(self.flat.values))
 
-    def _own(self, vector: Tensor) -> Tensor:
+    def _shard_of(self, vector: Tensor) -> Tensor:
         return vector[self.owned.start : self.owned.stop]
 
     @torch.no_grad()
-    def take_still(self, weights: Mapping[str, Tensor]) -> None:
-        """Weights that stay as they are: kept as they come, used as all of their kind."""
-        for name, one in self.flat.frozen.items():
-            if self.kind.has_master:
-                self._still_masters[name] = weights[name].to(one.device, copy=True)
-            one.copy_(self.kind.used.nearest(weights[name].to(one.device)))
+    def round_weights(self) -> None:
+        """New weights were loaded: round them to the type that layers compute with."""
+        for values in (self.flat.values, *self.flat.frozen.values()):
+            values.copy_(self.policy.compute.nearest(values))
 
     @torch.no_grad()
-    def round_used(self) -> None:
-        """Weights have come from elsewhere: bring them to the type in which they are used."""
-        self.flat.values.copy_(self.kind.used.nearest(self.flat.values))
-
-    @torch.no_grad()
-    def step(self, gradient: Tensor, at: Step) -> None:
+    def step(self, gradient: Tensor, context: StepContext) -> None:
         """Change the owned weights. The gradient, of the owned range, is used up."""
         assert len(gradient) == len(self.owned)
-        if at.scale != 1:
-            gradient.div_(at.scale)
-        lengths = self._measure(gradient) if self._measured else {}
+        if context.scale != 1:
+            gradient.div_(context.scale)
+        norms = self._measure(gradient) if self._measured else {}
         for piece, stretch in self._pieces():
-            self._step_piece(gradient[piece], piece, stretch, lengths, at)
-        self.home.rest()
+            self._step_piece(gradient[piece], piece, stretch, norms, context)
+        self.storage.evict()
 
     def _pieces(self) -> Iterator[tuple[slice, Stretch]]:
         """Blocks of the owned range, each within one stretch."""
@@ -110,33 +101,33 @@ class Optimizer:
             for first in range(start, stop, BLOCK):
                 yield slice(first, min(first + BLOCK, stop)), stretch
 
-    def _measure(self, gradient: Tensor) -> dict[str | None, Lengths]:
-        """The lengths of whole weights, and of their gradients once the decay has joined these.
+    def _measure(self, gradient: Tensor) -> dict[str | None, Norms]:
+        """The norms of whole weights, and of their gradients once the decay has joined these.
 
         All owners come here at the same time.
         """
         rows = gradient.new_zeros(len(self.owned) // ALIGNMENT, 2, dtype=torch.float64)
         for piece, stretch in self._pieces():
             weight = self._weight(piece)
-            self._join_decay(gradient[piece], weight, stretch)
+            self._add_decay(gradient[piece], weight, stretch)
             some = rows[piece.start // ALIGNMENT : piece.stop // ALIGNMENT]
             some[:, 0] = row_squares(weight)
             some[:, 1] = row_squares(gradient[piece])
-        whole = self._complete(rows)
+        whole = self._gather_rows(rows)
         extents = {one.name: one.elements for one in self._stretches}
         return {
-            name: lengths_of(whole[extent.start // ALIGNMENT : extent.stop // ALIGNMENT])
+            name: norms_of(whole[extent.start // ALIGNMENT : extent.stop // ALIGNMENT])
             for name, extent in extents.items()
             if name in self._measured
         }
 
-    def _join_decay(self, gradient: Tensor, weight: Tensor, stretch: Stretch) -> None:
+    def _add_decay(self, gradient: Tensor, weight: Tensor, stretch: Stretch) -> None:
         if self.rule.decay and stretch.decays:
             gradient.add_(weight, alpha=self.rule.decay)
 
     def _weight(self, piece: slice) -> Tensor:
-        """As it is kept, where the network is: itself, unless it lives elsewhere."""
-        used = self._own(self.flat.values)
+        """The master, or the weight itself where there is none, on the device of the network."""
+        used = self._shard_of(self.flat.values)
         return used[piece] if self.master is None else self.master[piece].to(used.device)
 
     def _step_piece(
@@ -144,71 +135,75 @@ class Optimizer:
         gradient: Tensor,
         piece: slice,
         stretch: Stretch,
-        lengths: Mapping[str | None, Lengths],
-        at: Step,
+        norms: Mapping[str | None, Norms],
+        context: StepContext,
     ) -> None:
-        used, weight = self._own(self.flat.values)[piece], self._weight(piece)
+        used, weight = self._shard_of(self.flat.values)[piece], self._weight(piece)
         state = {slot: _widened(one[piece], used) for slot, one in self.slots.items()}
         if not self._measured:
-            self._join_decay(gradient, weight, stretch)
-        found = lengths.get(stretch.name)
-        self.rule.move(Block(weight, gradient, state, stretch.decays, found), at)
+            self._add_decay(gradient, weight, stretch)
+        found = norms.get(stretch.name)
+        self.rule.apply(Block(weight, gradient, state, stretch.decays, found), context)
         start = self.owned.start
-        place = Place(range(start + piece.start, start + piece.stop), at.update)
+        updated = UpdatedElements(range(start + piece.start, start + piece.stop), context.update)
         for slot, vector in self.slots.items():
-            # torch does nothing when the two are one
-            vector[piece].copy_(self.rounder.round(state[slot], self.kind.state, slot, place))
-        kept = used if self.master is None else self.master[piece]
-        kept.copy_(self.rounder.round(weight, self.kind.kept, "weight", place))
+            # torch does nothing if the two are the same
+            vector[piece].copy_(self.rounder.round(state[slot], self.policy.state, slot, updated))
+        stored = used if self.master is None else self.master[piece]
+        stored.copy_(self.rounder.round(weight, self.policy.param, "weight", updated))
         if self.master is not None:
-            used.copy_(self.kind.used.nearest(weight))
+            used.copy_(self.policy.compute.nearest(weight))
 
     def named_state(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
-        """The state as a checkpoint names it; `gather` makes whole vectors of owned ranges.
+        """The state as a checkpoint names it; `gather` makes whole vectors of shards.
 
-        A frozen weight has never moved: its state is that of the beginning, so that a later part
-        may train it.
+        A frozen weight has never changed: its state is the initial one, so that a later phase may
+        train it.
         """
         return {
             f"{name}/{slot}": tensor
             for slot, vector in self.slots.items()
-            for name, tensor in {**self.flat.named(gather(vector)), **self._still(slot)}.items()
+            for name, tensor in {
+                **self.flat.named(gather(vector)),
+                **self._frozen_state(slot),
+            }.items()
         }
 
-    def _still(self, slot: str) -> dict[str, Tensor]:
-        first, dtype = self.rule.slots[slot], self.kind.state.dtype
+    def _frozen_state(self, slot: str) -> dict[str, Tensor]:
+        first, dtype = self.rule.slots[slot], self.policy.state.dtype
         return {
             name: torch.full_like(one, first, dtype=dtype) for name, one in self.flat.frozen.items()
         }
 
     def named_masters(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
-        """The weights as they are kept, where that is not as they are used."""
+        """The master weights, if there are any."""
         if self.master is None:
             return {}
-        return {**self.flat.named(gather(self.master)), **self._still_masters}
+        return {**self.flat.named(gather(self.master)), **self.frozen_masters}
 
     def named_form(self) -> dict[str, Tensor]:
-        """What `named_state` will hold, without its numbers: shapes and types."""
+        """Shapes and types of `named_state`, without values."""
         return self.named_state(lambda part: part.new_empty(self.flat.elements, device="meta"))
 
     @torch.no_grad()
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the owned range of a checkpoint's state."""
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take over our shard of a checkpoint's state."""
         for slot, vector in self.slots.items():
             whole = self.flat.flatten({name: state[f"{name}/{slot}"] for name in self.flat.weights})
-            vector.copy_(self._own(whole))
-        self.home.rest()
+            vector.copy_(self._shard_of(whole))
+        self.storage.evict()
 
     @torch.no_grad()
-    def take(self, weights: Mapping[str, Tensor]) -> None:
-        """Weights from elsewhere, as they are to be kept."""
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights of the type in which they are stored."""
         whole = self.flat.flatten(weights)
         if self.master is not None:
-            self.master.copy_(self._own(whole))
+            self.master.copy_(self._shard_of(whole))
         self.flat.values.copy_(whole)
-        self.take_still(weights)
-        self.round_used()
-        self.home.rest()
+        for name, one in {**self.flat.frozen, **self.frozen_masters}.items():
+            one.copy_(weights[name])
+        self.round_weights()
+        self.storage.evict()
 
 
 def _widened(part: Tensor, like: Tensor) -> Tensor:

@@ -1,132 +1,113 @@
-"""Forward-only passes through the line: images enter at the first stage, logits leave the last.
+"""Forward passes without gradients: images enter at the first stage, logits leave the last.
 
-Every process passes the same number of batches, all of the one size that its borders tell.
+All processes pass the same number of batches. Between processes they have one size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from convoy.parallel.link import Group, Moving
-from convoy.parallel.slice import Bundle
-from convoy.parallel.stage import Borders, links_of
+from convoy.batch import Bundle
+from convoy.parallel.channels import StageChannels, Transfer
+from convoy.parallel.executor import PipelineStage, ScheduledAction, execute
+from convoy.plan.schedules.actions import Action, Forward
 
-T = TypeVar("T")
+
+class _ForwardStage(PipelineStage):
+    """A stage that only goes forward; at most one batch is on its way to the next."""
+
+    def __init__(self, module: nn.Module, channels: StageChannels) -> None:
+        super().__init__(module, channels)
+        self.sent = Transfer((), [])
+
+    def forward(self, inputs: Bundle) -> Bundle:
+        outputs = self._compute(inputs)
+        if self.channels.downstream is not None:
+            self.sent.wait()
+            self.sent = self.channels.downstream.send(outputs)
+        return outputs
+
+    @torch.inference_mode()
+    def _compute(self, inputs: Bundle) -> Bundle:
+        outputs: Bundle = self.module(*inputs)
+        return outputs
 
 
-class Inference:
-    """The stages of one process, in a line that goes around once for each of them.
+class InferencePipeline:
+    """The stages of one process; the pipeline goes around all processes once for each of them.
 
-    As many batches as processes take turns: all of them pass the first stage, then the second, …
-    so that no process waits for a batch that is on its way around.
+    As many batches as there are processes take turns: all of them pass the first stage, then the
+    second, … so that no process waits for a batch that is on its way around.
     """
 
     def __init__(
-        self, slices: Sequence[nn.Module], borders: Sequence[Borders], group: Group
+        self, modules: Sequence[nn.Module], channels: Sequence[StageChannels] = (StageChannels(),)
     ) -> None:
-        self.slices = list(slices)
-        place, processes = dist.get_rank(group), dist.get_world_size(group)
-        self._together = processes if len(slices) > 1 else 1
-        self._stations = [
-            _Station(layers, border, group, place + turn * processes)
-            for turn, (layers, border) in enumerate(zip(slices, borders, strict=True))
-        ]
-        self._stations[0].is_first = place == 0
-        self._stations[-1].is_last = place == processes - 1
+        self._stages = [_ForwardStage(*pair) for pair in zip(modules, channels, strict=True)]
+        self._processes = channels[0].stages // len(channels)
+        self._images: dict[int, Tensor] = {}  # by number, until the first stage takes them
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         """The logits of each batch on the last stage, None elsewhere; to be read to the end.
 
-        Images are needed on the first stage only. The network is left as it was.
+        Images are needed on the first stage only. The network keeps its mode.
         """
-        with _evaluating(self.slices):
-            begun: Moving | None = None
-            for step, following in _with_next(self._steps(batches)):
-                given = step.station.given(step.images, begun or step.station.receive())
-                begun = _begin_early(step, following)
-                made = step.station.forward(given)
-                if step.station is self._stations[-1]:
-                    yield made[0] if step.station.is_last else None
-            for station in self._stations:
-                station.sent.wait()
+        with _evaluating([stage.module for stage in self._stages]):
+            yield from self._alone(batches) if self._processes == 1 else self._together(batches)
 
-    def _steps(self, batches: Iterable[Tensor | None]) -> Iterator["_Step"]:
-        rest = enumerate(batches)
-        while turn := list(islice(rest, self._together)):
-            for station in self._stations:
-                for number, images in turn:
-                    yield _Step(station, number, images)
+    def _alone(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor]:
+        """Nothing arrives from elsewhere, so no batch is taken before its turn."""
+        (stage,) = self._stages
+        for images in batches:
+            assert images is not None, "the first stage needs images"
+            yield stage.forward((images,))[0]
 
+    def _together(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+        for stage, outputs in execute(self._actions(batches), self._perform):
+            if stage is self._stages[-1]:
+                yield outputs[0] if stage.channels.downstream is None else None
+        for stage in self._stages:
+            stage.sent.wait()
 
-class _Station:
-    """One stage that only goes forward."""
+    def _actions(
+        self, batches: Iterable[Tensor | None]
+    ) -> Iterator[ScheduledAction[_ForwardStage]]:
+        """While a batch is computed, the next one arrives. If it is the same one, which has gone
+        around all processes, it is not sent yet."""
+        rest = self._steps(batches)
+        step = next(rest, None)
+        while step is not None:
+            (stage, number), step = step, next(rest, None)
+            ahead = step[0].channels.upstream if step is not None and step[1] != number else None
+            yield ScheduledAction(stage, Forward(number), ahead)
 
-    def __init__(self, layers: nn.Module, borders: Borders, group: Group, stage: int) -> None:
-        self.layers = layers
-        self.size = borders.incoming[0]
-        self.is_first = self.is_last = False
-        self.back, self.onward = links_of(borders, group, stage)
-        self.sent = Moving((), [])
+    def _steps(self, batches: Iterable[Tensor | None]) -> Iterator[tuple[_ForwardStage, int]]:
+        numbered = enumerate(batches)
+        at_once = self._processes if len(self._stages) > 1 else 1
+        while turn := list(islice(numbered, at_once)):
+            self._images |= {number: images for number, images in turn if images is not None}
+            for stage in self._stages:
+                for number, _ in turn:
+                    yield stage, number
 
-    def receive(self) -> Moving:
-        return Moving((), []) if self.is_first else self.back.receive()
-
-    def given(self, images: Tensor | None, arriving: Moving) -> Bundle:
-        if not self.is_first:
-            return arriving.wait()
-        assert images is not None, "the first stage needs images"
-        assert tuple(images.shape) == self.size, "pad the last batch: sizes are fixed"
-        return (images,)
-
-    def forward(self, given: Bundle) -> Bundle:
-        made = self._compute(given)
-        self.sent.wait()  # at most one batch is on its way, however slow the next stage is
-        self.sent = self.sent if self.is_last else self.onward.send(made)
-        return made
-
-    @torch.inference_mode()
-    def _compute(self, given: Bundle) -> Bundle:
-        made: Bundle = self.layers(*given)
-        return made
-
-
-@dataclass(frozen=True)
-class _Step:
-    station: _Station
-    number: int
-    images: Tensor | None
-
-
-def _begin_early(step: _Step, following: _Step | None) -> Moving | None:
-    """While one batch is computed the next may arrive; not the same one, which is still here."""
-    if following is None or following.number == step.number:
-        return None
-    return following.station.receive()
+    def _perform(
+        self, stage: _ForwardStage, action: Action, received: Bundle
+    ) -> tuple[_ForwardStage, Bundle]:
+        if stage.channels.upstream is None:
+            received = (self._images.pop(action.micro),)
+        return stage, stage.forward(received)
 
 
 @contextmanager
-def _evaluating(slices: Sequence[nn.Module]) -> Iterator[None]:
-    were_training = [layers.training for layers in slices]
-    for layers in slices:
-        layers.eval()
+def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+    were_training = [module.training for module in modules]
+    for module in modules:
+        module.eval()
     try:
         yield
     finally:
-        for layers, was_training in zip(slices, were_training, strict=True):
-            layers.train(was_training)
-
-
-def _with_next(items: Iterable[T]) -> Iterator[tuple[T, T | None]]:
-    """Each item with the one that follows."""
-    rest = iter(items)
-    for current in rest:
-        for following in rest:
-            yield current, following
-            current = following
-        yield current, None
+        for module, was_training in zip(modules, were_training, strict=True):
+            module.train(was_training)

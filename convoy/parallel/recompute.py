@@ -1,9 +1,10 @@
 """Keep less, compute again: a slice that stores only what lies at its recompute points.
 
-        input ─ segment ─ point ─ segment ─ point ─ segment ─ output
-          kept            kept              kept
+        input ─ segment ─ point ─ segment ─ point ─ segment ─ output           kept
+kept              kept
 
-Between forward and backward the segments hold nothing; each runs again right before its backward.
+Between forward and backward the segments hold nothing; each runs again right before its
+backward.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from convoy.parallel.slice import Bundle, Slice
+from convoy.batch import Bundle
+from convoy.parallel.slice import Slice
 from convoy.plan.recompute import segment_starts
 
 # Inside, layers that remember what they saw do not remember it a second time.
@@ -42,14 +44,14 @@ class Recomputing(nn.Module):
     def forward(self, *bundle: Tensor) -> Bundle:
         if not (self.training and torch.is_grad_enabled()):
             return self.run(range(len(self.slice.routes)), *bundle)
-        self.slice.moment.enter()
+        self.slice.position.advance()
         for segment in self.segments:
             bundle = self._run(segment, bundle)
         return bundle
 
     def _run(self, segment: range, bundle: Bundle) -> Bundle:
         """Chance is a function of the moment here, so torch's generators need not be put back."""
-        number = self.slice.moment.number
+        number = self.slice.position.number
         made: Bundle = checkpoint(
             self.run,
             segment,
@@ -62,5 +64,5 @@ class Recomputing(nn.Module):
 
     @contextmanager
     def _again(self, number: int) -> Iterator[None]:
-        with self.quiet(), self.slice.moment.again(number):
+        with self.quiet(), self.slice.position.replay(number):
             yield

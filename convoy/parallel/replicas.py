@@ -1,8 +1,4 @@
-"""Replicas agree: on one gradient before each update, on weights and statistics after it.
-
-One face, three kinds. `Alone` has nobody to meet; `ExactReplicas` add along the tree of all
-micro-batches, so the bits are those of one replica; `FastReplicas` add as torch likes it.
-"""
+"""Replicas agree: on one gradient before each update, on weights and statistics after it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,12 +8,40 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from convoy.numerics.gradients import GradientTree, Node, fold
-from convoy.numerics.reductions import Reduction
-from convoy.parallel.agreement import check_agreement
-from convoy.parallel.exchange import UNDER_WAY, Exchange, Portion
-from convoy.parallel.peers import Peers, Pending
-from convoy.parallel.sharding import Shards, portion_size
+from convoy.errors import NumericError
+from convoy.numerics.gradients import GradientTree, Node, Reduction, fold
+from convoy.parallel.reducer import (
+    UNDER_WAY,
+    Exchange,
+    Peers,
+    Pending,
+    Portion,
+    Shards,
+    portion_size,
+)
+
+
+def check_agreement(digests: Sequence[bytes], ranks: Sequence[int], update: int) -> None:
+    """Refuse to go on if some replica's digest differs from what most of them hold."""
+    odd = odd_ones(digests)
+    if not odd:
+        return
+    who = "; ".join(f"replica {one} (rank {ranks[one]}): {digests[one].hex()[:12]}…" for one in odd)
+    even = next(one for one in range(len(digests)) if one not in odd)
+    raise NumericError(
+        f"after update {update} the weights are no longer the same everywhere: {who}, but replica "
+        f"{even} (rank {ranks[even]}): {digests[even].hex()[:12]}…; nothing was saved since, so "
+        "check the memory of that machine and go on from the last checkpoint with `convoy resume`"
+    )
+
+
+def odd_ones(digests: Sequence[bytes]) -> list[int]:
+    """Replicas that are not like most; of two equally large camps the one with replica 0 is right.
+
+    Two replicas can only tell that they differ: then the second is named, and the first as well.
+    """
+    most = max(digests, key=digests.count)  # the first of equals
+    return [replica for replica, digest in enumerate(digests) if digest != most]
 
 
 class Replicas(Protocol):

@@ -5,27 +5,27 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from convoy.moment import Moment
-from convoy.numerics.arithmetic import Arithmetic, makes_new_numbers
-from convoy.plan.layers import LayerPlan, Route, taken
+from convoy.batch import Bundle
+from convoy.models.layers import LayerPlan, Route, taken
+from convoy.numerics.precision import Arithmetic, makes_new_numbers
+from convoy.rng import StepPosition
 
-Bundle = tuple[Tensor, ...]
 Call = Callable[..., Tensor]
 T = TypeVar("T")
 
 
 class Slice(nn.Module):
-    """The layers of one stage. Takes a bundle and returns one; see `plan/layers.py` for routes."""
+    """The layers of one stage: a bundle in, a bundle out; routes are in `models/layers.py`."""
 
     def __init__(
         self,
         layers: Sequence[LayerPlan],
         modules: Mapping[str, nn.Module],
-        moment: Moment | None = None,
+        position: StepPosition | None = None,
     ) -> None:
-        """`moment` is what those of the modules look at that draw by chance."""
+        """`position` is what modules that draw random numbers look at."""
         super().__init__()
-        self.moment = moment or Moment()
+        self.position = position or StepPosition()
         self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
         self.routes = [layer.route for layer in layers]
         self.arithmetic = Arithmetic()
@@ -35,7 +35,7 @@ class Slice(nn.Module):
 
     def forward(self, *bundle: Tensor) -> Bundle:
         if self.training:
-            self.moment.enter()
+            self.position.advance()
         return self.run(range(len(self.routes)), *bundle)
 
     def compute_in(self, arithmetic: Arithmetic, takes_images: bool) -> None:
@@ -49,7 +49,14 @@ class Slice(nn.Module):
         return self.through(part, layers, *bundle)
 
     def through(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
-        """The same, where each layer of the part, by its place in it, is run by a call."""
+        """The same, where each layer of the part, by its position in it, is run by a call."""
+        if not self.arithmetic.rounds:  # fp32: nothing around any layer
+            for index, call in zip(part, calls, strict=True):
+                bundle = carry(call, self.routes[index], bundle)
+            return bundle
+        return self._through_rounded(part, calls, *bundle)
+
+    def _through_rounded(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
         arithmetic = self.arithmetic
         first, *rest = arithmetic.entered(bundle)
         if part.start == 0 and self.takes_images:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from convoy.plan.layers import LayerCost, LayerPlan, Route, put, routed, saved, taken
-from convoy.plan.steps import Saves, Shape, Step
+from convoy.models.layers import LayerCost, LayerPlan, Route, put, routed, saved, taken
+from convoy.models.operations import AutogradStep, Saves, Shape
 
 
 @dataclass(frozen=True)
-class Passage:
+class ActivationFootprint:
     """Elements of one sample that one micro-batch holds in a stage."""
 
     came_in: int
@@ -26,17 +26,17 @@ class Passage:
     answers: int = 0  # gradients that a split backward keeps for the weights
 
 
-def passage(
+def activation_footprint(
     layers: Sequence[LayerPlan],
     costs: Sequence[LayerCost],
     starts: Sequence[int] | None,
     is_first: bool,
-) -> Passage:
+) -> ActivationFootprint:
     """Follow a micro-batch through a stage, forward and back.
 
     `starts` are the first layers of the segments that are computed again; None keeps everything.
     """
-    return _Follower(layers, costs, starts).passage(is_first)
+    return _Follower(layers, costs, starts).footprint(is_first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class _Turn:
     """A step at its place, and the bundle that comes to it."""
 
     route: Route
-    step: Step
+    step: AutogradStep
     bundle: tuple[Shape, ...]
     is_last: bool  # of its layer
 
@@ -85,16 +85,16 @@ class _Turn:
 
 def _turns(layers: Sequence[LayerPlan], came_in: tuple[Shape, ...]) -> list[list[_Turn]]:
     """Those of each layer."""
-    made: list[list[_Turn]] = []
+    result: list[list[_Turn]] = []
     bundle = came_in
     for layer in layers:
         turns = []
         steps = layer.operation.steps(taken(layer.route, bundle))
         for number, (route, step) in enumerate(routed(layer.route, steps), start=1):
             turns.append(_Turn(route, step, bundle, is_last=number == len(steps)))
-            bundle = put(route, bundle, step.made)
-        made.append(turns)
-    return made
+            bundle = put(route, bundle, step.result)
+        result.append(turns)
+    return result
 
 
 class _Follower:
@@ -114,7 +114,7 @@ class _Follower:
         self.saved: dict[int, _Bundle] = {}  # by turn, for its backward
         self.received: _Bundle = ()  # gradients
 
-    def passage(self, is_first: bool) -> Passage:
+    def footprint(self, is_first: bool) -> ActivationFootprint:
         came_in = _new(self.came_in)
         self.ledger.hold(came_in)
         inputs, goes_out = self._go_forward(came_in)
@@ -125,38 +125,40 @@ class _Follower:
             self.ledger.hold(_Tensor(one.elements) for one in goes_out if one in came_in)
         self._go_back(inputs, _new(self.goes_out), is_first)
         most = self.ledger.most
-        return Passage(_sum(came_in), _sum(goes_out), between, forward, most, self._answers())
+        return ActivationFootprint(
+            _sum(came_in), _sum(goes_out), between, forward, most, self._answers()
+        )
 
     def _answers(self) -> int:
         """What convolutions and linear layers made has a gradient each."""
-        return sum(one.step.made.elements for one in self.turns if one.step.is_product)
+        return sum(one.step.result.elements for one in self.turns if one.step.is_product)
 
     def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
         """What comes into a segment is kept if it saves something, and what leaves the stage."""
         inputs = []
         self.ledger.hold(bundle)
         for segment in self.segments:
-            made = self._forward(segment, bundle, keeps=not self.recomputes)
+            result = self._forward(segment, bundle, keeps=not self.recomputes)
             is_kept = any(self.turns[index].saves for index in segment)
             self.ledger.drop(() if is_kept else bundle)
             inputs.append(bundle if is_kept else ())
-            bundle = made
+            bundle = result
         return inputs, bundle
 
-    def _forward(self, segment: range, given: _Bundle, keeps: bool) -> _Bundle:
+    def _forward(self, segment: range, entering: _Bundle, keeps: bool) -> _Bundle:
         """Run some steps. What they make at the end is held, and what they save if it is kept."""
-        bundle = came = given
+        bundle = came = entering
         self.ledger.hold([*bundle, *came])
         for index in segment:
             route, step = self.turns[index].route, self.turns[index].step
             source = taken(route, bundle)
             # What comes into a segment is needed again: nothing writes over it. A view never does.
-            in_place = step.in_place and (source not in given or step.saves is Saves.NOTHING)
-            made = source if in_place else _Tensor(step.made.elements)
-            behind = put(route, bundle, made)
+            in_place = step.in_place and (source not in entering or step.saves is Saves.NOTHING)
+            result = source if in_place else _Tensor(step.result.elements)
+            behind = put(route, bundle, result)
             self.ledger.hold(behind)
             if keeps:
-                self._save(index, bundle, made)
+                self._save(index, bundle, result)
             self.ledger.drop(bundle)
             bundle = behind
             if self.turns[index].is_last:  # who calls a layer holds what came to it until then
@@ -166,10 +168,10 @@ class _Follower:
         self.ledger.drop(came)
         return bundle
 
-    def _save(self, index: int, bundle: _Bundle, made: _Tensor) -> None:
-        """What autograd keeps: see `plan/layers.py`, whose counts are the same."""
+    def _save(self, index: int, bundle: _Bundle, result: _Tensor) -> None:
+        """What autograd keeps: see `models/layers.py`, whose counts are the same."""
         route, step = self.turns[index].route, self.turns[index].step
-        self.saved[index] = (*saved(step.saves, route, bundle, made), _Tensor(step.aside))
+        self.saved[index] = (*saved(step.saves, route, bundle, result), _Tensor(step.aside))
         self.ledger.hold(self.saved[index])
 
     def _go_back(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
@@ -179,18 +181,18 @@ class _Follower:
         self.ledger.hold(gradients)  # whoever hands them in holds them to the end
         weighty = [index for index, one in enumerate(self.turns) if one.step.is_product]
         first = weighty[0] + 1 if is_first and weighty else 0  # images need no gradient
-        for segment, given in zip(self.segments[::-1], inputs[::-1], strict=True):
+        for segment, entering in zip(self.segments[::-1], inputs[::-1], strict=True):
             for index in reversed(segment):
                 if self.recomputes and index not in self.saved and self.turns[index].saves:
-                    self._compute_again(segment, given)
+                    self._compute_again(segment, entering)
                 gradients = self._backward(index, gradients, has_gradient=index >= first)
-            self.ledger.drop(given)
+            self.ledger.drop(entering)
 
-    def _compute_again(self, segment: range, given: _Bundle) -> None:
+    def _compute_again(self, segment: range, entering: _Bundle) -> None:
         """Up to the last step that saves something, for torch stops there."""
         last = max(index for index in segment if self.turns[index].saves)
         begins_only = self.turns[last].step.saves_first
-        bundle = self._forward(range(segment[0], last + (not begins_only)), given, keeps=True)
+        bundle = self._forward(range(segment[0], last + (not begins_only)), entering, keeps=True)
         if begins_only:
             self._save(last, bundle, _Tensor(0))
         self.ledger.drop(bundle)
@@ -198,8 +200,8 @@ class _Follower:
     def _backward(self, index: int, gradients: _Bundle, has_gradient: bool) -> _Bundle:
         """The gradients of what a step was given, out of those of what it made."""
         turn = self.turns[index]
-        given = taken(turn.route, turn.bundle)
-        new = _Tensor(given.elements if has_gradient else 0)
+        source = taken(turn.route, turn.bundle)
+        new = _Tensor(source.elements if has_gradient else 0)
         if turn.step.hands_on:
             before = gradients
         elif turn.step.saves is Saves.BOTH:

@@ -1,18 +1,14 @@
-"""A plan as plain JSON values, for programs. The shape is stable.
-
-Of an outline, whatever needs the layers is null.
-"""
+"""A plan as plain JSON values, for programs. The shape is stable."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from convoy.config.availability import unavailable
-from convoy.config.effects import without_effect
-from convoy.config.layers import Setting
+from convoy.config.settings import Setting
+from convoy.config.support import inactive_options, unavailable
+from convoy.plan.loop import rate_changes
 from convoy.plan.phases import NAMES, plan_phases
 from convoy.plan.plan import RunPlan
-from convoy.plan.rate_changes import rate_changes
 
 _EPOCHS_LISTED = 1000  # a run may have millions
 _CHANGES_LISTED = 200
@@ -38,7 +34,7 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "options": {name: asdict(setting) for name, setting in settings.items()},
         "without_effect": [
             {"option": one.option, "reason": one.reason}
-            for one in without_effect(plan.config, settings)
+            for one in inactive_options(plan.config, settings)
         ],
         "unavailable": [
             {
@@ -62,9 +58,9 @@ def _phase(name: str, plan: RunPlan) -> dict[str, Any]:
         "learning_rate": _learning_rate(plan),
         "updates": _updates(plan) | {"epochs_before": plan.loop.epochs_before},
         "frozen": {
-            "layers": plan.frozen,
+            "layers": plan.num_frozen,
             "parameters": sum(layer.operation.parameters for layer in plan.frozen_layers),
-            "first_trained": plan.network.layers[plan.frozen].name,
+            "first_trained": plan.network.layers[plan.num_frozen].name,
         },
     }
 
@@ -103,12 +99,12 @@ def _stages(plan: RunPlan) -> list[dict[str, Any]]:
 
 
 def _recompute(plan: RunPlan) -> dict[str, Any]:
-    folded = [stage.names[0] for stage in plan.folded]
-    return {"enabled": plan.recomputes, "kept": list(plan.recompute.kept), "folded": folded}
+    folded = [stage.names[0] for stage in plan.folded_stages]
+    return {"enabled": plan.recompute.enabled, "kept": list(plan.recompute.kept), "folded": folded}
 
 
 def _schedule(plan: RunPlan) -> dict[str, Any]:
-    stages, micro_batches = plan.line, plan.batch.gradient_accumulation
+    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
     schedule = plan.schedule
     return {
         "name": schedule.name,

@@ -1,7 +1,8 @@
 """Micro-batch × accumulation × replicas: how samples become updates.
 
-In: three counts and the number of samples. Out: samples per update, updates per epoch and per run.
-Every epoch holds the same whole number of updates; samples that fill no update are left out of it.
+In: three counts and the number of samples. Out: samples per update, updates per epoch and per
+run. Every epoch holds the same whole number of updates; samples that fill no update are left out
+of it.
 """
 
 import math

@@ -5,12 +5,11 @@ f = changes per epoch (every update when --lr-scheduler-freq is 0), K = epochs o
 
 lr is --lr, or 2 ^ exponent · samples per update; with --lr-drops f = drops / epochs of the run
 
-step         lr · decay ^ drops, or lr · multiplier of that drop; a drop has come when its epoch · f
-             (or its share · K) ≤ k
-exponential  lr · decay ^ k
-cosine       lr · ½ (1 + cos(π k / K))
-polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
-warm-up      the value · e / warm-up epochs, at every update, while e < warm-up epochs
+step         lr · decay ^ drops, or lr · multiplier of that drop; a drop has come when its epoch
+· f              (or its share · K) ≤ k exponential  lr · decay ^ k cosine       lr · ½ (1 +
+cos(π k / K)) polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up
+epochs · f; before: lr warm-up      the value · e / warm-up epochs, at every update, while e <
+warm-up epochs
 """
 
 import math
@@ -20,7 +19,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from convoy.config.sections.training import LearningRateConfig
+from convoy.config.sections.learning_rate import LearningRateConfig
 
 
 @dataclass(frozen=True)

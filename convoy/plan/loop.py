@@ -1,14 +1,39 @@
-"""LoopPlan: the length of a run and when things are due in it."""
+"""LoopPlan: the length of a run, when reports, validations and checkpoints are due, and where its
+learning rate changes.
+"""
 
 from dataclasses import dataclass
 from math import ceil
 
 from convoy.config.schema import RunConfig
-from convoy.config.sections.keeping import CheckpointConfig, ReportConfig
+from convoy.config.sections.checkpoint import CheckpointConfig
+from convoy.config.sections.report import ReportConfig
 from convoy.plan.batch import BatchPlan
-from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loss_scale import UNSCALED, LossScalePlan
-from convoy.plan.rhythm import Rhythm
+from convoy.plan.learning_rate import LearningRatePlan, Moves
+from convoy.plan.precision import UNSCALED, LossScalePlan
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """`times` in every `period` updates, evenly spread, and at the very end; 0 times is never.
+
+    The first period may begin later: then it happens after `first` updates, and not before.
+    """
+
+    times: int
+    period: int
+    end: int
+    first: int = 0
+
+    def due(self, update: int) -> bool:
+        """Whether it happens after this update, counted from 1."""
+        if self.times == 0:
+            return False
+        if update in (self.first, self.end):
+            return True
+        since = update - self.first
+        crossed = since * self.times // self.period > (since - 1) * self.times // self.period
+        return crossed and since > 0
 
 
 @dataclass(frozen=True)
@@ -95,3 +120,79 @@ def _loss_scale(config: RunConfig, per_epoch: int, updates: int) -> LossScalePla
     return LossScalePlan(
         first or wish.loss_scaling, wish.loss_scaling, automatic, per_epoch, updates
     )
+
+
+_ROWS = 12  # of the table of changes for people
+
+
+@dataclass(frozen=True)
+class RateChange:
+    """An update whose rate is another one than that of the update before it."""
+
+    update: int
+    epoch: float  # before that update
+    rate: float
+
+
+@dataclass(frozen=True)
+class ShownChanges:
+    """Rows of a table; `left_out` more changes come before the last of them."""
+
+    rows: tuple[RateChange, ...]
+    left_out: int = 0
+
+
+def rate_changes(loop: LoopPlan, most: int) -> list[RateChange]:
+    """Every change, the first rate included. Of more than `most`, points on the way.
+
+    A warm-up is then told by its ends, and a schedule that moves too often by points that lie
+    evenly in it.
+    """
+    rates = loop.learning_rate
+    warm, moves = rates.warm, rates.moves
+    ramp = range(warm + 1) if warm + 1 + moves.count <= most else {0, warm}
+    numbers = _evenly(moves.count, most - len(ramp))
+    return _changed(loop, [*sorted(ramp), *map(moves.at, numbers)])
+
+
+def shown_changes(loop: LoopPlan) -> ShownChanges:
+    """The ends of the warm-up, then each move if they are few.
+
+    Of many the first ones and the last; of a rate that moves at every update the quarters.
+    """
+    warm, moves = loop.learning_rate.warm, loop.learning_rate.moves
+    ends = sorted({0, warm})
+    room = _ROWS - len(ends)
+    if moves.count <= room:
+        return ShownChanges(tuple(_changed(loop, [*ends, *map(moves.at, range(moves.count))])))
+    if moves.at_every_update:
+        last = loop.updates - 1
+        quarters = [last * quarter // 4 for quarter in range(1, 5)]
+        return ShownChanges(
+            tuple(_changed(loop, [*ends, *(one for one in quarters if one > warm)]))
+        )
+    return _first_and_last(loop, ends, moves, room - 2)  # a line tells how many are left out
+
+
+def _first_and_last(loop: LoopPlan, ends: list[int], moves: Moves, first: int) -> ShownChanges:
+    shown = [*ends, *map(moves.at, range(first)), moves.at(moves.count - 1)]
+    rows = tuple(_changed(loop, shown))
+    return ShownChanges(rows, moves.count - first - 1 if len(rows) == len(shown) else 0)
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """Numbers below `count`: all, or so many with the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [number * (count - 1) // (most - 1) for number in range(most)]
+
+
+def _changed(loop: LoopPlan, updates: list[int]) -> list[RateChange]:
+    """Those of them at which the rate is another one than at the one before."""
+    rates = loop.learning_rate
+    changes: list[RateChange] = []
+    for update in updates:
+        rate = rates.rate(update)
+        if not changes or rate != changes[-1].rate:
+            changes.append(RateChange(update, loop.epoch_after(update), rate))
+    return changes

@@ -1,18 +1,100 @@
-"""Bytes of each stage: weights, gradients, optimizer state, and what its micro-batches hold."""
+"""Bytes of each stage: weights, gradients, optimizer state, and what its micro-batches hold at
+most.
+"""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from convoy.config.sections.machine import MemoryConfig
-from convoy.plan.activations import Passage, passage
+from convoy.config.sections.parallel import MemoryConfig
+from convoy.models.layers import LayerCost, LayerPlan
+from convoy.plan.activations import ActivationFootprint, activation_footprint
 from convoy.plan.batch import BatchPlan
-from convoy.plan.layers import LayerCost, LayerPlan
 from convoy.plan.precision import WHOLE, NumberBytes
 from convoy.plan.recompute import RecomputePlan
-from convoy.plan.schedules import Schedule
+from convoy.plan.schedules.actions import (
+    Action,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    answers,
+)
+from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.schedules.timetable import received_ahead, timed_orders
 from convoy.plan.stages import StagePlan
-from convoy.plan.traffic import Place, events_of, most_held
+
+
+@dataclass(frozen=True)
+class StageTraffic:
+    """What a stage does in an update, and how far the stage before it runs ahead of it."""
+
+    actions: Sequence[Action]
+    received_ahead: Sequence[bool]  # the input of the next action arrives while this one runs
+    lead_before: int  # micro-batches that it has sent, at most, before the gradient of the first
+    is_first: bool
+    is_last: bool
+
+
+def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> StageTraffic:
+    """Of as many micro-batches as it takes until nothing new happens.
+
+    A stage of a process that holds several is taken as if it had the process to itself.
+    """
+    orders = timed_orders(schedule, stages, _enough(schedule, stages, micro_batches))
+    row = [timed for order in orders for timed in order if timed.stage == stage]
+    before = max(0, stage - 1)  # the first stage sends no gradients
+    return StageTraffic(
+        [timed.action for timed in row],
+        received_ahead(orders, row),
+        schedule.unanswered(before, stages, micro_batches),
+        is_first=stage == 0,
+        is_last=stage == stages - 1,
+    )
+
+
+def most_held(footprint: ActivationFootprint, traffic: StageTraffic) -> int:
+    """Elements of one sample that a stage holds at most, as `parallel/executor.py` runs it.
+
+    A gradient that was sent is held until the input of a forward pass proves that it has arrived:
+    the stage before could not have sent that one otherwise.
+    """
+    back = 0 if traffic.is_first else footprint.came_in
+    onward = 0 if traffic.is_last else footprint.goes_out
+    held = most = 0  # between passes; during one
+    sent: deque[int] = deque()  # gradients
+    following = [*traffic.actions[1:], None]
+    for action, then, is_ahead in zip(
+        traffic.actions, following, traffic.received_ahead, strict=True
+    ):
+        arriving = (back if isinstance(then, Forward) else onward) if is_ahead else 0
+        match action:
+            case Forward(micro):
+                while sent and sent[0] <= micro - traffic.lead_before:
+                    sent.popleft()
+                during = footprint.forward
+                after = footprint.between
+            case BackwardInput(micro) if not traffic.is_first:
+                during = footprint.answers + footprint.backward - footprint.between
+                after = footprint.answers  # nothing is freed: all of it waits for the other part
+            case BackwardWeight() if not traffic.is_first:
+                during = 0
+                after = -footprint.between - footprint.answers
+            case BackwardWeight():
+                continue  # nobody waits for the first stage's gradients, so its pass is whole
+            case _:
+                during = footprint.backward - footprint.between
+                after = -footprint.between
+        most = max(most, held + during + back * len(sent) + arriving)
+        held += after
+        if answers(action):
+            sent.append(action.micro)
+    return most
+
+
+def _enough(schedule: Schedule, stages: int, micro_batches: int) -> int:
+    """Micro-batches after which nothing new happens: the pipeline is full and repeats itself."""
+    return min(micro_batches, 3 * schedule.in_flight(stages) + 2)
 
 
 @dataclass(frozen=True)
@@ -51,10 +133,12 @@ class StagedNetwork:
     def parameters(self, stage: StagePlan) -> int:
         return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
 
-    def passage(self, stage: StagePlan) -> Passage:
+    def footprint(self, stage: StagePlan) -> ActivationFootprint:
         part = slice(stage.first, stage.last + 1)
         starts = self.recompute.starts(stage.names)
-        return passage(self.layers[part], self.costs[part], starts, is_first=stage.stage == 0)
+        return activation_footprint(
+            self.layers[part], self.costs[part], starts, is_first=stage.stage == 0
+        )
 
 
 def plan_memory(
@@ -62,15 +146,14 @@ def plan_memory(
 ) -> tuple[StageMemory, ...]:
     """The memory of each stage; of its replicas, the one that holds most."""
     schedule, stages = network.schedule, len(network.stages)
-    events = events_of(schedule, stages, _enough(schedule, stages, batch.gradient_accumulation))
     sums, sample = most_sums(batch), numbers.activation * batch.micro_batch_size
     shards = batch.replicas if wish.enable_optimizer_rts else 1
     made = []
     for stage in network.stages:
-        trained, held = network.trained(stage), network.passage(stage)
+        trained, held = network.trained(stage), network.footprint(stage)
         owned = -(-trained // shards)
         state = numbers.state * owned
-        place = _place(schedule, stage.stage, stages, batch.gradient_accumulation)
+        traffic = stage_traffic(schedule, stage.stage, stages, batch.gradient_accumulation)
         sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
         made.append(
             StageMemory(
@@ -80,21 +163,11 @@ def plan_memory(
                 offloaded=state if wish.offload_optimizer else 0,
                 stash_sets=sets,
                 stash=sample * sets * held.between,
-                activations=sample * most_held(held, events[stage.stage], place),
+                activations=sample * most_held(held, traffic),
                 link=sample * held.goes_out if stage.stage < stages - 1 else 0,
             )
         )
     return tuple(made)
-
-
-def _place(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> Place:
-    before = max(0, stage - 1)  # the first stage sends nothing back
-    return Place(stage, stages, schedule.peak_stash(before, stages, micro_batches))
-
-
-def _enough(schedule: Schedule, stages: int, micro_batches: int) -> int:
-    """Micro-batches after which nothing new happens: the line has filled and begun to repeat."""
-    return min(micro_batches, 3 * schedule.in_flight(stages) + 2)
 
 
 def most_sums(batch: BatchPlan) -> int:

@@ -1,8 +1,4 @@
-"""Half-resolution first, fine-tuning after: a run as a list of phases, each planned like a run.
-
-The second phase is the first one's configuration with other values here and there, so whatever
-trains, keeps, resumes or measures a run does the same for it.
-"""
+"""The phases of a run: training, then fine-tuning if asked for; each has a plan of its own."""
 
 from typing import Any
 

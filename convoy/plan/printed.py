@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from math import ceil
 
-from convoy.config.availability import Unavailable
-from convoy.config.effects import Effectless
-from convoy.config.layers import Setting
+from convoy.config.settings import Setting
+from convoy.config.support import InactiveOption, Unavailable
 from convoy.config.values import as_words
-from convoy.plan.frozen import frozen_as_text
-from convoy.plan.loss_scale import loss_scale_as_text
+from convoy.plan.loop import LoopPlan, ShownChanges, shown_changes
+from convoy.plan.parameters import frozen_as_text
 from convoy.plan.phases import plan_phases
 from convoy.plan.plan import RunPlan
-from convoy.plan.precision import numbers_as_text
-from convoy.plan.rate_curve import rate_as_text
-from convoy.plan.timetable import draw, place
-from convoy.plan.wording import counted, short
+from convoy.plan.precision import loss_scale_as_text, numbers_as_text
+from convoy.plan.schedules.timetable import draw, place
+from convoy.text import counted, short
 
 _SHOWN = 6  # items of a list, where it is one of many lines
 
@@ -39,7 +38,7 @@ def plan_as_text(plan: RunPlan, width: int) -> list[str]:
     return [_network(plan), *_figures(plan), *_shape(plan), *chain(*blocks)]
 
 
-def effectless_as_text(options: Sequence[Effectless]) -> list[str]:
+def effectless_as_text(options: Sequence[InactiveOption]) -> list[str]:
     """The options that were given in vain, each with the reason; nothing if there are none."""
     return _block("no effect", [f"{one.flag} {one.why}" for one in options])
 
@@ -88,8 +87,9 @@ def _figures(plan: RunPlan) -> Iterator[str]:
         f"{counted(batch.samples_per_update, 'sample')} per update"
     )
     yield (
-        f"length    {loop.epochs:g} epochs × {loop.updates_per_epoch} updates = "
-        f"{loop.updates} updates, {loop.updates * loop.samples_per_update:,} images"
+        f"length    {loop.epochs:g} epoch{'s' * (loop.epochs != 1)} × "
+        f"{counted(loop.updates_per_epoch, 'update')} = {counted(loop.updates, 'update')}, "
+        f"{loop.updates * loop.samples_per_update:,} images"
         f"{f', after {loop.epochs_before:g} epochs' if loop.epochs_before else ''}"
     )
     yield f"numbers   {numbers_as_text(config)}"
@@ -109,11 +109,11 @@ def _shape(plan: RunPlan) -> Iterator[str]:
     if plan.borders or plan.balanced:
         how = "balanced by cost" if plan.balanced else "as given"
         yield f"stages    {how}: {' '.join(plan.borders)}"
-    if plan.frozen:
-        yield f"frozen    {frozen_as_text(plan.network.layers, plan.frozen)}"
+    if plan.num_frozen:
+        yield f"frozen    {frozen_as_text(plan.network.layers, plan.num_frozen)}"
     if plan.config.optimizer.variable_filter:
-        parameters = sum(layer.operation.parameters for layer in plan.network.layers)
-        yield f"trained   {sum(plan.trains):,} of {parameters:,} parameters, by --variable-filter"
+        trained, parameters = sum(plan.trained_parameters), plan.network.parameters
+        yield f"trained   {trained:,} of {parameters:,} parameters, by --variable-filter"
     yield f"recompute {_recompute(plan)}"
     if plan.topology.replicas > 1:
         span = counted(plan.config.replica.bn_span, "replica")
@@ -127,12 +127,12 @@ def _shape(plan: RunPlan) -> Iterator[str]:
 def _recompute(plan: RunPlan) -> str:
     """What is kept. The borders of folded stages are recompute points, or nothing at all."""
     kept = " ".join(plan.recompute.kept)
-    if plan.folds:
-        as_one = f"{plan.folds} stages run as one process on device {plan.devices[0]}"
-        if not plan.recomputes:
+    if plan.folded_stages:
+        as_one = f"{len(plan.folded_stages)} stages run as one process on device {plan.devices[0]}"
+        if not plan.recompute.enabled:
             return f"off: {as_one}, and their borders mean nothing"
         return f"on: {as_one}; recompute points are the results of {kept}"
-    if not plan.recomputes:
+    if not plan.recompute.enabled:
         return "off: all that the backward pass needs is kept"
     return f"on: a stage keeps what comes in{f' and the results of {kept}' if kept else ''}"
 
@@ -171,7 +171,7 @@ def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
 
 
 def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
-    stages, micro_batches = plan.line, plan.batch.gradient_accumulation
+    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
     idle = plan.schedule.ramp_share(stages, micro_batches)
     yield (
         f"{plan.schedule.name}, {counted(micro_batches, 'micro-batch')} through "
@@ -180,3 +180,50 @@ def _schedule(plan: RunPlan, width: int) -> Iterator[str]:
         f"{100 * idle:.1f} % of the time idle if all stages take equally long"
     )
     yield from draw(place(plan.schedule, stages, micro_batches), width)
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_HEIGHT = 4  # lines
+_COLUMNS = 64  # at most
+_FEWEST = 8  # however narrow the terminal
+
+
+def rate_as_text(loop: LoopPlan, width: int) -> list[str]:
+    """The curve and the table; nothing of a rate that never changes."""
+    changes = shown_changes(loop)
+    if len(changes.rows) == 1:
+        return []
+    return [*_curve(loop, width), "", *_table(changes)]
+
+
+def _curve(loop: LoopPlan, width: int) -> Iterator[str]:
+    """
+    0.1 │███▇▇▆▆▅▄▃▂▁
+        │████████████▇▆▅▄▃▂▁
+      0 └────────────────────
+        epoch 0            5
+    """
+    rates, last = loop.learning_rate, loop.updates - 1
+    highest = rates.highest
+    labels = [f"{highest:.4g}", *[""] * (_HEIGHT - 1), "0"]
+    side = max(map(len, labels))
+    columns = max(_FEWEST, min(_COLUMNS, width - side - 2))
+    seen = [rates.rate(last * column // (columns - 1)) for column in range(columns)]
+    eighths = [ceil(8 * _HEIGHT * rate / highest) for rate in seen]
+    for line, label in enumerate(labels[:-1]):
+        below = 8 * (_HEIGHT - 1 - line)
+        bars = "".join(_BLOCKS[min(max(level - below, 0), 8)] for level in eighths)
+        yield f"{label:>{side}} │{bars}".rstrip()
+    yield f"{labels[-1]:>{side}} └{'─' * columns}"
+    start, end = (f"{loop.epoch_after(update):.6g}" for update in (0, loop.updates))
+    yield f"{'':{side}}  {f'epoch {start}':<{columns - len(end)}}{end}"
+
+
+def _table(changes: ShownChanges) -> Iterator[str]:
+    rows = [(f"{one.update}", f"{one.epoch:.6g}", f"{one.rate:.4g}") for one in changes.rows]
+    if changes.left_out:
+        rows.insert(-1, ("…", f"{changes.left_out} more", "…"))
+    rows.insert(0, ("update", "epoch", "rate"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convoy.config.problems import Problem, refuse
-from convoy.config.sections.machine import MemoryConfig
+from convoy.config.sections.parallel import MemoryConfig
+from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError
-from convoy.plan.aliases import aliases
-from convoy.plan.schedule import Schedule
+from convoy.models.split_points import aliases
+from convoy.plan.schedules.one_f_one_b import Schedule
 from convoy.plan.stages import groups_of
 from convoy.registry import suggest
 

@@ -1,16 +1,22 @@
-"""Cut the list of layers into stages: at named splits, or balanced by cost.
-
-In: layer names in order, and splits or costs. Out: one StagePlan per stage, or start indices.
+"""Cut the list of layers into stages: at named splits, or balanced by cost; where a stage may
+begin.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from convoy.config.problems import Problem, refuse
+from convoy.config.schema import RunConfig
+from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError
-from convoy.plan.aliases import aliases
+from convoy.models.layers import LayerPlan
+from convoy.models.network import NetworkPlan
+from convoy.models.operations import FlattenSpec, GlobalPoolSpec, Shape
+from convoy.models.split_points import aliases
+from convoy.plan.precision import WHOLE
 from convoy.registry import suggest
+from convoy.text import counted, short
 
 OPTION = "--pipeline-splits"
 SHOWN = f"`{OPTION} list` shows where a stage may begin"
@@ -24,6 +30,41 @@ class StagePlan:
     first: int
     last: int
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StageBoundary:
+    """The shapes of what one micro-batch brings into a stage and takes out of it, and which way
+    gradients go. They cross a boundary unless nothing before it is trained.
+    """
+
+    incoming: tuple[tuple[int, ...], ...]
+    outgoing: tuple[tuple[int, ...], ...]
+    sends_gradients: bool  # to the stage before; the first has none
+    receives_gradients: bool  # from the stage after, or from the loss
+
+
+def stage_boundary(
+    network: NetworkPlan, stage: StagePlan, samples: int, frozen: int = 0
+) -> StageBoundary:
+    """The boundary of a stage for micro-batches of so many samples; the first layers may be
+    frozen."""
+    before, after = network.layers[: stage.first], network.layers[: stage.last + 1]
+    return StageBoundary(
+        _shapes(network.costs[stage.first].bundle_in, before, samples),
+        _shapes(network.costs[stage.last].bundle_out, after, samples),
+        sends_gradients=stage.first > frozen,
+        receives_gradients=stage.last >= frozen,
+    )
+
+
+def _shapes(
+    bundle: tuple[Shape, ...], layers: Sequence[LayerPlan], samples: int
+) -> tuple[tuple[int, ...], ...]:
+    """A shape of one pixel is a vector only after the pooling over the whole image."""
+    if any(isinstance(layer.operation, GlobalPoolSpec | FlattenSpec) for layer in layers):
+        return tuple((samples, shape.channels) for shape in bundle)
+    return tuple((samples, shape.channels, shape.size, shape.size) for shape in bundle)
 
 
 def cut(names: Sequence[str], splits: Sequence[str]) -> tuple[StagePlan, ...]:
@@ -179,3 +220,82 @@ def _best_end(
         if rest is not None and (best is None or rest[0] + cost**2 < best[0]):
             best = (rest[0] + cost**2, end)
     return best
+
+
+LIST = "list"
+
+
+@dataclass(frozen=True)
+class SplitPoint:
+    """A layer that may begin a stage, and what lies on either side of a cut before it."""
+
+    name: str
+    tensors: int  # that travel to it
+    bytes: int  # of one micro-batch, in each direction
+    work_before: float  # share of the multiply-adds
+    parameters_before: int
+    parameters_after: int
+    activations_before: int  # bytes that the backward pass needs, for one micro-batch
+    activations_after: int
+    also: tuple[str, ...]  # what other applications call this place
+
+
+def asks_for_list(config: RunConfig) -> bool:
+    """Whether the wish is to see the points instead of a run."""
+    return LIST in config.pipeline.pipeline_splits
+
+
+def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoint, ...]:
+    """Every layer but the first."""
+    also, sample = _further_words(network), WHOLE * micro_batch_size
+    work = list(accumulate(cost.macs for cost in network.costs))
+    parameters = list(accumulate(cost.parameters for cost in network.costs))
+    kept = list(accumulate(sample * cost.kept for cost in network.costs))
+    return tuple(
+        SplitPoint(
+            cost.name,
+            len(cost.bundle_in),
+            sample * sum(shape.elements for shape in cost.bundle_in),
+            work[before] / max(1, work[-1]),
+            parameters[before],
+            parameters[-1] - parameters[before],
+            kept[before],
+            kept[-1] - kept[before],
+            also[cost.name],
+        )
+        for before, cost in enumerate(network.costs[1:])
+    )
+
+
+def _further_words(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
+    """The words of other applications for each layer, by its own name."""
+    names = [layer.name for layer in network.layers]
+    firsts, words = first_layers(names), defaultdict[str, tuple[str, ...]](tuple)
+    for word, meant in aliases(names).items():
+        if word not in firsts:  # a layer's own name wins
+            words[names[firsts[meant]]] += (word,)
+    return words
+
+
+def splits_as_text(points: Sequence[SplitPoint]) -> list[str]:
+    """What `--pipeline-splits list` prints: before the cut | behind it."""
+    title = "a stage may begin at"
+    width = max(len(title), *(len(one.name) for one in points))
+    head = f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  travels"
+    return [head, *_rows(points, width)]
+
+
+def _rows(points: Sequence[SplitPoint], width: int) -> Iterator[str]:
+    for one in points:
+        work = 100 * one.work_before
+        also = f"  also {', '.join(one.also)}" if one.also else ""
+        yield (
+            f"{one.name:<{width}}  {work:>5.1f} | {100 - work:>5.1f}  "
+            f"{short(one.parameters_before):>7} | {short(one.parameters_after):>7}  "
+            f"{_bytes(one.activations_before):>7} | {_bytes(one.activations_after):>7}  "
+            f"{short(one.bytes)}B in {counted(one.tensors, 'tensor')}{also}"
+        )
+
+
+def _bytes(count: int) -> str:
+    return f"{short(count)}B"

@@ -7,7 +7,8 @@ instances (groups that share a loader) in equal blocks, and instances to hosts l
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.config.problems import Problem, refuse
+from convoy.config.settings import Problem, refuse
+from convoy.text import counted
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class TopologyPlan:
     def device_map(self, mapping: tuple[int, ...] = ()) -> tuple[int, ...]:
         """The device of each stage; one each, in order, when nothing is given."""
         if mapping and len(mapping) != self.stages:
-            devices, stages = _counted(len(mapping), "device"), _counted(self.stages, "stage")
+            devices, stages = counted(len(mapping), "device"), counted(self.stages, "stage")
             text = f"names {devices} for {stages}; name one for each stage"
             refuse([Problem("--device-mapping", text)])
         return mapping or tuple(range(self.stages))
@@ -85,7 +86,3 @@ def _uneven(parts: str, count: int, whole: str, total: int) -> Problem:
     nearest = f"{below} or {above}" if above else f"{below}"
     text = f"{count} does not divide {whole} {total}; use {parts} {nearest}"
     return Problem(parts, text)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"

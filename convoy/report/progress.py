@@ -1,6 +1,6 @@
-"""What a person sees while a run works: a live display on a terminal, plain lines elsewhere.
+"""What a person sees while a run or another task works: plain lines, or a live display.
 
-Nothing here can stop a training: when nobody reads any more, the display falls silent.
+The live display (rich) is in live.py and loaded only for a terminal.
 """
 
 import os
@@ -8,21 +8,10 @@ import time
 from typing import Protocol, TextIO
 
 from convoy.errors import ConfigError
-from convoy.events import (
-    Averaged,
-    Began,
-    Ended,
-    Event,
-    Noticed,
-    Reported,
-    Saved,
-    Updated,
-    Validated,
-)
-from convoy.report.standing import Standing
-from convoy.report.throughput import Clock
-from convoy.report.voice import Voice
-from convoy.report.wording import event_line, standing_line
+from convoy.events import Ended, Event, Reported, Updated
+from convoy.report.format import count_text, event_line, progress_line
+from convoy.report.progress_state import Clock, ProgressState
+from convoy.report.stream import SafeStream
 
 KINDS = ("auto", "rich", "plain", "none")
 
@@ -39,52 +28,47 @@ class NoProgress:
     """Shows nothing."""
 
     def write(self, event: Event) -> None:
-        """Nobody wants to know."""
+        """Nothing is shown."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
 class PlainProgress:
-    """Lines that stay readable in a batch log: at most one state each `interval` seconds."""
+    """Lines that stay readable in a batch log: at most one of progress each `interval` seconds."""
 
-    # Where reports are rare, the bare count still shows that the run lives.
+    # Where reports are rare, the bare count still shows that the run is alive.
     _INTERVALS_WITHOUT_REPORT = 4
 
     def __init__(
         self, stream: TextIO | None, interval: float = 5.0, clock: Clock = time.monotonic
     ) -> None:
-        self._voice = Voice(stream)
+        self._stream = SafeStream(stream)
         self._interval = interval
         self._clock = clock
-        self._standing = Standing(clock)
-        self._told_at = clock() - interval
-        self._told = ""
+        self._state = ProgressState(clock)
+        self._printed_at = clock() - interval
+        self._printed = ""
 
     def write(self, event: Event) -> None:
-        self._standing.take(event)
-        silence = self._clock() - self._told_at
-        match event:
-            case Reported():
-                if silence >= self._interval:
-                    self._tell_standing()
-            case Updated():
-                if silence >= self._interval * self._INTERVALS_WITHOUT_REPORT:
-                    self._tell_standing()
-            case Ended():
-                self._tell_standing()
-                self._voice.say(event_line(event))
-            case Began() | Validated() | Saved() | Averaged() | Noticed():
-                self._voice.say(event_line(event))
+        self._state.take(event)
+        if isinstance(event, Reported | Updated):
+            intervals = 1 if isinstance(event, Reported) else self._INTERVALS_WITHOUT_REPORT
+            if self._clock() - self._printed_at >= self._interval * intervals:
+                self._print_progress()
+            return
+        if isinstance(event, Ended):
+            self._print_progress()
+        self._stream.print(event_line(event))
 
     def close(self) -> None:
-        self._voice.close()
+        self._stream.close()
 
-    def _tell_standing(self) -> None:
-        line = standing_line(self._standing)
-        if line != self._told:
-            self._voice.say(line)
-        self._told, self._told_at = line, self._clock()
+    def _print_progress(self) -> None:
+        line = progress_line(self._state)
+        if line != self._printed:
+            self._stream.print(line)
+        self._printed, self._printed_at = line, self._clock()
 
 
 def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Progress:
@@ -93,7 +77,7 @@ def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Pr
         raise ConfigError(f"unknown --progress {kind!r}; choose one of {', '.join(KINDS)}")
     if kind == "none" or stream is None:
         return NoProgress()
-    if kind == "rich" or (kind == "auto" and draws(stream)):
+    if kind == "rich" or (kind == "auto" and is_live_terminal(stream)):
         # Imported only here: rich takes longer to load than `--help` may take to answer.
         from convoy.report.live import LiveProgress
 
@@ -101,6 +85,43 @@ def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Pr
     return PlainProgress(stream, interval)
 
 
-def draws(stream: TextIO) -> bool:
-    """A terminal that can move its cursor."""
-    return Voice(stream).isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+def is_live_terminal(stream: TextIO) -> bool:
+    """Whether it is a terminal that can move its cursor."""
+    movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    return movable and SafeStream(stream).isatty()
+
+
+class ProgressBar(Protocol):
+    """Call it with the done and the total count, from one thread; close it at the end."""
+
+    def __call__(self, done: int, total: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainBar:
+    """Lines that stay readable in a batch log."""
+
+    def __init__(self, stream: TextIO, what: str, unit: str) -> None:
+        self._stream = SafeStream(stream)
+        self._what, self._unit = what, unit
+        self._printed_tenths = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        if done == 0:  # another task
+            self._printed_tenths = 0
+        tenths = 10 * done // total if total else 0
+        if tenths > self._printed_tenths:
+            self._printed_tenths = tenths
+            self._stream.print(f"{self._what}: {count_text(done, total, self._unit)}")
+
+    def close(self) -> None:
+        """Every line is printed already."""
+
+
+def make_bar(stream: TextIO, what: str, unit: str) -> ProgressBar:
+    if is_live_terminal(stream):
+        from convoy.report.live import LiveBar
+
+        return LiveBar(stream, what, unit)
+    return PlainBar(stream, what, unit)

@@ -1,22 +1,32 @@
-"""What a run came to: `summary.json` for programs, a few closing lines for people."""
+"""The result of a run: `summary.json` for programs, a few closing lines for people."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from shlex import quote
+from types import UnionType
+from typing import Any, get_args
 
-from convoy.errors import ConfigError
-from convoy.report.lines import plain
-from convoy.report.run_folder import write_atomically
-from convoy.report.voice import one_line
-from convoy.report.wording import average_text, duration, percent, speed_text
+from convoy.errors import ConfigError, ExitCode
+from convoy.files import write_atomically
+from convoy.report.format import average_text, duration, percent, speed_text
+from convoy.report.jsonl import json_safe
+from convoy.text import counted, one_line
 
 PENDING = "pending"  # of a phase that has not begun
+
+_EXIT_CODES = {
+    "done": ExitCode.DONE,
+    "preempted": ExitCode.PREEMPTED,
+    "limit": ExitCode.PREEMPTED,
+    "interrupted": ExitCode.INTERRUPTED,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSummary:
-    """What a run made of its checkpoints at its end, or of its updates on the way."""
+    """An average of a run's checkpoints, or the EMA of its updates."""
 
     path: str
     strategy: str
@@ -28,7 +38,7 @@ class AverageSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneSummary:
-    """What the second phase of a run came to; its folder has a summary of its own."""
+    """The result of the second phase of a run, whose folder has a summary of its own."""
 
     path: str
     exit_reason: str  # as in `Ended`, or PENDING
@@ -41,7 +51,7 @@ class FineTuneSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The result of one run; None where a run did not come so far."""
+    """The result of one run; None where the run did not get that far."""
 
     weights_sha256: str | None = None
     top1: float | None = None
@@ -71,131 +81,82 @@ class Summary:
             return self.exit_reason
         return self.fine_tune.exit_reason
 
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the program returns to the shell for this ending."""
+        return _EXIT_CODES[self.ending]
+
     def write(self, path: Path) -> None:
-        content = json.dumps(plain(asdict(self)), indent=2, allow_nan=False)
+        content = json.dumps(json_safe(asdict(self)), indent=2, allow_nan=False)
         write_atomically(path, [content.encode(), b"\n"])
 
     @classmethod
     def read(cls, path: Path) -> "Summary":
-        """Keys of later versions are passed over."""
+        """Keys of later versions are ignored."""
         try:
-            record = json.loads(path.read_bytes())
-            if not isinstance(record, dict):
-                raise ValueError("not an object")
-            return cls.from_record(record)
+            return cls.from_record(json.loads(path.read_bytes()))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is no summary of a run: {error}; it is written when a run ends"
             ) from error
 
     @classmethod
-    def from_record(cls, record: dict[str, object]) -> "Summary":
-        """From plain JSON values; ValueError if they are none of a summary."""
-        return cls(
-            weights_sha256=_text(record, "weights_sha256"),
-            top1=_number(record, "top1"),
-            top5=_number(record, "top5"),
-            updates=_count(record, "updates"),
-            epochs=_needed(record, "epochs"),
-            images=_count(record, "images"),
-            images_per_second=_number(record, "images_per_second"),
-            seconds=_needed(record, "seconds"),
-            layout=_text(record, "layout") or "",
-            exit_reason=_text(record, "exit_reason") or "",
-            model=_text(record, "model"),
-            dataset=_text(record, "dataset"),
-            init_path=_text(record, "init_path"),
-            averaged=_average(record.get("averaged")),
-            live_average=_average(record.get("live_average")),
-            fine_tune=_fine_tune(record.get("fine_tune")),
-            skipped_updates=_count(record, "skipped_updates") if "skipped_updates" in record else 0,
-            bad_records=_count(record, "bad_records") if "bad_records" in record else 0,
-            peak_bytes=_counts(record, "peak_bytes"),
-            peak_stash=_counts(record, "peak_stash"),
-        )
+    def from_record(cls, record: object) -> "Summary":
+        """From JSON values; ValueError if they are not those of a summary."""
+        summary: Summary = _from_json(cls, record)
+        return summary
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended: what it came to and where it lies."""
+    """A run that ended: its result and its folder."""
 
     summary: Summary
     folder: Path
     was_complete: bool = False
 
 
-def _average(record: object) -> AverageSummary | None:
-    if record is None:
-        return None
+_FIELD_TYPES: dict[object, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number", lambda value: type(value) is int),
+    float: ("a number", lambda value: type(value) in (int, float)),
+    str: ("a text", lambda value: isinstance(value, str)),
+    list[int]: (
+        "a list of whole numbers",
+        lambda value: isinstance(value, list) and all(type(item) is int for item in value),
+    ),
+}
+
+
+def _from_json(cls: Any, record: object) -> Any:
+    """A dataclass from a JSON object, each field checked by its type; ValueError if it is wrong."""
     if not isinstance(record, dict):
-        raise ValueError(f"averaged is {record!r}, not an object")
-    return AverageSummary(
-        path=_text(record, "path") or "",
-        strategy=_text(record, "strategy") or "",
-        checkpoints=_count(record, "checkpoints"),
-        weights_sha256=_text(record, "weights_sha256") or "",
-        top1=_number(record, "top1"),
-        top5=_number(record, "top5"),
-    )
+        raise ValueError(f"{record!r:.80} is not an object")
+    values = {}
+    for item in fields(cls):
+        if item.name in record:
+            values[item.name] = _read_value(item, record[item.name])
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise ValueError(f"{item.name} is missing")
+    return cls(**values)
 
 
-def _fine_tune(record: object) -> FineTuneSummary | None:
-    if record is None:
+def _read_value(item: Field[Any], value: object) -> object:
+    if value is None and item.default is None:
         return None
-    if not isinstance(record, dict):
-        raise ValueError(f"fine_tune is {record!r}, not an object")
-    return FineTuneSummary(
-        path=_text(record, "path") or "",
-        exit_reason=_text(record, "exit_reason") or "",
-        weights_sha256=_text(record, "weights_sha256"),
-        top1=_number(record, "top1"),
-        top5=_number(record, "top5"),
-        updates=_count(record, "updates"),
-        epochs=_needed(record, "epochs"),
-    )
-
-
-def _counts(record: dict[str, object], name: str) -> list[int]:
-    value = record.get(name, [])
-    if isinstance(value, list) and all(type(one) is int for one in value):
-        return value
-    raise ValueError(f"{name} is {value!r}, not a list of whole numbers")
-
-
-def _text(record: dict[str, object], name: str) -> str | None:
-    value = record.get(name)
-    if value is None or isinstance(value, str):
-        return value
-    raise ValueError(f"{name} is {value!r}, not a text")
-
-
-def _number(record: dict[str, object], name: str) -> float | None:
-    """A number, or one of the words that stand for what JSON cannot say."""
-    value = record.get(name)
-    if value is None or value in ("nan", "inf", "-inf"):
-        return None if value is None else float(str(value))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"{name} is {value!r}, not a number")
-
-
-def _count(record: dict[str, object], name: str) -> int:
-    value = _needed(record, name)
-    if not isinstance(value, int):
-        raise ValueError(f"{name} is {value!r}, not a whole number")
-    return value
-
-
-def _needed(record: dict[str, object], name: str) -> float:
-    value = _number(record, name)
-    if value is None:
-        raise ValueError(f"{name} is missing")
+    needed = get_args(item.type)[0] if isinstance(item.type, UnionType) else item.type  # not None
+    if is_dataclass(needed):
+        return _from_json(needed, value)
+    if needed is float and value in ("nan", "inf", "-inf"):
+        return float(str(value))
+    text, is_valid = _FIELD_TYPES[needed]
+    if not is_valid(value):
+        raise ValueError(f"{item.name} is {value!r:.80}, not {text}")
     return value
 
 
 def closing_lines(summary: Summary, folder: Path) -> list[str]:
-    """What was trained, how far and how fast, how good, where it lies, and how to go on."""
-    lines = [_subject(summary), _course(summary)]
+    """What was trained, how long and how fast, the accuracy, the folder, and the next command."""
+    lines = [_subject(summary), _totals(summary)]
     if summary.skipped_updates:
         lines.append(f"skipped: {summary.skipped_updates} of these updates, which changed nothing")
     if summary.init_path is not None:
@@ -219,21 +180,21 @@ def _accuracy(top1: float, top5: float | None) -> str:
     return f"top-1 {percent(top1)}" + (f", top-5 {percent(top5)}" if top5 is not None else "")
 
 
-def _averaged(made: AverageSummary) -> str:
-    """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and where it lies."""
-    measured = "" if made.top1 is None else f", {_accuracy(made.top1, made.top5)}"
-    text = average_text(made.strategy, made.checkpoints)
-    return one_line(f"average: {text}{measured}, {made.path}")
+def _averaged(average: AverageSummary) -> str:
+    """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and where it is."""
+    measured = "" if average.top1 is None else f", {_accuracy(average.top1, average.top5)}"
+    text = average_text(average.strategy, average.checkpoints)
+    return one_line(f"average: {text}{measured}, {average.path}")
 
 
-def _fine_tuned(made: FineTuneSummary) -> str:
-    """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and where it lies."""
-    if made.exit_reason == PENDING:
+def _fine_tuned(tuned: FineTuneSummary) -> str:
+    """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and where it is."""
+    if tuned.exit_reason == PENDING:
         return "fine-tuning: still to be done"
-    measured = "" if made.top1 is None else f", {_accuracy(made.top1, made.top5)}"
-    early = "" if made.exit_reason == "done" else f" ({made.exit_reason}, not complete)"
-    course = f"{made.updates} updates, {made.epochs:.4g} epochs"
-    return one_line(f"fine-tuned: {course}{measured}, {made.path}{early}")
+    measured = "" if tuned.top1 is None else f", {_accuracy(tuned.top1, tuned.top5)}"
+    early = "" if tuned.exit_reason == "done" else f" ({tuned.exit_reason}, not complete)"
+    length = _length(tuned.updates, tuned.epochs)
+    return one_line(f"fine-tuned: {length}{measured}, {tuned.path}{early}")
 
 
 def _last_weights(summary: Summary) -> str | None:
@@ -250,9 +211,15 @@ def _subject(summary: Summary) -> str:
     return one_line(f"trained {subject}, {summary.layout}{early}")
 
 
-def _course(summary: Summary) -> str:
+def _totals(summary: Summary) -> str:
     speed = summary.images_per_second
     return (
-        f"{summary.updates} updates, {summary.epochs:.4g} epochs, {summary.images} images "
+        f"{_length(summary.updates, summary.epochs)}, {counted(summary.images, 'image')} "
         f"in {duration(summary.seconds)}{'' if speed is None else f', {speed_text(speed)}'}"
     )
+
+
+def _length(updates: int, epochs: float) -> str:
+    """`40 updates, 2 epochs`, `1 update, 0.5 epochs`."""
+    text = f"{epochs:.4g}"
+    return f"{counted(updates, 'update')}, {text} epoch{'s' * (text != '1')}"

@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.digest import weights_sha256
-from convoy.checkpoint.manifest import Entry, Manifest
+from convoy.checkpoint.contents import Contents, weights_sha256
+from convoy.checkpoint.format import FileEntry, Manifest, TensorFile, encode_json
 from convoy.checkpoint.reading import load
-from convoy.checkpoint.strict_json import encode
-from convoy.checkpoint.tensors import TensorFile
 from convoy.errors import CheckpointError
 
 
@@ -53,7 +50,7 @@ def forge(path: Path, files: dict[str, bytes], update: int = 3) -> Path:
     path.mkdir(parents=True)
     whole = {
         "model.safetensors": b"".join(TensorFile(small(update).model).chunks()),
-        "state.json": encode({"update": update}),
+        "state.json": encode_json({"update": update}),
         **files,
     }
     for name, data in whole.items():
@@ -62,12 +59,12 @@ def forge(path: Path, files: dict[str, bytes], update: int = 3) -> Path:
     return path
 
 
-def entry_of(data: bytes) -> Entry:
+def entry_of(data: bytes) -> FileEntry:
     """What a manifest says of these bytes."""
-    return Entry(len(data), hashlib.sha256(data).hexdigest())
+    return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
 
-def vouch(path: Path, entries: dict[str, Entry], update: int = 3) -> None:
+def vouch(path: Path, entries: dict[str, FileEntry], update: int = 3) -> None:
     """Write a manifest that agrees with itself, whatever it names."""
     manifest = Manifest(update, entries, torch="2.13.0", created="2025-01-01T00:00:00Z")
     (path / "MANIFEST.json").write_bytes(manifest.to_bytes())

@@ -1,14 +1,17 @@
-"""Saving beside training."""
+"""Saving in the background, and the one block of memory its copy may take."""
 
 import threading
 import time
 import weakref
+from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from checkpoint_samples import fingerprint, ignore, small
 
-from convoy.checkpoint.background import BackgroundSaver
+from convoy.checkpoint.background import BackgroundSaver, allocate_block
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.store import Store
 from convoy.errors import CheckpointError, StorageError
@@ -26,7 +29,7 @@ class SlowStore(Store):
     def save(self, contents: Contents, update: int) -> Path:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
-        assert self.go.wait(60)
+        assert self.go.wait(600)
         self.under_way -= 1
         return super().save(contents, update)
 
@@ -138,11 +141,21 @@ def test_a_save_still_under_way_is_not_told_yet(tmp_path: Path):
     assert (before, len(told)) == ([], 1)
 
 
-def test_a_second_save_waits_for_the_first_and_the_wait_is_counted(tmp_path: Path):
+def test_a_second_save_waits_for_the_first_and_the_wait_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     store = SlowStore(tmp_path)
+
+    class Awaited(Future):
+        """Whoever waits for a save lets the store go."""
+
+        def exception(self, timeout: float | None = None) -> BaseException | None:
+            store.go.set()
+            return super().exception(timeout)
+
+    monkeypatch.setattr("concurrent.futures._base.Future", Awaited)
     saver = BackgroundSaver(store, 2, ignore)
     saver.save(small(1), 1)
-    threading.Timer(0.05, store.go.set).start()
     saver.save(small(2), 2)
     saver.finish()
 
@@ -155,7 +168,7 @@ def test_a_failure_is_raised_at_the_next_boundary_and_once(tmp_path: Path):
     saver = BackgroundSaver(FullStore(tmp_path), 2, ignore)
     saver.save(small(2), 2)
     with pytest.raises(StorageError, match="checkpoint of update 2 was not saved: ENOSPC"):
-        for _ in range(2000):  # updates of a training that goes on
+        while True:  # updates of a training that goes on
             saver.check()
             time.sleep(0.01)
     saver.check()
@@ -233,3 +246,40 @@ def test_no_old_one_goes_when_the_new_one_does_not_read_back(tmp_path: Path):
         saver.finish()
 
     assert store.newest().contents.update == 2
+
+
+def all_kinds() -> Contents:
+    """Types of all widths, a scalar, an empty tensor, strides of their own; in an unkind order."""
+    square = torch.arange(12.0).reshape(3, 4)
+    return Contents(
+        model={
+            "flag": torch.tensor([True, False, True]),
+            "wide": square.double(),
+            "count": torch.tensor(7),
+            "empty": torch.zeros(0, 4),
+            "turned": square.t(),
+            "half": square.half(),
+        },
+        optimizer={"wide/velocity": square / 3},
+        state={"update": 1},
+    )
+
+
+def test_a_copy_into_it_holds_the_same_bits():
+    for contents in (small(), all_kinds(), Contents({}, state={"update": 0})):
+        copy = contents.copy(reuse=allocate_block(contents))
+
+        assert fingerprint(copy) == fingerprint(contents)
+
+
+def test_all_tensors_of_a_copy_lie_in_it_and_apart():
+    contents = all_kinds()
+    room = allocate_block(contents)
+    copy = contents.copy(reuse=room)
+    copied = [one for part in (copy.model, copy.optimizer) for one in part.values()]
+    copied = [one for one in copied if one.numel()]
+    blocks = {one.untyped_storage().data_ptr() for one in copied}
+    spans = sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in copied)
+
+    assert len(blocks) == 1
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))

@@ -12,7 +12,7 @@ import torch
 from checkpoint_samples import entry_of, forge, ignore, refusal, small, vouch
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.manifest import Entry
+from convoy.checkpoint.format import FileEntry
 from convoy.checkpoint.reading import load
 from convoy.checkpoint.store import Store
 from convoy.errors import CheckpointError, ExitCode
@@ -100,7 +100,7 @@ def test_a_manifest_that_names_another_file_opens_nothing(
 
     monkeypatch.setattr(os, "open", watch)
 
-    assert f"MANIFEST.json names {name!r}, which is no file" in refusal(forged)
+    assert f"MANIFEST.json names {name!r}, which is not a file" in refusal(forged)
     assert opened == [str(forged), "MANIFEST.json"]
 
 
@@ -140,7 +140,7 @@ def test_a_link_put_in_place_after_the_first_look_is_not_followed(
 def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path: Path):
     forged = forge(tmp_path / "update-3", {})
     state = entry_of((forged / "state.json").read_bytes())
-    vouch(forged, {"model.safetensors": Entry(2**50, "0" * 64), "state.json": state})
+    vouch(forged, {"model.safetensors": FileEntry(2**50, "0" * 64), "state.json": state})
 
     assert "bytes of memory to load" in refusal(forged)
 

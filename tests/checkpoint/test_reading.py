@@ -109,7 +109,7 @@ def test_a_state_of_another_update_is_refused_even_with_the_right_hash(tmp_path:
 def test_a_file_that_grows_between_its_opening_and_its_reading_is_refused(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    opening = reading._open_plain
+    opening = reading._open_file
 
     def open_and_append(folder, name, size=None):
         file = opening(folder, name, size)
@@ -118,7 +118,7 @@ def test_a_file_that_grows_between_its_opening_and_its_reading_is_refused(
                 grown.write(b"\0")
         return file
 
-    monkeypatch.setattr(reading, "_open_plain", open_and_append)
+    monkeypatch.setattr(reading, "_open_file", open_and_append)
 
     assert "model.safetensors has" in refusal(checkpoint)
 
@@ -127,7 +127,7 @@ def test_a_file_is_hashed_before_any_of_it_is_parsed(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ):
     parsed = []
-    monkeypatch.setattr(reading, "decode", parsed.append)
+    monkeypatch.setattr(reading, "decode_tensors", parsed.append)
     (checkpoint / "optimizer.safetensors").write_bytes(b"damaged")
     refusal(checkpoint)
 

@@ -8,7 +8,7 @@ from checkpoint_samples import fingerprint, names, small
 
 from convoy.checkpoint import store as stores
 from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import Store, find_checkpoint
 from convoy.errors import CheckpointError, ExitCode, StorageError
 
 LEFTOVER = "update-7.tmp-0123456789ab"
@@ -246,3 +246,35 @@ def test_a_checkpoint_is_hashed_once_by_the_process_that_prunes(
     store.prune(keep=2)
 
     assert hashed == ["update-2", "update-1"]
+
+
+def saved(folder: Path, *updates: int) -> None:
+    for update in updates:
+        Store(folder).save(small(update), update)
+
+
+def test_a_run_means_its_newest(tmp_path: Path) -> None:
+    saved(tmp_path / "checkpoints", 3, 12)
+
+    assert find_checkpoint(tmp_path).path == tmp_path / "checkpoints/update-12"
+    assert find_checkpoint(tmp_path / "checkpoints").path == tmp_path / "checkpoints/update-12"
+    assert find_checkpoint(tmp_path / "checkpoints/update-3").contents.update == 3
+
+
+def test_a_run_that_was_fine_tuned_means_the_newest_of_that(tmp_path: Path) -> None:
+    saved(tmp_path / "checkpoints", 12)
+    saved(tmp_path / "fine-tune/checkpoints", 2, 4)
+
+    assert find_checkpoint(tmp_path).path == tmp_path / "fine-tune/checkpoints/update-4"
+
+
+def test_fine_tuning_without_a_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path / "checkpoints", 12)
+    (tmp_path / "fine-tune/checkpoints").mkdir(parents=True)
+
+    assert find_checkpoint(tmp_path).contents.update == 12
+
+
+def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        find_checkpoint(tmp_path)

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from running import Process, convoy
+from running import Process, Slowed, convoy, wait_until
 from small_photos import converted, write_photos
 
 from convoy.errors import ExitCode
@@ -69,9 +69,9 @@ def test_words_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_an_interruption_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     data = write_photos(tmp_path / "photos", {"a": 1500, "b": 1500})
-    process = Process(["data", "verify", data, "--workers=2", "--debug"], tmp_path)
-    while "reading: " not in _said(tmp_path) and process.alive:
-        pass
+    line = ["data", "verify", data, "--workers=2", "--debug"]
+    process = Process(line, tmp_path, slowed=Slowed("open", ".JPEG", free=1500))
+    wait_until(lambda: "reading: " in _said(tmp_path) or not process.alive)
     process.send(signal.SIGINT)
     said = process.wait()
 

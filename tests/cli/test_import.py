@@ -19,7 +19,7 @@ V3_SMALL = next(
 
 
 def resnet8(path: Path, classes: int = 10) -> Path:
-    forms = wanted("resnet8", num_classes=classes).forms
+    forms = wanted("resnet8", num_classes=classes).tensors
     torch.save(tensors({name: tuple(form.shape) for name, form in forms.items()}), path)
     return path
 

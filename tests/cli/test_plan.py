@@ -256,3 +256,21 @@ def test_the_page_on_pipelines_draws_every_schedule() -> None:
     }
 
     assert drawn == set(option_table()["pipeline_schedule"].declared.limit.choices)
+
+
+def test_stages_that_share_a_device_take_a_memory_proportion_each() -> None:
+    splits = ("--pipeline-splits", "layer2/0", "layer3/0", "--shards", "1")
+    folded = plan(
+        "--model",
+        "resnet20",
+        *splits,
+        "--pipeline-schedule",
+        "sequential",
+        "--available-memory-proportion",
+        "0.1",
+        "0.2",
+        "0.3",
+    )
+
+    assert folded["options"]["available_memory_proportion"]["value"] == [0.1, 0.2, 0.3]
+    assert folded["topology"]["stages"] == 1

@@ -10,7 +10,7 @@ import pytest
 from dry_runs import Meaning, dry, refusals, repeated, values
 from running import convoy
 
-from convoy.bench.select import SHIPPED
+from convoy.bench.selection import SHIPPED
 
 RUNNER = "python3 -m examples_utils benchmark"
 

@@ -85,7 +85,7 @@ def test_an_unknown_backend_is_answered_with_near_names(run: Path) -> None:
 def test_without_the_extra_one_line_says_what_to_install(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.models.onnx.find_spec", lambda _: None)
+    monkeypatch.setattr("convoy.layers.export.find_spec", lambda _: None)
     said = convoy("validate", run, "--backend=onnxruntime")
 
     assert (said.code, said.out) == (2, "")
@@ -97,10 +97,8 @@ def test_without_the_extra_one_line_says_what_to_install(
 
 def test_compile_asks_for_compiled_answers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(
-        "convoy.assemble.validation.refuse_backend", lambda name, _: asked.append(name)
-    )
-    monkeypatch.setattr("convoy.assemble.validation._Bench", _no_bench)
+    monkeypatch.setattr("convoy.run.validation.refuse_backend", lambda name, _: asked.append(name))
+    monkeypatch.setattr("convoy.run.validation._Bench", _no_bench)
     convoy("validate", run, "--compile")
     convoy("validate", run)
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from running import Said, convoy
 
-from convoy.config.dialects.all import DIALECTS
-from convoy.config.dialects.canonical import canonical
+from convoy.config.flags import canonical
 from convoy.config.schema import option_table
+from convoy.dialects import DIALECTS
 
 SPELLINGS = {spelling for dialect in DIALECTS.values() for spelling in dialect().by_spelling}
 SPELLINGS |= {"--config", "--config-path", "--dialect", "--help", "--json"}

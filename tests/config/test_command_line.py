@@ -6,11 +6,10 @@ import option_values
 import pytest
 from hypothesis import given
 
-from convoy.config.command_line import SOURCE, Parser, add_flags, read_flags
-from convoy.config.dialects.canonical import canonical
-from convoy.config.layers import values_of
+from convoy.config.command_line import Parser, add_flags, read_flags, spell_out
+from convoy.config.flags import canonical
 from convoy.config.schema import SECTIONS, option_table
-from convoy.config.spelling import spell_out
+from convoy.config.settings import COMMAND_LINE, values_of
 from convoy.config.values import as_words
 from convoy.errors import ConfigError
 
@@ -27,7 +26,7 @@ def read(*words: str) -> tuple[dict[str, Any], list[str]]:
     own, extra = made.parse_known_args(spell_out(list(words), made))
     assert extra == []
     found = read_flags(own.typed, canonical())
-    assert all(setting.source == SOURCE for setting in found.given.values())
+    assert all(setting.source == COMMAND_LINE for setting in found.given.values())
     return values_of(found.given), [*map(str, found.problems)]
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft7Validator
 
-from convoy.config import json_schema as schema_file
+from convoy.config import option_docs as schema_file
 from convoy.config.catalog import MODELS
-from convoy.config.fields import Option
-from convoy.config.json_schema import json_schema
 from convoy.config.named import shipped, shipped_names
+from convoy.config.option import Option
+from convoy.config.option_docs import json_schema
 from convoy.config.schema import option_table
 from convoy.config.values import WrongType
-from convoy.config.yaml_file import parse_yaml, read_yaml
+from convoy.config.yaml_reader import parse_yaml, read_yaml
 
 SCHEMA = Draft7Validator(json_schema())
 ROWS = list(option_table().values())

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from convoy.config import named
-from convoy.config.layers import Setting
 from convoy.config.named import read_named, read_settings, shipped_names
+from convoy.config.settings import Setting
 from convoy.errors import ConfigError
 
 Write = Callable[[str], str]

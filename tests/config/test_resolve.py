@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from convoy.config import resolve as resolve_module
-from convoy.config.fields import Declaration, Option, at_least
-from convoy.config.layers import Setting, from_source
-from convoy.config.problems import Problem
-from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.option import Declaration, Limit, Option
+from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import RunConfig, option_table
-from convoy.config.values import Kind
+from convoy.config.settings import Problem, Setting, from_source
+from convoy.config.values import ValueType
 from convoy.errors import ConfigError
 
 
@@ -21,7 +20,7 @@ def found(
     environment: dict[str, str] | None = None,
 ) -> Resolved:
     return resolve(
-        Asked(
+        RequestedOptions(
             from_source("command line", line or {}),
             from_source("default.yaml, line 1", named or {}),
             environment=environment or {},
@@ -29,7 +28,7 @@ def found(
     )
 
 
-def refused(asked: Asked) -> list[str]:
+def refused(asked: RequestedOptions) -> list[str]:
     with pytest.raises(ConfigError) as error:
         resolve(asked)
     return str(error.value).splitlines()
@@ -102,7 +101,7 @@ def test_the_environment_of_the_process_is_read_unless_another_is_given(
 ) -> None:
     monkeypatch.setenv("DATA_DIR", "/data")
 
-    assert resolve(Asked()).config.data.data_dir == "/data"
+    assert resolve(RequestedOptions()).config.data.data_dir == "/data"
 
 
 def length(resolved: Resolved) -> tuple[float | None, int | None]:
@@ -171,7 +170,7 @@ def test_a_length_that_is_only_taken_away_is_refused() -> None:
 
 
 def test_every_problem_is_heard_in_one_error() -> None:
-    asked = Asked(
+    asked = RequestedOptions(
         from_source("command line", {"model": "resnet51", "epoch": 1.0, "updates": 2}),
         problems=[Problem("", "unknown option --lrr"), Problem("x.yaml, line 3: lr", "is odd")],
         environment={"DATA_DIR": "a\x07"},
@@ -187,11 +186,11 @@ def test_every_problem_is_heard_in_one_error() -> None:
 
 
 def test_limits_hold_for_variables_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = Declaration("Seed.", at_least(0), (), "SEED", False)
-    table = option_table() | {"seed": Option("seed", "data", Kind(int), 0, declared)}
+    declared = Declaration("Seed.", Limit(at_least=0), env="SEED")
+    table = option_table() | {"seed": Option("seed", "data", ValueType(int), 0, declared)}
     monkeypatch.setattr(resolve_module, "option_table", lambda: table)
 
-    assert refused(Asked(environment={"SEED": "-3"})) == [
+    assert refused(RequestedOptions(environment={"SEED": "-3"})) == [
         "environment SEED must be at least 0, got -3"
     ]
-    assert resolve(Asked(environment={"SEED": "3"})).settings["seed"].value == 3
+    assert resolve(RequestedOptions(environment={"SEED": "3"})).settings["seed"].value == 3

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from convoy.config.layers import Setting, from_source
-from convoy.config.problems import Problem
-from convoy.config.resolve import Asked, resolve
-from convoy.config.resume import resolve_resumed, settings_of_run
-from convoy.config.written import digest, settings_as_yaml
+from convoy.config.resolve import RequestedOptions, resolve, resolve_resumed, settings_of_run
+from convoy.config.settings import Problem, Setting, digest, from_source, settings_as_yaml
 from convoy.errors import ConfigError
 
 
@@ -22,7 +19,7 @@ def config(tmp_path: Path) -> Path:
     """The file of a run that was started with a few options."""
     asked = line(lr=0.3, updates=20, stop_after=7, data_dir="DATA", name="old")
     path = tmp_path / "config.yaml"
-    path.write_text(settings_as_yaml(resolve(Asked(asked, environment={})).settings))
+    path.write_text(settings_as_yaml(resolve(RequestedOptions(asked, environment={})).settings))
     return path
 
 
@@ -39,7 +36,7 @@ def test_a_wish_for_one_part_of_the_run_is_forgotten(config: Path) -> None:
 
 
 def test_nothing_given_is_the_same_run(config: Path) -> None:
-    started = resolve(Asked(line(lr=0.3, updates=20), environment={}))
+    started = resolve(RequestedOptions(line(lr=0.3, updates=20), environment={}))
     resumed = resolve_resumed(settings_of_run(config), {}, [], override=False)
 
     assert digest(resumed.settings) == digest(started.settings)
@@ -94,9 +91,9 @@ def test_what_is_settled_when_a_run_starts_cannot_be_given_again(config: Path) -
         resolve_resumed(settings_of_run(config), given, [], override=True)
 
     assert str(error.value).splitlines() == [
+        "--init-path cannot be given: a run goes on with its own weights",
         "--log-dir cannot be given: a run stays in its folder",
         "--name-suffix cannot be given: a run stays in its folder",
-        "--init-path cannot be given: a run goes on with its own weights",
     ]
 
 

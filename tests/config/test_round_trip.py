@@ -7,16 +7,15 @@ import option_values
 import pytest
 from hypothesis import given
 
-from convoy.cli.arguments import add_config, read_line
+from convoy.cli.args import add_config, read_line
 from convoy.config.command_line import as_flags
-from convoy.config.layers import Setting, values_of
 from convoy.config.named import read_named, read_settings, shipped_names
-from convoy.config.resolve import Asked, Resolved, resolve
+from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import option_table
-from convoy.config.values import Kind, WrongType, as_words
-from convoy.config.written import settings_as_yaml
+from convoy.config.settings import Setting, settings_as_yaml, values_of
+from convoy.config.values import ValueType, WrongType, as_words
 
-LISTS = [name for name, row in option_table().items() if row.kind == Kind(str, many=True)]
+LISTS = [name for name, row in option_table().items() if row.kind == ValueType(str, many=True)]
 
 
 def flags(values: dict[str, Any]) -> list[str]:
@@ -34,7 +33,7 @@ def said(words: list[str]) -> dict[str, Setting]:
 
 
 def resolved(words: list[str]) -> Resolved:
-    return resolve(Asked(said(words), environment={}))
+    return resolve(RequestedOptions(said(words), environment={}))
 
 
 def from_file(settings: dict[str, Setting], folder: Path) -> dict[str, Setting]:
@@ -61,7 +60,7 @@ def test_flags_to_a_run_to_its_file_to_flags_are_the_same_run(
 ) -> None:
     first = resolved(flags(values))
     read = from_file(first.settings, tmp_path_factory.mktemp("trip", numbered=True))
-    resumed = resolve(Asked(named=read, environment={}))
+    resumed = resolve(RequestedOptions(named=read, environment={}))
     again = resolved(flags(values_of(read)))
 
     assert values_of(first.settings) == values
@@ -72,9 +71,9 @@ def test_flags_to_a_run_to_its_file_to_flags_are_the_same_run(
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_shipped_configuration_can_be_said_in_flags(name: str, tmp_path: Path) -> None:
     named, problems = read_named(name, None)
-    by_name = resolve(Asked(named=named, environment={}))
+    by_name = resolve(RequestedOptions(named=named, environment={}))
     by_flags = resolved(flags(values_of(named)))
-    by_file = resolve(Asked(named=from_file(by_name.settings, tmp_path), environment={}))
+    by_file = resolve(RequestedOptions(named=from_file(by_name.settings, tmp_path), environment={}))
 
     assert problems == []
     assert by_flags.config == by_name.config
@@ -116,7 +115,7 @@ def test_items_are_spelled_so_that_they_are_read_again() -> None:
 
 @pytest.mark.parametrize(("item", "text"), [("a\\", "ends with a backslash"), ("--", "two dashes")])
 def test_an_item_that_no_flag_could_say_is_refused_from_a_file_too(item: str, text: str) -> None:
-    for read in (Kind(str, many=True).check, Kind(str, many=True).read):
+    for read in (ValueType(str, many=True).check, ValueType(str, many=True).read):
         with pytest.raises(WrongType, match=text):
             read([item])
 

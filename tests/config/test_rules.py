@@ -86,6 +86,10 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
             "--available-memory-proportion takes one value, or one for each of 2 stages, got 3",
         ),
         (
+            {"available_memory_proportion": (0.1, 0.2)},
+            "--available-memory-proportion takes one value, got 2",
+        ),
+        (
             HALVES | {"fine_tune_first_trainable_layer": None},
             "--half-res-training needs --fine-tune-first-trainable-layer",
         ),

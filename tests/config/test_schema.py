@@ -7,7 +7,7 @@ import option_values
 import pytest
 from hypothesis import given
 
-from convoy.config.fields import Option
+from convoy.config.option import Option
 from convoy.config.schema import SECTIONS, RunConfig, build_config, flat_values, option_table
 
 ROWS = list(option_table().values())

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from convoy.config.command_line import Parser, add_flags
-from convoy.config.dialects.canonical import canonical
-from convoy.config.spelling import spell_out, unknown_words
+from convoy.config.command_line import Parser, add_flags, spell_out, unknown_words
+from convoy.config.flags import canonical
 
 
 @pytest.fixture(scope="module")

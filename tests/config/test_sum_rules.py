@@ -2,9 +2,8 @@
 
 import pytest
 
-from convoy.config.rules import broken_rules
+from convoy.config.rules import MEANS, TYPES, broken_rules, divided_rule
 from convoy.config.schema import build_config, option_table
-from convoy.config.sum_rules import MEANS, TYPES, divided_rule
 
 
 def broken(types: tuple[str, ...] = (), means: tuple[str, ...] = ()) -> list[str]:

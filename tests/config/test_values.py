@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.values import Kind, WrongType, as_words, spelled
+from convoy.config.values import ValueType, WrongType, as_words, spelled
 
-WHOLE, NUMBER, TEXT, SWITCH = Kind(int), Kind(float), Kind(str), Kind(bool)
+WHOLE, NUMBER, TEXT, SWITCH = ValueType(int), ValueType(float), ValueType(str), ValueType(bool)
 
 
-def refused(kind: Kind, word: str) -> str:
+def refused(kind: ValueType, word: str) -> str:
     with pytest.raises(WrongType) as error:
         kind.read([word])
     return str(error.value)
 
 
-def refused_value(kind: Kind, value: Any) -> str:
+def refused_value(kind: ValueType, value: Any) -> str:
     with pytest.raises(WrongType) as error:
         kind.check(value)
     return str(error.value)
 
 
 def test_annotations_become_kinds() -> None:
-    assert Kind.of(int) == WHOLE
-    assert Kind.of(float | None) == Kind(float, optional=True)
-    assert Kind.of(tuple[str, ...]) == Kind(str, many=True)
-    assert Kind.of(tuple[int, ...] | None) == Kind(int, many=True, optional=True)
+    assert ValueType.of(int) == WHOLE
+    assert ValueType.of(float | None) == ValueType(float, optional=True)
+    assert ValueType.of(tuple[str, ...]) == ValueType(str, many=True)
+    assert ValueType.of(tuple[int, ...] | None) == ValueType(int, many=True, optional=True)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_annotations_become_kinds() -> None:
         (SWITCH, "false", False),
     ],
 )
-def test_a_word_is_read_by_its_type(kind: Kind, word: str, value: Any) -> None:
+def test_a_word_is_read_by_its_type(kind: ValueType, word: str, value: Any) -> None:
     read = kind.read([word])
 
     assert read == value
@@ -67,18 +67,20 @@ def test_a_word_is_read_by_its_type(kind: Kind, word: str, value: Any) -> None:
         *((kind, "", "needs a value") for kind in (WHOLE, NUMBER, TEXT, SWITCH)),
     ],
 )
-def test_a_word_of_the_wrong_type_is_refused_in_one_line(kind: Kind, word: str, text: str) -> None:
+def test_a_word_of_the_wrong_type_is_refused_in_one_line(
+    kind: ValueType, word: str, text: str
+) -> None:
     assert refused(kind, word) == text
 
 
 @pytest.mark.parametrize("words", [["1", "2", "3"], ["1,2,3"], ["1,2", "3"], ["1,", ",2,3"]])
 def test_a_list_is_split_by_space_and_by_comma(words: list[str]) -> None:
-    assert Kind(int, many=True).read(words) == (1, 2, 3)
+    assert ValueType(int, many=True).read(words) == (1, 2, 3)
 
 
 @pytest.mark.parametrize("words", [[], [""]])
 def test_a_list_may_be_empty(words: list[str]) -> None:
-    assert Kind(int, many=True).read(words) == ()
+    assert ValueType(int, many=True).read(words) == ()
 
 
 @pytest.mark.parametrize(
@@ -95,10 +97,10 @@ def test_a_list_may_be_empty(words: list[str]) -> None:
         (TEXT, "", "needs a value"),
         (SWITCH, 1, "expects true or false, got 1"),
         (SWITCH, "no", "expects true or false, got 'no'"),
-        (Kind(int, many=True), [1, "2"], "expects a whole number, got '2'"),
+        (ValueType(int, many=True), [1, "2"], "expects a whole number, got '2'"),
     ],
 )
-def test_a_yaml_value_of_the_wrong_type_is_refused(kind: Kind, value: Any, text: str) -> None:
+def test_a_yaml_value_of_the_wrong_type_is_refused(kind: ValueType, value: Any, text: str) -> None:
     assert refused_value(kind, value) == text
 
 
@@ -109,12 +111,12 @@ def test_a_whole_number_is_a_number() -> None:
 
 
 def test_a_single_yaml_value_is_a_list_of_one_and_nothing_an_empty_list() -> None:
-    splits = Kind(str, many=True)
+    splits = ValueType(str, many=True)
 
     assert splits.check("layer2") == ("layer2",)
     assert splits.check(["a", "b"]) == ("a", "b")
     assert splits.check(None) == ()
-    assert Kind(int, optional=True).check(None) is None
+    assert ValueType(int, optional=True).check(None) is None
 
 
 @settings(deadline=None)
@@ -126,7 +128,7 @@ def test_a_number_is_written_exactly(number: float) -> None:
 @settings(deadline=None)
 @given(st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans())
 def test_whole_numbers_and_switches_are_written_exactly(value: int | bool) -> None:
-    assert Kind(type(value)).read(as_words(value)) == value
+    assert ValueType(type(value)).read(as_words(value)) == value
 
 
 def test_values_are_written_as_a_person_would() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.user_text import shown
-from convoy.config.yaml_limits import MOST_BYTES, clean_text, read_limited, refusal
+from convoy.config.yaml_reader import MOST_BYTES, clean_text, read_limited, refusal
 from convoy.errors import ConfigError
+from convoy.text import shown
 
 
 def refused(source: str | bytes) -> str:
@@ -81,7 +81,7 @@ def test_a_big_file_is_refused_by_its_size_alone(
 def test_a_file_that_hides_its_size_is_read_to_the_limit_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("convoy.config.yaml_limits.MOST_BYTES", 100)
+    monkeypatch.setattr("convoy.config.yaml_reader.MOST_BYTES", 100)
 
     with pytest.raises(ConfigError, match="101 bytes or more"):
         read_limited(Path("/proc/self/smaps"))

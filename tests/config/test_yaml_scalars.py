@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.config.yaml_scalars import convert, resolve
+from convoy.config.yaml_reader import convert, resolve
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])

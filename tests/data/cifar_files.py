@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.cifar import CIFAR10, CIFAR100, PIXEL_BYTES, Layout
-from convoy.data.fetch import Archive, Listed
+from convoy.data.download import Archive, ListedFile
+from convoy.data.sources.cifar import CIFAR10, CIFAR100, PIXEL_BYTES, CifarFormat
 
 Records = npt.NDArray[np.uint8]  # (records, record bytes)
 
 
-def records(layout: Layout, count: int, seed: int = 0) -> Records:
+def records(layout: CifarFormat, count: int, seed: int = 0) -> Records:
     """Random pixels under labels that count through the classes."""
     pixels = np.random.default_rng(seed).integers(0, 256, (count, PIXEL_BYTES), np.uint8)
     numbers = np.arange(count)
@@ -22,7 +22,7 @@ def records(layout: Layout, count: int, seed: int = 0) -> Records:
     return np.concatenate([*labels, pixels], axis=1)
 
 
-def write_cifar(layout: Layout, folder: Path, count: int = 20) -> Path:
+def write_cifar(layout: CifarFormat, folder: Path, count: int = 20) -> Path:
     """Every file of the data set, `count` records each, in its own folder below `folder`."""
     home = folder / layout.folder
     home.mkdir(parents=True)
@@ -66,7 +66,7 @@ def pack(home: Path) -> bytes:
 def describe(packed: bytes, home: Path, url: str) -> Archive:
     """The right description of such an archive."""
     files = {
-        path.name: Listed(path.stat().st_size, hashlib.md5(path.read_bytes()).hexdigest())
+        path.name: ListedFile(path.stat().st_size, hashlib.md5(path.read_bytes()).hexdigest())
         for path in home.iterdir()
     }
     return Archive(url, len(packed), hashlib.md5(packed).hexdigest(), home.name, files)

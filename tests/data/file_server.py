@@ -120,17 +120,3 @@ def stalled(content: bytes, after: int) -> Answer:
         handler.server.over.wait()
 
     return answer
-
-
-def drip(content: bytes, seconds: float) -> Answer:
-    """One byte at a time, with a pause after each."""
-
-    def answer(handler: Handler) -> None:
-        start = start_of(handler)
-        reply_from(handler, start, len(content))
-        for place in range(start, len(content)):
-            handler.wfile.write(content[place : place + 1])
-            if handler.server.over.wait(seconds):
-                return
-
-    return answer

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from index_samples import scan_of
 
-from convoy.data.records.index import Index, Kind
-from convoy.data.records.indexing import ShardSet, open_index
-from convoy.data.records.scan import ShardScan
+from convoy.data.records.index import Index, ShardFormat
+from convoy.data.records.indexing import ShardScan, open_index
+from convoy.data.records.shards import ShardSet
 
 
 class Desk:
@@ -28,11 +28,11 @@ class Desk:
         self.scanned.append(path.name)
         return scan_of(*path.read_bytes(), size=1)
 
-    def shards(self, kind: Kind = "tfrecord") -> ShardSet:
+    def shards(self, kind: ShardFormat = "tfrecord") -> ShardSet:
         paths = sorted(self.folder.glob("train-*"))
         return ShardSet(self.folder, "train", kind, tuple(paths))
 
-    def open(self, kind: Kind = "tfrecord") -> Index:
+    def open(self, kind: ShardFormat = "tfrecord") -> Index:
         self.scanned.clear()
         self.notices.clear()
         return open_index(

@@ -3,24 +3,23 @@
 import numpy as np
 
 from convoy.data.records.index import Index, IndexedFile
-from convoy.data.records.joining import join
+from convoy.data.records.indexing import ShardScan, join
 from convoy.data.records.record import NO_BOXES, Boxes
-from convoy.data.records.scan import Findings, ShardScan
 
 BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
 
 
 def scan_of(*labels: int | None, size: int = 100) -> ShardScan:
     """A shard of records of one size; None for a bad one. Every third record has a box or two."""
-    findings = Findings()
+    scan = ShardScan()
     for number, label in enumerate(labels):
         if label is None:
-            findings.bad(number * size, size, f"record {number} is bad")
+            scan.add_bad(number * size, size, f"record {number} is bad")
             continue
         boxes = np.repeat(BOX, number % 3, axis=0) if number % 3 else NO_BOXES
-        findings.good(number * size, size, label, boxes)
-        findings.names[label] = f"n{label:04}"
-    return findings.done()
+        scan.add(number * size, size, label, boxes)
+        scan.names[label] = f"n{label:04}"
+    return scan
 
 
 def shard_of(name: str, scan: ShardScan, size: int = 100) -> tuple[IndexedFile, ShardScan]:

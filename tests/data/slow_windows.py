@@ -2,8 +2,8 @@
 
 from math import exp, floor, log, sqrt
 
-from convoy.chance import key, uniform
 from convoy.data.records.record import Boxes
+from convoy.rng import key, uniform
 
 Corners = tuple[float, float, float, float]
 Whole = tuple[int, int, int, int]  # left, top, width, height

@@ -9,10 +9,10 @@ import simplejpeg
 from running import convoy_process
 
 from convoy.data.convert.conversion import convert
-from convoy.data.convert.wish import Sharding, Wish
-from convoy.data.hearing import Hearing, unheard
+from convoy.data.convert.plan import ConversionRequest, Sharding
+from convoy.data.progress import ProgressCallbacks, ignore
 from convoy.data.records.boxes import FILE_NAME
-from convoy.data.records.opening import find_place, open_place
+from convoy.data.records.open import find_data, open_location
 from convoy.data.records.record import Form
 from convoy.data.source import Split
 
@@ -44,13 +44,14 @@ def write_photos(root: Path, classes: Mapping[str, int] = CLASSES, validation: i
 
 
 def converted(source: Path, target: Path, form: Form, shard_records: int = 3) -> Path:
-    convert(Wish(source, target, form, sharding=Sharding(records=shard_records)), Hearing())
+    sharding = Sharding(records=shard_records)
+    convert(ConversionRequest(source, target, form, sharding=sharding), ProgressCallbacks())
     return target
 
 
 def contents(folder: Path, split: Split) -> list[tuple[bytes, int, str, list[list[float]], str]]:
     """Everything of every record, in order: image, label, class, boxes, name of its file."""
-    records = open_place(find_place(folder, split), split, unheard, unheard)
+    records = open_location(find_data(folder, split), split, ignore, ignore)
     read = [records.read(number) for number in range(len(records))]
     labels = records.labels.tolist()
     return [
@@ -59,7 +60,7 @@ def contents(folder: Path, split: Split) -> list[tuple[bytes, int, str, list[lis
             label,
             records.class_names[label],
             one.boxes.tolist(),
-            records.file_name(number),
+            records.words(number)[0],
         )
         for number, (one, label) in enumerate(zip(read, labels, strict=True))
     ]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.chance import integers, key
 from convoy.config.catalog import DATA
 from convoy.data.augment import BY_DATA, NONE, PAD_CROP_FLIP, Augmentation, crop_and_mirror
 from convoy.data.source import Ids, Pixels
+from convoy.rng import integers, key
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import pytest
 from file_server import (
     Answer,
     cut,
-    drip,
     ranged,
     serving,
     stalled,
@@ -16,19 +15,23 @@ from file_server import (
     whole,
 )
 
-from convoy.data.download import Patience, download
+from convoy.data.download import download
 from convoy.errors import DataError
 
 CONTENT = bytes(range(256)) * 40  # 10 240 bytes
 TOTAL = len(CONTENT)
-QUICK = Patience(seconds=20.0, tries=3, pause=0.0)
-SOON = Patience(seconds=1.0, tries=5, pause=0.0)
 
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tries without a pause."""
+    monkeypatch.setattr("convoy.data.download.RETRY_PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -40,16 +43,16 @@ def quiet(here: int, total: int) -> None:
     assert 0 <= here <= total
 
 
-def ranges(part: Path, *answers: Answer, patience: Patience = QUICK) -> list[str | None]:
+def ranges(part: Path, *answers: Answer) -> list[str | None]:
     """Download with these answers; what was asked for."""
     with serving(*answers) as server:
-        download(server.url, part, TOTAL, quiet, patience)
+        download(server.url, part, TOTAL, quiet)
         return [asked for _, asked in server.asked]
 
 
 def complaint(part: Path, *answers: Answer) -> str:
     with serving(*answers) as server, pytest.raises(DataError) as caught:
-        download(server.url, part, TOTAL, quiet, QUICK)
+        download(server.url, part, TOTAL, quiet)
     said = str(caught.value)
     assert server.url in said
     assert f"put it at {part.with_suffix('')} and run it again" in said
@@ -139,18 +142,13 @@ def test_a_login_page_does_not_cost_the_part(part: Path) -> None:
     assert part.read_bytes() == CONTENT[:4000]
 
 
-def test_a_silent_server_is_left_and_its_bytes_are_kept(part: Path) -> None:
-    asked = ranges(part, stalled(CONTENT, 6000), ranged(CONTENT), patience=SOON)
+def test_a_silent_server_is_left_and_its_bytes_are_kept(
+    part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoy.data.download.TIMEOUT_SECONDS", 1.0)
+    asked = ranges(part, stalled(CONTENT, 6000), ranged(CONTENT))
 
     assert asked == [None, "bytes=6000-"]
-    assert part.read_bytes() == CONTENT
-
-
-def test_a_server_that_only_drips_is_left(part: Path) -> None:
-    asked = ranges(part, drip(CONTENT, 0.02), ranged(CONTENT), patience=SOON)
-
-    assert len(asked) == 2
-    assert asked[1] is not None
     assert part.read_bytes() == CONTENT
 
 
@@ -160,7 +158,7 @@ def test_passing_trouble_is_tried_again(part: Path) -> None:
 
 def test_tries_end_with_the_reason_and_the_way_out(part: Path) -> None:
     with serving(cut(CONTENT, 1000)) as server, pytest.raises(DataError) as caught:
-        download(server.url, part, TOTAL, quiet, QUICK)
+        download(server.url, part, TOTAL, quiet)
     said = str(caught.value)
 
     assert len(server.asked) == 3
@@ -172,7 +170,7 @@ def test_tries_end_with_the_reason_and_the_way_out(part: Path) -> None:
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
 def test_a_final_answer_is_asked_for_once(part: Path, code: int) -> None:
     with serving(status(code)) as server, pytest.raises(DataError, match=f"answers {code} "):
-        download(server.url, part, TOTAL, quiet, QUICK)
+        download(server.url, part, TOTAL, quiet)
 
     assert len(server.asked) == 1
 
@@ -181,27 +179,28 @@ def test_a_machine_without_a_network_is_told_what_to_do(part: Path) -> None:
     with serving(status(200)) as server:
         url = server.url  # nobody listens there any more
     with pytest.raises(DataError) as caught:
-        download(url, part, TOTAL, quiet, QUICK)
+        download(url, part, TOTAL, quiet)
     said = str(caught.value)
 
-    assert f"no connection: [Errno {errno.ECONNREFUSED}]" in said
+    assert f"[Errno {errno.ECONNREFUSED}]" in said
     assert f"put it at {part.with_suffix('')}" in said
 
 
-def test_the_pauses_grow(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_further_try_waits_longer(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
+    monkeypatch.setattr("convoy.data.download.RETRY_PAUSES", (0.5, 1.0, 2.0))
     monkeypatch.setattr("convoy.data.download.time.sleep", pauses.append)
     with serving(status(503)) as server, pytest.raises(DataError):
-        download(server.url, part, TOTAL, quiet, Patience(seconds=5.0, tries=5, pause=0.5))
+        download(server.url, part, TOTAL, quiet)
 
-    assert pauses == [0.5, 1.0, 2.0, 4.0]
+    assert pauses == [0.5, 1.0, 2.0]
 
 
 def test_progress_begins_with_what_is_here_and_ends_with_all(part: Path) -> None:
     part.write_bytes(CONTENT[:4000])
     told: list[tuple[int, int]] = []
     with serving(ranged(CONTENT)) as server:
-        download(server.url, part, TOTAL, lambda *counts: told.append(counts), QUICK)
+        download(server.url, part, TOTAL, lambda *counts: told.append(counts))
 
     assert told[0] == (4000, TOTAL)
     assert told[-1] == (TOTAL, TOTAL)
@@ -212,6 +211,6 @@ def test_the_proxy_of_the_environment_is_used(part: Path, monkeypatch: pytest.Mo
     url = "http://data.invalid/set.tar.gz"
     with serving(ranged(CONTENT)) as server:
         monkeypatch.setenv("http_proxy", server.url.removesuffix("/set.tar.gz"))
-        download(url, part, TOTAL, quiet, QUICK)
+        download(url, part, TOTAL, quiet)
 
     assert server.asked == [(url, None)]

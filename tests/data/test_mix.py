@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from convoy.chance import F64
 from convoy.config.sections.data import MixingConfig
 from convoy.data.mix import UNMIXED, Box, Mix, Mixing
+from convoy.rng import F64
 
 SIDE = 12
 CLASSES = 5

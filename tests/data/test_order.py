@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.order import Order, Place
+from convoy.data.order import MicroBatchIndex, Order
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
 from convoy.plan.batch import BatchPlan
@@ -20,9 +20,11 @@ def epoch_of(order: Order, epoch: int) -> list[int]:
     return [int(one) for place in places for one in order.ids(place)]
 
 
-def places_of(order: Order, updates: range) -> list[Place]:
+def places_of(order: Order, updates: range) -> list[MicroBatchIndex]:
     return [
-        Place(update, micro) for update in updates for micro in range(order.batch.micro_batches)
+        MicroBatchIndex(update, micro)
+        for update in updates
+        for micro in range(order.batch.micro_batches)
     ]
 
 
@@ -93,7 +95,10 @@ def test_replicas_and_accumulation_can_be_exchanged(order: Order, update: int) -
     size, count = order.batch.micro_batch_size, order.batch.micro_batches
     layouts = [BatchPlan(size, count // n, n) for n in range(1, count + 1) if count % n == 0]
     seen = [
-        [order_in(order, layout).ids(Place(update, micro)).tolist() for micro in range(count)]
+        [
+            order_in(order, layout).ids(MicroBatchIndex(update, micro)).tolist()
+            for micro in range(count)
+        ]
         for layout in layouts
     ]
 
@@ -109,7 +114,7 @@ def order_in(order: Order, batch: BatchPlan) -> Order:
 def test_the_blocks_of_all_replicas_make_one_update(order: Order, update: int) -> None:
     batch = order.batch
     places = [
-        Place(update, micro)
+        MicroBatchIndex(update, micro)
         for replica in range(batch.replicas)
         for micro in batch.micro_batches_of(replica)
     ]
@@ -130,8 +135,8 @@ def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
     for replica in range(larger.replicas):
         partners = [batch.micro_batches_of(replica * span + place) for place in range(span)]
         for micro, whole in enumerate(larger.micro_batches_of(replica)):
-            parts = [order.ids(Place(update, held[micro])) for held in partners]
-            expected = order_in(order, larger).ids(Place(update, whole))
+            parts = [order.ids(MicroBatchIndex(update, held[micro])) for held in partners]
+            expected = order_in(order, larger).ids(MicroBatchIndex(update, whole))
 
             assert np.concatenate(parts).tolist() == expected.tolist()
 
@@ -160,11 +165,11 @@ def test_workers_that_ask_at_once_are_told_the_same(workers: int) -> None:
 def test_the_epoch_of_a_place_follows_its_update() -> None:
     order = Order(100, BatchPlan(10, 3, 1), seed=0)
 
-    assert [order.epoch(Place(update, 0)) for update in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [order.epoch(MicroBatchIndex(update, 0)) for update in range(7)] == [0, 0, 0, 1, 1, 1, 2]
 
 
 def test_nobody_can_change_the_order_for_others() -> None:
-    ids: Ids = Order(10, BatchPlan(5, 1, 1), seed=0).ids(Place(0, 0))
+    ids: Ids = Order(10, BatchPlan(5, 1, 1), seed=0).ids(MicroBatchIndex(0, 0))
 
     assert not ids.flags.writeable
 
@@ -173,14 +178,14 @@ def test_a_place_beyond_the_update_is_a_mistake_of_ours() -> None:
     order = Order(100, BatchPlan(10, 2, 1), seed=0)
 
     with pytest.raises(AssertionError):
-        order.ids(Place(0, 2))
+        order.ids(MicroBatchIndex(0, 2))
 
 
 def test_fewer_samples_than_one_update_are_refused() -> None:
     order = Order(19, BatchPlan(10, 2, 1), seed=0)
 
     with pytest.raises(ConfigError, match=r"needs 20 samples .* has 19"):
-        order.ids(Place(0, 0))
+        order.ids(MicroBatchIndex(0, 0))
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -198,7 +203,7 @@ def test_the_number_of_a_micro_batch_is_the_same_for_every_layout(
 ) -> None:
     order = Order(100, BatchPlan(2, accumulated, replicas), seed=1)
 
-    assert order.number(Place(5, 7)) == (5 % 4) * 12 + 7
+    assert order.number(MicroBatchIndex(5, 7)) == (5 % 4) * 12 + 7
 
 
 def test_a_run_may_begin_with_a_later_epoch() -> None:
@@ -206,4 +211,4 @@ def test_a_run_may_begin_with_a_later_epoch() -> None:
     whole, later = Order(100, batch, 3), Order(100, batch, 3, first_epoch=2)
 
     assert epoch_of(later, 0) == epoch_of(whole, 2) != epoch_of(whole, 0)
-    assert [later.epoch(Place(update, 0)) for update in (0, 9, 10)] == [2, 2, 3]
+    assert [later.epoch(MicroBatchIndex(update, 0)) for update in (0, 9, 10)] == [2, 2, 3]

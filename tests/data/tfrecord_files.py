@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from convoy.data.records import frames
-from convoy.data.records.example import byte_strings, floats, integers, write_example
+from convoy.data.records import tfrecord_format as frames
 from convoy.data.records.record import Boxes
 from convoy.data.records.sample import Sample, write_sample
 from convoy.data.records.tfrecord import TfRecords, open_tfrecords
+from convoy.data.records.tfrecord_format import byte_strings, floats, integers, write_example
 from convoy.data.source import Split
 
 BOXES: Boxes = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)

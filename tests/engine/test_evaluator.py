@@ -8,37 +8,39 @@ import torch
 import torch.nn.functional as F
 from small_pieces import CPU, Shuffled, small_network
 
-from convoy.data.arrival import Arrival
-from convoy.data.feed import Hands, Samples, ValidationFeed
-from convoy.data.source import Ids, Pixels
-from convoy.data.view import Plain
+from convoy.data.loader import LoaderOptions, ValidationFeed
+from convoy.data.source import Ids, Labels, Pixels
+from convoy.data.sources.source import PixelView
+from convoy.data.transfer import DeviceTransfer
 from convoy.engine.evaluator import Score, Share, evaluate
 from convoy.errors import DataError
-from convoy.models.batch_norm import BatchNorm
-from convoy.parallel.council import Matter, Single
-from convoy.parallel.pipeline import LoneInference
+from convoy.layers.norms import BatchNorm
+from convoy.parallel.control import Matter, Single
+from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 
 SAMPLES = 23
 
 
 def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
-    samples = Samples(Plain(source), source.labels, len(source))
-    return ValidationFeed(samples, batch_size, Arrival(source.normalization, "host", CPU))
+    transfer = DeviceTransfer(source.normalization, "host", CPU)
+    return ValidationFeed(PixelView(source), batch_size, transfer)
 
 
 ALONE = Share(0, 1, Single())
 
 
-def score_of(network: Slice, feed: ValidationFeed, hands: Hands | None = None) -> Score:
-    return evaluate(LoneInference(network), feed, hands or Hands(0, 1), ALONE, update=7)
+def score_of(network: Slice, feed: ValidationFeed, options: LoaderOptions | None = None) -> Score:
+    return evaluate(
+        InferencePipeline([network]), feed, options or LoaderOptions(0, 1), ALONE, update=7
+    )
 
 
 def counted(network: Slice, source: Shuffled) -> Score:
     """One image after the other, its rank counted by hand."""
     network.eval()
     ranks, losses = [], []
-    for batch in feed_of(source, 1).batches(range(SAMPLES), Hands(0, 1)):
+    for batch in feed_of(source, 1).batches(range(SAMPLES), LoaderOptions(0, 1)):
         logits = network(batch.images)[0][0].double().detach()
         label = int(batch.labels)
         ranks.append(int((logits > logits[label]).sum()))
@@ -66,7 +68,7 @@ def norms_of(network: Slice) -> list[BatchNorm]:
 def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, workers: int) -> None:
     network, source = lived_in(), Shuffled(SAMPLES)
     expected = counted(network, source)
-    score = score_of(network, feed_of(source, batch_size), Hands(workers, 2))
+    score = score_of(network, feed_of(source, batch_size), LoaderOptions(workers, 2))
 
     assert (score.samples, score.top1, score.top5) == (SAMPLES, expected.top1, expected.top5)
     assert score.loss == pytest.approx(expected.loss, rel=1e-5)
@@ -110,7 +112,7 @@ def test_the_network_is_left_as_it_was(training: bool) -> None:
 def test_training_goes_on_after_a_look_at_the_score() -> None:
     network, source = lived_in().train(), Shuffled(SAMPLES)
     score_of(network, feed_of(source, 6))
-    batch = next(feed_of(source, 6).batches([0], Hands(0, 1)))
+    batch = next(feed_of(source, 6).batches([0], LoaderOptions(0, 1)))
     F.cross_entropy(network(batch.images)[0], batch.labels).backward()
 
     assert all(weight.grad is not None for weight in network.parameters())
@@ -120,7 +122,7 @@ def test_a_network_that_fails_leaves_no_threads() -> None:
     network = small_network()
     network.named_weights()["head.weight"].data = torch.zeros(7, 9)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
-        score_of(network, feed_of(Shuffled(SAMPLES), 2), Hands(2, 3))
+        score_of(network, feed_of(Shuffled(SAMPLES), 2), LoaderOptions(2, 3))
 
     assert caught.tb is not None  # as long as it lives, so does everything it passed through
     assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
@@ -147,9 +149,9 @@ def test_replicas_share_the_batches_and_come_to_the_same_bits(
     alone = score_of(network, feed_of(source, batch_size))
     scores = [
         evaluate(
-            LoneInference(network),
+            InferencePipeline([network]),
             feed_of(source, batch_size),
-            Hands(0, 1),
+            LoaderOptions(0, 1),
             Share(replica, replicas, council),
             update=7,
         )
@@ -161,7 +163,7 @@ def test_replicas_share_the_batches_and_come_to_the_same_bits(
 
 def test_a_last_batch_that_is_not_full_counts_what_it_has() -> None:
     source = Shuffled(SAMPLES)
-    last = list(feed_of(source, 6).batches(range(4), Hands(0, 1)))[-1]
+    last = list(feed_of(source, 6).batches(range(4), LoaderOptions(0, 1)))[-1]
 
     assert (len(last.images), last.samples) == (6, 5)
     assert torch.equal(last.images[5], last.images[4])
@@ -176,7 +178,7 @@ def test_every_batch_has_its_time(batch_size: int) -> None:
     assert all(one > 0 for one in seconds)
 
 
-class Spotty(Plain):
+class Spotty(PixelView):
     """Cannot read some of its images: what stands there is another one."""
 
     def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
@@ -188,11 +190,12 @@ class Spotty(Plain):
 def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
     network, source = lived_in(), Shuffled(SAMPLES)
     good = [number for number in range(SAMPLES) if number % 5]
-    arrival = Arrival(source.normalization, "host", CPU)
-    feed = ValidationFeed(Samples(Spotty(source), source.labels, SAMPLES), batch_size, arrival)
+    transfer = DeviceTransfer(source.normalization, "host", CPU)
+    feed = ValidationFeed(Spotty(source), batch_size, transfer)
     score = score_of(network, feed)
     by_hand = [
-        score_of(network, ValidationFeed(one_sample(source, number), 1, arrival)) for number in good
+        score_of(network, ValidationFeed(one_sample(source, number), 1, transfer))
+        for number in good
     ]
 
     assert score.samples == len(good) == 18
@@ -200,24 +203,28 @@ def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
     assert score.loss == pytest.approx(np.mean([one.loss for one in by_hand]), rel=1e-5)
 
 
-def one_sample(source: Shuffled, number: int) -> Samples:
-    class Only(Plain):
+def one_sample(source: Shuffled, number: int) -> PixelView:
+    class Only(PixelView):
         def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
             return super().__call__(ids + number, epoch, out)
 
-    return Samples(Only(source), lambda ids: source.labels(ids + number), 1)
+        def labels(self, ids: Ids) -> Labels:
+            return super().labels(ids + number)
+
+        def __len__(self) -> int:
+            return 1
+
+    return Only(source)
 
 
 def test_nothing_to_read_is_no_score() -> None:
-    class Blind(Plain):
+    class Blind(PixelView):
         def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
             del epoch
             out[:] = 0
             return tuple(range(len(ids)))
 
     source = Shuffled(SAMPLES)
-    feed = ValidationFeed(
-        Samples(Blind(source), source.labels, SAMPLES), 4, feed_of(source, 4).arrival
-    )
+    feed = ValidationFeed(Blind(source), 4, feed_of(source, 4).transfer)
     with pytest.raises(DataError, match="no sample of the validation split can be read"):
         score_of(lived_in(), feed)

@@ -7,21 +7,20 @@ import pytest
 import torch
 from small_pieces import SmallRun, small_plan, small_run
 
-from convoy.engine.stopping import StopRequest
-from convoy.engine.verdict import Record
+from convoy.engine.step_guard import GuardState
 from convoy.events import Noticed, Reported
-from convoy.numerics.loss_scale import Tally
-from convoy.numerics.types import FLOAT16
-from convoy.plan.loss_scale import LossScalePlan
+from convoy.numerics.dtypes import FLOAT16
+from convoy.numerics.loss_scale import GradientRangeCounter
+from convoy.plan.precision import LossScalePlan
 
 
 def following(first: float, updates: int = 12, stop_after: int | None = None) -> SmallRun:
     """Gradients of 32 bits, of which 16 are counted: above 2^128 they overflow in earnest."""
     plan = small_plan(updates, reports=4, stop_after=stop_after)
     run = small_run(replace(plan, loss_scale=LossScalePlan(first, first, automatic=True)))
-    (holding,) = run.trainer.update.holdings
-    holding.gradients.on_leaf = tally = Tally(FLOAT16, counts=True, saturates=False)
-    run.trainer.update.judge.tallies.append(tally)
+    (group,) = run.trainer.step.groups
+    group.gradients.on_leaf = counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
+    run.trainer.step.guard.counters.append(counter)
     return run
 
 
@@ -36,33 +35,33 @@ def notices(run: SmallRun) -> list[str]:
 def test_gradients_that_overflow_halve_the_scale_and_change_nothing() -> None:
     run = following(2.0**131, updates=3)
     before = run.weights()
-    run.trainer.run(0, StopRequest())
+    run.train()
 
     assert scales(run) == [2.0**131, 2.0**130, 2.0**129]
     assert notices(run)[0] == (
         "halved to 1.361129468e+39 at update 1: gradients are not finite, the update is skipped"
     )
-    assert run.trainer.update.judge.skipped == 3
+    assert run.trainer.step.guard.skipped == 3
     assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
 
 
 def test_when_they_fit_updates_are_made_and_the_scale_falls_until_none_is_near_overflow() -> None:
     run = following(2.0**20, updates=12)
     before = run.weights()
-    run.trainer.run(0, StopRequest())
+    run.train()
     found = scales(run)
 
     assert found[:3] == [2.0**20, 2.0**19, 2.0**18]
     assert all(one in (last, last / 2) for last, one in pairwise(found))
     assert found[-1] == found[-2] > 1  # none is over, but doubled some would be
-    assert run.trainer.update.judge.skipped == 0
+    assert run.trainer.step.guard.skipped == 0
     assert not all(torch.equal(one, before[name]) for name, one in run.weights().items())
     assert "gradients are near overflow" in notices(run)[0]
 
 
 def test_gradients_about_to_vanish_double_it() -> None:
     run = following(2.0**-20, updates=5)
-    run.trainer.run(0, StopRequest())
+    run.train()
 
     assert scales(run) == [2.0**exponent for exponent in (-20, -19, -18, -17, -16)]
 
@@ -73,11 +72,11 @@ def test_a_run_left_in_the_middle_of_changes_goes_on_to_the_same_bits(
     first: float, at: int
 ) -> None:
     whole, before = following(first), following(first, stop_after=at)
-    whole.trainer.run(0, StopRequest())
-    before.trainer.run(0, StopRequest())
+    whole.train()
+    before.train()
     after = following(first)
     _hand_over(before, after, at)
-    after.trainer.run(at, StopRequest())
+    after.train(at)
 
     assert scales(before) + scales(after) == scales(whole)
     assert all(torch.equal(one, whole.weights()[name]) for name, one in after.weights().items())
@@ -85,9 +84,9 @@ def test_a_run_left_in_the_middle_of_changes_goes_on_to_the_same_bits(
 
 def _hand_over(before: SmallRun, after: SmallRun, at: int) -> None:
     """What a checkpoint would: weights, state, scale."""
-    old, new = (run.trainer.update.holdings[0].optimizer for run in (before, after))
+    old, new = (run.trainer.step.groups[0].optimizer for run in (before, after))
     after.network.load_state_dict(before.network.state_dict())
-    new.load(old.named_state())
-    after.network.moment.go_on_after(at)
-    record = Record(**before.trainer.update.judge.record())  # type: ignore[arg-type]
-    after.trainer.update.judge.go_on_from(record)
+    new.load_state(old.named_state())
+    after.network.position.resume_after(at)
+    record = GuardState(**before.trainer.step.guard.state())  # type: ignore[arg-type]
+    after.trainer.step.guard.load_state(record)

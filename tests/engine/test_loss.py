@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from convoy.config.sections.optimizer import LossConfig
+from convoy.batch import Mixed
+from convoy.config.sections.loss import LossConfig
 from convoy.engine.loss import CrossEntropy
-from convoy.parallel.targets import Mixed
 
 
 def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:

@@ -5,11 +5,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from convoy.batch import Mixed
 from convoy.config.sections.data import MixingConfig
-from convoy.config.sections.optimizer import LossConfig
+from convoy.config.sections.loss import LossConfig
 from convoy.data.mix import Mixing
 from convoy.engine.loss import CrossEntropy
-from convoy.parallel.targets import Mixed
 
 F64 = npt.NDArray[np.float64]
 SAMPLES = 6

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,12 +17,15 @@ from small_pieces import (
 )
 from torch import Tensor
 
-from convoy.data.feed import Hands, SyntheticFeed
+from convoy.data.loader import LoaderOptions, SyntheticFeed
+from convoy.engine.metrics import UpdateClock
+from convoy.engine.step_guard import StepDecision
 from convoy.engine.stopping import StopRequest
-from convoy.engine.trainer import Clock, Trainer
+from convoy.engine.trainer import Trainer
 from convoy.errors import NotFiniteError, StorageError
 from convoy.events import Began, Reported, Updated
-from convoy.parallel.pipeline import Passed
+from convoy.optim.update_rules import StepContext
+from convoy.parallel.executor import MicroBatchResult
 
 
 def infeed_threads() -> list[str]:
@@ -40,7 +44,7 @@ def reports(run: SmallRun) -> list[Reported]:
 @pytest.mark.parametrize("updates", [1, 4, 10])
 def test_as_many_updates_are_made_as_planned(updates: int) -> None:
     run = small_run(small_plan(updates))
-    reason = run.trainer.run(0, StopRequest())
+    reason = run.train()
 
     assert reason == "done"
     assert run.told(Updated) == list(range(1, updates + 1))
@@ -49,7 +53,7 @@ def test_as_many_updates_are_made_as_planned(updates: int) -> None:
 def test_the_loop_trains_as_plain_torch_would() -> None:
     plan = small_plan(10)
     run, plain = small_run(plan, norm="group"), plain_training(plan)
-    run.trainer.run(0, StopRequest())
+    run.train()
 
     torch.testing.assert_close(run.weights(), plain.weights, rtol=1e-4, atol=1e-5)
 
@@ -57,7 +61,7 @@ def test_the_loop_trains_as_plain_torch_would() -> None:
 def test_a_report_holds_the_means_since_the_one_before() -> None:
     plan = small_plan(10, reports=2)
     run, plain = small_run(plan, norm="group"), plain_training(plan)
-    run.trainer.run(0, StopRequest())
+    run.train()
     per_report = 2 * plan.micro_batches
 
     assert run.told(Reported) == [2, 4, 6, 8, 10]
@@ -70,7 +74,7 @@ def test_a_report_holds_the_means_since_the_one_before() -> None:
 def test_reports_count_epochs_and_give_the_rate_that_was_used() -> None:
     plan = small_plan(6, reports=4)
     run = small_run(plan)
-    run.trainer.run(0, StopRequest())
+    run.train()
     rates = [report.learning_rate for report in reports(run)]
 
     assert [report.epoch for report in reports(run)] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5]
@@ -79,14 +83,14 @@ def test_reports_count_epochs_and_give_the_rate_that_was_used() -> None:
 
 def test_the_last_report_covers_what_is_left() -> None:
     run = small_run(small_plan(7, reports=1))
-    run.trainer.run(0, StopRequest())
+    run.train()
 
     assert run.told(Reported) == [4, 7]
 
 
 def test_events_come_in_their_order() -> None:
     run = small_run(small_plan(5))
-    run.trainer.run(0, StopRequest())
+    run.train()
 
     assert names(run) == "B0 U1 R2 U2 U3 R4 U4 R5 U5"
     assert run.events[0] == Began(0, 5, UPDATES_PER_EPOCH, BATCH.samples_per_update)
@@ -96,28 +100,30 @@ class Slowly:
     """An update that asks to stop in the middle of its own work."""
 
     def __init__(self, trainer: Trainer, stop: StopRequest, at: int) -> None:
-        self.inner = trainer.update
-        self.judge = trainer.update.judge
+        self.inner = trainer.step
+        self.guard = trainer.step.guard
         self.stop = stop
         self.at = at
         self.micro_batches: list[int] = []
 
-    def __call__(self, micro_batches: Iterable[tuple[Tensor, Tensor]], rate: float) -> list[Passed]:
+    def __call__(
+        self, micro_batches: Iterable[tuple[Tensor, Tensor]], context: StepContext
+    ) -> tuple[list[MicroBatchResult], StepDecision]:
         taken = []
         for one in micro_batches:
             taken.append(one)
             if len(self.micro_batches) + 1 == self.at:
                 self.stop.ask("preempted")
         self.micro_batches.append(len(taken))
-        return self.inner(taken, rate)
+        return self.inner(taken, context)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_wish_to_stop_lets_the_update_end(workers: int) -> None:
-    stop, run = StopRequest(), small_run(small_plan(10), hands=Hands(workers, 3))
+    stop, run = StopRequest(), small_run(small_plan(10), options=LoaderOptions(workers, 3))
     slowly = Slowly(run.trainer, stop, at=3)
-    run.trainer.update = slowly  # type: ignore[assignment]
-    reason = run.trainer.run(0, stop)
+    run.trainer.step = slowly  # type: ignore[assignment]
+    reason = run.train(0, stop)
 
     assert reason == "preempted"
     assert names(run) == "B0 U1 R2 U2 U3"
@@ -129,7 +135,7 @@ def test_a_wish_at_the_end_of_an_update_begins_no_other() -> None:
     stop, run = StopRequest(), small_run(small_plan(10))
     run.on(Updated, 4, lambda: stop.ask("interrupted"))
 
-    assert run.trainer.run(0, stop) == "interrupted"
+    assert run.train(0, stop) == "interrupted"
     assert run.told(Updated)[-1] == 4
 
 
@@ -138,7 +144,7 @@ def test_a_wish_before_the_start_makes_no_update() -> None:
     before = run.weights()
     stop.ask("preempted")
 
-    assert run.trainer.run(2, stop) == "preempted"
+    assert run.train(2, stop) == "preempted"
     assert names(run) == "B2"
     assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
 
@@ -147,7 +153,7 @@ def test_a_wish_during_the_last_update_comes_too_late() -> None:
     stop, run = StopRequest(), small_run(small_plan(3))
     run.on(Updated, 3, lambda: stop.ask("preempted"))
 
-    assert run.trainer.run(0, stop) == "done"
+    assert run.train(0, stop) == "done"
 
 
 @pytest.mark.parametrize(
@@ -159,41 +165,43 @@ def test_stop_after_ends_the_loop_where_it_says(
 ) -> None:
     run = small_run(small_plan(6, stop_after=stop_after))
 
-    assert run.trainer.run(0, StopRequest()) == reason
+    assert run.train() == reason
     assert run.told(Updated)[-1] == last
 
 
 def test_a_limit_that_is_behind_stops_nothing() -> None:
     run = small_run(small_plan(6, stop_after=3))
 
-    assert run.trainer.run(3, StopRequest()) == "done"
+    assert run.train(3) == "done"
     assert run.told(Updated) == [4, 5, 6]
 
 
 def test_a_run_that_is_complete_makes_no_update() -> None:
     run = small_run(small_plan(6))
 
-    assert run.trainer.run(6, StopRequest()) == "done"
+    assert run.train(6) == "done"
     assert names(run) == "B6"
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 7])
 def test_a_loop_that_was_stopped_goes_on_to_the_same_bits(at: int) -> None:
     whole, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
-    whole.trainer.run(0, StopRequest())
-    parts.trainer.run(0, StopRequest())
-    parts.trainer.run(at, StopRequest())
+    whole.train()
+    parts.train()
+    parts.train(at)
     means = [[(one.update, one.loss, one.accuracy) for one in reports(r)] for r in (whole, parts)]
 
     assert all(torch.equal(one, whole.weights()[name]) for name, one in parts.weights().items())
     assert means[0] == means[1]
 
 
-@pytest.mark.parametrize("hands", [Hands(1, 1), Hands(2, 3), Hands(8, 30)])
-def test_workers_of_the_infeed_change_no_bit(hands: Hands) -> None:
-    alone, together = small_run(small_plan(6)), small_run(small_plan(6), hands=hands)
-    alone.trainer.run(0, StopRequest())
-    together.trainer.run(0, StopRequest())
+@pytest.mark.parametrize(
+    "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 30)]
+)
+def test_workers_of_the_infeed_change_no_bit(options: LoaderOptions) -> None:
+    alone, together = small_run(small_plan(6)), small_run(small_plan(6), options=options)
+    alone.train()
+    together.train()
 
     assert all(torch.equal(one, alone.weights()[name]) for name, one in together.weights().items())
     assert infeed_threads() == []
@@ -201,11 +209,11 @@ def test_workers_of_the_infeed_change_no_bit(hands: Hands) -> None:
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_ends_the_run_with_a_way_out(poison: float) -> None:
-    run = small_run(small_plan(10), hands=Hands(2, 3))
+    run = small_run(small_plan(10), options=LoaderOptions(2, 3))
     weight = run.network.named_weights()["head.weight"]
     run.on(Updated, 3, lambda: weight.data.fill_(poison))
     with pytest.raises(NotFiniteError) as caught:
-        run.trainer.run(0, StopRequest())
+        run.train()
     text = str(caught.value)
 
     assert text.startswith("update 4: the forward pass makes values that are not finite in layer")
@@ -216,14 +224,14 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_way_out(poison: float) -> 
 
 
 def test_a_listener_that_fails_ends_the_loop_and_leaves_no_threads() -> None:
-    run = small_run(small_plan(10), hands=Hands(2, 3))
+    run = small_run(small_plan(10), options=LoaderOptions(2, 3))
 
     def refuse() -> None:
         raise StorageError("the disk is full")
 
     run.on(Updated, 2, refuse)
     with pytest.raises(StorageError, match="disk is full") as caught:
-        run.trainer.run(0, StopRequest())
+        run.train()
 
     assert caught.tb is not None  # as long as it lives, so does everything it passed through
     assert infeed_threads() == []
@@ -231,14 +239,15 @@ def test_a_listener_that_fails_ends_the_loop_and_leaves_no_threads() -> None:
 
 def test_synthetic_batches_train_too() -> None:
     run = small_run(small_plan(3))
-    run.trainer.feed = SyntheticFeed((4, 3, 8, 8), classes=7, device=CPU)
+    synthetic = SyntheticFeed((4, 3, 8, 8), classes=7, device=CPU)
+    run.trainer.micro_batches = replace(run.trainer.micro_batches, feed=synthetic)
 
-    assert run.trainer.run(0, StopRequest()) == "done"
+    assert run.train() == "done"
     assert run.told(Updated) == [1, 2, 3]
 
 
 def test_the_first_update_pays_for_warming_up_and_is_not_counted() -> None:
-    clock = Clock(began=0.0)
+    clock = UpdateClock(began=0.0)
     for seconds in (60.0, 2.0, 3.0):
         clock.add(seconds)
 
@@ -246,14 +255,14 @@ def test_the_first_update_pays_for_warming_up_and_is_not_counted() -> None:
 
 
 def test_a_first_update_alone_is_counted_all_the_same() -> None:
-    clock = Clock(began=0.0)
+    clock = UpdateClock(began=0.0)
     clock.add(5.0)
 
     assert clock.rate(samples_per_update=10) == pytest.approx(2.0)
 
 
 def test_each_rate_is_of_the_updates_since_the_last_one() -> None:
-    clock = Clock(began=0.0)
+    clock = UpdateClock(began=0.0)
     clock.add(9.0)
     clock.rate(10)
     for seconds in (1.0, 3.0):
@@ -264,7 +273,7 @@ def test_each_rate_is_of_the_updates_since_the_last_one() -> None:
 
 def test_speed_and_time_are_told_from_the_first_report_on() -> None:
     run = small_run(small_plan(3, reports=4))
-    run.trainer.run(0, StopRequest())
+    run.train()
     seconds = [report.seconds for report in reports(run)]
 
     assert all(report.images_per_second > 0 for report in reports(run))

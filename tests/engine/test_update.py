@@ -1,23 +1,19 @@
 """One update: all micro-batches, the mean gradient, one step, then the statistics."""
 
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import images_and_labels, slice_of, small_layers
+from networks import SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor
 
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.engine.update import Holding, Update
-from convoy.engine.verdict import Ruling
-from convoy.models.batch_norm import BatchNorm, absorb, forget
+from convoy.engine.update import ParameterGroup, Update
+from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
-from convoy.parallel.pipeline import Passed, Pipeline
+from convoy.optim.update_rules import Sgd, StepContext
+from convoy.parallel.executor import MicroBatchResult
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 
@@ -35,11 +31,10 @@ class Live:
         self.gradients = GradientTree(flat)
         self.optimizer = Optimizer(flat, Sgd(CONFIG))
         self.update = Update(
-            Pipeline(self.network, F.cross_entropy, self.gradients.collect),
-            [Holding(self.gradients, self.optimizer)],
+            SingleStage(self.network, F.cross_entropy, self.gradients.collect),
+            [ParameterGroup(self.gradients, self.optimizer)],
             replicas or Alone(),
-            partial(absorb, self.norms),
-            partial(forget, self.norms),
+            PendingStatistics(self.norms),
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -52,19 +47,19 @@ def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
 
 def test_every_micro_batch_leaves_its_result_in_order():
     live = Live()
-    passed = live.update(micro_batches(3), Step(0.0))
-    alone = [Live().update([batch], Step(0.0))[0] for batch in micro_batches(3)]
+    passed, _ = live.update(micro_batches(3), StepContext(0.0))
+    alone = [Live().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)]
 
     assert [_numbers(one) for one in passed] == [_numbers(one) for one in alone]
 
 
-def _numbers(passed: Passed) -> tuple[float, int, int]:
-    return float(passed.loss), int(passed.right), passed.samples
+def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
+    return float(passed.loss), int(passed.correct), passed.samples
 
 
 def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
     live, plain = Live(), slice_of(LAYERS)
-    live.update(micro_batches(4), Step(0.1))
+    live.update(micro_batches(4), StepContext(0.1))
     weights = plain.named_weights()
     summed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for images, labels in micro_batches(4):
@@ -83,7 +78,7 @@ def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
 def test_a_rate_of_zero_changes_statistics_but_no_weight():
     live = Live()
     before = live.tensors()
-    live.update(micro_batches(1), Step(0.0))
+    live.update(micro_batches(1), StepContext(0.0))
     after = live.tensors()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
 
@@ -92,7 +87,7 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight():
 
 def test_nothing_waits_after_an_update():
     live = Live()
-    live.update(micro_batches(3), Step(0.1))
+    live.update(micro_batches(3), StepContext(0.1))
 
     assert all(norm.waiting == [] for norm in live.norms)
     assert all(weight.grad is None for weight in live.network.parameters())
@@ -100,9 +95,9 @@ def test_nothing_waits_after_an_update():
 
 def test_statistics_are_absorbed_once_per_micro_batch():
     live, plain = Live(), Live()
-    live.update(micro_batches(3), Step(0.0))
+    live.update(micro_batches(3), StepContext(0.0))
     for batch in micro_batches(3):
-        plain.update([batch], Step(0.0))
+        plain.update([batch], StepContext(0.0))
 
     for ours, theirs in zip(live.norms, plain.norms, strict=True):
         assert torch.equal(ours.running_mean, theirs.running_mean)
@@ -117,8 +112,8 @@ def test_replicas_agree_before_the_step():
             return super().reduce(tree).div_(2)
 
     alone, two = Live(), Live(replicas=Halving())
-    alone.update(micro_batches(1), Step(0.1))
-    two.update(micro_batches(1), Step(0.2))
+    alone.update(micro_batches(1), StepContext(0.1))
+    two.update(micro_batches(1), StepContext(0.2))
     bias = "fc.bias"  # no decay, so half the gradient at twice the rate is the same step
 
     torch.testing.assert_close(
@@ -130,7 +125,7 @@ def test_the_same_updates_give_the_same_bits():
     one, other = Live(), Live()
     for live in (one, other):
         for _ in range(3):
-            live.update(micro_batches(3), Step(0.1))
+            live.update(micro_batches(3), StepContext(0.1))
 
     assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
 
@@ -159,7 +154,7 @@ def test_replicas_complete_the_weights_after_the_step():
             values.zero_()
 
     live = Live(replicas=Zeroing())
-    live.update(micro_batches(1), Step(0.1))
+    live.update(micro_batches(1), StepContext(0.1))
 
     assert not any(weight.any() for weight in live.network.parameters())
 
@@ -172,8 +167,8 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
             return torch.cat([statistics, statistics])
 
     two, plain = Live(replicas=Doubled()), Live()
-    two.update(micro_batches(2), Step(0.0))
-    plain.update(micro_batches(2) * 2, Step(0.0))
+    two.update(micro_batches(2), StepContext(0.0))
+    plain.update(micro_batches(2) * 2, StepContext(0.0))
 
     for ours, theirs in zip(two.norms, plain.norms, strict=True):
         assert torch.equal(ours.running_mean, theirs.running_mean)
@@ -183,8 +178,8 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
 @pytest.mark.parametrize("scale", [2.0**10, 2.0**-10])
 def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float) -> None:
     plain, scaled = Live(), Live()
-    ours = plain.update(micro_batches(3), Step(0.1))
-    theirs = scaled.update(micro_batches(3), Step(0.1, scale=scale))
+    ours, _ = plain.update(micro_batches(3), StepContext(0.1))
+    theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, scale=scale))
 
     assert [_numbers(one) for one in ours] == [_numbers(one) for one in theirs]
     assert all(torch.equal(plain.tensors()[name], one) for name, one in scaled.tensors().items())
@@ -200,21 +195,21 @@ def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
             return found
 
     for scale in (1.0, 64.0):
-        Live(replicas=Seeing()).update(micro_batches(2), Step(0.1, scale=scale))
+        Live(replicas=Seeing()).update(micro_batches(2), StepContext(0.1, scale=scale))
 
     assert torch.equal(seen[64.0], 64 * seen[1.0])
 
 
 def test_an_update_that_is_not_sound_changes_nothing_at_all() -> None:
     live = Live()
-    live.update(micro_batches(2), Step(0.1))
+    live.update(micro_batches(2), StepContext(0.1))
     before, state = live.tensors(), _copied(live.optimizer.named_state())
     images, labels = micro_batches(1)[0]
     images[2] = torch.nan
-    live.update([*micro_batches(1), (images, labels)], Step(0.1))
+    _, decision = live.update([*micro_batches(1), (images, labels)], StepContext(0.1))
     after = live.optimizer.named_state()
 
-    assert live.update.judge.verdict.ruling is Ruling.STOP
+    assert decision.stop
     assert all(torch.equal(before[name], one) for name, one in live.tensors().items())
     assert all(torch.equal(state[name], one) for name, one in after.items())
     assert (live.gradients.leaves, live.gradients.nodes()) == (0, [])

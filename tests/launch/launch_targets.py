@@ -16,6 +16,8 @@ import torch.distributed as dist
 from convoy.errors import DataError
 from convoy.launch.world import World
 
+LIFE = 600  # seconds, of a worker whom nobody ends
+
 
 def end(world: World, payload: dict[str, Any]) -> int:
     """With the code that the payload has for this rank."""
@@ -83,9 +85,10 @@ def sleep(world: World, payload: dict[str, Any]) -> int:
         if payload["signals"] != "default":
             signal.signal(number, note)
     if payload["signals"] == "child":  # a process of the worker's own, in its session
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIFE})"])
     (folder / f"ready-{world.rank}").write_text(str(os.getpid()))
-    for _ in range(1200):
+    end = time.monotonic() + LIFE
+    while time.monotonic() < end:
         if payload["signals"] == "obey" and (folder / "update-is-done").exists():
             return 75
         time.sleep(0.05)
@@ -94,11 +97,11 @@ def sleep(world: World, payload: dict[str, Any]) -> int:
 
 def _join(world: World) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    assert world.meeting is not None
+    assert world.rendezvous is not None
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(world.meeting, world.size),
+        store=dist.FileStore(world.rendezvous, world.size),
         rank=world.rank,
         world_size=world.size,
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=LIFE),
     )

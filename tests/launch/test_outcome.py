@@ -3,31 +3,31 @@
 import pytest
 
 from convoy.errors import ConfigError, ConvoyError, DataError, HangError, WorkerLostError
-from convoy.launch.messages import Failed
-from convoy.launch.outcome import Outcome, Place, Trouble, in_order, trouble_of
+from convoy.launch.outcome import LaunchResult, WorkerFailure, WorkerRank, in_order
+from convoy.launch.worker import WorkerError
 
-FIRST, SECOND = Place(rank=0, replica=0, stage=0), Place(rank=2, replica=1, stage=0)
+FIRST, SECOND = WorkerRank(rank=0, replica=0, stage=0), WorkerRank(rank=2, replica=1, stage=0)
 CLOSED = "[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:209."
 LATE = "[/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv"
 
 
-def failed(text: str, kind: str = "RuntimeError", code: int = 1, at: float = 1.0) -> Failed:
-    return Failed(kind, text, f"Traceback:\n{kind}: {text}\n", code, at)
+def failed(text: str, kind: str = "RuntimeError", code: int = 1, at: float = 1.0) -> WorkerError:
+    return WorkerError(kind, text, f"Traceback:\n{kind}: {text}\n", code, at)
 
 
-def outcome(*troubles: Trouble) -> Outcome:
-    ordered = in_order(troubles)
-    return Outcome(ordered[0].code, ordered)
+def outcome(*failures: WorkerFailure) -> LaunchResult:
+    ordered = in_order(failures)
+    return LaunchResult(ordered[0].code, ordered)
 
 
-def test_a_place_is_told_by_replica_stage_and_rank() -> None:
+def test_a_worker_is_named_by_replica_stage_and_rank() -> None:
     assert str(SECOND) == "replica 1, stage 0 (rank 2)"
     assert SECOND.prefix == "[replica 1, stage 0] "
 
 
 def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
-    lost = trouble_of(FIRST, failed(CLOSED, at=1.0))
-    killed = Trouble(SECOND, "was ended by SIGKILL", 7, at=1.2)
+    lost = WorkerFailure.of(FIRST, failed(CLOSED, at=1.0))
+    killed = WorkerFailure(SECOND, "was ended by SIGKILL", 7, at=1.2)
     error = outcome(lost, killed).error()
 
     assert isinstance(error, WorkerLostError)
@@ -38,8 +38,8 @@ def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
 
 
 def test_of_two_causes_the_earlier_comes_first() -> None:
-    late = trouble_of(FIRST, failed("late", at=2.0))
-    early = trouble_of(SECOND, failed("early", at=1.0))
+    late = WorkerFailure.of(FIRST, failed("late", at=2.0))
+    early = WorkerFailure.of(SECOND, failed("early", at=1.0))
 
     assert outcome(late, early).cause == early
 
@@ -53,36 +53,38 @@ def test_of_two_causes_the_earlier_comes_first() -> None:
     ],
 )
 def test_a_lost_peer_alone_means_a_lost_worker(text: str, kind: str) -> None:
-    trouble = trouble_of(FIRST, failed(text, kind))
+    failure = WorkerFailure.of(FIRST, failed(text, kind))
 
-    assert trouble.is_consequence
-    assert isinstance(outcome(trouble).error(), WorkerLostError)
+    assert failure.is_consequence
+    assert isinstance(outcome(failure).error(), WorkerLostError)
 
 
 def test_a_peer_that_is_late_means_a_hang() -> None:
-    trouble = trouble_of(FIRST, failed(LATE))
+    failure = WorkerFailure.of(FIRST, failed(LATE))
 
-    assert trouble.is_consequence
-    assert isinstance(outcome(trouble).error(), HangError)
+    assert failure.is_consequence
+    assert isinstance(outcome(failure).error(), HangError)
 
 
 def test_an_error_of_our_own_keeps_its_kind_and_text() -> None:
-    trouble = trouble_of(SECOND, failed("17 records are damaged", "DataError", code=3))
-    error = outcome(trouble).error()
+    failure = WorkerFailure.of(SECOND, failed("17 records are damaged", "DataError", code=3))
+    error = outcome(failure).error()
 
     assert type(error) is DataError
     assert str(error) == "17 records are damaged"
 
 
 def test_an_error_about_connections_that_is_not_torchs_is_a_cause() -> None:
-    trouble = trouble_of(FIRST, failed("the data server closed: Broken pipe", "DataError", code=3))
+    failure = WorkerFailure.of(
+        FIRST, failed("the data server closed: Broken pipe", "DataError", code=3)
+    )
 
-    assert not trouble.is_consequence
+    assert not failure.is_consequence
 
 
 def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
-    bug = trouble_of(SECOND, failed("not in order", "ValueError", at=1.0))
-    lost = trouble_of(FIRST, failed(CLOSED, at=0.9))
+    bug = WorkerFailure.of(SECOND, failed("not in order", "ValueError", at=1.0))
+    lost = WorkerFailure.of(FIRST, failed(CLOSED, at=0.9))
     error = outcome(lost, bug).error()
 
     assert type(error) is ConvoyError
@@ -95,11 +97,11 @@ def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
 
 
 def test_a_code_without_words_becomes_its_error() -> None:
-    error = outcome(Trouble(SECOND, "ended with code 2", 2, at=1.0)).error()
+    error = outcome(WorkerFailure(SECOND, "ended with code 2", 2, at=1.0)).error()
 
     assert isinstance(error, ConfigError)
 
 
 def test_a_calm_end_is_no_error() -> None:
-    assert Outcome(75).error() is None
-    assert Outcome(75).describe() == []
+    assert LaunchResult(75).error() is None
+    assert LaunchResult(75).describe() == []

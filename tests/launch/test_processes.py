@@ -6,12 +6,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from convoy.launch.cores import available_cores, share_cores
+from convoy.launch.processes import LineSplitter
 from convoy.launch.supervisor import run_workers
+from convoy.machine import available_cores, share_cores
 from convoy.plan.topology import TopologyPlan
-
-pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,7 @@ def grid(replicas: int, stages: int) -> TopologyPlan:
     return TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
 
 
+@pytest.mark.processes
 def test_every_worker_knows_its_place_and_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +44,7 @@ def test_every_worker_knows_its_place_and_its_share(
     assert all(one["leads_its_session"] for one in seen)
 
 
+@pytest.mark.processes
 def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -59,6 +62,7 @@ def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
     assert "[replica 1, stage 0] err 2" in said.err.splitlines()
 
 
+@pytest.mark.processes
 def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]) -> None:
     run_workers(grid(2, 1), "launch_targets:speak", {"last": "x" * 200_000}, threads=1)
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
@@ -67,6 +71,7 @@ def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]
     assert max(map(len, lines)) < 70_000
 
 
+@pytest.mark.processes
 def test_output_reaches_a_stream_that_is_no_file() -> None:
     with redirect_stdout(io.StringIO()) as out:
         run_workers(grid(2, 1), "launch_targets:speak", {"last": ""}, threads=1)
@@ -74,9 +79,41 @@ def test_output_reaches_a_stream_that_is_no_file() -> None:
     assert {"out 0", "[replica 1, stage 0] out 1"} <= set(out.getvalue().splitlines())
 
 
+@pytest.mark.processes
 def test_nothing_stays_open_in_the_supervisor() -> None:
     run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
     before = len(list(Path("/proc/self/fd").iterdir()))
     run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
 
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_a_line_is_held_back_until_its_end_comes() -> None:
+    lines = LineSplitter(100)
+    first, second = lines.feed(b"one\ntw"), lines.feed(b"o\n")
+
+    assert (first, second, lines.rest()) == ([b"one"], [b"two"], [])
+
+
+def test_what_has_no_end_is_left_at_last() -> None:
+    lines = LineSplitter(100)
+    lines.feed(b"one\ntwo")
+
+    assert (lines.rest(), lines.rest()) == ([b"two"], [])
+
+
+def test_a_line_beyond_the_limit_is_cut() -> None:
+    lines = LineSplitter(4)
+
+    assert lines.feed(b"123456789") == [b"1234", b"5678"]
+    assert lines.feed(b"\n") == [b"9"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=9)))
+def test_nothing_is_lost_or_changed(pieces: list[bytes]) -> None:
+    lines = LineSplitter(1000)
+    found = [line for piece in pieces for line in lines.feed(piece)] + lines.rest()
+    whole = b"".join(pieces)
+
+    assert found == (whole[:-1] if whole.endswith(b"\n") else whole).split(b"\n") or not whole

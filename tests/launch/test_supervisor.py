@@ -12,11 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
+from running import PATIENCE, wait_until
 
 from convoy.errors import ConfigError, ConvoyError, DataError, WorkerLostError
-from convoy.launch.outcome import Outcome
+from convoy.launch.outcome import LaunchResult
 from convoy.launch.supervisor import Limits, run_workers
-from convoy.launch.worker import PASSED_ON
+from convoy.launch.worker import FORWARDED_SIGNALS
 from convoy.plan.topology import TopologyPlan
 
 pytestmark = pytest.mark.processes
@@ -30,22 +31,20 @@ def _targets_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(
     replicas: int, stages: int, target: str, limits: Limits | None = None, **payload: Any
-) -> Outcome:
+) -> LaunchResult:
     topology = TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
     return run_workers(topology, f"launch_targets:{target}", payload, 1, limits)
 
 
-def fail(way: str, rank: int = 2) -> Outcome:
-    return run(2, 2, "fail", way=way, rank=rank)
+def fail(way: str, rank: int = 2) -> LaunchResult:
+    """However long it takes until the end of that rank is heard, the others' follow from it."""
+    return run(2, 2, "fail", Limits(settle=PATIENCE), way=way, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:
     """What both workers wrote into their files of this name, as soon as they have."""
     files = [folder / f"{name}-{rank}" for rank in range(2)]
-    deadline = time.monotonic() + 60
-    while not all(file.exists() and file.read_text() for file in files):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [file.read_text() for file in files]
 
 
@@ -57,16 +56,16 @@ def heard(folder: Path) -> list[list[str]]:
     return [text.split() for text in wait_for(folder, "heard")]
 
 
-def signaled(folder: Path, signals: str, limits: Limits, *numbers: int) -> Outcome:
+def signaled(folder: Path, signals: str, limits: Limits, *numbers: int) -> LaunchResult:
     """The outcome of two sleepers when this very process, their supervisor, is sent signals."""
 
     def send() -> None:
         wait_for_workers(folder)
         for number in numbers:
             os.kill(os.getpid(), number)
+            if signals == "obey":
+                wait_for(folder, "heard")
             time.sleep(0.25)  # more than one look of the supervisor
-        if signals == "obey":
-            wait_for(folder, "heard")
         (folder / "update-is-done").touch()
 
     sender = threading.Thread(target=send)
@@ -101,17 +100,14 @@ class Command:
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def end(self) -> dict[str, Any]:
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=PATIENCE)
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer
 
 
-def left_over(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Who still runs; one that only waits to be reaped does not."""
-    deadline = time.monotonic() + seconds
-    while (alive := [one for one in processes if runs(one)]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return alive
+def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
+    """Long before they would end by themselves; one that only waits to be reaped has ended."""
+    wait_until(lambda: not any(runs(one) for one in processes), seconds=PATIENCE / 4)
 
 
 def runs(process: psutil.Process) -> bool:
@@ -123,7 +119,7 @@ def runs(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("code", [0, 75, 130])
 def test_a_code_that_all_agree_on_is_returned(code: int) -> None:
-    assert run(2, 1, "end", codes=[code, code]) == Outcome(code)
+    assert run(2, 1, "end", codes=[code, code]) == LaunchResult(code)
 
 
 def test_codes_that_differ_are_an_error() -> None:
@@ -142,8 +138,8 @@ def test_an_error_of_our_own_keeps_its_code_and_text() -> None:
     assert type(outcome.error()) is DataError
     assert str(outcome.error()) == "17 of 20 records are damaged"
     assert outcome.cause is not None
-    assert (outcome.cause.place.replica, outcome.cause.place.stage) == (1, 0)
-    assert all(one.is_consequence for one in outcome.troubles[1:])
+    assert (outcome.cause.rank.replica, outcome.cause.rank.stage) == (1, 0)
+    assert all(one.is_consequence for one in outcome.failures[1:])
 
 
 def test_a_bug_is_told_with_its_own_traceback_before_its_consequences() -> None:
@@ -166,11 +162,11 @@ def test_a_killed_worker_is_named_while_the_others_wait_for_it(rank: int) -> Non
     place = f"replica {rank // 2}, stage {rank % 2} (rank {rank})"
     assert str(error).startswith(f"{place} was ended by SIGKILL; the others were stopped")
     assert outcome.code == 7
-    assert all(one.is_consequence for one in outcome.troubles[1:])
+    assert all(one.is_consequence for one in outcome.failures[1:])
 
 
-def test_a_worker_that_leaves_without_a_word_is_lost() -> None:
-    assert "(rank 2) left with code 3 without a word; " in str(fail("leave").error())
+def test_a_worker_that_exits_without_a_message_is_lost() -> None:
+    assert "(rank 2) exited with code 3 and printed no error; " in str(fail("leave").error())
 
 
 def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:
@@ -205,7 +201,7 @@ def test_a_payload_that_is_not_json_starts_nothing(tmp_path: Path) -> None:
 def test_a_signal_is_passed_on_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
     outcome = signaled(tmp_path, "obey", Limits(), number)
 
-    assert outcome == Outcome(75)  # what both workers returned
+    assert outcome == LaunchResult(75)  # what both workers returned
     assert heard(tmp_path) == [[signal.Signals(number).name]] * 2
 
 
@@ -219,7 +215,7 @@ def test_a_repeated_signal_is_not_passed_on_again(tmp_path: Path) -> None:
 def test_a_signal_that_nobody_can_act_on_yet_ends_with_its_code(
     tmp_path: Path, number: int, code: int
 ) -> None:
-    assert signaled(tmp_path, "default", Limits(), number) == Outcome(code)
+    assert signaled(tmp_path, "default", Limits(), number) == LaunchResult(code)
 
 
 def test_a_worker_that_ignores_signals_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -238,10 +234,10 @@ def test_the_supervisor_itself_does_without_torch() -> None:
 
 
 def test_signals_are_ours_again_after_a_run() -> None:
-    before = [signal.getsignal(number) for number in PASSED_ON]
+    before = [signal.getsignal(number) for number in FORWARDED_SIGNALS]
     run(2, 1, "end", codes=[0, 0])
 
-    assert [signal.getsignal(number) for number in PASSED_ON] == before
+    assert [signal.getsignal(number) for number in FORWARDED_SIGNALS] == before
 
 
 def test_survivors_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) -> None:
@@ -262,18 +258,18 @@ def test_a_second_interrupt_ends_all_at_once(tmp_path: Path) -> None:
 
     assert command.end() == {"code": 130, "lines": []}
     assert heard(tmp_path) == [["SIGINT"]] * 2
-    assert left_over(command.family, 5) == []
+    wait_for_the_end_of(command.family)
 
 
 def test_a_killed_supervisor_leaves_nobody_behind(tmp_path: Path) -> None:
     command = Command(tmp_path, "ignore")
     command.workers[1].suspend()
     command.process.kill()
-    command.process.communicate(timeout=10)
+    command.process.communicate(timeout=PATIENCE)
 
     assert len(command.family) >= 3
-    assert left_over(command.workers, 2) == []
-    assert left_over(command.family, 5) == []
+    wait_for_the_end_of(command.workers)
+    wait_for_the_end_of(command.family)
 
 
 def test_a_lost_forkserver_leaves_nobody_behind(tmp_path: Path) -> None:
@@ -281,4 +277,4 @@ def test_a_lost_forkserver_leaves_nobody_behind(tmp_path: Path) -> None:
     psutil.Process(command.workers[0].ppid()).kill()
 
     assert command.end()["code"] == 7
-    assert left_over(command.workers, 2) == []
+    wait_for_the_end_of(command.workers)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import sweep
 from torch import Tensor, nn
 
 from convoy.numerics.flat import FlatWeights
@@ -88,7 +89,7 @@ def backward(grown: GradientTree, gradient: Sequence[Tensor], places: Sequence[i
         (weights[place] * gradient[place]).sum().backward()
 
 
-@pytest.mark.parametrize("count", range(1, 34))
+@sweep("count", range(1, 34))
 def test_the_sum_is_the_explicit_pairwise_one(count: int) -> None:
     gradients = leaves(count)
 
@@ -114,7 +115,7 @@ def test_another_order_gives_other_bits() -> None:
     torch.testing.assert_close(total(grow(gradients)), one_by_one, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("count", range(1, 25))
+@sweep("count", range(1, 25))
 def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
     gradients = leaves(count, seed=count)
     whole = fold(grow(gradients).nodes())
@@ -138,8 +139,8 @@ def test_leaves_that_are_no_siblings_are_not_joined() -> None:
     assert [node.span for node in nodes] == [Span(1, 0), Span(2, 1)]
 
 
-@pytest.mark.parametrize("first", range(17))
-@pytest.mark.parametrize("count", range(1, 14))
+@sweep("first", range(17))
+@sweep("count", range(1, 14))
 def test_the_nodes_of_a_block_are_known_beforehand(first: int, count: int) -> None:
     spans = [node.span for node in grow(leaves(count), tree(first)).nodes()]
     ends = [first, *(span.end for span in spans)]
@@ -163,7 +164,7 @@ def test_collecting_empties_the_weights() -> None:
     assert all(weight.grad is None for weight in grown.flat.weights.values())
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 5])
+@sweep("count", [1, 3, 4, 5])
 def test_a_cleared_tree_forgets_its_micro_batches_and_keeps_its_memory(count: int) -> None:
     grown = grow(leaves(count, seed=1))
     held = {node.vector.data_ptr() for node in grown.nodes()}
@@ -198,7 +199,7 @@ def test_a_stage_without_weights_has_empty_sums() -> None:
     assert fold(empty.nodes()).shape == (0,)
 
 
-@pytest.mark.parametrize("count", range(1, 34))
+@sweep("count", range(1, 34))
 def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> None:
     grown = tree()
     most = 0
@@ -210,7 +211,7 @@ def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> N
 
 
 @in_every_type
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 12])
+@sweep("count", [1, 2, 3, 5, 6, 8, 12])
 def test_a_leaf_is_rounded_before_it_is_added(dtype: torch.dtype, count: int) -> None:
     gradients = leaves(count)
     rounded = [[one.to(dtype) for one in leaf] for leaf in gradients]
@@ -219,7 +220,7 @@ def test_a_leaf_is_rounded_before_it_is_added(dtype: torch.dtype, count: int) ->
 
 
 @in_every_type
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 7, 9, 12, 15])
+@sweep("count", [1, 2, 3, 4, 6, 7, 9, 12, 15])
 def test_equal_blocks_give_the_bits_of_one_block_in_every_type(
     dtype: torch.dtype, count: int
 ) -> None:
@@ -261,8 +262,8 @@ def test_the_optimizer_gets_the_type_of_the_weights() -> None:
     assert mean.dtype == torch.float32
 
 
-@pytest.mark.parametrize("places", list(permutations(range(3))), ids=str)
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
+@sweep("places", list(permutations(range(3))))
+@sweep("count", [1, 2, 3, 4, 5, 8])
 def test_a_watched_tree_holds_the_same_bits_in_any_order(
     count: int, places: tuple[int, ...]
 ) -> None:

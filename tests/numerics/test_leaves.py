@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, NumberType
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree, fold
-from convoy.numerics.reductions import Mean
-from convoy.numerics.types import BFLOAT16, FLOAT16, FLOAT32, NumberType
+from convoy.numerics.gradients import GradientTree, Mean, fold
 
 VALUES = torch.tensor([0.1, 1 / 3, 2049.0, 1e-7, -70000.0])
 
@@ -18,7 +17,7 @@ def tree(
     used: NumberType = FLOAT32, dtype: torch.dtype | None = None, expected: int | None = None
 ) -> GradientTree:
     weights = {name: nn.Parameter(torch.zeros(5)) for name in ("one", "other")}
-    return GradientTree(FlatWeights(weights), dtype=dtype, expected=expected, used=used)
+    return GradientTree(FlatWeights(weights), dtype=dtype, expected=expected, gradient_type=used)
 
 
 def give(into: GradientTree, *gradients: Tensor) -> list[Tensor]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.numerics.loss_scale import Choice, Counts, LossScale, Tally, choose
-from convoy.numerics.types import BFLOAT16, FLOAT16, NumberType
-from convoy.plan.loss_scale import LossScalePlan
+from convoy.numerics.dtypes import BFLOAT16, FLOAT16, NumberType
+from convoy.numerics.loss_scale import Choice, Counts, GradientRangeCounter, LossScale, choose
+from convoy.plan.precision import LossScalePlan
 
 TOTAL = 10**8  # of which one in ten million is 10
 COUNTS = [0, 1, 10, 11, TOTAL]
@@ -64,7 +64,7 @@ def test_magnitudes_are_counted_as_plain_numbers_would_count_them(of: NumberType
     values = (chance.choice([-1.0, 1.0], 5000) * 2.0**exponents).astype(np.float32)
     values[:3] = 0.0, 0.125 * of.largest, 0.0625 * of.largest
     values[3:5] = of.smallest_normal, -of.smallest_normal
-    tally = Tally(of, counts=True, saturates=False)
+    tally = GradientRangeCounter(of, counts=True, saturates=False)
     tally([torch.from_numpy(values[:2000]).view(40, 50), torch.from_numpy(values[2000:2000])])
     tally([torch.from_numpy(values[2000:])])
     size = np.abs(values.astype(np.float64))
@@ -80,7 +80,7 @@ def test_magnitudes_are_counted_as_plain_numbers_would_count_them(of: NumberType
 
 
 def test_an_infinity_counts_as_near_overflow() -> None:
-    tally = Tally(FLOAT16, counts=True, saturates=False)
+    tally = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
     tally([torch.tensor([torch.inf, -torch.inf, 1.0])])
 
     assert tally.take() == [2, 2, 0, 3]
@@ -88,7 +88,7 @@ def test_an_infinity_counts_as_near_overflow() -> None:
 
 def test_gradients_beyond_the_type_are_clipped_when_asked_and_counted_before() -> None:
     gradients = [torch.tensor([1e6, -torch.inf, 65504.0, 3.0]), torch.tensor([[torch.nan]])]
-    tally = Tally(FLOAT16, counts=True, saturates=True)
+    tally = GradientRangeCounter(FLOAT16, counts=True, saturates=True)
     tally(gradients)
 
     assert gradients[0].tolist() == [65504.0, -65504.0, 65504.0, 3.0]

@@ -9,22 +9,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import sweep
 from torch import Tensor, nn
 
+from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import GradientTree, Node, fold
-from convoy.numerics.kinds import Kind
-from convoy.numerics.reductions import (
+from convoy.numerics.gradients import (
     BY_NAME,
     DIVIDED_FIRST,
     DividedFirst,
+    GradientTree,
     Mean,
+    Node,
     Reduction,
     RunningMean,
     Sum,
+    fold,
     reduction_of,
 )
-from convoy.numerics.types import BFLOAT16, FLOAT16, FLOAT32
 from convoy.parallel.replicas import Alone
 
 Array = npt.NDArray[np.float64]
@@ -39,7 +41,7 @@ in_every_type = pytest.mark.parametrize("dtype", list(EPS), ids=str)
 
 
 def way_of(name: str, micro_batches: int) -> Reduction:
-    return reduction_of(Kind(reduction=name), micro_batches)
+    return reduction_of(DtypePolicy(reduction=name), micro_batches)
 
 
 def leaves(count: int, seed: int = 0) -> list[Tensor]:
@@ -69,7 +71,7 @@ def in_double(gradients: Sequence[Tensor]) -> Array:
 
 @in_every_way
 @in_every_type
-@pytest.mark.parametrize("count", range(1, 20))
+@sweep("count", range(1, 20))
 def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
     """Each of log2(n) joins rounds thrice, then comes a division; so do the sums of magnitudes."""
     gradients = leaves(count)
@@ -83,7 +85,7 @@ def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count
     assert (apart <= bound).all()
 
 
-@pytest.mark.parametrize("count", range(1, 20))
+@sweep("count", range(1, 20))
 def test_a_running_mean_is_what_one_after_the_other_would_be(count: int) -> None:
     gradients = leaves(count)
     mean = np.zeros(ELEMENTS)
@@ -112,7 +114,7 @@ def rounded_tree(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("count", range(1, 20))
+@sweep("count", range(1, 20))
 def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: int) -> None:
     gradients = leaves(count)
     tree = grown(gradients, RunningMean(), dtype)
@@ -124,7 +126,7 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
 
 @in_every_way
 @in_every_type
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12, 15])
+@sweep("count", [1, 2, 3, 5, 6, 7, 12, 15])
 def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, count: int) -> None:
     gradients, reduction = leaves(count, seed=count), way_of(way, count)
     whole = fold(grown(gradients, reduction, dtype).nodes(), reduction)
@@ -152,7 +154,7 @@ def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
     assert torch.equal(fold(nodes, reduction), whole)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 7, 64])
+@sweep("count", [2, 3, 4, 7, 64])
 def test_a_sum_in_16_bits_overflows_where_the_guarded_ways_do_not(count: int) -> None:
     gradients = [torch.full((ELEMENTS,), 40000.0) for _ in range(count)]
     found = {way: reduced(gradients, way, torch.float16) for way in WAYS}
@@ -189,18 +191,22 @@ def test_one_micro_batch_is_its_own_result(way: str) -> None:
 
 @in_every_type
 def test_unasked_only_sums_in_float16_run(dtype: torch.dtype) -> None:
-    chosen = reduction_of(Kind(sums=dtype), 4)
+    chosen = reduction_of(DtypePolicy(accumulator=dtype), 4)
 
     assert type(chosen) is (RunningMean if dtype == torch.float16 else Mean)
 
 
 def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() -> None:
-    kinds = [Kind(kept=FLOAT16), Kind(kept=BFLOAT16), Kind(FLOAT16, FLOAT16, torch.float32)]
+    kinds = [
+        DtypePolicy(param=FLOAT16),
+        DtypePolicy(param=BFLOAT16),
+        DtypePolicy(FLOAT16, FLOAT16, torch.float32),
+    ]
 
-    assert [one.sum_type for one in (Kind(), *kinds)] == [
+    assert [one.accumulator_dtype for one in (DtypePolicy(), *kinds)] == [
         *(torch.float32, torch.float16, torch.bfloat16, torch.float32),
     ]
-    assert type(reduction_of(Kind(kept=FLOAT16, used=FLOAT32), 4)) is RunningMean
+    assert type(reduction_of(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean
 
 
 def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
@@ -212,7 +218,7 @@ def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
             DIVIDED_FIRST: DividedFirst,
         }
         for name, way in ways.items():
-            assert type(reduction_of(Kind(sums=sums, reduction=name), 4)) is way
+            assert type(reduction_of(DtypePolicy(accumulator=sums, reduction=name), 4)) is way
 
 
 @in_every_way

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from convoy.chance import bits, key
-from convoy.numerics.kinds import Place
+from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, NumberType, UpdatedElements
 from convoy.numerics.rounding import StochasticRounder, draws, stochastic
-from convoy.numerics.types import BFLOAT16, FLOAT16, FLOAT32, NumberType
+from convoy.rng import bits, key
 
 CPU = torch.device("cpu")
 COUNT = 1 << 18
@@ -96,12 +95,12 @@ def test_the_draws_are_those_of_counter_based_chance():
 def test_any_cut_of_the_vector_gives_the_same_bits():
     rounder = StochasticRounder(7, EXTENTS)
     values = torch.randn(1040, generator=torch.Generator().manual_seed(2))
-    whole = rounder.round(values, FLOAT16, "weight", Place(range(1040), 5))
+    whole = rounder.round(values, FLOAT16, "weight", UpdatedElements(range(1040), 5))
 
     for cut in (16, 17, 999, 1000, 1008, 1020):
         parts = [range(cut), range(cut, 1040)]
         pieces = [
-            rounder.round(values[one.start : one.stop], FLOAT16, "weight", Place(one, 5))
+            rounder.round(values[one.start : one.stop], FLOAT16, "weight", UpdatedElements(one, 5))
             for one in parts
         ]
 
@@ -114,7 +113,7 @@ def test_another_seed_update_weight_or_slot_draws_otherwise():
     def found(
         seed: int = 7, what: str = "weight", update: int = 5, extents: dict[str, range] = EXTENTS
     ) -> Tensor:
-        place = Place(range(1040), update)
+        place = UpdatedElements(range(1040), update)
         return StochasticRounder(seed, extents).round(values, FLOAT16, what, place)
 
     usual = found()
@@ -129,6 +128,8 @@ def test_another_seed_update_weight_or_slot_draws_otherwise():
 def test_what_is_kept_in_32_bits_is_not_touched():
     values = torch.randn(1040)
 
-    found = StochasticRounder(7, EXTENTS).round(values, FLOAT32, "weight", Place(range(1040), 0))
+    found = StochasticRounder(7, EXTENTS).round(
+        values, FLOAT32, "weight", UpdatedElements(range(1040), 0)
+    )
 
     assert found is values

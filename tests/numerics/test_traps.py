@@ -6,14 +6,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import images_and_labels, slice_of, small_layers
+from networks import SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
+from convoy.numerics.dtypes import FLOAT16, FLOAT32, NumberType
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.numerics.traps import NOTHING, Note, Phase, Traps, Watched, all_finite
-from convoy.numerics.types import FLOAT16, FLOAT32, NumberType
-from convoy.parallel.pipeline import Pipeline
 from convoy.parallel.recompute import Recomputing
 
 LAYERS = small_layers()
@@ -26,11 +25,11 @@ class Trapped:
 
     def __init__(self, of: NumberType = FLOAT32, recomputes: bool = False) -> None:
         self.network = slice_of(LAYERS)
-        self.network.moment.micros = MICROS
+        self.network.position.micros = MICROS
         flat = FlatWeights(self.network.named_weights())
         self.tree = GradientTree(flat, MICROS.start)
         watched = [
-            Watched(number, module, self.network.moment)
+            Watched(number, module, self.network.position)
             for number, module in enumerate(self.network.layers.values())
         ]
         self.traps = Traps(NAMES, watched, [(self.tree, of)])
@@ -45,30 +44,30 @@ class Trapped:
 
     def passes(self, scale: float = 1.0) -> list[Tensor]:
         batches = [images_and_labels(4, 8, seed) for seed in range(len(MICROS))]
-        Pipeline(self.runs, F.cross_entropy, self.tree.collect).run(batches, scale)
+        SingleStage(self.runs, F.cross_entropy, self.tree.collect).run(batches, scale)
         vectors = [node.vector.clone() for node in self.tree.nodes()]
         self.tree.clear()
         return vectors
 
     def spoil(self, layer: str, micro: int, row: int, value: float = torch.nan) -> None:
         """From now on this layer makes such a value of a sample."""
-        moment = self.network.moment
+        position = self.network.position
 
         def hook(module: nn.Module, given: object, made: Tensor) -> Tensor:
             del module, given
             bad = torch.zeros_like(made)
-            bad[row] = value if moment.micro == micro else 0.0
+            bad[row] = value if position.micro == micro else 0.0
             return made + bad
 
         self.network.layers[layer].register_forward_hook(hook)
 
     def spoil_backward(self, layer: str, micro: int, change: Callable[[Tensor], Tensor]) -> None:
-        moment = self.network.moment
+        position = self.network.position
 
         def hook(module: nn.Module, given: object, made: Tensor) -> Tensor:
             del module, given
             passed = made.view_as(made)
-            if moment.micro == micro:
+            if position.micro == micro:
                 passed.register_hook(change)
             return passed
 
@@ -154,14 +153,14 @@ def test_who_listened_before_is_told_all_the_same() -> None:
 
 def test_an_update_passes_again_as_it_did() -> None:
     trapped = Trapped()
-    moment = trapped.network.moment
-    moment.go_on_after(4)
+    position = trapped.network.position
+    position.resume_after(4)
     trapped.passes()
-    begun = moment.begun
+    begun = position.begun
     trapped.traps.go_back_to(4)
     trapped.passes()
 
-    assert moment.begun == begun == 5 * len(MICROS)
+    assert position.begun == begun == 5 * len(MICROS)
 
 
 @pytest.mark.parametrize(

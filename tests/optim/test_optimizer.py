@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import FlatWeights
-from convoy.optim.optimizer import BLOCK, Optimizer, Owned
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
+from convoy.optim.optimizer import BLOCK, Optimizer, Shard
+from convoy.optim.update_rules import Sgd, StepContext
 
 
 def made(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Optimizer:
@@ -37,7 +36,7 @@ def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dt
     ours, theirs = weights(dtype), weights(dtype)
     optimizer, reference = made(ours, config), torchs(theirs, config)
     for update, rate in enumerate(RATES):
-        optimizer.step(flattened(optimizer, update), Step(rate))
+        optimizer.step(flattened(optimizer, update), StepContext(rate))
         for weight, gradient in zip(theirs.values(), gradients(update, dtype), strict=True):
             weight.grad = gradient
         for group in reference.param_groups:
@@ -52,7 +51,7 @@ def test_one_update_is_the_written_formula():
     weight, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
     optimizer = made({"weight": weight, "bias": bias}, config)
     for _ in range(2):
-        optimizer.step(torch.ones_like(optimizer.flat.values), Step(0.1))
+        optimizer.step(torch.ones_like(optimizer.flat.values), StepContext(0.1))
     # weight: v = 1 + 0.1 · 2 = 1.2, w = 1.88; v = 0.6 + 1 + 0.188 = 1.788, w = 1.7012
     # bias:   v = 1, w = 1.9; v = 1.5, w = 1.75
 
@@ -64,7 +63,7 @@ def test_a_rate_of_zero_moves_the_velocity_alone():
     named = weights()
     before = {name: weight.detach().clone() for name, weight in named.items()}
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(flattened(optimizer, 0), Step(0.0))
+    optimizer.step(flattened(optimizer, 0), StepContext(0.0))
 
     assert all(torch.equal(named[name], before[name]) for name in SHAPES)
     assert all(tensor.any() for tensor in optimizer.named_state().values())
@@ -80,7 +79,7 @@ def test_the_state_is_named_by_weight():
 
 def test_without_momentum_there_is_no_state():
     optimizer = made(weights(), OptimizerConfig(momentum=0))
-    optimizer.step(flattened(optimizer, 0), Step(0.1))
+    optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert optimizer.named_state() == {}
 
@@ -90,14 +89,14 @@ def test_a_restored_optimizer_goes_on_with_the_same_bits():
     straight = weights()
     optimizer = made(straight, config)
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), Step(0.1))
+        optimizer.step(flattened(optimizer, update), StepContext(0.1))
     kept = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
     resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
     other = made(resumed, config)
-    other.load(kept)
+    other.load_state(kept)
     for update in range(3, 6):
-        optimizer.step(flattened(optimizer, update), Step(0.1))
-        other.step(flattened(other, update), Step(0.1))
+        optimizer.step(flattened(optimizer, update), StepContext(0.1))
+        other.step(flattened(other, update), StepContext(0.1))
 
     assert all(torch.equal(straight[name], resumed[name]) for name in SHAPES)
 
@@ -105,8 +104,8 @@ def test_a_restored_optimizer_goes_on_with_the_same_bits():
 def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
     optimizer = made(weights(), OptimizerConfig())
     state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
-    optimizer.load(state)
-    optimizer.step(flattened(optimizer, 0), Step(0.1))
+    optimizer.load_state(state)
+    optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert all((tensor == 1).all() for tensor in state.values())
 
@@ -114,7 +113,7 @@ def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
 def test_the_weights_still_ask_for_gradients():
     named = weights()
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(flattened(optimizer, 0), Step(0.1))
+    optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert all(weight.requires_grad and weight.is_leaf for weight in named.values())
 
@@ -129,12 +128,12 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
 def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(cuts: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
     whole, parts = made(weights(), config), FlatWeights(weights())
-    owners = [Optimizer(parts, Sgd(config), Owned(owned)) for owned in ranges(parts.elements, cuts)]
+    owners = [Optimizer(parts, Sgd(config), Shard(owned)) for owned in ranges(parts.elements, cuts)]
     for update in range(3):
         gradient = flattened(whole, update)
         for owner in owners:
-            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), Step(0.1))
-        whole.step(gradient, Step(0.1))
+            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), StepContext(0.1))
+        whole.step(gradient, StepContext(0.1))
 
     assert torch.equal(parts.values, whole.flat.values)
 
@@ -145,7 +144,7 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
     config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
     optimizer, reference = made({"large": large}, config), torchs({"large": twin}, config)
     gradient = noise((BLOCK + 77, 2), 1, torch.float32)
-    optimizer.step(optimizer.flat.flatten({"large": gradient}), Step(0.1))
+    optimizer.step(optimizer.flat.flatten({"large": gradient}), StepContext(0.1))
     twin.grad = gradient
     for group in reference.param_groups:
         group["lr"] = 0.1
@@ -156,9 +155,9 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
 
 def test_a_part_takes_its_range_out_of_a_whole_state():
     whole = made(weights(), OptimizerConfig())
-    whole.step(flattened(whole, 0), Step(0.1))
-    part = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), Owned(range(32, 128)))
-    part.load(whole.named_state())
+    whole.step(flattened(whole, 0), StepContext(0.1))
+    part = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), Shard(range(32, 128)))
+    part.load_state(whole.named_state())
 
     assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
 
@@ -176,7 +175,7 @@ def test_the_form_of_the_state_is_known_without_its_numbers():
 def test_room_between_the_weights_stays_zero_while_they_move():
     optimizer = made(weights(), OptimizerConfig(weight_decay=0.1))
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), Step(0.1))
+        optimizer.step(flattened(optimizer, update), StepContext(0.1))
     for vector in (optimizer.flat.values, optimizer.slots["velocity"]):
         for view in optimizer.flat.views(vector):
             view.zero_()
@@ -185,25 +184,25 @@ def test_room_between_the_weights_stays_zero_while_they_move():
 
 
 class Guest:
-    """A home that counts the rests."""
+    """A storage that counts evictions."""
 
     def __init__(self) -> None:
-        self.rests = 0
+        self.evictions = 0
 
     def vector(self, elements: int, like: Tensor) -> Tensor:
         return like.new_zeros(elements)
 
-    def rest(self) -> None:
-        self.rests += 1
+    def evict(self) -> None:
+        self.evictions += 1
 
 
-def test_state_rests_after_every_update():
-    home = Guest()
-    optimizer = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), home=home)
+def test_state_is_evicted_after_every_update():
+    storage = Guest()
+    optimizer = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), storage=storage)
     for update in range(3):
-        optimizer.step(flattened(optimizer, update), Step(0.1))
+        optimizer.step(flattened(optimizer, update), StepContext(0.1))
 
-    assert home.rests == 3
+    assert storage.evictions == 3
 
 
 def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
@@ -211,7 +210,7 @@ def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
     optimizer = made(named, OptimizerConfig(weight_decay=0.1))
-    optimizer.step(torch.ones(optimizer.flat.elements), Step(0.5))
+    optimizer.step(torch.ones(optimizer.flat.elements), StepContext(0.5))
     state = optimizer.named_state()
 
     assert torch.equal(named["conv.weight"], before)
@@ -224,9 +223,9 @@ def test_the_state_of_a_training_with_frozen_weights_loads_into_one_without() ->
     named = weights()
     named["conv.weight"].requires_grad_(False)
     optimizer = made(named, OptimizerConfig())
-    optimizer.step(torch.ones(optimizer.flat.elements), Step(0.5))
+    optimizer.step(torch.ones(optimizer.flat.elements), StepContext(0.5))
     whole = made(weights(), OptimizerConfig())
-    whole.load(optimizer.named_state())
+    whole.load_state(optimizer.named_state())
 
     assert torch.equal(
         whole.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]

@@ -12,32 +12,28 @@ from small_weights import flattened, noise, weights
 from torch import Tensor, nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.numerics.dtypes import TYPES, DtypePolicy
 from convoy.numerics.flat import FlatWeights
-from convoy.numerics.kinds import Kind
-from convoy.numerics.types import TYPES
-from convoy.optim.homes import Home
-from convoy.optim.optimizer import Optimizer, Owned
-from convoy.optim.rule import Rule
-from convoy.optim.rules import rule_of
-from convoy.optim.step import Step
-from convoy.parallel.optimizer_state import MappedFile
+from convoy.optim.optimizer import Optimizer, Shard
+from convoy.optim.state_storage import MappedFile, StateStorage
+from convoy.optim.update_rules import StepContext, UpdateRule, make_update_rule
 
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 
 
-def rule(optimizer: str) -> Rule:
+def rule(optimizer: str) -> UpdateRule:
     config = OptimizerConfig(optimizer=optimizer, weight_decay=0.05, optimizer_eps=0.02)
-    return rule_of(config, 64, ["conv.weight", "fc.weight"])
+    return make_update_rule(config, 64, ["conv.weight", "fc.weight"])
 
 
-def made(optimizer: str, state: str = "float32", home: Home | None = None) -> Optimizer:
+def made(optimizer: str, state: str = "float32", storage: StateStorage | None = None) -> Optimizer:
     flat = FlatWeights(weights())
-    return Optimizer(flat, rule(optimizer), home=home, kind=Kind(state=TYPES[state]))
+    return Optimizer(flat, rule(optimizer), storage=storage, policy=DtypePolicy(state=TYPES[state]))
 
 
 def move_on(optimizer: Optimizer, updates: range) -> None:
     for update in updates:
-        optimizer.step(flattened(optimizer, update), Step(0.1, update, update))
+        optimizer.step(flattened(optimizer, update), StepContext(0.1, update, update))
 
 
 def ranges(elements: int, cuts: list[int]) -> list[range]:
@@ -49,7 +45,7 @@ class Meeting:
 
     def __init__(self, owners: int) -> None:
         self.rows = [torch.empty(0)] * owners
-        self.all_there = Barrier(owners, timeout=60)
+        self.all_there = Barrier(owners, timeout=300)
 
     def complete(self, owner: int, rows: Tensor) -> Tensor:
         self.rows[owner] = rows
@@ -71,12 +67,12 @@ def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
     owned = ranges(parts.elements, cuts)
     meeting = Meeting(len(owned))
     owners = [
-        Optimizer(parts, rule(optimizer), Owned(one, partial(meeting.complete, number)))
+        Optimizer(parts, rule(optimizer), Shard(one, partial(meeting.complete, number)))
         for number, one in enumerate(owned)
     ]
     with ThreadPoolExecutor(len(owners)) as threads:
         for update in range(3):
-            at = Step(0.1, update, update, 3.0, 2.0)
+            at = StepContext(0.1, update, update, 3.0, 2.0)
             gradient = flattened(whole, update, 3.0)
             shares = [gradient[one.start : one.stop].clone() for one in owned]
             moves = [
@@ -99,9 +95,11 @@ def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
     def after(cuts: list[int]) -> Tensor:
         flat = FlatWeights({"plain": nn.Parameter(noise((elements, 1), 0))})
         for owned in ranges(elements, cuts):
-            owner = Optimizer(flat, rule(optimizer), Owned(owned))
+            owner = Optimizer(flat, rule(optimizer), Shard(owned))
             for update in range(3):
-                owner.step(gradient[owned.start : owned.stop].clone(), Step(0.1, update, update))
+                owner.step(
+                    gradient[owned.start : owned.stop].clone(), StepContext(0.1, update, update)
+                )
         return flat.values
 
     expected = after([])
@@ -129,8 +127,8 @@ def test_saved_and_loaded_in_the_middle_it_goes_on_with_the_same_bits(
     move_on(first, range(3))
     named = first.named_state()
     second = made(optimizer, state)
-    second.load({name: one.clone() for name, one in named.items()})
-    second.take({name: one.detach().clone() for name, one in first.flat.weights.items()})
+    second.load_state({name: one.clone() for name, one in named.items()})
+    second.load_weights({name: one.detach().clone() for name, one in first.flat.weights.items()})
     for one in (first, second):
         move_on(one, range(3, 6))
 
@@ -157,7 +155,7 @@ def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
     expected = one.flat.values * 0.05
     expected[one.flat.decaying :] = 0
     expected += gradient
-    one.step(gradient, Step(0.0))
+    one.step(gradient, StepContext(0.0))
 
     assert torch.equal(one.slots["velocity"], expected.to(torch.bfloat16))
 
@@ -168,9 +166,9 @@ def test_a_frozen_weight_keeps_its_first_state_and_never_moves(optimizer: str) -
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
     one = Optimizer(FlatWeights(named), rule(optimizer))
-    one.step(torch.ones(one.flat.elements), Step(0.5))
+    one.step(torch.ones(one.flat.elements), StepContext(0.5))
     firsts = one.rule.slots
-    made(optimizer).load(one.named_state())
+    made(optimizer).load_state(one.named_state())
 
     assert torch.equal(named["conv.weight"], before)
     assert all(

@@ -10,15 +10,15 @@ import torch.distributed as dist
 
 from convoy.errors import HangError
 from convoy.launch.world import World
-from convoy.parallel import cargo
-from convoy.parallel.council import FullCouncil, Matter
-from convoy.parallel.group import Rendezvous, join
+from convoy.parallel import tensor_io as cargo
+from convoy.parallel.control import FullCouncil, Matter
+from convoy.parallel.process_groups import Rendezvous, join
 from convoy.plan.topology import TopologyPlan
 
 
-def _join(world: World, seconds: float = 30) -> dist.ProcessGroup:
+def _join(world: World, seconds: float = 300) -> dist.ProcessGroup:
     topology = TopologyPlan(hosts=1, instances=1, replicas=world.size, stages=1)
-    handle = join(world, topology, Rendezvous(world.meeting, True, seconds=seconds)).world.handle
+    handle = join(world, topology, Rendezvous(world.rendezvous, True, seconds=seconds)).world.handle
     assert handle is not None
     return handle
 
@@ -42,7 +42,14 @@ def confer(world: World, payload: dict[str, Any]) -> int:
 
 
 def linger(world: World, payload: dict[str, Any]) -> int:
-    """The first works alone for longer than any operation may take."""
+    """The first works alone for longer than any operation may take.
+
+    All come to the start together: how long each took to get there does not count.
+    """
+    here = Path(payload["folder"])
+    (here / f"here-{world.rank}").touch()
+    while len([*here.glob("here-*")]) < world.size:
+        time.sleep(0.01)
     council = FullCouncil(_join(world, seconds=3))
     if council.is_first:
         time.sleep(4)

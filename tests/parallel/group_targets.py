@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.launch.world import World
-from convoy.parallel.group import Group, Rendezvous, join
+from convoy.parallel.process_groups import Group, Rendezvous, join
 from convoy.plan.topology import TopologyPlan
 
 
@@ -32,7 +32,7 @@ def listening(process: psutil.Process) -> list[str]:
 def meet(world: World, payload: dict[str, Any]) -> int:
     """Join, and write down who is in each group and where this process listens."""
     topology = TopologyPlan(hosts=1, instances=1, **payload["grid"])
-    rendezvous = Rendezvous(world.meeting, world.on_one_host, seconds=30)
+    rendezvous = Rendezvous(world.rendezvous, world.on_one_host, seconds=300)
     groups = join(world, topology, rendezvous, payload["span"])
     seen = {
         "world": met(groups.world, world.rank),
@@ -57,5 +57,5 @@ def wait_in_vain(world: World, payload: dict[str, Any]) -> int:
     if world.rank == 1:
         return 0
     topology = TopologyPlan(hosts=1, instances=1, replicas=2, stages=1)
-    join(world, topology, Rendezvous(world.meeting, True, seconds=payload["seconds"]))
+    join(world, topology, Rendezvous(world.rendezvous, True, seconds=payload["seconds"]))
     return 0

@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.errors import NumericError
-from convoy.parallel.agreement import check_agreement, odd_ones
+from convoy.parallel.replicas import check_agreement, odd_ones
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 

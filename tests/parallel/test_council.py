@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from convoy.launch.supervisor import run_workers
-from convoy.parallel.council import Matter, Single
+from convoy.parallel.control import Matter, Single
 from convoy.plan.topology import TopologyPlan
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from replica_crew import Case, Crew, Sum, crew_of, good, joined, leaf, reduce_twice, train
 
-from convoy.numerics.reductions import BY_NAME, DIVIDED_FIRST
+from convoy.numerics.gradients import BY_NAME, DIVIDED_FIRST
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree, Node
-from convoy.parallel.exchange import UNDER_WAY, Exchange, weights_in
-from convoy.parallel.peers import Pending
+from convoy.parallel.reducer import UNDER_WAY, Exchange, Pending, weights_in
 
 LAYERS = 6  # of 16 elements each
 

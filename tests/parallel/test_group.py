@@ -15,7 +15,7 @@ import torch.distributed as dist
 from convoy.errors import ConfigError, WorkerLostError
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
-from convoy.parallel.group import Groups, Rendezvous, join
+from convoy.parallel.process_groups import Groups, Rendezvous, join
 from convoy.plan.topology import TopologyPlan
 
 HERE = Path(__file__).parent
@@ -120,7 +120,7 @@ def test_the_same_processes_meet_under_torchrun(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=600,
     )
     assert ended.returncode == 0, ended.stderr
     ranks = seen(tmp_path, 2)

@@ -43,8 +43,6 @@ def test_each_stage_and_each_process_hold_what_the_schedule_says(line: Crew, cas
     assert [one.stash for one in around] == [
         case.order.process_stash(process, stages, count) for process in range(len(around))
     ]
-    # One more may be on its way in, so that its transfer costs no time.
-    assert all(one.received <= sets + 1 for one, sets in zip(seen[1:], law[1:], strict=True))
 
 
 def test_gradients_of_each_stage_are_told_once_for_each_micro_batch(line: Crew, case: Case):

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from networks import CLASSES, images_and_labels, slice_of, small_layers
 from torch import Tensor
 
-from convoy.parallel.pipeline import Pipeline
+from convoy.parallel.executor import Pipeline
 from convoy.parallel.slice import Slice
 
 MicroBatch = tuple[Tensor, Tensor]
@@ -29,7 +29,7 @@ def test_micro_batches_go_forward_and_backward_one_after_the_other():
         seen.append("forward")
         return F.cross_entropy(logits, labels)
 
-    pipeline = Pipeline(network, loss, after_backward=lambda: seen.append("backward"))
+    pipeline = Pipeline.single_stage(network, loss, lambda: seen.append("backward"), 3)
     pipeline.run(micro_batches(3))
 
     assert seen == ["forward", "backward"] * 3
@@ -43,7 +43,7 @@ def test_gradients_are_there_when_backward_is_told():
         complete.append(all(weight.grad is not None for weight in network.parameters()))
         network.zero_grad()
 
-    Pipeline(network, F.cross_entropy, collect).run(micro_batches(2))
+    Pipeline.single_stage(network, F.cross_entropy, collect, 2).run(micro_batches(2))
 
     assert complete == [True, True]
 
@@ -51,7 +51,7 @@ def test_gradients_are_there_when_backward_is_told():
 def test_the_gradients_are_those_of_the_mean_loss():
     ours, plain = slice_of(small_layers()), slice_of(small_layers())
     ((images, labels),) = batch = micro_batches(1)
-    Pipeline(ours, F.cross_entropy, nothing).run(batch)
+    Pipeline.single_stage(ours, F.cross_entropy, nothing, 1).run(batch)
     F.cross_entropy(plain(images)[0], labels).backward()
 
     for name, weight in ours.named_weights().items():
@@ -63,20 +63,22 @@ def test_the_gradients_are_those_of_the_mean_loss():
 def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
     network, twin = slice_of(small_layers()), slice_of(small_layers())
     batches = micro_batches(3)
-    passed = Pipeline(network, F.cross_entropy, nothing).run(batches)
+    passed = Pipeline.single_stage(network, F.cross_entropy, nothing, 3).run(batches)
 
     for one, (images, labels) in zip(passed, batches, strict=True):
         (logits,) = twin(images)
 
         assert torch.equal(one.loss, F.cross_entropy(logits, labels).detach())
-        assert int(one.right) == sum(logits.argmax(1).eq(labels).tolist())
+        assert int(one.correct) == sum(logits.argmax(1).eq(labels).tolist())
         assert one.samples == 3
 
 
 def test_what_is_left_behind_holds_no_graph():
-    (one,) = Pipeline(slice_of(small_layers()), F.cross_entropy, nothing).run(micro_batches(1))
+    (one,) = Pipeline.single_stage(slice_of(small_layers()), F.cross_entropy, nothing, 1).run(
+        micro_batches(1)
+    )
 
-    assert one.loss.grad_fn is None and one.right.grad_fn is None
+    assert one.loss.grad_fn is None and one.correct.grad_fn is None
 
 
 def test_right_answers_are_counted():
@@ -86,15 +88,15 @@ def test_right_answers_are_counted():
     with torch.no_grad():
         network.named_weights()["fc.weight"].zero_()
         head.copy_(torch.eye(CLASSES)[2])
-    (one,) = Pipeline(network, F.cross_entropy, nothing).run([(images, labels)])
+    (one,) = Pipeline.single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
 
-    assert int(one.right) == 3
+    assert int(one.correct) == 3
 
 
 def test_a_network_that_was_validated_trains_again():
     network: Slice = slice_of(small_layers())
     network.eval()
-    Pipeline(network, F.cross_entropy, nothing).run(micro_batches(1))
+    Pipeline.single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
 
     assert all(module.training for module in network.modules())
 
@@ -111,6 +113,6 @@ def test_micro_batches_are_taken_one_at_a_time():
     def note() -> None:
         done.append(len(taken))
 
-    Pipeline(slice_of(small_layers()), F.cross_entropy, note).run(feed())
+    Pipeline.single_stage(slice_of(small_layers()), F.cross_entropy, note, 3).run(feed())
 
     assert done == [1, 2, 3]

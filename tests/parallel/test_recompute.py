@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 from lines import Case, Trained, smooth, train_alone
+from networks import SingleStage
 from torch import Tensor
 
-from convoy.parallel.pipeline import Pipeline
 from convoy.plan.recompute import plan_recompute
 
 POINTS = {
@@ -66,7 +66,7 @@ def test_only_inputs_and_points_are_kept():
 def test_statistics_are_recorded_again_after_the_backward_pass():
     case = Case(micro_batches=3, recompute=())
     trained = Trained(case, 0)
-    Pipeline(trained.module, smooth, trained.collect).run(case.batches())
+    SingleStage(trained.module, smooth, trained.collect).run(case.batches())
 
     assert [len(norm.waiting) for norm in trained.norms.values()] == [3] * len(trained.norms)
     assert all(norm.recording for norm in trained.norms.values())

@@ -6,8 +6,8 @@ from torch import nn
 
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.parallel.optimizer_state import gatherer
 from convoy.parallel.replicas import Alone
+from convoy.parallel.state_sharding import gatherer
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])

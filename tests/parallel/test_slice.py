@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.models.batch_norm import BatchNorm
-from convoy.models.build import build_layers
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm
+from convoy.models.layers import LayerPlan, Route
+from convoy.models.operations import ActivationSpec, AddSpec, ConvSpec
 from convoy.parallel.slice import Slice
-from convoy.plan.layers import LayerPlan, Route
-from convoy.plan.operations import Activation, Add, Conv
 
 NETWORKS = {
     "small": small_layers(),
@@ -118,10 +118,10 @@ def test_the_layers_of_the_network_are_not_changed_by_a_cut():
 
 def test_each_route_takes_and_puts_its_own_tensors():
     layers = (
-        LayerPlan("fork", Conv(1, 1, 1, bias=True), Route.FORK),
-        LayerPlan("side", Conv(1, 1, 1, bias=True), Route.SIDE),
-        LayerPlan("main", Activation("relu")),
-        LayerPlan("join", Add(), Route.JOIN),
+        LayerPlan("fork", ConvSpec(1, 1, 1, bias=True), Route.FORK),
+        LayerPlan("side", ConvSpec(1, 1, 1, bias=True), Route.SIDE),
+        LayerPlan("main", ActivationSpec("relu")),
+        LayerPlan("join", AddSpec(), Route.JOIN),
     )
     modules = build_layers(layers, seed=0)
     for name, factor in (("fork", -2.0), ("side", 10.0)):

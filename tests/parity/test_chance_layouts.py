@@ -8,8 +8,8 @@ from families import ALL as FAMILIES
 from running import convoy
 
 from convoy.cli.prove import Bench
-from convoy.config.layers import from_source
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import from_source
 from convoy.plan.layouts import Layout
 
 pytestmark = pytest.mark.processes
@@ -41,7 +41,7 @@ LAYOUTS = (
 def bench_of(folder: Path, **more: object) -> Bench:
     small = FAMILIES["efficientnet by chance"]
     asked = {**ASKED, **small.options, "image_size": small.size, **more}
-    resolved = resolve(Asked(named=from_source("test", asked), environment={}))
+    resolved = resolve(RequestedOptions(named=from_source("test", asked), environment={}))
     return Bench(resolved, MICRO_BATCHES, folder)
 
 

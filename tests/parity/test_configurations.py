@@ -24,8 +24,8 @@ from configured import (
     train,
 )
 
-from convoy.plan.layers import LayerPlan
-from convoy.plan.operations import Linear
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import LinearSpec
 from convoy.plan.plan import plan_network, plan_run, plan_stages
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"
@@ -81,14 +81,14 @@ def test_every_configuration_with_several_stages_is_run():
 
 
 def is_folded(name: str) -> bool:
-    return bool(plan_run(reduced(name).config).folds)
+    return bool(plan_run(reduced(name).config).folded_stages)
 
 
 @pytest.mark.parametrize("name", staged_names())
 def test_a_reduced_configuration_is_cut_as_the_whole_one(name: str):
     whole = as_shipped(name)
     network, small = plan_network(whole), plan_run(reduced(name).config)
-    ours = small.folded or small.stages
+    ours = small.folded_stages or small.stages
 
     assert [headless(one) for one in network.layers] == [
         headless(one) for one in small.network.layers
@@ -100,7 +100,7 @@ def test_a_reduced_configuration_is_cut_as_the_whole_one(name: str):
 
 def headless(layer: LayerPlan) -> LayerPlan:
     """Without the number of classes."""
-    if isinstance(layer.operation, Linear):
+    if isinstance(layer.operation, LinearSpec):
         return replace(layer, operation=replace(layer.operation, outputs=0))
     return layer
 

@@ -5,7 +5,7 @@ from families import Small
 from networks import images_and_labels, slice_of
 from saved import saved_bytes, small_change
 
-from convoy.plan.activations import passage
+from convoy.plan.activations import activation_footprint
 
 SAMPLES = 2
 SMALL = {"model": "efficientnet-cifar", "dropout_rate": 0.3}
@@ -30,7 +30,7 @@ def test_a_network_keeps_what_its_plan_says(name: str):
     plan, size = NETWORKS[name].plan, NETWORKS[name].size
     images, labels = images_and_labels(SAMPLES, size)
     saved = saved_bytes(slice_of(plan.layers), (images,), labels)
-    held = passage(plan.layers, plan.costs, None, is_first=True)
+    held = activation_footprint(plan.layers, plan.costs, None, is_first=True)
     planned = 4 * SAMPLES * held.between + small_change(plan.layers, SAMPLES)
 
     assert saved == pytest.approx(planned, rel=0.01)

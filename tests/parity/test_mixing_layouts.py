@@ -7,8 +7,8 @@ import pytest
 from running import convoy
 
 from convoy.cli.prove import Bench
-from convoy.config.layers import from_source
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import from_source
 from convoy.plan.layouts import Layout
 
 pytestmark = pytest.mark.processes
@@ -34,7 +34,7 @@ STAGES = Layout(stages=2, workers=2)
 
 
 def bench_of(folder: Path, **more: object) -> Bench:
-    resolved = resolve(Asked(named=from_source("test", ASKED | more), environment={}))
+    resolved = resolve(RequestedOptions(named=from_source("test", ASKED | more), environment={}))
     return Bench(resolved, MICRO_BATCHES, folder)
 
 

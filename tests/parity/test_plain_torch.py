@@ -1,23 +1,20 @@
 """Five updates of our pieces against a hand-written loop over torch's own modules."""
 
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import CLASSES, images_and_labels, slice_of, small_layers
+from networks import CLASSES, SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
+from convoy.config.sections.loss import LossConfig
+from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import Holding, Update
-from convoy.models.batch_norm import BatchNorm, absorb
+from convoy.engine.update import ParameterGroup, Update
+from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
-from convoy.optim.rules import Sgd
-from convoy.optim.step import Step
-from convoy.parallel.pipeline import Pipeline
+from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
 
@@ -78,15 +75,15 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
     update = Update(
-        Pipeline(network, loss, gradients.collect),
-        [Holding(gradients, Optimizer(flat, Sgd(OPTIMIZER)))],
+        SingleStage(network, loss, gradients.collect),
+        [ParameterGroup(gradients, Optimizer(flat, Sgd(OPTIMIZER)))],
         Alone(),
-        partial(absorb, norms),
+        PendingStatistics(norms),
     )
     passed = [
         one
         for rate, batch in zip(RATES, batches(accumulated), strict=True)
-        for one in update(batch, Step(rate))
+        for one in update(batch, StepContext(rate))[0]
     ]
     return [float(one.loss) for one in passed]
 

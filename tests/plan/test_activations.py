@@ -9,13 +9,19 @@ from saved import saved_bytes, small_change
 from torch import Tensor
 
 from convoy.config.schema import build_config
-from convoy.models.build import build_layers
+from convoy.layers.build import build_layers
+from convoy.models.layers import LayerPlan, Route, layer_costs
+from convoy.models.operations import (
+    ActivationSpec,
+    ConvSpec,
+    MultiplySpec,
+    ProxyActivationSpec,
+    Shape,
+    SqueezeSpec,
+)
 from convoy.parallel.slice import Slice
-from convoy.plan.activations import Passage, passage
-from convoy.plan.layers import LayerPlan, Route, layer_costs
-from convoy.plan.operations import Activation, Conv, Multiply, Shape, Squeeze
+from convoy.plan.activations import ActivationFootprint, activation_footprint
 from convoy.plan.plan import plan_run
-from convoy.plan.proxy_operations import ProxyActivation
 
 
 @pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
@@ -24,7 +30,7 @@ def test_behind_cuts_of_every_family_the_stash_is_what_autograd_saves(small: Sma
     images, labels = images_and_labels(2, small.size)
     modules = build_layers(layers, seed=0)
     for start in range(1, len(layers), 11):
-        held = passage(layers[start:], costs[start:], None, is_first=False)
+        held = activation_footprint(layers[start:], costs[start:], None, is_first=False)
         received = _received(layers[:start], images)
         saved = saved_bytes(Slice(layers[start:], modules), received, labels)
 
@@ -39,7 +45,7 @@ def test_behind_every_cut_the_stash_is_what_came_in_and_what_autograd_saves(
     costs = layer_costs(layers, Shape(3, 16))
     modules = build_layers(layers, seed=0)
     for start in range(1, len(layers)):
-        held = passage(layers[start:], costs[start:], None, is_first=False)
+        held = activation_footprint(layers[start:], costs[start:], None, is_first=False)
         saved = saved_bytes(
             Slice(layers[start:], modules), _received(layers[:start], images), labels
         )
@@ -53,26 +59,26 @@ def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ..
     return tuple(tensor.detach().clone().requires_grad_() for tensor in bundle)
 
 
-def small_passage(starts: list[int] | None) -> Passage:
+def small_footprint(starts: list[int] | None) -> ActivationFootprint:
     layers = small_layers()
-    return passage(layers, layer_costs(layers, Shape(3, 32)), starts, is_first=True)
+    return activation_footprint(layers, layer_costs(layers, Shape(3, 32)), starts, is_first=True)
 
 
 def test_recomputation_keeps_what_came_in_and_what_goes_out():
-    held = small_passage([0])
+    held = small_footprint([0])
 
     assert held.between == held.came_in + held.goes_out == 3 * 32 * 32 + 10
 
 
 def test_the_backward_of_one_segment_needs_as_much_as_without_recomputation():
-    assert small_passage([0]).backward == small_passage(None).backward
+    assert small_footprint([0]).backward == small_footprint(None).backward
 
 
 def test_segments_make_the_backward_cheaper():
     names = [layer.name for layer in small_layers()]
     after_blocks = [0, *(index + 1 for index, name in enumerate(names) if name.endswith("/relu"))]
 
-    assert small_passage(after_blocks).backward < 0.9 * small_passage(None).backward
+    assert small_footprint(after_blocks).backward < 0.9 * small_footprint(None).backward
 
 
 def test_a_tensor_that_two_segments_need_is_kept_once():
@@ -80,12 +86,15 @@ def test_a_tensor_that_two_segments_need_is_kept_once():
     inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
     road = 16 * 32 * 32
 
-    assert small_passage(inside).between == 3 * 32 * 32 + 10 + 3 * road  # the side road once
+    assert small_footprint(inside).between == 3 * 32 * 32 + 10 + 3 * road  # the side road once
 
 
 def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
-    layers = (LayerPlan("relu", Activation("relu")), LayerPlan("conv", Conv(4, 2, 3), Route.FORK))
-    held = passage(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
+    layers = (
+        LayerPlan("relu", ActivationSpec("relu")),
+        LayerPlan("conv", ConvSpec(4, 2, 3), Route.FORK),
+    )
+    held = activation_footprint(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
     road, made = 4 * 25, 2 * 25
     gradients = made + road + road + road  # received for both, the new one, and the sum
 
@@ -95,11 +104,16 @@ def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
 
 def backward_of(*layers: LayerPlan) -> int:
     """Of a stage that was sent images of 4 × 5 × 5."""
-    return passage(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False).backward
+    return activation_footprint(
+        layers, layer_costs(layers, Shape(4, 5)), None, is_first=False
+    ).backward
 
 
 def test_the_gradient_of_a_gate_is_as_large_as_the_image_before_it_is_summed():
-    gate = (LayerPlan("pool", Squeeze(), Route.SPUR), LayerPlan("mul", Multiply(), Route.JOIN))
+    gate = (
+        LayerPlan("pool", SqueezeSpec(), Route.SPUR),
+        LayerPlan("mul", MultiplySpec(), Route.JOIN),
+    )
     image, channels = 4 * 25, 4
     kept = image + channels + image  # came in, the gate, goes out
     gradients = image + image + channels + image  # received, both that are made, and the product
@@ -108,7 +122,7 @@ def test_the_gradient_of_a_gate_is_as_large_as_the_image_before_it_is_summed():
 
 
 def test_the_gradient_of_a_scale_is_as_large_as_the_image_before_it_is_summed():
-    kept_proxy = ProxyActivation(4, "swish", eps=0.03, scaled=False, again=False)
+    kept_proxy = ProxyActivationSpec(4, "swish", eps=0.03, scaled=False, recompute=False)
     image = 4 * 25
     kept = image + image  # came in and goes out; what was scaled and moved is gone by then
     gradients = image + image + image + image  # received, on its way, made, and the product

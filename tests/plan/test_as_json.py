@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from convoy.config.layers import Setting, from_source
 from convoy.config.schema import build_config, flat_values
+from convoy.config.settings import Setting, from_source
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import RunPlan, plan_run
 

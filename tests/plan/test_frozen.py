@@ -17,15 +17,15 @@ def plan(first: str | None, **values: Any) -> RunPlan:
 
 def begins(first: str, **values: Any) -> str:
     made = plan(first, **values)
-    return made.network.layers[made.frozen].name
+    return made.network.layers[made.num_frozen].name
 
 
 def test_without_a_word_everything_is_trained() -> None:
-    assert (plan(None).frozen, plan(None).frozen_layers) == (0, ())
+    assert (plan(None).num_frozen, plan(None).frozen_layers) == (0, ())
 
 
 def test_the_first_layer_freezes_nothing() -> None:
-    assert plan("conv1").frozen == 0
+    assert plan("conv1").num_frozen == 0
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from convoy.config.layers import from_source
-from convoy.config.resolve import Asked, resolve
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import from_source
 from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
 
@@ -16,7 +16,7 @@ def test_every_layout_can_be_planned_and_has_the_same_samples(
 ) -> None:
     layouts = all_layouts(micro_batches, layers=40, most_processes=most)
     values = [one.values(micro_batches) | {"model": "resnet8"} for one in layouts]
-    asked = [Asked(from_source("test", one), environment={}) for one in values]
+    asked = [RequestedOptions(from_source("test", one), environment={}) for one in values]
     plans = [plan_run(resolve(one).config) for one in asked]
 
     assert {plan.batch.micro_batches for plan in plans} == {micro_batches}

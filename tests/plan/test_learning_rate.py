@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convoy.config.sections.training import LearningRateConfig
+from convoy.config.sections.learning_rate import LearningRateConfig
 from convoy.plan.learning_rate import LearningRatePlan
 
 Rates = npt.NDArray[np.float64]

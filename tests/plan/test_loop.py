@@ -6,8 +6,7 @@ import pytest
 
 from convoy.config.schema import build_config
 from convoy.plan.batch import BatchPlan
-from convoy.plan.loop import LoopPlan, plan_loop
-from convoy.plan.rhythm import Rhythm
+from convoy.plan.loop import LoopPlan, Rhythm, plan_loop
 
 
 def loop(samples: int = 100, **asked: Any) -> LoopPlan:

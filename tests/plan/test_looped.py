@@ -1,11 +1,12 @@
 """Looped: its order, then what it costs and holds over all small sizes."""
 
 import pytest
+from sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.actions import Backward, Forward
 from convoy.plan.schedules import SCHEDULES, looped
-from convoy.plan.simulate import simulate
+from convoy.plan.schedules.actions import Backward, Forward
+from convoy.plan.schedules.simulate import simulate
 
 SIZES = [
     (processes, rounds, count)
@@ -30,7 +31,7 @@ def test_two_processes_of_two_stages_take_turns_of_two_micro_batches():
     ]
 
 
-@pytest.mark.parametrize(("processes", "rounds", "count"), SIZES)
+@sweep(("processes", "rounds", "count"), SIZES)
 def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
     processes: int, rounds: int, count: int
 ):
@@ -48,7 +49,7 @@ def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
             assert [one.micro for one in own if isinstance(one, kind)] == list(range(count))
 
 
-@pytest.mark.parametrize(("processes", "rounds", "count"), SIZES)
+@sweep(("processes", "rounds", "count"), SIZES)
 def test_it_ends_and_holds_what_it_says(processes: int, rounds: int, count: int):
     schedule, stages = looped(rounds), processes * rounds
     result = simulate(schedule.orders(stages, count))
@@ -63,7 +64,7 @@ def test_it_ends_and_holds_what_it_says(processes: int, rounds: int, count: int)
         assert schedule.peak_stash(stage, stages, 24 * processes) == schedule.stash(stage, stages)
 
 
-@pytest.mark.parametrize(("processes", "rounds", "count"), SIZES)
+@sweep(("processes", "rounds", "count"), SIZES)
 def test_the_idle_time_is_that_of_interleaved_in_stages_so_much_shorter(
     processes: int, rounds: int, count: int
 ):
@@ -77,9 +78,9 @@ def test_the_idle_time_is_that_of_interleaved_in_stages_so_much_shorter(
     assert schedule.ramp_share(stages, count) == idle / length
 
 
-@pytest.mark.parametrize("rounds", [2, 3])
-@pytest.mark.parametrize("processes", [2, 3, 4])
-@pytest.mark.parametrize("count", range(1, 9))
+@sweep("rounds", [2, 3])
+@sweep("processes", [2, 3, 4])
+@sweep("count", range(1, 9))
 def test_forwards_alone_end_with_any_count(processes: int, rounds: int, count: int):
     schedule, stages = looped(rounds), processes * rounds
     result = simulate(schedule.orders(stages, count, training=False))
@@ -94,7 +95,7 @@ def test_forwards_alone_end_with_any_count(processes: int, rounds: int, count: i
         )
 
 
-@pytest.mark.parametrize(("processes", "rounds", "count"), SIZES)
+@sweep(("processes", "rounds", "count"), SIZES)
 def test_allowed_counts_pass(processes: int, rounds: int, count: int):
     looped(rounds).check_count(processes * rounds, count)
 

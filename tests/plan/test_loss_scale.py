@@ -4,11 +4,12 @@ import math
 from typing import Any
 
 import pytest
+from sweeps import sweep
 
 from convoy.config.schema import build_config
-from convoy.plan.loss_scale import Level, LossScalePlan, loss_scale_as_text
 from convoy.plan.phases import plan_phases
 from convoy.plan.plan import plan_run
+from convoy.plan.precision import Level, LossScalePlan, loss_scale_as_text
 
 
 def ladder(first: float, last: float, epochs: int, per_epoch: int = 1) -> LossScalePlan:
@@ -35,8 +36,8 @@ def test_a_hundred_epochs_from_16_to_128_have_four_levels_of_25() -> None:
     assert scales == [16] * 25 + [32] * 25 + [64] * 25 + [128] * 25
 
 
-@pytest.mark.parametrize("epochs", [*range(4, 20), 90, 101])
-@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 2), (16, 128), (0.5, 4), (3, 12)])
+@sweep("epochs", [*range(4, 20), 90, 101])
+@sweep(("first", "last"), [(1, 1), (1, 2), (16, 128), (0.5, 4), (3, 12)])
 def test_a_ladder_is_climbed_as_documented(first: float, last: float, epochs: int) -> None:
     plan = ladder(first, last, epochs, per_epoch=7)
 
@@ -58,7 +59,7 @@ def test_a_run_with_fewer_epochs_than_levels_is_divided_by_updates() -> None:
     assert [one.first for one in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
 
 
-@pytest.mark.parametrize("updates", range(1, 8))
+@sweep("updates", range(1, 8))
 def test_however_short_a_run_is_its_last_update_has_the_last_scale(updates: int) -> None:
     plan = LossScalePlan(1, 8, updates_per_epoch=100, updates=updates)
     scales = [plan.scale(update) for update in range(updates)]

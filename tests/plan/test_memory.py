@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import sweep
 
 from convoy.config.schema import build_config
 from convoy.numerics.gradients import spans_of
@@ -121,8 +122,8 @@ def test_the_tree_of_any_block_holds_as_many_vectors_as_it_really_does(first: in
     assert tree_vectors(count, first) == vectors_by_growing(first, count)
 
 
-@pytest.mark.parametrize("count", [*range(1, 20), 31, 32, 48, 63])
-@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8, 70])
+@sweep("count", [*range(1, 20), 31, 32, 48, 63])
+@sweep("replicas", [1, 2, 3, 5, 8, 70])
 def test_of_all_replicas_the_one_with_most_sums_counts(count: int, replicas: int):
     most = max(vectors_by_growing(replica * count, count) for replica in range(replicas))
 

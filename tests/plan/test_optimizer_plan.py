@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.config.effects_optimizer import the_optimizer_has_no_state
+from convoy.config.inactive import no_optimizer_state
 from convoy.config.schema import build_config
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.errors import ConfigError
-from convoy.optim.rules import rule_of
-from convoy.plan.optimizer import share_of_squares_kept, slots_of
-from convoy.plan.plan import plan_outline, plan_run
+from convoy.optim.update_rules import make_update_rule
+from convoy.plan.plan import plan_run
+from convoy.plan.precision import share_of_squares_kept, slots_of
 
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 
@@ -19,10 +19,10 @@ OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_as_many_slots_are_planned_as_the_live_rule_has(optimizer: str, momentum: float) -> None:
     run = build_config({"optimizer": optimizer, "momentum": momentum})
-    slots = len(rule_of(run.optimizer, 64).slots)
+    slots = len(make_update_rule(run.optimizer, 64).slots)
 
     assert slots_of(run.optimizer) == slots
-    assert (the_optimizer_has_no_state(run) is not None) == (slots == 0)
+    assert (no_optimizer_state(run) is not None) == (slots == 0)
 
 
 def test_the_memory_of_a_stage_follows_the_slots_and_their_bytes() -> None:
@@ -45,4 +45,4 @@ def test_a_decay_below_zero_is_heard_before_there_are_layers() -> None:
     batch = {"micro_batch_size": 16, "gradient_accumulation": 2, "replicas": 2}
 
     with pytest.raises(ConfigError, match="64 samples per update = -1, below 0; lower it"):
-        plan_outline(build_config(asked | batch))
+        plan_run(build_config(asked | batch))

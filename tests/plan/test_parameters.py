@@ -4,8 +4,8 @@ import pytest
 import torch
 from families import ALL
 
-from convoy.assemble.network import build_network, whole
 from convoy.plan.parameters import parameter_names
+from convoy.run.network import build_network, whole
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -7,8 +7,8 @@ import pytest
 from convoy.config.rules import broken_rules
 from convoy.config.schema import build_config, flat_values
 from convoy.errors import ConfigError
+from convoy.models.network import smaller_size
 from convoy.plan.as_json import plan_as_json
-from convoy.plan.network import smaller_size
 from convoy.plan.phases import plan_phases
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.printed import phases_as_text
@@ -60,8 +60,8 @@ def test_training_takes_smaller_images_and_validation_whole_ones() -> None:
 
 
 def test_layers_are_frozen_in_the_second_phase_alone() -> None:
-    assert first().frozen == 0
-    assert second().network.layers[second().frozen].name == "layer3/0/conv1"
+    assert first().num_frozen == 0
+    assert second().network.layers[second().num_frozen].name == "layer3/0/conv1"
 
 
 def test_the_second_phase_is_plain_and_as_asked_for() -> None:

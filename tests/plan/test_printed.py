@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from convoy.config.availability import unavailable
-from convoy.config.effects import Effectless
-from convoy.config.layers import Setting
 from convoy.config.schema import build_config
+from convoy.config.settings import Setting
+from convoy.config.support import InactiveOption, unavailable
 from convoy.plan.plan import plan_run
 from convoy.plan.printed import (
     effectless_as_text,
@@ -150,8 +149,8 @@ def test_sources_begin_with_what_somebody_chose():
 
 def test_options_without_effect_stand_in_a_block_of_their_own():
     options = [
-        Effectless("augment", "with --data shapes"),
-        Effectless("reduction", "with one replica"),
+        InactiveOption("augment", "with --data shapes"),
+        InactiveOption("reduction", "with one replica"),
     ]
 
     assert effectless_as_text([]) == []

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.config.schema import build_config
-from convoy.config.sections.training import LearningRateConfig
+from convoy.config.sections.learning_rate import LearningRateConfig
 from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loop import LoopPlan
+from convoy.plan.loop import LoopPlan, RateChange, rate_changes, shown_changes
 from convoy.plan.plan import plan_run
-from convoy.plan.rate_changes import RateChange, rate_changes, shown_changes
 
 MOST = 40
 

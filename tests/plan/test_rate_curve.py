@@ -8,8 +8,7 @@ from convoy.config.schema import build_config
 from convoy.plan.loop import LoopPlan
 from convoy.plan.phases import plan_phases
 from convoy.plan.plan import plan_run
-from convoy.plan.printed import phases_as_text
-from convoy.plan.rate_curve import rate_as_text
+from convoy.plan.printed import phases_as_text, rate_as_text
 
 
 def loop(**asked: Any) -> LoopPlan:

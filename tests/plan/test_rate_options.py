@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import sweep
 
-from convoy.config.layers import from_source
-from convoy.config.resolve import Asked, resolve
-from convoy.config.sections.training import LearningRateConfig
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.settings import from_source
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.plan import plan_run
 
@@ -21,7 +22,7 @@ def rates(updates: int, per_epoch: int, **config: Any) -> list[float]:
 def planned(**values: Any) -> LearningRatePlan:
     """The rates of a whole configuration."""
     asked = from_source("command line", values)
-    return plan_run(resolve(Asked(asked, environment={})).config).loop.learning_rate
+    return plan_run(resolve(RequestedOptions(asked, environment={})).config).loop.learning_rate
 
 
 def step(updates: int, per_epoch: int = 2, **config: Any) -> list[float]:
@@ -58,7 +59,7 @@ def test_shares_of_the_run_are_where_step_drops() -> None:
     assert seen == pytest.approx([1] * 6 + [1e-1] * 6 + [1e-2] * 4 + [1e-3] * 2 + [1e-4] * 2)
 
 
-@pytest.mark.parametrize("hundredths", range(1, 100))
+@sweep("hundredths", range(1, 100))
 def test_a_share_counts_as_its_decimal_was_typed(hundredths: int) -> None:
     assert step(100, lr_decay=0.5, lr_share_decay=(hundredths / 100,)).index(0.5) == hundredths
 

@@ -2,9 +2,9 @@
 
 from itertools import pairwise
 
-import pytest
+from sweeps import sweep
 
-from convoy.plan.rhythm import Rhythm
+from convoy.plan.loop import Rhythm
 
 
 def due(times: int, period: int, end: int, first: int = 0) -> list[int]:
@@ -12,7 +12,7 @@ def due(times: int, period: int, end: int, first: int = 0) -> list[int]:
     return [update for update in range(1, end + 1) if rhythm.due(update)]
 
 
-@pytest.mark.parametrize("period", range(1, 13))
+@sweep("period", range(1, 13))
 def test_every_whole_period_has_exactly_its_times(period: int):
     for times in range(1, period + 1):
         found = due(times, period, end=4 * period)
@@ -21,13 +21,13 @@ def test_every_whole_period_has_exactly_its_times(period: int):
         assert counts == [times] * 4
 
 
-@pytest.mark.parametrize("period", range(1, 13))
+@sweep("period", range(1, 13))
 def test_more_times_than_updates_is_every_update(period: int):
     for times in range(period, 3 * period):
         assert due(times, period, end=2 * period) == list(range(1, 2 * period + 1))
 
 
-@pytest.mark.parametrize("period", range(1, 13))
+@sweep("period", range(1, 13))
 def test_the_end_and_every_end_of_a_period_are_always_due(period: int):
     for times in range(1, period + 3):
         for end in range(1, 3 * period + 2):
@@ -37,7 +37,7 @@ def test_the_end_and_every_end_of_a_period_are_always_due(period: int):
             assert set(range(period, end + 1, period)) <= set(found)
 
 
-@pytest.mark.parametrize("period", range(1, 13))
+@sweep("period", range(1, 13))
 def test_the_times_are_evenly_spread(period: int):
     for times in range(1, period + 1):
         gaps = {after - before for before, after in pairwise([0, *due(times, period, 3 * period)])}
@@ -53,8 +53,8 @@ def test_a_run_that_ends_inside_a_period_is_due_once_more():
     assert due(2, 10, 13) == [5, 10, 13]
 
 
-@pytest.mark.parametrize("period", range(1, 8))
-@pytest.mark.parametrize("first", range(10))
+@sweep("period", range(1, 8))
+@sweep("first", range(10))
 def test_periods_that_begin_later_are_the_same_ones_moved(period: int, first: int):
     for times in range(1, period + 2):
         usual = due(times, period, end=3 * period)

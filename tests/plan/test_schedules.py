@@ -1,10 +1,12 @@
 """The orders of work: drawn once, then their properties over all small sizes."""
 
 import pytest
+from sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.actions import Forward, answers, is_last_of_its_micro
-from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
+from convoy.plan.schedules import SCHEDULES, schedule_of
+from convoy.plan.schedules.actions import Forward, answers, is_last_of_its_micro
+from convoy.plan.schedules.one_f_one_b import Schedule
 
 GROUPED, INTERLEAVED, SEQUENTIAL = (
     SCHEDULES[name] for name in ("grouped", "interleaved", "sequential")
@@ -65,7 +67,7 @@ def test_one_stage_is_no_pipeline(name: str):
     assert SCHEDULES[name].ramp_share(1, 3) == 0
 
 
-@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+@sweep(("schedule", "stages"), LAYOUTS)
 def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
     schedule: Schedule, stages: int
 ):
@@ -79,7 +81,7 @@ def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
             assert forwards == answered == ended == list(range(micro_batches))
 
 
-@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+@sweep(("schedule", "stages"), LAYOUTS)
 def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
         for stage in range(stages):
@@ -93,7 +95,7 @@ def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedul
             assert most == schedule.peak_stash(stage, stages, micro_batches)
 
 
-@pytest.mark.parametrize("stages", range(2, 7))
+@sweep("stages", range(2, 7))
 def test_depths_are_those_of_the_reference(stages: int):
     for stage in range(stages):
         to_the_end = stages - 1 - stage
@@ -106,7 +108,7 @@ def test_depths_are_those_of_the_reference(stages: int):
         assert SEQUENTIAL.stash(stage, stages) == 1
 
 
-@pytest.mark.parametrize("stages", range(2, 7))
+@sweep("stages", range(2, 7))
 def test_only_grouped_holds_one_more_than_what_waits_since_its_forward_comes_first(stages: int):
     for stage in range(stages):
         stash = [schedule.stash(stage, stages) for schedule in (GROUPED, INTERLEAVED, SEQUENTIAL)]
@@ -118,7 +120,7 @@ def test_only_grouped_holds_one_more_than_what_waits_since_its_forward_comes_fir
         assert [most - waits for most, waits in zip(peak, stash, strict=True)] == [1, 0, 0]
 
 
-@pytest.mark.parametrize("stages", range(2, 7))
+@sweep("stages", range(2, 7))
 def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
     for count in range(2 * stages, 25, 2 * stages):
         ahead = 2 * stages - 1
@@ -131,7 +133,7 @@ def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
         assert SEQUENTIAL.ramp_share(stages, count) == (stages - 1) / stages
 
 
-@pytest.mark.parametrize("stages", range(2, 7))
+@sweep("stages", range(2, 7))
 def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
@@ -156,13 +158,13 @@ def test_inference_has_half_the_slots():
     assert SEQUENTIAL.ramp_share(3, 4, training=False) == 2 / 3
 
 
-@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+@sweep(("schedule", "stages"), LAYOUTS)
 def test_allowed_counts_pass(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
         schedule.check_count(stages, micro_batches)
 
 
-@pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
+@sweep(("schedule", "stages"), LAYOUTS)
 def test_every_other_count_is_refused(schedule: Schedule, stages: int):
     for count in set(range(25)) - set(allowed_counts(schedule.name, stages)):
         message = refusal(schedule, stages, count)

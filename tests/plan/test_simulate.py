@@ -4,10 +4,12 @@ import re
 from itertools import combinations
 
 import pytest
+from sweeps import sweep
 
-from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
-from convoy.plan.schedules import SCHEDULES, Schedule, looped
-from convoy.plan.simulate import Costs, simulate
+from convoy.plan.schedules import SCHEDULES, looped
+from convoy.plan.schedules.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
+from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.schedules.simulate import Costs, simulate
 
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
 
@@ -28,7 +30,7 @@ def _read(stage: str, letter: str, micro: str) -> Action:
     return PASSES[letter](int(micro), int(stage) if stage else None)
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_every_schedule_ends_with_any_count_and_holds_its_peak(name: str, stages: int):
     for micro_batches in range(1, 25):
         schedule = SCHEDULES[name]
@@ -40,7 +42,7 @@ def test_every_schedule_ends_with_any_count_and_holds_its_peak(name: str, stages
         )
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_with_equal_costs_no_schedule_is_slower_than_its_timetable(name: str, stages: int):
     for micro_batches in range(1, 25):
         schedule = SCHEDULES[name]
@@ -51,7 +53,7 @@ def test_with_equal_costs_no_schedule_is_slower_than_its_timetable(name: str, st
         assert all(0 <= idle < 1 for idle in result.idle)
 
 
-@pytest.mark.parametrize("stages", range(1, 7))
+@sweep("stages", range(1, 7))
 @pytest.mark.parametrize("name", ["interleaved", "sequential"])
 def test_with_equal_costs_time_and_idle_share_are_the_timetables(name: str, stages: int):
     schedule = SCHEDULES[name]
@@ -209,7 +211,7 @@ def test_two_exchanged_passes_of_one_kind_are_caught_on_every_stage(name: str, s
                 assert result.deadlocked
 
 
-@pytest.mark.parametrize("stages", range(3, 7))
+@sweep("stages", range(3, 7))
 def test_a_first_stage_that_does_not_run_ahead_is_caught(stages: int):
     right = orders(SCHEDULES["interleaved"], stages, 2 * stages)
     result = simulate([right[-1], *right[1:]])

@@ -1,10 +1,11 @@
 """The reference's timelines, cell by cell; then every cell by its formula; then the drawing."""
 
 import pytest
+from sweeps import sweep
 
-from convoy.plan.actions import Backward, Forward, is_last_of_its_micro
 from convoy.plan.schedules import SCHEDULES, looped
-from convoy.plan.timetable import Timetable, draw, place
+from convoy.plan.schedules.actions import Backward, Forward, is_last_of_its_micro
+from convoy.plan.schedules.timetable import Timetable, draw, place, received_ahead, timed_orders
 
 REFERENCE = ("grouped", "interleaved", "sequential")
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
@@ -46,7 +47,7 @@ def test_the_reference_timeline_of_sequential():
     ]
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = place(SCHEDULES[name], stages, micro_batches)
@@ -56,7 +57,7 @@ def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int
             assert read == SCHEDULES[name].actions(stage, stages, micro_batches)
 
 
-@pytest.mark.parametrize(("name", "stages"), REFERENCE_LAYOUTS)
+@sweep(("name", "stages"), REFERENCE_LAYOUTS)
 def test_every_action_stands_where_the_formula_says(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = place(SCHEDULES[name], stages, micro_batches)
@@ -68,7 +69,7 @@ def test_every_action_stands_where_the_formula_says(name: str, stages: int):
                 assert Backward(micro) in row[between * micro + 2 * stages - 1 - stage]
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_counted_idle_places_are_the_ramp_share(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = place(SCHEDULES[name], stages, micro_batches)
@@ -81,7 +82,7 @@ def test_counted_idle_places_are_the_ramp_share(name: str, stages: int):
             assert idle / whole == SCHEDULES[name].ramp_share(stages, micro_batches)
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = place(SCHEDULES[name], stages, micro_batches)
@@ -91,7 +92,7 @@ def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stage
         assert all(is_last_of_its_micro(action) for action in timetable.rows[0][-1])
 
 
-@pytest.mark.parametrize(("name", "stages"), LAYOUTS)
+@sweep(("name", "stages"), LAYOUTS)
 def test_sets_from_earlier_columns_are_never_more_than_the_stash_and_equal_at_full_flow(
     name: str, stages: int
 ):
@@ -163,7 +164,7 @@ def test_a_wide_drawing_leaves_out_its_middle():
     ]
 
 
-@pytest.mark.parametrize("width", range(40, 200))
+@sweep("width", range(40, 200))
 def test_a_drawing_keeps_to_its_width(width: int):
     for name in SCHEDULES:
         lines = draw(place(SCHEDULES[name], stages=3, micro_batches=24), width)
@@ -187,3 +188,30 @@ def test_a_very_small_width_still_shows_both_ends():
         "stage 0    F0        …         B7",
         "stage 1    –         …         –",
     ]
+
+
+def drawn_receives(name: str, stages: int, micro_batches: int) -> list[str]:
+    """Each row with a + behind the actions during which the input of the next one arrives."""
+    orders = timed_orders(SCHEDULES[name], stages, micro_batches)
+    return [
+        " ".join(
+            f"{timed.action}{'+' if is_ahead else ''}"
+            for timed, is_ahead in zip(row, received_ahead(orders, row), strict=True)
+        )
+        for row in orders
+    ]
+
+
+def test_the_next_input_arrives_during_an_action_if_it_is_sent_by_then():
+    assert drawn_receives("interleaved", 2, 4) == [
+        "F0 F1+ B0 F2+ B1 F3+ B2 B3",
+        "F0 B0+ F1 B1+ F2 B2+ F3 B3",
+    ]
+    assert drawn_receives("zero-bubble", 2, 3) == [
+        "F0 F1 I0 W0 F2+ I1 W1+ I2 W2",
+        "F0 I0+ F1 I1 W0+ F2 I2 W1 W2",
+    ]
+
+
+def test_nothing_arrives_ahead_where_one_micro_batch_is_on_its_way():
+    assert drawn_receives("sequential", 2, 2) == ["F0 B0 F1 B1"] * 2

@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+from sweeps import sweep
 
 from convoy.errors import ConfigError
 from convoy.plan.topology import Coordinates, TopologyPlan
@@ -28,7 +29,7 @@ def test_a_layout_reads_as_a_reader_would_draw_it():
     ]
 
 
-@pytest.mark.parametrize("plan", LAYOUTS)
+@sweep("plan", LAYOUTS)
 def test_rank_and_coordinates_are_each_others_inverse(plan: TopologyPlan):
     places = [plan.coordinates(rank) for rank in range(plan.processes)]
 
@@ -39,7 +40,7 @@ def test_rank_and_coordinates_are_each_others_inverse(plan: TopologyPlan):
     )
 
 
-@pytest.mark.parametrize("plan", LAYOUTS)
+@sweep("plan", LAYOUTS)
 def test_blocks_are_equal_and_contiguous(plan: TopologyPlan):
     places = [plan.coordinates(rank) for rank in range(plan.processes)]
     hosts = [place.host for place in places]
@@ -54,7 +55,7 @@ def test_blocks_are_equal_and_contiguous(plan: TopologyPlan):
     assert all(place.instance // plan.instances_per_host == place.host for place in places)
 
 
-@pytest.mark.parametrize("plan", LAYOUTS)
+@sweep("plan", LAYOUTS)
 def test_every_process_is_in_one_pipeline_and_one_averaging_group(plan: TopologyPlan):
     pipelines = [plan.stage_ranks(replica) for replica in range(plan.replicas)]
     groups = [plan.replica_ranks(stage) for stage in range(plan.stages)]

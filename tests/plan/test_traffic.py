@@ -1,94 +1,59 @@
-"""When receives begin: as torch's runtime really orders them; and what is held meanwhile."""
+"""What a stage holds at most: activations, and what is being sent and received meanwhile."""
+
+from dataclasses import replace
 
 import pytest
-from torch.distributed.pipelining.schedules import (
-    _Action,
-    _add_send_recv,
-    _ComputationType,
+
+from convoy.plan.activations import ActivationFootprint
+from convoy.plan.memory import most_held, stage_traffic
+from convoy.plan.schedules import SCHEDULES
+from convoy.plan.schedules.timetable import received_ahead, timed_orders
+
+PASSAGE = ActivationFootprint(
+    came_in=3, goes_out=7, between=100, forward=150, backward=190, answers=20
 )
 
-from convoy.plan.activations import Passage
-from convoy.plan.memory import _enough, _place
-from convoy.plan.schedules import SCHEDULES, Action, Forward
-from convoy.plan.traffic import Event, Place, Receive, events_of, most_held
 
-KINDS = {
-    _ComputationType.FORWARD: "F",
-    _ComputationType.FULL_BACKWARD: "B",
-    _ComputationType.RECV_F: "receive F",
-    _ComputationType.RECV_B: "receive B",
-}
+def held(schedule: str, stage: int, stages: int, micro_batches: int = 4) -> int:
+    return most_held(PASSAGE, stage_traffic(SCHEDULES[schedule], stage, stages, micro_batches))
 
 
-def torch_action(stage: int, action: Action) -> _Action:
-    forward = isinstance(action, Forward)
-    kind = _ComputationType.FORWARD if forward else _ComputationType.FULL_BACKWARD
-    return _Action(stage, kind, action.micro)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_stage_alone_holds_one_pass(schedule: str):
+    assert held(schedule, 0, 1) == 190
 
 
-def torch_events(name: str, stages: int, micro_batches: int) -> list[list[str]]:
-    orders = {
-        stage: [
-            torch_action(stage, one)
-            for one in SCHEDULES[name].actions(stage, stages, micro_batches)
-        ]
-        for stage in range(stages)
-    }
-    ordered = _add_send_recv(orders, stage_to_rank=lambda stage: stage, num_stages=stages)
-    return [
-        [
-            f"{KINDS[one.computation_type]}{one.microbatch_index}"
-            for one in ordered[stage]
-            if one.computation_type in KINDS
-        ]
-        for stage in range(stages)
-    ]
+def test_activation_sets_that_wait_come_on_top():
+    """And the gradient of the next backward pass, which arrives meanwhile."""
+    assert held("interleaved", 0, 2) == 100 + 190
+    assert held("grouped", 0, 2) == 3 * 100 + 190 + 7
 
 
-def as_word(event: Event) -> str:
-    return f"receive {event.made_by}" if isinstance(event, Receive) else str(event)
+def test_the_last_stage_receives_the_next_input_and_has_sent_a_gradient():
+    assert held("interleaved", 1, 2) == 190 + 3 + 3
 
 
-@pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential"])
-@pytest.mark.parametrize("stages", range(1, 7))
-def test_receives_stand_where_torch_puts_them(name: str, stages: int):
-    ours = events_of(SCHEDULES[name], stages, 4 * stages)
+def test_nothing_arrives_for_a_micro_batch_that_is_still_being_computed():
+    forward = replace(PASSAGE, forward=1000)
 
-    assert [[as_word(one) for one in events] for events in ours] == torch_events(
-        name, stages, 4 * stages
-    )
+    assert most_held(forward, stage_traffic(SCHEDULES["sequential"], 0, 2, 4)) == 1000
 
 
-PASSAGE = Passage(came_in=3, goes_out=7, between=100, forward=150, backward=190)
-
-
-def test_a_stage_alone_holds_one_pass():
-    (events,) = events_of(SCHEDULES["grouped"], 1, 4)
-
-    assert most_held(PASSAGE, events, Place(0, 1, 1)) == 190
-
-
-def test_what_waits_and_what_is_on_its_way_comes_on_top():
-    first, last = events_of(SCHEDULES["interleaved"], 2, 4)
-
-    assert most_held(PASSAGE, first, Place(0, 2, 2)) == 100 + 190
-    # The next input comes in, and one gradient sent back is not known to have arrived.
-    assert most_held(PASSAGE, last, Place(1, 2, 2)) == 190 + 3 + 3
+def test_between_the_parts_of_a_split_backward_everything_is_kept():
+    # One set that waits for its weights, one that is on its way, and a gradient that was sent.
+    assert held("zero-bubble", 1, 2) == (100 + 20) + (190 + 20) + 3
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", range(1, 7))
 def test_a_longer_update_holds_no_more_than_the_planned_part_of_it(name: str, stages: int):
     schedule, long = SCHEDULES[name], 12 * stages
-    part = _enough(schedule, stages, long)
     for stage in range(stages):
-        held = [
-            most_held(
-                PASSAGE,
-                events_of(schedule, stages, count)[stage],
-                _place(schedule, stage, stages, long),
-            )
-            for count in (part, long)
-        ]
+        part = stage_traffic(schedule, stage, stages, long)
+        orders = timed_orders(schedule, stages, long)
+        row = [timed for order in orders for timed in order if timed.stage == stage]
+        actions = [timed.action for timed in row]
+        whole = replace(part, actions=actions, received_ahead=received_ahead(orders, row))
 
-        assert held[0] == held[1]
+        assert len(part.actions) <= len(whole.actions)
+        assert most_held(PASSAGE, part) == most_held(PASSAGE, whole)

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.assemble.network import build_network, whole
-from convoy.assemble.roles import full_names
 from convoy.config.schema import build_config
 from convoy.errors import ConfigError
+from convoy.plan.parameters import weights_of
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.printed import plan_as_text
-from convoy.plan.trained import weights_of
+from convoy.run.network import build_network, full_names, whole
 
 FAMILIES: list[dict[str, Any]] = [
     {"model": "resnet8"},
@@ -47,30 +46,30 @@ def test_every_live_weight_has_its_planned_names_and_size(asked: dict[str, Any])
 
 
 def test_without_a_filter_everything_that_is_not_frozen_is_trained() -> None:
-    assert sum(plan().trains) == 75_290
-    assert sum(plan(fine_tune_first_trainable_layer="fc").trains) == 650
+    assert sum(plan().trained_parameters) == 75_290
+    assert sum(plan(fine_tune_first_trainable_layer="fc").trained_parameters) == 650
     assert plan().first_trained == 0
     assert plan(fine_tune_first_trainable_layer="fc").first_trained == plan("fc").first_trained
 
 
 def test_a_filter_takes_the_weights_it_names() -> None:
-    assert sum(plan("fc").trains) == 650
-    assert sum(plan("fc.bias").trains) == 10
-    assert sum(plan("gamma").trains) == sum(plan("beta").trains) > 0
-    assert sum(plan("gamma", "beta", "conv", "downsample", "fc").trains) == 75_290
+    assert sum(plan("fc").trained_parameters) == 650
+    assert sum(plan("fc.bias").trained_parameters) == 10
+    assert sum(plan("gamma").trained_parameters) == sum(plan("beta").trained_parameters) > 0
+    assert sum(plan("gamma", "beta", "conv", "downsample", "fc").trained_parameters) == 75_290
 
 
 def test_gradients_are_needed_from_the_first_of_them_on() -> None:
     one = plan("layer2.0.conv2", "fc")
 
     assert one.network.layers[one.first_trained].name == "layer2/0/conv2"
-    assert (one.frozen, plan("conv1").first_trained) == (0, 0)
+    assert (one.num_frozen, plan("conv1").first_trained) == (0, 0)
 
 
 def test_what_is_frozen_is_not_trained_though_it_is_named() -> None:
     one = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
 
-    assert (sum(one.trains), one.network.layers[one.first_trained].name) == (650, "fc")
+    assert (sum(one.trained_parameters), one.network.layers[one.first_trained].name) == (650, "fc")
 
 
 def test_only_trained_weights_have_gradients_and_state() -> None:

@@ -1,11 +1,12 @@
 """Zero bubble: its order, then what it costs and holds over all small sizes."""
 
 import pytest
+from sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.actions import BackwardInput, BackwardWeight, Forward
 from convoy.plan.schedules import SCHEDULES
-from convoy.plan.simulate import Costs, simulate
+from convoy.plan.schedules.actions import BackwardInput, BackwardWeight, Forward
+from convoy.plan.schedules.simulate import Costs, simulate
 
 ZERO_BUBBLE, INTERLEAVED = SCHEDULES["zero-bubble"], SCHEDULES["interleaved"]
 
@@ -22,14 +23,14 @@ def test_stage_s_does_weight_halves_s_micro_batches_later():
     ]
 
 
-@pytest.mark.parametrize(("stages", "count"), SIZES)
+@sweep(("stages", "count"), SIZES)
 def test_each_half_comes_once_for_each_micro_batch_and_in_order(stages: int, count: int):
     for row in ZERO_BUBBLE.orders(stages, count):
         for kind in (Forward, BackwardInput, BackwardWeight):
             assert [one.micro for one in row if isinstance(one, kind)] == list(range(count))
 
 
-@pytest.mark.parametrize(("stages", "count"), SIZES)
+@sweep(("stages", "count"), SIZES)
 def test_without_weight_halves_it_is_interleaved(stages: int, count: int):
     for stage in range(stages):
         ours = ZERO_BUBBLE.actions(stage, stages, count)
@@ -42,7 +43,7 @@ def test_without_weight_halves_it_is_interleaved(stages: int, count: int):
         assert kept == [str(one) for one in INTERLEAVED.actions(stage, stages, count)]
 
 
-@pytest.mark.parametrize(("stages", "count"), SIZES)
+@sweep(("stages", "count"), SIZES)
 def test_no_stage_holds_more_than_the_first_of_interleaved(stages: int, count: int):
     result = simulate(ZERO_BUBBLE.orders(stages, count))
     most = INTERLEAVED.peak_stash(0, stages, count)
@@ -54,7 +55,7 @@ def test_no_stage_holds_more_than_the_first_of_interleaved(stages: int, count: i
         assert ZERO_BUBBLE.process_stash(stage, stages, count) == most
 
 
-@pytest.mark.parametrize(("stages", "count"), SIZES)
+@sweep(("stages", "count"), SIZES)
 def test_all_that_is_idle_is_one_pass_along_the_line(stages: int, count: int):
     """Interleaved idles three times as long: (S − 1) times F, I and W."""
     length = ZERO_BUBBLE.length(stages, count)
@@ -67,7 +68,7 @@ def test_all_that_is_idle_is_one_pass_along_the_line(stages: int, count: int):
     assert whole == 3 * (count + stages - 1)
 
 
-@pytest.mark.parametrize(("stages", "count"), SIZES)
+@sweep(("stages", "count"), SIZES)
 def test_a_stage_never_runs_further_ahead_of_answers_than_told(stages: int, count: int):
     for stage, row in enumerate(ZERO_BUBBLE.orders(stages, count)):
         waits = most = 0

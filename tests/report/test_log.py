@@ -17,9 +17,9 @@ from convoy.events import (
     Updated,
     Validated,
 )
-from convoy.report.lines import read
+from convoy.report.jsonl import read_jsonl
 from convoy.report.log import Log
-from convoy.report.run_folder import RunFolder
+from convoy.run.folder import RunFolder
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
     tell(folder, reported(4))
 
-    assert list(read(folder.metrics)) == [
+    assert list(read_jsonl(folder.metrics)) == [
         {
             "update": 4,
             "epoch": 1.0,
@@ -69,7 +69,7 @@ def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
 
 def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
     tell(folder, validated(4))
-    (record,) = read(folder.validation)
+    (record,) = read_jsonl(folder.validation)
 
     assert (record["update"], record["top1"], record["samples"]) == (4, 0.5, 100)
     assert not folder.metrics.exists()
@@ -79,7 +79,7 @@ def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
     average = Averaged(8, "a/8", "mean", 2, "ab")
     tell(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5))
     tell(folder, average, Ended(8, "done"))
-    records = list(read(folder.events))
+    records = list(read_jsonl(folder.events))
 
     assert [record["event"] for record in records] == [
         *("began", "saved", "noticed", "averaged", "ended"),
@@ -116,21 +116,21 @@ def test_a_run_stopped_anywhere_and_resumed_has_each_update_once(
         file.write('{"update": 9')  # the crash cut a line short
     tell(folder, Began(checkpoint, 12, 6, 64), *second)
 
-    assert [record["update"] for record in read(folder.metrics)] == list(range(1, 13))
-    assert [record["update"] for record in read(folder.validation)] == list(range(1, 13))
+    assert [record["update"] for record in read_jsonl(folder.metrics)] == list(range(1, 13))
+    assert [record["update"] for record in read_jsonl(folder.validation)] == list(range(1, 13))
 
 
 def test_the_history_of_events_is_kept_on_resume(folder: RunFolder):
     tell(folder, Began(0, 12, 6, 64), Noticed("lost", "worker 2 died", 9))
     tell(folder, Began(5, 12, 6, 64))
 
-    assert [record["update"] for record in read(folder.events)] == [0, 9, 5]
+    assert [record["update"] for record in read_jsonl(folder.events)] == [0, 9, 5]
 
 
 def test_lost_metrics_are_confessed_at_the_end(folder: RunFolder):
     folder.metrics.symlink_to("/dev/full")
     tell(folder, reported(1), reported(2), Ended(2, "done"))
-    records = list(read(folder.events))
+    records = list(read_jsonl(folder.events))
 
     assert [record["event"] for record in records] == ["noticed", "ended"]
     assert records[0]["text"] == "metrics.jsonl lacks 2 lines (updates 1 to 2)"

@@ -114,6 +114,9 @@ def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
         json.dumps({**asdict(DONE), "averaged": 7}),
         json.dumps({**asdict(DONE), "averaged": {"path": "a", "strategy": "mean"}}),
         json.dumps({**asdict(DONE), "fine_tune": 7}),
+        json.dumps({**asdict(DONE), "peak_bytes": 7}),
+        json.dumps({**asdict(DONE), "peak_bytes": [0.5]}),
+        json.dumps({**asdict(DONE), "exit_reason": None}),
         json.dumps({**asdict(DONE), "fine_tune": {"path": "a", "updates": 3}}),
     ],
 )
@@ -219,3 +222,19 @@ def test_skipped_updates_are_told_where_there_are_any():
     assert [line for line in told if line not in silent] == [
         "skipped: 3 of these updates, which changed nothing"
     ]
+
+
+@pytest.mark.parametrize(
+    ("updates", "epochs", "text"),
+    [
+        (1, 1.0, "1 update, 1 epoch, "),
+        (1, 0.5, "1 update, 0.5 epochs, "),
+        (2, 2, "2 updates, 2 ep"),
+    ],
+)
+def test_one_update_and_one_epoch_are_not_plural(updates: int, epochs: float, text: str):
+    run = replace(DONE, updates=updates, epochs=epochs)
+    tuned = replace(DONE, fine_tune=replace(TUNED, updates=updates, epochs=epochs))
+
+    assert closing_lines(run, Path("runs"))[1].startswith(text)
+    assert f"fine-tuned: {text}" in "\n".join(closing_lines(tuned, Path("runs")))

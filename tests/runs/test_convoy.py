@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
-from running import TINY, Process, convoy, convoy_process, wait_until
+from running import ENDLESS, PATIENCE, TINY, Process, convoy, convoy_process, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -183,13 +182,11 @@ def test_samples_that_do_not_divide_leave_all_replicas_with_the_same_work(tmp_pa
 def test_a_dead_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run)
-    began = time.monotonic()
     said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "kill@3:2"})
 
     assert said.code == 7
     assert "replica 1, stage 0 (rank 2) was ended by SIGKILL" in said.err
     assert "Traceback" not in said.err
-    assert time.monotonic() - began < 100  # far below the time limit of a lost message
     assert convoy("resume", run).code == 0
 
 
@@ -219,7 +216,7 @@ def test_a_signal_saves_stops_and_leaves_nobody_behind(
 ) -> None:
     run = tmp_path / "run"
     words = ["train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run]
-    process = Process([*words, "--updates=2000"], tmp_path)
+    process = Process([*words, ENDLESS], tmp_path)
     wait_until(lambda: (run / "metrics.jsonl").exists() and told(run / "metrics.jsonl"))
     children = psutil.Process(process.pid).children(recursive=True)
     process.send(number)
@@ -235,7 +232,7 @@ def test_a_signal_saves_stops_and_leaves_nobody_behind(
 def test_a_signal_to_the_whole_group_saves_too(tmp_path: Path, number: int, code: int) -> None:
     """As `timeout`, a closed terminal and many batch systems send it."""
     run = tmp_path / "run"
-    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(run), "--updates=2000"]
+    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(run), ENDLESS]
     process = subprocess.Popen(
         [sys.executable, "-m", "convoy", *words],
         start_new_session=True,
@@ -245,14 +242,15 @@ def test_a_signal_to_the_whole_group_saves_too(tmp_path: Path, number: int, code
     )
     wait_until(lambda: (run / "metrics.jsonl").exists() and told(run / "metrics.jsonl"))
     os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, err) == (code, "")
     assert list((run / "checkpoints").glob("update-*"))
 
 
 def test_an_early_interrupt_is_quiet(tmp_path: Path) -> None:
-    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(tmp_path / "run")]
+    run = str(tmp_path / "run")
+    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", run, ENDLESS]
     process = subprocess.Popen(
         [sys.executable, "-m", "convoy", *words],
         start_new_session=True,
@@ -262,14 +260,14 @@ def test_an_early_interrupt_is_quiet(tmp_path: Path) -> None:
     )
     wait_until(lambda: psutil.Process(process.pid).children(recursive=True))
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, err) == (130, "")
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", run, "--updates=2000"]
+    words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", run, ENDLESS]
     process = Process(words, tmp_path)
     wait_until(lambda: (run / "metrics.jsonl").exists() and told(run / "metrics.jsonl"))
     children = psutil.Process(process.pid).children(recursive=True)
@@ -288,7 +286,7 @@ def test_the_same_program_starts_under_torchrun(alone: Path, tmp_path: Path) -> 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

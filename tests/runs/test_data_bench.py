@@ -144,7 +144,7 @@ def test_photos_are_measured_with_as_many_classes_as_there_are(tmp_path: Path) -
 
 
 def test_the_doctor_speaks_after_the_figures() -> None:
-    words = ("--doctor", "--model-rate=100", "--elements=2", "--mixup-alpha=0.4")
+    words = ("--doctor", "--model-rate=10", "--elements=2", "--mixup-alpha=0.4")
     said = convoy("data", "bench", *SMALL, *words)
     lines = said.out.splitlines()
 
@@ -158,11 +158,11 @@ def test_the_doctor_speaks_after_the_figures() -> None:
         "transfer",
         "mix",
     ]
-    assert lines[-2].startswith("the model limits: it takes 100 images/s")
+    assert lines[-2].startswith("the model limits: it takes 10.0 images/s")
 
 
 def test_the_doctor_tells_programs_too() -> None:
-    words = ("--doctor", "--model-rate=100", "--elements=2", "--hostside-image-mixing")
+    words = ("--doctor", "--model-rate=10", "--elements=2", "--hostside-image-mixing")
     said = convoy("data", "bench", *SMALL, *words, "--mixup-alpha=0.4", "--json")
     told = json.loads(said.out)
 

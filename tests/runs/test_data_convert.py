@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running import Process, convoy
+from running import Process, Slowed, convoy, wait_until
 from small_photos import converted, trained_weights, tree, write_photos
 
 from convoy.data.records.manifest import JOURNAL
@@ -45,17 +45,21 @@ def test_a_conversion_killed_again_and_again_ends_in_the_same_bytes(
     codes = [killed_behind(1 + parts(target), words(source, target, form)) for _ in range(4)]
     said = convoy(*words(source, target, form))
 
-    assert codes[:2] == [-signal.SIGKILL] * 2
+    assert codes == [-signal.SIGKILL] * 4
     assert said.code == 0
     assert tree(target) == tree(tmp_path / "whole")
+
+
+def naming_slowed(free: int) -> Slowed:
+    """Only so many drafts get their names in a hurry."""
+    return Slowed("os.rename", ".tmp-", free)
 
 
 def killed_behind(least: int, line: list[str | Path]) -> int:
     """Start it, and kill it as soon as so many parts are there."""
     target = Path(line[3])
-    process = Process(line, target.parent)
-    while parts(target) < least and process.alive:
-        pass  # a part takes a millisecond
+    process = Process(line, target.parent, slowed=naming_slowed(least - parts(target)))
+    wait_until(lambda: parts(target) >= least or not process.alive)
     process.send(signal.SIGKILL)
     return process.wait().code
 
@@ -78,9 +82,9 @@ def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> No
 def test_an_interrupted_conversion_ends_with_130_and_nothing_half(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", {f"n{number:02}": 60 for number in range(10)})
     target = tmp_path / "to"
-    process = Process([*words(source, target, "tfrecord"), "--debug"], tmp_path)
-    while parts(target) < 50 and process.alive:
-        pass
+    line = [*words(source, target, "tfrecord"), "--debug"]
+    process = Process(line, tmp_path, slowed=naming_slowed(50))
+    wait_until(lambda: parts(target) >= 50 or not process.alive)
     process.send(signal.SIGINT)
     said = process.wait()
 
@@ -108,7 +112,7 @@ def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_p
         said = convoy(*words(source, target, form))
 
     assert said.code == ExitCode.STORAGE
-    assert "the same words go on from there" in said.err
+    assert "Run the same command to continue" in said.err
     assert set(tree(target)) == {JOURNAL}
     assert convoy(*words(source, target, form)).code == 0
 
@@ -121,11 +125,11 @@ def test_a_full_disk_is_told_in_plain_words(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("convoy.data.records.tfrecord.os.fsync", full)
+    monkeypatch.setattr("convoy.files.os.fsync", full)
     said = convoy(*words(source, tmp_path / "to", "tfrecord"))
 
     assert said.code == ExitCode.STORAGE
-    assert "No space left on device; what is whole is kept" in said.err
+    assert "No space left on device; finished parts are kept" in said.err
 
 
 def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:

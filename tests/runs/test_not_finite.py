@@ -7,7 +7,7 @@ import pytest
 from running import TINY, Said, convoy, convoy_process
 
 from convoy.checkpoint.store import Store
-from convoy.data.order import Order, Place
+from convoy.data.order import MicroBatchIndex, Order
 from convoy.plan.batch import BatchPlan
 
 WORDS = [one for one in TINY if not one.startswith("--gradient")]
@@ -97,7 +97,7 @@ def test_what_was_kept_before_a_stop_goes_on_to_the_bits_of_a_sound_run(
 def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
     said = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
     order = Order(96, BatchPlan(8, 2, 1), seed)
-    first = order.ids(Place(update=3, micro=0))[0]
+    first = order.ids(MicroBatchIndex(update=3, micro=0))[0]
 
     assert said.code == 5
     assert f"for sample {first} of micro-batch 1, on rank 0 (replica 0, stage 0)" in said.err

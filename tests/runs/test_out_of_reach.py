@@ -8,7 +8,7 @@ from effect_cases import OF_THE_IPU
 from running import TINY, Said, convoy
 
 from convoy.config.command_line import as_flags
-from convoy.config.fields import Reach
+from convoy.config.option import Support
 from convoy.config.schema import option_table
 
 ON_CUDA = {
@@ -18,7 +18,7 @@ ON_CUDA = {
 }
 ASKED = ON_CUDA | {name: value for name, _, value in OF_THE_IPU}
 WORDS = [word for name in ASKED for word in as_flags(option_table()[name], ASKED[name])]
-BEYOND = [row for row in option_table().values() if row.declared.reach is not Reach.HERE]
+BEYOND = [row for row in option_table().values() if row.declared.support is not Support.HERE]
 
 
 def told(run: Path) -> list[str]:
@@ -62,7 +62,7 @@ def test_those_of_cuda_say_on_which_device_they_do_nothing(said: Said, run: Path
     assert [line.split("; ")[0] for line in lines] == [
         f"{row.flag} has no effect with --device cpu"
         for row in BEYOND
-        if row.declared.reach is Reach.CUDA
+        if row.declared.support is Support.CUDA
     ]
 
 

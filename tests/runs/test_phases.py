@@ -9,9 +9,9 @@ import pytest
 from running import TINY, convoy, convoy_process
 
 from convoy.config.sections.data import DataConfig
-from convoy.data.shapes import Shapes
 from convoy.data.source import Split
-from convoy.plan.network import NetworkPlan
+from convoy.data.sources.shapes import Shapes
+from convoy.models.network import NetworkPlan
 
 # 6 updates of 2 × 8 images of 10 pixels, then 2 × 12 of 2 × 4 of 16.
 ALIKE = [one for one in TINY if "image-size" not in one and "epoch" not in one]
@@ -321,7 +321,7 @@ def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first
     def few(data: DataConfig, network: NetworkPlan, split: Split) -> Shapes:
         return Shapes(20, network.image_size, data.seed, split)
 
-    monkeypatch.setattr("convoy.assemble.runs.open_source", few)
+    monkeypatch.setattr("convoy.run.training.open_source", few)
     words = ("--fine-tune-micro-batch-size=16", "--output", tmp_path / "run")
     said = convoy("train", *HALVES, *words)
 

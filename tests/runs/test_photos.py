@@ -9,9 +9,9 @@ import pytest
 from photo_files import damage, photo_paths, write_folder
 from running import Said, convoy
 
-from convoy.assemble.sources import open_source
 from convoy.config.schema import build_config
-from convoy.plan.network import plan_network
+from convoy.data.sources.open import open_source
+from convoy.models.network import plan_network
 
 WORDS = [
     "--model=resnet8",

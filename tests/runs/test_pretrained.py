@@ -14,7 +14,7 @@ WORDS = [word for word in TINY if not word.startswith("--epoch")]
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """resnet8 for a thousand classes, in torchvision's names."""
-    forms = wanted("resnet8", num_classes=1000).forms
+    forms = wanted("resnet8", num_classes=1000).tensors
     made = tensors({name: tuple(form.shape) for name, form in forms.items()})
     torch.save({"state_dict": made}, tmp_path / "weights.pth")
     return tmp_path / "weights.pth"
@@ -60,7 +60,7 @@ def test_every_layout_begins_with_the_same_weights(tmp_path: Path, file: Path) -
         (["--pretrained=nothing.pth"], 4, "nothing.pth does not exist"),
         (["--pretrained"], 2, "no published weights are known for resnet8, only for resnet18, "),
         (["--pretrained", "--init-path=x"], 2, "--pretrained and --init-path both give"),
-        (["--pretrained=hf:resnet50"], 2, "is no place on the hub; write hf:OWNER/NAME"),
+        (["--pretrained=hf:resnet50"], 2, "is not an address on the hub; write hf:OWNER/NAME"),
     ],
 )
 def test_weights_that_cannot_be_had_end_in_one_line_and_leave_no_folder(

@@ -2,12 +2,10 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 
-import psutil
 import pytest
-from running import Process, convoy, convoy_process, wait_until
+from running import ENDLESS, Process, convoy, convoy_process, wait_until
 
 from convoy.cli import prove
 from convoy.plan.layouts import Layout
@@ -48,15 +46,28 @@ def test_a_table_is_printed_for_people() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_proof_that_is_stopped_proves_nothing(tmp_path: Path, number: int, code: int) -> None:
-    process = Process(["prove", *FEW, "--updates=2000"], tmp_path)
-    wait_until(lambda: psutil.Process(process.pid).children(recursive=True)[2:])
-    time.sleep(1)
+def test_a_proof_that_is_stopped_proves_nothing(
+    tmp_path_factory: pytest.TempPathFactory, number: int, code: int
+) -> None:
+    """Its first run has no end, so there is always one to stop."""
+    folder = tmp_path_factory.mktemp("p")  # short: sockets of the workers lie there
+    process = Process(["prove", *FEW, ENDLESS], folder, env={"TMPDIR": str(folder)})
+    wait_until(lambda: [*folder.glob("convoy-prove-*/1/checkpoints/update-*")])
     process.send(number)
     said = process.wait()
 
     assert said.code == code
-    assert "nothing is proved" in said.err
+    assert "stopped after 0 layouts: nothing is proved" in said.err
+    assert "exact layouts" not in said.out
+
+
+@pytest.mark.parametrize(("fault", "code"), [("term@1:1", 75), ("int@1:1", 130)])
+def test_layouts_before_a_stop_are_no_proof_either(tmp_path: Path, fault: str, code: int) -> None:
+    """The first layout of two processes is the third."""
+    said = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
+
+    assert said.code == code
+    assert "stopped after 2 layouts: nothing is proved" in said.err
     assert "exact layouts" not in said.out
 
 

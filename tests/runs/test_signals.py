@@ -3,28 +3,28 @@
 import json
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import TINY, Process, convoy, convoy_process
+from running import ENDLESS, TINY, Process, convoy, convoy_process, wait_until
 
 from convoy.checkpoint.store import Store
 
-LONG = (*TINY, "--epoch", "20000", "--logs-per-epoch", "1", "--keep-last", "2")
+WORDS = [word for word in TINY if not word.startswith("--epoch")]
+LONG = (*WORDS, ENDLESS, "--logs-per-epoch", "1", "--keep-last", "2")
 
 
-def wait_for(path: Path, process: Process) -> None:
-    """Until the run has written this; it must not end before."""
-    deadline = time.monotonic() + 60
-    while not path.exists() or not path.stat().st_size:
-        assert process.alive, process.wait().err
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_for(true: Callable[[], object], process: Process) -> None:
+    """What the run does some time; it must not end before."""
+    wait_until(lambda: true() or not process.alive)
+    assert process.alive, process.wait().err
 
 
 def started(tmp_path: Path) -> Process:
     process = Process(["train", *LONG, "--output", tmp_path / "run"], tmp_path)
-    wait_for(tmp_path / "run" / "metrics.jsonl", process)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.stat().st_size, process)
     return process
 
 
@@ -49,14 +49,14 @@ def test_a_second_interrupt_stops_at_once_and_leaves_the_last_checkpoint_intact(
     tmp_path: Path,
 ) -> None:
     process = started(tmp_path)
-    wait_for(tmp_path / "run" / "checkpoints" / "update-6" / "MANIFEST.json", process)
-    for _ in range(2000):  # the first asks, the second leaves; more may find nobody
-        if not process.alive:
-            break
+    store = Store(tmp_path / "run" / "checkpoints")
+    wait_for(store.updates, process)
+    while process.alive:  # the first asks, the second leaves; more may find nobody
         process.send(signal.SIGINT)
+        time.sleep(0.001)  # two at once count as one
     assert process.wait().code == 130
 
-    done = Store(tmp_path / "run" / "checkpoints").updates()[-1]
+    done = store.updates()[-1]
     said = convoy("resume", tmp_path / "run", "--stop-after", str(done + 1))
     assert said.code == 75, said.err
 

@@ -11,10 +11,10 @@ import torch
 from running import TINY, convoy
 from safetensors.torch import load_file
 
-from convoy.assemble.network import build_network, whole
-from convoy.checkpoint.digest import weights_sha256
+from convoy.checkpoint.contents import weights_sha256
 from convoy.config.schema import build_config
-from convoy.plan.network import plan_network
+from convoy.models.network import plan_network
+from convoy.run.network import build_network, whole
 
 
 @pytest.fixture(scope="module")

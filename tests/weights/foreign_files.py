@@ -8,10 +8,10 @@ import torch
 from published_keys import Keys
 from torch import Tensor
 
-from convoy.assemble.importing import wanted_by
 from convoy.config.schema import build_config
-from convoy.plan.network import plan_network
-from convoy.weights.fitting import Wanted
+from convoy.models.network import plan_network
+from convoy.run.import_weights import target_network
+from convoy.weights.fitting import TargetNetwork
 
 BATCHES = 4242  # torch's count beside each batch norm
 
@@ -32,7 +32,7 @@ def parameters(keys: Mapping[str, tuple[int, ...]]) -> int:
 
 
 @cache
-def wanted(model: str, **values: Any) -> Wanted:
+def wanted(model: str, **values: Any) -> TargetNetwork:
     """What one of our networks expects, 1000 classes unless told otherwise."""
     config = build_config({"model": model, "data": "generated", **values})
-    return wanted_by(plan_network(config), config)
+    return target_network(plan_network(config), config)

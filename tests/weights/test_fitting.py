@@ -9,7 +9,7 @@ from foreign_files import tensors, wanted
 from torch import Tensor
 
 from convoy.errors import CheckpointError
-from convoy.weights.fitting import Fitted, Wanted, fit
+from convoy.weights.fitting import FittedWeights, TargetNetwork, fit
 from convoy.weights.reading import ForeignWeights
 
 MODEL = "resnet8"
@@ -17,10 +17,10 @@ Change = Callable[[dict[str, Tensor]], object]
 
 
 def theirs() -> dict[str, Tensor]:
-    return tensors({name: tuple(form.shape) for name, form in wanted(MODEL).forms.items()})
+    return tensors({name: tuple(form.shape) for name, form in wanted(MODEL).tensors.items()})
 
 
-def fitted(found: dict[str, Tensor], into: Wanted | None = None) -> Fitted:
+def fitted(found: dict[str, Tensor], into: TargetNetwork | None = None) -> FittedWeights:
     return fit(ForeignWeights("file.pth", found), into or wanted(MODEL))
 
 
@@ -124,8 +124,8 @@ def test_a_head_for_as_many_classes_is_kept() -> None:
 
 def test_a_stem_for_padded_images_gets_a_channel_of_zeros() -> None:
     into = wanted(MODEL)
-    forms = {**into.forms, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
-    made = fitted(theirs(), replace(into, forms=forms))
+    forms = {**into.tensors, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
+    made = fitted(theirs(), replace(into, tensors=forms))
     stem = made.model["conv1.weight"]
 
     assert made.notes == ["conv1.weight got a channel of zeros for the padding of the images"]

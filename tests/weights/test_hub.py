@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.errors import ConfigError, DataError
-from convoy.weights.hub import fetch, is_hub
-from convoy.weights.published import published
+from convoy.weights.hub import fetch, is_hub, published
 
 
 class Hub(ModuleType):
@@ -97,6 +96,6 @@ def test_published_weights_have_a_place_and_others_are_told_to_have_none() -> No
 
 def test_every_published_network_is_one_of_ours() -> None:
     from convoy.config.catalog import MODELS
-    from convoy.weights.published import _ON_THE_HUB
+    from convoy.weights.hub import _WEIGHTS
 
-    assert [name for name in _ON_THE_HUB if name not in MODELS] == []
+    assert [name for name in _WEIGHTS if name not in MODELS] == []

@@ -6,10 +6,9 @@ from foreign_files import BATCHES, parameters, tensors, wanted
 from published_keys import LAYOUTS, Keys
 
 from convoy.errors import ConfigError
-from convoy.weights.fitting import fit
+from convoy.weights.fitting import fit, foreign_tensors
 from convoy.weights.naming import NAMINGS, detect, foreign_names
 from convoy.weights.reading import ForeignWeights
-from convoy.weights.renaming import foreign_tensors
 
 IDS = [f"{model}-{naming}" for model, naming, _, _ in LAYOUTS]
 # Where the two libraries use the same names, the first one is told.
@@ -45,7 +44,7 @@ def test_weights_come_in_and_go_out_with_every_bit_in_its_place(
     "model", ["mobilenet", "efficientnet-b0", "mobilenet-v3-small-published", "resnet18"]
 )
 def test_from_one_naming_to_the_other_and_back_nothing_is_lost(model: str) -> None:
-    ours = {name: torch.rand(form.shape) for name, form in wanted(model).forms.items()}
+    ours = {name: torch.rand(form.shape) for name, form in wanted(model).tensors.items()}
     one = foreign_tensors(ours, "torchvision", 0)
     other = foreign_tensors(fit(ForeignWeights("f", one), wanted(model)).model, "timm", 0)
     back = fit(ForeignWeights("f", other), wanted(model)).model
@@ -56,7 +55,7 @@ def test_from_one_naming_to_the_other_and_back_nothing_is_lost(model: str) -> No
 @pytest.mark.parametrize("model", ["efficientnet-b7", "efficientnet-cifar", "resnet8", "resnext29"])
 @pytest.mark.parametrize("naming", NAMINGS)
 def test_no_two_tensors_get_one_name(model: str, naming: str) -> None:
-    names = foreign_names(naming, list(wanted(model).forms))
+    names = foreign_names(naming, list(wanted(model).tensors))
 
     assert names is not None
     assert len({one.name for one in names.values()}) == len(names)
@@ -64,14 +63,14 @@ def test_no_two_tensors_get_one_name(model: str, naming: str) -> None:
 
 def test_a_network_without_squeezes_and_norms_is_counted_through() -> None:
     bare = wanted("efficientnet-b0", squeeze_excite=False)
-    names = foreign_names("torchvision", list(bare.forms))
+    names = foreign_names("torchvision", list(bare.tensors))
 
     assert names is not None
     assert names["blocks.1.0.conv_pwl.weight"].name == "features.2.0.block.2.0.weight"
 
 
 def test_a_network_that_others_do_not_have_keeps_our_names() -> None:
-    names = list(wanted("squeezenet").forms)
+    names = list(wanted("squeezenet").tensors)
 
     assert foreign_names("torchvision", names) is None
     assert foreign_names("timm", names) is None
@@ -81,7 +80,7 @@ def test_a_network_that_others_do_not_have_keeps_our_names() -> None:
 
 
 def test_our_own_naming_has_no_counts_of_batches() -> None:
-    ours = {name: torch.zeros(form.shape) for name, form in wanted("resnet8").forms.items()}
+    ours = {name: torch.zeros(form.shape) for name, form in wanted("resnet8").tensors.items()}
 
     assert foreign_tensors(ours, "convoy", 7).keys() == ours.keys()
     assert "bn1.num_batches_tracked" in foreign_tensors(ours, "timm", 7)

@@ -64,7 +64,7 @@ def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
         found = read_weights(path)
 
         assert found.tensors.keys() == PLAIN.keys()
-        assert found.place == str(tmp_path / "checkpoints" / "update-3")
+        assert found.source == str(tmp_path / "checkpoints" / "update-3")
 
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])

@@ -16,11 +16,11 @@ import torch
 from running import convoy
 from torch import Tensor
 
-from convoy.assemble.network import build_network, whole
-from convoy.checkpoint.finding import found_at
+from convoy.checkpoint.store import find_checkpoint
 from convoy.config.schema import build_config
+from convoy.models.network import plan_network
 from convoy.parallel.slice import Slice
-from convoy.plan.network import plan_network
+from convoy.run.network import build_network, whole
 
 pytestmark = pytest.mark.evidence
 
@@ -114,7 +114,7 @@ def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     assert (said.code, said.err) == (0, "")
     plan = plan_network(build_config({"model": "mobilenet", "data": "generated"}))
     network = build_network(plan, [whole(plan)], 0, torch.device("cpu"))
-    network.load(found_at(tmp_path / "run").contents.model)
+    network.load(find_checkpoint(tmp_path / "run").contents.model)
     network.slice.eval()
     paths = sorted(photos.glob("*/*/*.JPEG"))
     unseen = [path for path in paths if "_val_" in path.name]

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convoy.config.command_line import as_flags
-from convoy.config.commands.launcher_tables import LAUNCHERS, LauncherTable
-from convoy.config.commands.programs import PROGRAMS
-from convoy.config.dialects.canonical import canonical
-from convoy.config.dialects.dialect import Dialect, Flag
-from convoy.config.dialects.popart import popart
-from convoy.config.dialects.pytorch import pytorch
-from convoy.config.dialects.tensorflow import tensorflow
-from convoy.config.fields import Option, Reach
+from convoy.config.flags import Dialect, Flag, canonical
+from convoy.config.option import Option, Support
+from convoy.dialects.launchers import LAUNCHERS, Launcher
+from convoy.dialects.popart import popart
+from convoy.dialects.programs import PROGRAMS
+from convoy.dialects.pytorch import pytorch
+from convoy.dialects.tensorflow import tensorflow
 
 HEAD = Path(__file__).parent / "coming_from_ipu_head.md"
 
@@ -68,7 +67,7 @@ def _programs() -> Iterator[str]:
             yield f"| `{name}` | {dialect} | {here} |"
 
 
-def _launcher(table: LauncherTable) -> Iterator[str]:
+def _launcher(table: Launcher) -> Iterator[str]:
     for row in table.options:
         spellings = " ".join(f"`{one}`" for one in row.spellings)
         here = _LAYOUT.get(row.to, "") if not row.why else f"left out: {row.why}"
@@ -102,5 +101,5 @@ def _here(flag: Flag, dialect: Dialect) -> str:
 
 
 def _mark(row: Option) -> str:
-    marks = {Reach.CUDA: "²", Reach.NOWHERE: "³"}
-    return marks.get(row.declared.reach, "¹" if row.pending else "")
+    marks = {Support.CUDA: "²", Support.NOWHERE: "³"}
+    return marks.get(row.declared.support, "¹" if row.pending else "")

@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from convoy.cli.data import ACTIONS
+from convoy.cli import data
 from convoy.cli.main import VERBS
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser, flag_of
-from convoy.config.described import choices
-from convoy.config.dialects.dialect import Flag
+from convoy.config.flags import Flag
 from convoy.config.named import shipped_names
+from convoy.config.option_docs import choices
 from convoy.config.schema import option_table
 
 FILES, DIRECTORIES = "/files", "/directories"  # no word of a list begins with a slash
@@ -72,7 +72,7 @@ def all_verbs() -> tuple[VerbWords, ...]:
 
 
 def _actions(verb: str) -> list[tuple[str, str]]:
-    return [(f"{verb} {name}", says) for name, says in ACTIONS.items() if verb == "data"]
+    return [(f"{verb} {name}", says) for name, says in data.ACTIONS.items() if verb == "data"]
 
 
 @cache
@@ -96,10 +96,11 @@ def _parser_of(verb: str) -> Parser:
         del words
         raise _Caught(parser)
 
-    module = import_module(f"convoy.cli.{verb.replace(' ', '_')}")
+    name, _, action = verb.partition(" ")
+    main = data.RUN[action] if action else import_module(f"convoy.cli.{name}").main
     with patch.object(Parser, "parse_known_args", catch):
         try:
-            module.main(["--help"])
+            main(["--help"])
         except _Caught as caught:
             return caught.parser
     raise AssertionError(f"convoy {verb} --help asks no parser")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.cli.models import network_rows
-from convoy.plan.wording import short
+from convoy.text import short
 from pages.published import PUBLISHED, Published
 
 _HEAD = Path(__file__).with_name("models_head.md")
@@ -39,7 +39,7 @@ def models_page() -> str:
 _SIZES = """For one image of the network's own size and its own number of classes. Activations are
 what the backward pass needs, in 32 bits, without recomputation."""
 _COLUMNS = "| network | parameters | multiply-adds | activations | image | classes |"
-_COUNTS = "Equal to the last parameter: `tests/plan/test_published.py`."
+_COUNTS = "Equal to the last parameter: `tests/models/test_published.py`."
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -2,9 +2,8 @@
 
 import json
 
-from convoy.config.described import WHERE, meaning, summary
-from convoy.config.fields import Option
-from convoy.config.json_schema import json_schema
+from convoy.config.option import Option
+from convoy.config.option_docs import WHERE, json_schema, meaning, summary
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.values import spelled
 
@@ -73,7 +72,7 @@ def _row(row: Option) -> str:
         f"`{row.flag}`" + (" °" if declared.free else ""),
         spelled(row.default),
         str(declared.limit) or str(row.kind),
-        WHERE[declared.reach],
+        WHERE[declared.support],
         meaning(row)
         + (f" Also{also}." if also else "")
         + (f" Environment: `{declared.env}`." if declared.env else ""),

@@ -1,144 +1,250 @@
-"""Images from any form into any other: order, bytes, labels, boxes and names stay what they are.
+"""Images from any format into any other: order, bytes, labels, boxes and names stay the same."""
 
-    SOURCE ─→ order of the records ─→ parts ─→ threads write them, each whole ─→ manifest, last
-
-The same words go on where a conversion was interrupted, and end in the same bytes.
-"""
-
-import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
-from convoy.data.convert import beside
-from convoy.data.convert.beside import write_manifest
-from convoy.data.convert.budget import Budget
-from convoy.data.convert.crew import Crew
-from convoy.data.convert.file_names import FileNames, folder_names
-from convoy.data.convert.journal import open_journal
-from convoy.data.convert.parts import Part, by_class, class_parts, tar_parts, tfrecord_parts, usable
-from convoy.data.convert.source import Source, open_source
-from convoy.data.convert.wish import Wish
-from convoy.data.convert.writing import sweep
-from convoy.data.hearing import Hearing
-from convoy.data.records.manifest import JOURNAL
-from convoy.data.source import Ids, Split
+from convoy.data.convert import sidecars
+from convoy.data.convert.journal import Journal, open_journal
+from convoy.data.convert.plan import (
+    ConversionPlan,
+    ConversionRequest,
+    TargetPart,
+    plan_conversion,
+)
+from convoy.data.convert.source import ConversionSource, open_conversion_source
+from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
+from convoy.data.records import tar, tfrecord
+from convoy.data.records.manifest import JOURNAL, LeftOut, WrittenPart, measure
+from convoy.data.records.record import MAX_RECORD_BYTES, UNKNOWN, BadRecordError
+from convoy.data.records.sample import Sample
+from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError, StorageError
+
+_SHOWN = 100  # bad records that an error lists; `convoy data verify` lists all
+_FIELD_BYTES = 2**16  # that a record may have beside its image
+_TEMPORARY = ".*.tmp-*"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConversionResult:
     """What was written."""
 
     records: Mapping[Split, int]
     parts: int
     bytes: int
-    left_out: tuple[str, ...]  # bad records, in words
+    left_out: tuple[str, ...]  # messages about bad records
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All parts of the target, and of a folder the names of its files."""
-
-    parts: tuple[Part, ...]
-    names: beside.Named
-
-
-def convert(wish: Wish, hearing: Hearing) -> Outcome:
-    """All of it, or an error that leaves nothing half."""
-    _refuse_overlap(wish)
-    source = open_source(wish.source, wish.split, hearing)
-    plan = _plan(wish, source, hearing)
-    identity = _identity(wish, source, plan)
-    budget = Budget(wish.most_bad)
-    budget.leave_out_known(source)
+def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> ConversionResult:
+    """All of it, or an error that leaves no incomplete part."""
+    if request.target.resolve().is_relative_to(request.source.resolve()):
+        raise ConfigError(
+            f"{request.target}: lies inside {request.source}, which is read; name a folder outside "
+            "of it"
+        )
+    source = open_conversion_source(request.source, request.split, callbacks)
+    plan = plan_conversion(request, source, callbacks.notice)
+    identity = plan.identity(request, source)
+    bad = BadRecordLimit(request.most_bad)
+    bad.add_known(source)
     try:
-        with open_journal(wish.target, identity) as journal:
-            sweep(wish.target)
-            crew = Crew(wish, source, plan.names, journal, budget)
-            finished = crew.work(plan.parts, hearing.working)
-            _write_beside(wish, source, plan, finished)
-            write_manifest(wish, source, identity, finished)
-            (wish.target / JOURNAL).unlink()
+        with open_journal(request.target, identity) as journal:
+            _remove_temporary(request.target)
+            written = _write_parts(request, source, plan, journal, bad, callbacks)
+            sidecars.write_class_words(request.target, source)
+            if request.form == "webdataset":
+                sidecars.write_metadata(request, source, written)
+            if request.form == "folder":
+                sidecars.write_boxes(request.target, source, plan, written)
+                os.sync()
+            sidecars.write_manifest(request, source, identity, written)
+            (request.target / JOURNAL).unlink()
     except OSError as error:
         raise StorageError(
-            f"{error.filename or wish.target}: {error.strerror}; what is whole is kept, and the "
-            "same words go on from there"
+            f"{error.filename or request.target}: {error.strerror}; finished parts are kept. Run "
+            "the same command to continue"
         ) from error
-    parts = [done for some in finished.values() for done in some]
-    return Outcome(
-        records={split: sum(one.records for one in some) for split, some in finished.items()},
+    parts = [part for parts in written.values() for part in parts]
+    return ConversionResult(
+        records={split: sum(part.records for part in some) for split, some in written.items()},
         parts=len(parts),
-        bytes=sum(done.measured.bytes for done in parts),
-        left_out=tuple(text for split in source.splits for text in budget.left_out(split)),
+        bytes=sum(part.bytes for part in parts),
+        left_out=tuple(text for split in source.splits for text in bad.messages(split)),
     )
 
 
-def _refuse_overlap(wish: Wish) -> None:
-    source, target = wish.source.resolve(), wish.target.resolve()
-    if target.is_relative_to(source):
-        raise ConfigError(
-            f"{wish.target}: lies inside {wish.source}, which is read; name a folder outside of it"
-        )
+class BadRecordLimit:
+    """Counts bad records, each once, from any thread."""
+
+    def __init__(self, most: int | None) -> None:
+        """With None every bad record is an error, raised when all are known."""
+        self._most = most
+        self._found: dict[tuple[Split, int], str] = {}
+        self._lock = Lock()
+
+    def messages(self, split: Split) -> list[str]:
+        """In the order of the source."""
+        return [self._found[key] for key in sorted(self._found) if key[0] == split]
+
+    def add(self, split: Split, bad: LeftOut) -> None:
+        """DataError if this one is too many."""
+        with self._lock:
+            self._found[split, bad.number] = bad.says
+            if self._most is not None and len(self._found) > self._most:
+                raise DataError(
+                    f"{self._count()}, --max-bad-records allows {self._most}:\n{self._list()}"
+                )
+
+    def add_known(self, source: ConversionSource) -> None:
+        """Those that were found when the shards were indexed."""
+        for split, records in source.splits.items():
+            for number in np.flatnonzero(records.labels == UNKNOWN).tolist():
+                try:
+                    records.read(number)
+                except BadRecordError as error:
+                    self.add(split, LeftOut(number, str(error)))
+        self.refuse_any()
+
+    def refuse_any(self) -> None:
+        if self._found and self._most is None:
+            raise DataError(
+                f"{self._count()} in the source; --bad-records skip leaves them out:\n"
+                f"{self._list()}"
+            )
+
+    def _count(self) -> str:
+        count = len(self._found)
+        return f"{count} bad record{'s' * (count != 1)}"
+
+    def _list(self) -> str:
+        lines = [f"  {self._found[key]}" for key in sorted(self._found)]
+        more = len(lines) - _SHOWN
+        return "\n".join([*lines[:_SHOWN], *([f"  and {more} more"] if more > 0 else [])])
 
 
-def _plan(wish: Wish, source: Source, hearing: Hearing) -> Plan:
-    orders = {split: _order(wish, source, split, hearing) for split in source.splits}
-    if wish.form != "folder":
-        cut = tfrecord_parts if wish.form == "tfrecord" else tar_parts
-        parts = [one for split in orders for one in cut(split, orders[split], wish.sharding)]
-        return Plan(tuple(parts), {})
-    folders = folder_names(source.class_names, hearing.notice)
-    names = FileNames(hearing.notice)
-    parts = [
-        one
-        for split, records in source.splits.items()
-        for one in class_parts(split, orders[split], records.labels, folders)
-    ]
-    chosen = {
-        split: (order, names.of(split, source.splits[split], order))
-        for split, order in orders.items()
-    }
-    return Plan(tuple(parts), chosen)
+def _write_parts(
+    request: ConversionRequest,
+    source: ConversionSource,
+    plan: ConversionPlan,
+    journal: Journal,
+    bad: BadRecordLimit,
+    callbacks: ProgressCallbacks,
+) -> Mapping[Split, list[WrittenPart]]:
+    """Write all parts that are not there yet; DataError at the end for bad records."""
+    counter = ProgressCounter(sum(len(part.numbers) for part in plan.parts), callbacks.working)
+    with WorkerThreads(request.workers) as threads:
+        writer = _PartWriter(request, source, plan, journal, bad, counter, threads)
+        parts = threads.run(writer.write, plan.parts)
+    bad.refuse_any()
+    written: dict[Split, list[WrittenPart]] = {split: [] for split in source.splits}
+    for target, part in zip(plan.parts, parts, strict=True):
+        assert part is not None, "only bad records keep a part from being written"
+        written[target.split].append(part)
+    return written
 
 
-def _order(wish: Wish, source: Source, split: Split, hearing: Hearing) -> Ids:
-    """Which records of a split are written, and in which order."""
-    labels = source.splits[split].labels
-    numbers = usable(labels, wish.shuffle)
-    if len(numbers) == 0:
-        raise DataError(f"{source.homes[split]}: the {split} split has no record that can be used")
-    if wish.form != "folder":
-        return numbers
-    grouped = by_class(numbers, labels)
-    if not np.array_equal(grouped, numbers):
-        hearing.notice(
-            f"class folders hold one class after the other, the {split} split here does not: only "
-            "within each class its order stays"
-        )
-    return grouped
+class _EmptyPartError(Exception):
+    """A part without a good record is not written."""
 
 
-def _identity(wish: Wish, source: Source, plan: Plan) -> dict[str, Any]:
-    """What must be the same for a conversion to go on."""
-    digests = {split: hashlib.sha256() for split in source.splits}
-    for part in plan.parts:
-        digests[part.split].update(os.fsencode(part.name) + b"\0" + part.numbers.tobytes())
-    return {
-        "form": wish.form,
-        "shuffle": wish.shuffle,
-        "source": {"folder": str(wish.source.resolve()), "sha256": source.stamp()},
-        "splits": {split: digest.hexdigest() for split, digest in digests.items()},
-    }
+@dataclass(frozen=True)
+class _PartWriter:
+    """Writes single parts, from any thread."""
+
+    request: ConversionRequest
+    source: ConversionSource
+    plan: ConversionPlan
+    journal: Journal
+    bad: BadRecordLimit
+    counter: ProgressCounter
+    threads: WorkerThreads
+
+    def write(self, part: TargetPart) -> WrittenPart | None:
+        """None for a part without a good record."""
+        path = self.request.target / part.name
+        known = self.journal.done.get(part.name)
+        if known is not None and known.matches(path):
+            for bad in known.left_out:
+                self.bad.add(part.split, bad)
+            self.counter.add(len(part.numbers))
+            return known
+        left_out: list[LeftOut] = []
+        try:
+            records = self._write(path, part, self._samples(part, left_out))
+        except _EmptyPartError:
+            return None
+        measured = measure(path)
+        assert measured is not None, "it was written a moment ago"
+        written = WrittenPart(part.name, *measured, records, tuple(left_out))
+        self.journal.add(written)
+        return written
+
+    def _write(self, path: Path, part: TargetPart, samples: Iterable[Sample]) -> int:
+        if self.request.form == "tfrecord":
+            return tfrecord.write_shard(path, samples)
+        if self.request.form == "webdataset":
+            return tar.write_shard(path, samples, part.first)
+        return _write_folder(path, samples)
+
+    def _samples(self, part: TargetPart, left_out: list[LeftOut]) -> Iterator[Sample]:
+        """All of a part but its bad ones, which are added to `left_out`."""
+        names = self.plan.names[part.split][1] if self.plan.names else None
+        for position, number in enumerate(part.numbers.tolist(), start=part.first):
+            self.threads.check()
+            try:
+                sample = self._sample(part.split, number)
+            except BadRecordError as error:
+                left_out.append(LeftOut(number, str(error)))
+                self.bad.add(part.split, left_out[-1])
+            else:
+                filename = sample.filename if names is None else os.fsdecode(names[position])
+                yield replace(sample, filename=filename)
+            self.counter.add(1)
+        if left_out and len(left_out) == len(part.numbers) and self.request.form != "folder":
+            if self.request.most_bad is None:
+                raise _EmptyPartError
+            raise DataError(
+                f"{part.name} would be empty: all of its {len(left_out)} records are bad; make "
+                "larger shards"
+            )
+
+    def _sample(self, split: Split, number: int) -> Sample:
+        sample = self.source.sample(split, number)
+        size = len(sample.encoded)
+        if size > MAX_RECORD_BYTES - _FIELD_BYTES and self.request.form == "tfrecord":
+            location = self.source.splits[split].location(number)
+            raise BadRecordError(location, f"{size} bytes, too many for a TFRecord")
+        return sample
 
 
-def _write_beside(wish: Wish, source: Source, plan: Plan, finished: beside.Finished) -> None:
-    beside.write_words(wish.target, source)
-    if wish.form == "webdataset":
-        beside.write_metadata(wish, source, finished)
-    if wish.form == "folder":
-        beside.write_boxes(wish.target, source, plan.names, finished)
-        os.sync()
+def _write_folder(path: Path, samples: Iterable[Sample]) -> int:
+    """One file a sample; the folder gets its name when it is complete."""
+    temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}")
+    count = 0
+    try:
+        temporary.mkdir(parents=True)
+        for sample in samples:
+            (temporary / sample.filename).write_bytes(sample.encoded)
+            count += 1
+        if path.exists():
+            shutil.rmtree(path)  # an older one that was not right
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return count
+
+
+def _remove_temporary(target: Path) -> None:
+    """Remove what a killed conversion was writing."""
+    for path in [*target.glob(_TEMPORARY), *target.glob(f"*/{_TEMPORARY}")]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,7 +1,7 @@
-"""What a conversion has finished, part by part, so that the same words go on where it ended.
+"""What a conversion has finished, part by part, so that the same command continues it.
 
-The first line says which conversion it is, each other one tells of a part that is whole. A target
-that holds anything else is left alone. When all is written the manifest takes its place.
+The first line identifies the conversion, every other one is a finished part. A target that holds
+anything else is left alone. When all parts are written the manifest replaces the journal.
 """
 
 import fcntl
@@ -9,19 +9,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from convoy.config.user_text import shown
-from convoy.data.records.manifest import JOURNAL, NAME
-from convoy.data.whole_files import Measured, sync_folder
+from convoy.data.records.manifest import JOURNAL, NAME, WrittenPart, read_table
 from convoy.errors import BusyError, ConfigError
+from convoy.files import sync_folder
+from convoy.text import shown
 
-_MOST_MANIFEST = 2**24
-_CALLED = {
+_DIFFERENCES = {
     "source": "from other data, or the data has changed since",
     "form": "into another form",
     "shuffle": "in another order",
@@ -29,58 +27,26 @@ _CALLED = {
 }
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A bad record of the source: its number there, and in words."""
-
-    number: int
-    says: str
-
-
-@dataclass(frozen=True)
-class Done:
-    """A part that is whole."""
-
-    name: str
-    records: int
-    measured: Measured
-    left_out: tuple[LeftOut, ...] = ()
-
-    @classmethod
-    def read(cls, table: Mapping[str, Any]) -> "Done":
-        left_out = tuple(LeftOut(**one) for one in table["left_out"])
-        measured = Measured(table["bytes"], table["sha256"])
-        return cls(table["name"], table["records"], measured, left_out)
-
-    def written(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            **asdict(self.measured),
-            "records": self.records,
-            "left_out": [asdict(one) for one in self.left_out],
-        }
-
-
 class Journal:
     """Open for one conversion; made by `open_journal`."""
 
-    def __init__(self, handle: int, done: dict[str, Done]) -> None:
+    def __init__(self, handle: int, done: dict[str, WrittenPart]) -> None:
         self.done = done
         self._handle = handle
         self._lock = Lock()
 
-    def add(self, done: Done) -> None:
+    def add(self, part: WrittenPart) -> None:
         with self._lock:
-            _append(self._handle, done.written())
-            self.done[done.name] = done
+            _append(self._handle, part.as_json())
+            self.done[part.name] = part
 
 
 @contextmanager
 def open_journal(target: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
-    """That of a new conversion, or of this one; ConfigError for a target that is taken."""
+    """Of a new conversion, or of this one; ConfigError for a target with other content."""
     _refuse_foreign(target)
-    whole, parts = (None, []) if (target / JOURNAL).exists() else _read_manifest(target / NAME)
-    _refuse_other(target, whole or identity, identity)
+    finished, parts = (None, []) if (target / JOURNAL).exists() else _read_manifest(target / NAME)
+    _refuse_other(target, finished or identity, identity)
     target.mkdir(parents=True, exist_ok=True)
     handle = os.open(target / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
@@ -89,9 +55,9 @@ def open_journal(target: Path, identity: Mapping[str, Any]) -> Iterator[Journal]
         _refuse_other(target, known or identity, identity)
         if known is None:
             done = parts
-            _append(handle, identity, *(one.written() for one in done))
+            _append(handle, identity, *(part.as_json() for part in done))
             sync_folder(target)
-        yield Journal(handle, {one.name: one for one in done})
+        yield Journal(handle, {part.name: part for part in done})
     finally:
         os.close(handle)
 
@@ -115,16 +81,16 @@ def _lock(handle: int, target: Path) -> None:
         raise BusyError(f"{target}: another process converts into this folder") from None
 
 
-def _read(handle: int) -> tuple[Any, list[Done]]:
-    """Which conversion it is and what is done of it; what a crash has left of a line is cut off."""
+def _read(handle: int) -> tuple[Any, list[WrittenPart]]:
+    """Which conversion it is and what is done of it; half a line after a crash is cut off."""
     known, done, end = None, [], 0
     with os.fdopen(os.dup(handle), "rb") as file:
         for line in takewhile(lambda line: line.endswith(b"\n"), file):
             try:
                 table = json.loads(line)
                 if known is not None:
-                    done.append(Done.read(table))
-            except (ValueError, KeyError, TypeError):
+                    done.append(WrittenPart.from_json(table))
+            except (ValueError, KeyError, TypeError, AttributeError):
                 break
             known = table if known is None else known
             end += len(line)
@@ -132,15 +98,14 @@ def _read(handle: int) -> tuple[Any, list[Done]]:
     return known, done
 
 
-def _read_manifest(path: Path) -> tuple[Any, list[Done]]:
+def _read_manifest(path: Path) -> tuple[Any, list[WrittenPart]]:
     """A finished conversion: its parts are checked, and written again where they are not right."""
     if not path.is_file():
         return None, []
     try:
-        with path.open("rb") as file:
-            table = json.loads(file.read(_MOST_MANIFEST))
-        shards = [one for split in table["splits"].values() for one in split["shards"]]
-        return table["conversion"], [Done.read(one) for one in shards]
+        table = read_table(path)
+        shards = [shard for split in table["splits"].values() for shard in split["shards"]]
+        return table["conversion"], [WrittenPart.from_json(shard) for shard in shards]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(
             f"{path}: not a manifest of this program; name a new folder to convert into"
@@ -149,11 +114,12 @@ def _read_manifest(path: Path) -> tuple[Any, list[Done]]:
 
 def _refuse_other(target: Path, known: Any, identity: Mapping[str, Any]) -> None:
     table = known if isinstance(known, dict) else {}
-    differ = [key for key in _CALLED if table.get(key) != identity[key]]
+    differ = [key for key in _DIFFERENCES if table.get(key) != identity[key]]
     if differ:
         raise ConfigError(
-            f"{target}: holds another conversion, {' and '.join(_CALLED[key] for key in differ)}; "
-            "give the same words to go on with it, or name a new folder"
+            f"{target}: holds another conversion, "
+            f"{' and '.join(_DIFFERENCES[key] for key in differ)}; "
+            "run the same command to continue it, or name a new folder"
         )
 
 

@@ -1,96 +1,103 @@
-"""What is converted: the splits of a folder in any form, and all that is known of each image."""
+"""What is converted: the splits of a folder in any format, and everything known of each image."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.data.hearing import Hearing
-from convoy.data.images.gate import ImageError, look
+from convoy.data.images.header import ImageError, read_header
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.manifest import refuse_unfinished
-from convoy.data.records.opening import Stored, find_place, open_place, splits_in
-from convoy.data.records.record import BadRecordError, Form
+from convoy.data.records.open import (
+    DataLocation,
+    StoredRecords,
+    find_data,
+    open_location,
+    splits_in,
+)
+from convoy.data.records.record import BadRecordError
 from convoy.data.records.sample import Sample
-from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
 from convoy.errors import DataError
 
-WORDS = "LOC_synset_mapping.txt"  # a line a class: its name, then what that means
+CLASS_WORDS = "LOC_synset_mapping.txt"  # a line a class: its name, then what that means
 
 _MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True)
-class Source:
+class ConversionSource:
     """All splits that are converted together."""
 
-    homes: Mapping[Split, Path]
-    forms: Mapping[Split, Form]
-    splits: Mapping[Split, Stored]
+    locations: Mapping[Split, DataLocation]
+    splits: Mapping[Split, StoredRecords]
     class_names: tuple[str, ...]
-    words: Mapping[str, str]
+    class_words: Mapping[str, str]
+
+    @property
+    def words_file(self) -> Path:
+        return next(iter(self.locations.values())).folder / CLASS_WORDS
 
     def sample(self, split: Split, number: int) -> Sample:
-        """One image with everything that belongs to it; its header is looked at."""
+        """One image with everything that belongs to it; its header is checked."""
         records = self.splits[split]
-        record = records.read(number)
-        encoded = bytes(record.encoded)
+        image = records.read(number)
+        encoded = bytes(image.encoded)
         try:
-            header = look(encoded)
+            header = read_header(encoded)
         except ImageError as error:
-            raise BadRecordError(records.spot(number), str(error)) from error
-        name = self.class_names[int(records.labels[number])]
-        words = records.words(number)[1] if isinstance(records, TfRecords) else ""
+            raise BadRecordError(records.location(number), str(error)) from error
+        label = int(records.labels[number])
+        filename, text = records.words(number)
         return Sample(
             encoded=encoded,
-            label=int(records.labels[number]),
-            synset=name,
-            filename=records.file_name(number),
+            label=label,
+            synset=self.class_names[label],
+            filename=filename,
             width=header.width,
             height=header.height,
-            text=words or self.words.get(name, ""),
-            boxes=record.boxes,
+            text=text or self.class_words.get(self.class_names[label], ""),
+            boxes=image.boxes,
         )
 
     def stamp(self) -> str:
-        """What tells this data from other data in its place."""
+        """Identifies the data as it is now."""
         parts = [(split, records.stamp()) for split, records in self.splits.items()]
         return hashlib.sha256(repr((parts, self.class_names)).encode()).hexdigest()
 
 
-def open_source(folder: Path, split: Split | None, hearing: Hearing) -> Source:
+def open_conversion_source(
+    folder: Path, split: Split | None, callbacks: ProgressCallbacks
+) -> ConversionSource:
     """One split, or all that are there."""
-    places = {one: find_place(folder, one) for one in ([split] if split else splits_in(folder))}
-    for place in places.values():
-        refuse_unfinished(place.home)
+    names = [split] if split else splits_in(folder)
+    locations = {name: find_data(folder, name) for name in names}
+    for location in locations.values():
+        refuse_unfinished(location.folder)
     splits = {
-        one: open_place(place, one, hearing.notice, hearing.reading)
-        for one, place in places.items()
+        name: open_location(location, name, callbacks.notice, callbacks.reading)
+        for name, location in locations.items()
     }
-    return Source(
-        homes={one: place.home for one, place in places.items()},
-        forms={one: place.form for one, place in places.items()},
+    return ConversionSource(
+        locations=locations,
         splits=splits,
         class_names=_joined([records.class_names for records in splits.values()]),
-        words=_read_words(next(iter(places.values())).home / WORDS),
+        class_words=_read_words(locations[names[0]].folder / CLASS_WORDS),
     )
 
 
 def _joined(names: list[tuple[str, ...]]) -> tuple[str, ...]:
     """Shards of one split may lack a class, or its name; those of another may have it."""
-    return tuple(
-        _first_known(label, [those[label] for those in names if label < len(those)])
-        for label in range(max(map(len, names)))
-    )
-
-
-def _first_known(label: int, names: Iterable[str]) -> str:
-    unknown = f"class {label}"
-    return next((name for name in names if name != unknown), unknown)
+    joined = []
+    for label in range(max(map(len, names))):
+        unknown = f"class {label}"
+        known = [those[label] for those in names if label < len(those)]
+        joined.append(next((name for name in known if name != unknown), unknown))
+    return tuple(joined)
 
 
 def _read_words(path: Path) -> dict[str, str]:
-    """`n01530575 brambling, Fringilla montifringilla`, where such a file is there."""
+    """`n01530575 brambling, Fringilla montifringilla`, if there is such a file."""
     if not path.is_file():
         return {}
     try:

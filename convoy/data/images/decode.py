@@ -1,8 +1,12 @@
-"""From the bytes of an image to rows of RGB pixels: strict, and smaller where that is enough.
+"""Pixels of an image. Ordinary JPEG by libjpeg-turbo; by Pillow PNG, GIF, BMP, WebP, CMYK JPEG.
 
-JPEG goes through simplejpeg: the first warning of its decoder ends it, so that a cut or damaged
-file is an ImageError and never half grey. A size of 1/2, 1/4 or 1/8 falls out of the decoding
-itself, with each pixel the mean of those it stands for. Greyscale becomes three equal channels.
+The result is always rows of RGB bytes:
+
+    16-bit grey or color   the high byte of each value
+    palette                the colors it names; of an animation the first frame
+    transparency           dropped: the colors beneath it stay, nothing is blended
+    CMYK                   RGB by Pillow's plain formula, inverted where Adobe wrote it so
+    rotation in EXIF       not applied, as in the reference pipelines
 """
 
 from collections.abc import Callable
@@ -11,15 +15,34 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg  # type: ignore[import-untyped]  # it brings no types
 
-from convoy.data.images.gate import ODD, Encoded, Header, ImageError
-from convoy.data.images.oddities import convert
+from convoy.data.images.header import (
+    UNCOMMON,
+    Encoded,
+    Header,
+    ImageError,
+    ImageFormat,
+    open_with_pillow,
+)
+
+_DEEP = "I;16"  # Pillow's word for 16-bit grey; all else it reads as bytes
+
+
+def decode_with_pillow(encoded: Encoded, kind: ImageFormat) -> npt.NDArray[np.uint8]:
+    """All pixels, (height, width, 3)."""
+    with open_with_pillow(encoded, kind) as image:
+        if image.mode == _DEEP:
+            # Pillow's own conversion would turn all that is above 255 into white.
+            high = (np.asarray(image) >> 8).astype(np.uint8)
+            return np.repeat(high[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGB"))
+
 
 Image = npt.NDArray[np.uint8]  # (height, width, 3)
-Memory = Callable[[int], npt.NDArray[np.uint8]]  # gives so many bytes, of any content
+Allocate = Callable[[int], npt.NDArray[np.uint8]]  # allocates so many bytes, of any content
 
 _REDUCTIONS = (8, 4, 2)
 _INKS = {"CMYK", "YCCK"}
-_FOR_PILLOW = {*_INKS, ODD}
+_FOR_PILLOW = {*_INKS, UNCOMMON}
 
 
 def _fresh(count: int) -> npt.NDArray[np.uint8]:
@@ -30,15 +53,15 @@ def decode(
     encoded: Encoded,
     header: Header,
     least: tuple[int, int] | None = None,
-    memory: Memory = _fresh,
+    allocate: Allocate = _fresh,
 ) -> Image:
     """All pixels, or fewer if there are still at least (height, width)."""
     if header.kind == "jpeg" and header.colors not in _FOR_PILLOW:
         height, width = reduced(header, least)
-        return _strict(encoded, "RGB", (height, width), memory(height * width * 3))
+        return _strict(encoded, "RGB", (height, width), allocate(height * width * 3))
     if header.colors in _INKS:
         _strict(encoded, "CMYK", (header.height, header.width))  # Pillow would pass over damage
-    return convert(encoded, header.kind)
+    return decode_with_pillow(encoded, header.kind)
 
 
 def reduced(header: Header, least: tuple[int, int] | None) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """The file of object boxes beside image folders: `name,x1,y1,x2,y2`, as shares of width and height.
 
-A million rows stay compact: names end to end, numbers in one array. A row is found by a checksum
-of its name, and believed by the name itself.
+A million rows stay compact. A row is found by a checksum of its name, then checked by the name.
 """
 
 import zlib
@@ -11,30 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from convoy.config.user_text import printable, shown
-from convoy.data.records.record import NO_BOXES, Boxes
+from convoy.data.records.record import NO_BOXES, Boxes, PackedNames
 from convoy.errors import ConfigError, DataError
+from convoy.text import printable, shown
 
 FILE_NAME = "imagenet_2012_bounding_boxes.csv"
 
 _MOST_BYTES = 2**29  # the official file has about 70 MB
-_MOST_COMPLAINTS = 5
+_MOST_PROBLEMS = 5
 _SLACK = 0.01  # beyond 0 … 1, from rounding; it is cut off
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.uint32]
 
 
 class BoxTable:
     """The boxes of files by name, in the order of their rows."""
 
-    def __init__(self, names: bytes, ends: Numbers, keys: Numbers, boxes: Boxes) -> None:
+    def __init__(self, names: PackedNames, boxes: Boxes) -> None:
+        keys = np.fromiter(map(zlib.crc32, names), np.uint32, len(names))
         self._order = np.argsort(keys, kind="stable").astype(np.uint32)
-        self._keys = keys[self._order]  # CRC32 of the names
-        self._names, self._ends = names, ends
-        self._boxes = boxes
+        self._keys = keys[self._order]
+        self._names, self._boxes = names, boxes
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -42,25 +38,18 @@ class BoxTable:
     def of(self, name: bytes) -> Boxes:
         """All boxes of one file; none where it has no row."""
         key = np.uint32(zlib.crc32(name))
-        first = np.searchsorted(self._keys, key, side="left")
-        end = np.searchsorted(self._keys, key, side="right")
-        rows = [row for row in self._order[first:end].tolist() if self._name(row) == name]
+        first, end = (np.searchsorted(self._keys, key, side) for side in ("left", "right"))
+        rows = [row for row in self._order[first:end].tolist() if self._names[row] == name]
         return with_area(self._boxes[rows]) if rows else NO_BOXES
-
-    def _name(self, row: int) -> bytes:
-        start = self._ends[row - 1] if row else 0
-        return self._names[start : self._ends[row]]
 
 
 class _Rows:
-    """What was read so far, and what is wrong with it."""
+    """What has been read so far, and what is wrong with it."""
 
     def __init__(self) -> None:
-        self.names = bytearray()
-        self.ends = array("q")
-        self.keys = array("I")
+        self.names = PackedNames()
         self.corners = array("f")
-        self.lines = array("I")  # that the rows stand in
+        self.lines = array("I")  # line numbers of the rows
         self.bad = 0
         self.problems: list[tuple[int, str]] = []  # the first of them, by line
 
@@ -70,32 +59,28 @@ class _Rows:
             corners = (float(x1), float(y1), float(x2), float(y2))
         except ValueError:
             if line > 1:  # the first may be the names of the columns
-                self.complain(line, f"{_shown(text)} is no name with four numbers")
+                self.add_problem(line, f"{_shown(text)} is no name with four numbers")
             return
-        self.names += name
-        self.ends.append(len(self.names))
-        self.keys.append(zlib.crc32(name))
+        self.names.append(name)
         self.corners.extend(corners)
         self.lines.append(line)
 
     def table(self) -> BoxTable:
-        """All rows, with boxes that lie within the image; others are problems."""
+        """All rows; boxes that are not inside the image are problems."""
         boxes = np.frombuffer(self.corners, np.float32).reshape(-1, 4)
         for row, reason in box_problems(boxes):
-            self.complain(self.lines[row], reason)
-        ends = np.frombuffer(self.ends, np.int64)
-        keys = np.frombuffer(self.keys, np.uint32)
-        return BoxTable(bytes(self.names), ends, keys, boxes.clip(0, 1))
+            self.add_problem(self.lines[row], reason)
+        return BoxTable(self.names, boxes.clip(0, 1))
 
-    def complain(self, line: int, reason: str) -> None:
+    def add_problem(self, line: int, reason: str) -> None:
         self.bad += 1
         insort(self.problems, (line, f"line {line}: {reason}"))
-        del self.problems[_MOST_COMPLAINTS:]
+        del self.problems[_MOST_PROBLEMS:]
 
 
 def box_problems(boxes: Boxes) -> Iterator[tuple[int, str]]:
-    """The boxes that cannot be, by number, with the reason."""
-    inside = np.abs(boxes - 0.5) <= 0.5 + _SLACK  # false for what is no number
+    """The number of each invalid box, with the reason."""
+    inside = np.abs(boxes - 0.5) <= 0.5 + _SLACK  # false for NaN
     upright = boxes[:, :2] <= boxes[:, 2:]
     for row in np.flatnonzero(~(inside.all(axis=1) & upright.all(axis=1))).tolist():
         corners = ", ".join(f"{corner:g}" for corner in boxes[row])
@@ -113,10 +98,9 @@ def read_boxes(path: Path) -> BoxTable:
     """All rows of the file; every bad one is counted and the first ones are named."""
     rows = _Rows()
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ConfigError(
-                f"{path}: {path.stat().st_size} bytes, at most {_MOST_BYTES} are read"
-            )
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise ConfigError(f"{path}: {size} bytes, at most {_MOST_BYTES} are read")
         with path.open("rb") as file:
             for line, text in enumerate(file, start=1):
                 if text := text.removeprefix(_BYTE_ORDER_MARK).strip():

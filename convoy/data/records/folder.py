@@ -1,40 +1,178 @@
-"""Images in class folders: `train/<class>/…`, and `validation/` or `val/`; one file, one record.
-
-Classes are numbered by the sorted names of their folders. Boxes come from the file beside them.
-"""
+"""Images in class folders: listed in a fixed order, other files with a reason; read by number."""
 
 import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from convoy.config.user_text import printable
 from convoy.data.records.boxes import FILE_NAME, BoxTable, read_boxes
-from convoy.data.records.listing import SUFFIXES, Listing, class_folders, list_images
 from convoy.data.records.record import (
     MAX_RECORD_BYTES,
     NO_BOXES,
     BadRecordError,
     Boxes,
-    Record,
-    Spot,
+    EncodedImage,
+    FileState,
+    PackedNames,
+    RecordLocation,
+    open_file,
+    read_range,
+    refuse_change,
 )
-from convoy.data.records.unchanged import Look, look, opened, refuse_change, replaced
 from convoy.data.source import Labels, Split
 from convoy.errors import ConfigError, DataError
+from convoy.text import printable
 
-FOLDERS: dict[Split, tuple[str, ...]] = {
+SUFFIXES = (b".jpeg", b".jpg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff")
+SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "train": ("train",),
     "validation": ("validation", "val"),
 }
 
+_MOST_REMARKS = 1000  # about skipped files; a folder may hold a million of them
 _MOST_NAMES = 5  # of each side, where two lists of classes differ
 _UNSEEN = -1
-# What the file itself is to blame for; anything else (too many open files) ends the run.
+# The file itself is bad; any other error (too many open files) ends the run.
 _FILE_IS_BAD = {errno.EACCES, errno.EPERM, errno.EIO}
+
+FileId = tuple[int, int]  # device and inode: the same for all paths to one folder
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One split: class folders sorted by name, and in each its files sorted by name."""
+
+    classes: tuple[bytes, ...]
+    labels: Labels
+    names: PackedNames  # below the class folder
+    passed_over: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, number: int) -> bytes:
+        """Of one file, below the folder of the split."""
+        return self.classes[int(self.labels[number])] + b"/" + self.names[number]
+
+
+def list_images(home: Path) -> Listing:
+    """Every image below the class folders of one split."""
+    walk = _Walk(home)
+    names, counts = PackedNames(), []
+    for folder in walk.classes:
+        found = sorted(walk.below(folder))
+        if not found:
+            walk.pass_over(folder, "a class folder without images")
+        for name in found:
+            names.append(name)
+        counts.append(len(found))
+    labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    return Listing(walk.classes, labels, names, walk.remarks())
+
+
+def class_folders(home: Path) -> tuple[bytes, ...]:
+    """The names of the class folders of a split, sorted by their bytes."""
+    return _Walk(home).classes
+
+
+class _Walk:
+    """Visits every folder of a split once, whatever links there are."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = os.fsencode(home)
+        self._remarks: list[str] = []
+        self._passed_over = 0
+        # Links back to the class folders and those above them are loops.
+        self._entered = {_id(home.stat()), _id(home.parent.stat())}
+        self.classes = tuple(sorted(self._enter_classes()))
+
+    def pass_over(self, path: bytes, reason: str) -> None:
+        self._passed_over += 1
+        if len(self._remarks) < _MOST_REMARKS:
+            self._remarks.append(f"{printable(os.fsdecode(path))}: {reason}")
+
+    def remarks(self) -> tuple[str, ...]:
+        """Which files were skipped, and why."""
+        more = self._passed_over - len(self._remarks)
+        return (*self._remarks, *([f"and {more} more"] if more else []))
+
+    def _enter_classes(self) -> Iterator[bytes]:
+        for entry in self._entries(b""):
+            kind = _kind(entry)
+            if kind != "folder":
+                reason = kind if kind == "hidden" else "not in a class folder"
+                self.pass_over(entry.name, reason)
+            elif self._enter(entry, entry.name):
+                yield entry.name
+
+    def below(self, folder: bytes) -> Iterator[bytes]:
+        """The images of a class folder and of all folders in it, in no order."""
+        pending = [folder + b"/"]
+        while pending:
+            inner = pending.pop()
+            for entry in self._entries(inner):
+                path = inner + entry.name
+                kind = _kind(entry)
+                if kind == "folder":
+                    if self._enter(entry, path):
+                        pending.append(path + b"/")
+                elif kind != "file":
+                    self.pass_over(path, kind)
+                elif not entry.name.lower().endswith(SUFFIXES):
+                    self.pass_over(path, "not named like an image")
+                else:
+                    yield path[len(folder) + 1 :]
+
+    def _enter(self, entry: os.DirEntry[bytes], path: bytes) -> bool:
+        with _listing_errors(self._home + b"/" + path):
+            folder = _id(entry.stat())
+        if folder in self._entered:
+            self.pass_over(path, "a link to a folder that is read already")
+            return False
+        self._entered.add(folder)
+        return True
+
+    def _entries(self, inner: bytes) -> list[os.DirEntry[bytes]]:
+        path = self._home + b"/" + inner
+        with _listing_errors(path), os.scandir(path) as entries:
+            # Sorted, so that of two links to one folder always the same one counts.
+            return sorted(entries, key=lambda entry: entry.name)
+
+
+@contextmanager
+def _listing_errors(path: bytes) -> Iterator[None]:
+    """A folder that may not be entered would be a class without images: worse than no run."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{printable(os.fsdecode(path))}: cannot be listed: {error.strerror}"
+        ) from error
+
+
+def _id(status: os.stat_result) -> FileId:
+    return status.st_dev, status.st_ino
+
+
+def _kind(entry: os.DirEntry[bytes]) -> str:
+    """`folder`, `file`, or why it is neither."""
+    if entry.name.startswith(b"."):
+        return "hidden"
+    try:
+        if entry.is_dir():
+            return "folder"
+        if entry.is_file():  # known from the folder itself: no file is touched
+            return "file"
+    except OSError as error:
+        return f"a link that cannot be followed ({error.strerror})"
+    return "a link that leads to no file" if entry.is_symlink() else "not a regular file"
 
 
 class ImageFolder:
@@ -57,79 +195,64 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self._listing)
 
-    def spot(self, number: int) -> Spot:
-        return Spot(printable(os.fsdecode(self._path(number))))
+    def location(self, number: int) -> RecordLocation:
+        return RecordLocation(printable(os.fsdecode(self._path(number))))
 
-    def read(self, number: int) -> Record:
-        return Record(self._encoded(number), self.boxes(number))
+    def read(self, number: int) -> EncodedImage:
+        path, locate = self._path(number), partial(self.location, number)
+        with open_file(path, locate, _FILE_IS_BAD) as file:
+            size = self._checked_size(number, file)
+            return EncodedImage(read_range(file, 0, size, str(locate())), self.boxes(number))
 
     def boxes(self, number: int) -> Boxes:
-        """Of one image, without a look at it."""
-        if self._boxes is None:
-            return NO_BOXES
-        return self._boxes.of(self._name(number))
+        """Of one image, without reading it."""
+        return NO_BOXES if self._boxes is None else self._boxes.of(self._name(number))
 
-    def file_name(self, number: int) -> str:
-        return os.fsdecode(self._name(number))
+    def words(self, number: int) -> tuple[str, str]:
+        """The name of the image file; the class in words is unknown."""
+        return os.fsdecode(self._name(number)), ""
 
     def stamp(self) -> str:
-        """What tells these files from others in their place; every one is looked at."""
+        """Identifies the data as it is now, from the state of every file."""
         digest = hashlib.sha256(b"\0".join(self._listing.classes))
         for number in range(len(self)):
             path = self._path(number)
             try:
                 found = os.stat(path)  # noqa: PTH116 - of a million files
             except OSError as error:
-                raise DataError(f"{self.spot(number)}: {error.strerror}") from error
+                raise DataError(f"{self.location(number)}: {error.strerror}") from error
             digest.update(b"%s\0%d %d\n" % (path, found.st_size, found.st_mtime_ns))
         return digest.hexdigest()
 
     def _name(self, number: int) -> bytes:
-        return self._listing.name(number).rpartition(b"/")[2]
+        return self._listing.names[number].rpartition(b"/")[2]
 
     def _path(self, number: int) -> bytes:
         return os.fsencode(self._home) + b"/" + self._listing.path(number)
 
-    def _encoded(self, number: int) -> bytes:
-        try:
-            with opened(self._path(number)) as file:
-                size = self._checked_size(number, file)
-                encoded = os.pread(file, size, 0)
-        except OSError as error:
-            reason = f"cannot be read: {error.strerror}"
-            if error.errno in _FILE_IS_BAD:
-                raise BadRecordError(self.spot(number), reason) from error
-            raise DataError(f"{self.spot(number)}: {reason}") from error
-        if len(encoded) < size:
-            raise replaced(str(self.spot(number)), f"{size} bytes at first, now {len(encoded)}")
-        return encoded
-
     def _checked_size(self, number: int, file: int) -> int:
-        """The size of a file that is the one of the first look, and no larger than may be."""
+        """The size of a regular file that has not changed since it was first read."""
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise BadRecordError(self.spot(number), "not a regular file")
-        now = look(file)
-        self._refuse_change(number, now)
-        if not 0 < now.bytes <= MAX_RECORD_BYTES:
-            raise BadRecordError(
-                self.spot(number), f"{now.bytes} bytes, an image has 1 … {MAX_RECORD_BYTES}"
-            )
-        return now.bytes
-
-    def _refuse_change(self, number: int, now: Look) -> None:
-        first = Look(int(self._bytes[number]), int(self._mtime_ns[number]))
+            raise BadRecordError(self.location(number), "not a regular file")
+        now = FileState.of(file)
+        first = FileState(int(self._bytes[number]), int(self._mtime_ns[number]))
         if first.bytes == _UNSEEN:
             self._mtime_ns[number] = now.mtime_ns
-            self._bytes[number] = now.bytes  # last: it is the mark that both are known
-        elif first != now:  # the name is only made where it is needed
-            refuse_change(str(self.spot(number)), first, now)
+            self._bytes[number] = now.bytes  # last: it shows that both are known
+        elif first != now:
+            refuse_change(str(self.location(number)), first, now)
+        if not 0 < now.bytes <= MAX_RECORD_BYTES:
+            raise BadRecordError(
+                self.location(number), f"{now.bytes} bytes, an image has 1 … {MAX_RECORD_BYTES}"
+            )
+        return now.bytes
 
 
 def open_folder(root: Path, split: Split) -> ImageFolder:
     """One split of a folder with images in class folders."""
-    homes = split_folders(root)
+    homes = _split_folders(root)
     if split not in homes:
-        wanted = " or ".join(f"{name}/" for name in FOLDERS[split])
+        wanted = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
         raise ConfigError(
             f"{root}: no folder {wanted} in it; the images of that split are looked for there, "
             "in one folder a class"
@@ -141,15 +264,15 @@ def open_folder(root: Path, split: Split) -> ImageFolder:
     return ImageFolder(homes[split], listing, read_boxes(table) if table.exists() else None)
 
 
-def split_folders(root: Path) -> dict[Split, Path]:
-    """Where the splits of a data set in class folders lie, as far as they are there."""
+def _split_folders(root: Path) -> dict[Split, Path]:
+    """The folders of the splits that are there."""
     if not root.is_dir():
         raise ConfigError(
             f"{root}: no such folder; name the one with the images in --data-dir or in the "
             "environment variable DATA_DIR"
         )
     homes: dict[Split, Path] = {}
-    for split, names in FOLDERS.items():
+    for split, names in SPLIT_NAMES.items():
         found = [root / name for name in names if (root / name).is_dir()]
         if len(found) > 1 and not found[0].samefile(found[1]):
             raise ConfigError(
@@ -175,7 +298,7 @@ def _refuse_too_little(home: Path, listing: Listing) -> None:
 
 
 def _refuse_different_classes(homes: dict[Split, Path]) -> None:
-    """Labels are numbers of folders: one folder more would shift all behind it."""
+    """Labels are numbers of folders: one folder more would shift all after it."""
     classes = {split: set(class_folders(home)) for split, home in homes.items()}
     for split, names in classes.items():
         if not names:

@@ -1,19 +1,41 @@
-"""Where every record of a split lies, and what is known of it without reading its image."""
+"""Where every record of a split is and what is known of it: in memory, and as a file that is
+checked when read.
+
+The file is a safetensors file with one checksum over all arrays.
+"""
 
 import hashlib
+import json
+import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.records.record import Boxes
+from convoy.data.records.record import UNKNOWN, Boxes
 
-Kind = Literal["tfrecord", "webdataset"]
+ShardFormat = Literal["tfrecord", "webdataset"]
 Numbers = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]  # (bytes,): the only view of a map that the checksum takes
+Arrays = Mapping[str, npt.NDArray[Any]]  # by the names of Index, their types and lengths right
 
 MOST_CLASSES = 2**17  # ImageNet-21k has 21,843
-MOST_FAULTS = 10_000  # that keep their reason; of all others only the label tells
+MOST_FAULTS = 10_000  # that keep their reason; all others only have the label of a bad record
+
+_FORMATS = ("tfrecord", "webdataset")
+_MOST_TEXT_BYTES = 2**25
+_MOST_HEADER_BYTES = 2**12
+_LENGTH_BYTES = 8
+_TYPES = {"I64": np.int64, "F32": np.float32, "I32": np.int32, "U32": np.uint32, "U8": np.uint8}
+
+
+class BadIndexError(ValueError):
+    """Why bytes are not a usable index."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +50,7 @@ class IndexedFile:
 
 @dataclass(frozen=True)
 class Fault:
-    """A record that cannot be used: its number in the split, and where its file holds it."""
+    """A record that cannot be used: its number in the split, and where it is in its file."""
 
     number: int
     file: str
@@ -38,9 +60,9 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """One split. Bad records have their entries too, so that the numbers of others never shift."""
+    """One split. Bad records have entries too, so that the numbers of others never shift."""
 
-    kind: Kind
+    kind: ShardFormat
     files: tuple[IndexedFile, ...]
     class_names: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -48,8 +70,8 @@ class Index:
     offset: Numbers  # of a whole TFRecord frame, or of the image in a tar
     size: Numbers
     label: npt.NDArray[np.int32]  # from 0, or UNKNOWN
-    crc: npt.NDArray[np.uint32]  # CRC32C of the images; empty where the shards have their own
-    box_end: Numbers  # the boxes of a record lie between the end of the one before and its own
+    crc: npt.NDArray[np.uint32]  # CRC32C of the images; empty if the shards have their own
+    box_end: Numbers  # a record's boxes are between the end of the record before and its own
     boxes: Boxes
 
     def __len__(self) -> int:
@@ -59,11 +81,214 @@ class Index:
         start = int(self.box_end[number - 1]) if number else 0
         return self.boxes[start : int(self.box_end[number])]
 
-    @property
-    def stamp(self) -> str:
-        """What tells these shards from others in their place."""
-        return hashlib.sha256(repr(self.files).encode()).hexdigest()
-
     def number_in_file(self, number: int) -> int:
         """Its position within its own shard, from 0."""
         return number - int(np.searchsorted(self.file, self.file[number]))
+
+    @property
+    def stamp(self) -> str:
+        """Identifies these shards as they are now."""
+        return hashlib.sha256(repr(self.files).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class IndexLayout:
+    """The lengths of all arrays in an index file, which determine its header."""
+
+    records: int
+    boxes: int
+    crcs: int
+    text: int
+
+    @property
+    def arrays(self) -> list[tuple[str, str, list[int]]]:
+        """Name, type and shape. Wide types come first, which keeps all of them aligned."""
+        return [
+            ("offset", "I64", [self.records]),
+            ("size", "I64", [self.records]),
+            ("box_end", "I64", [self.records]),
+            ("boxes", "F32", [self.boxes, 4]),
+            ("label", "I32", [self.records]),
+            ("file", "U32", [self.records]),
+            ("crc", "U32", [self.crcs]),
+            ("text", "U8", [self.text]),
+        ]
+
+    @property
+    def total(self) -> int:
+        return 32 * self.records + 16 * self.boxes + 4 * self.crcs + self.text
+
+    def header(self, crc: int) -> bytes:
+        metadata = {"crc32c": f"{crc:08x}", "form": "convoy index 1"}
+        entries: dict[str, Any] = {"__metadata__": metadata}
+        end = 0
+        for name, code, shape in self.arrays:
+            begin, end = end, end + np.dtype(_TYPES[code]).itemsize * prod(shape)
+            entries[name] = {"dtype": code, "shape": shape, "data_offsets": [begin, end]}
+        text = json.dumps(entries, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % _LENGTH_BYTES)
+        return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def save(index: Index, path: Path) -> None:
+    """Write a new file; the caller gives it its final name."""
+    table = {
+        "kind": index.kind,
+        "files": [[file.name, file.bytes, file.mtime_ns, file.records] for file in index.files],
+        "class_names": index.class_names,
+        "faults": [[fault.number, fault.offset, fault.reason] for fault in index.faults],
+    }
+    text = np.frombuffer(json.dumps(table, separators=(",", ":")).encode(), np.uint8)
+    if len(text) > _MOST_TEXT_BYTES:
+        raise BadIndexError(f"{len(text):,} bytes of names and faults are too many for an index")
+    layout = IndexLayout(len(index), len(index.boxes), len(index.crc), len(text))
+    arrays = {**vars(index), "text": text}
+    ordered = [
+        np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+        for name, _, _ in layout.arrays
+    ]
+    crc = 0
+    for array in ordered:
+        crc = google_crc32c.extend(crc, array)
+    with path.open("xb") as file:
+        file.write(layout.header(crc))
+        for array in ordered:
+            file.write(array.data)
+
+
+def load(path: Path) -> Index:
+    """The index in a file, its arrays mapped; BadIndexError if it is not right."""
+    with path.open("rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise BadIndexError("it is empty") from error
+    return parse(np.frombuffer(mapped, np.uint8))
+
+
+def parse(data: ByteArray) -> Index:
+    """The index in these bytes."""
+    length = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
+    if length > _MOST_HEADER_BYTES:
+        raise BadIndexError("its header is not that of an index")
+    header = data[: _LENGTH_BYTES + length].tobytes()
+    layout, crc = _read_header(header)
+    if header != layout.header(crc):
+        raise BadIndexError("its header is not that of an index")
+    body = data[len(header) :]
+    if len(body) != layout.total:
+        raise BadIndexError(f"{layout.total:,} bytes should follow its header, {len(body):,} do")
+    if google_crc32c.value(body) != crc:
+        raise BadIndexError("its checksum is wrong")
+    arrays, start = {}, 0
+    for name, code, shape in layout.arrays:
+        arrays[name] = np.frombuffer(body, _TYPES[code], prod(shape), start).reshape(shape)
+        start += arrays[name].nbytes
+    return _checked(arrays, _read_text(arrays.pop("text").tobytes()))
+
+
+def _read_header(header: bytes) -> tuple[IndexLayout, int]:
+    """What the header says, as far as another one can be written from it to compare."""
+    try:
+        entries = json.loads(header[_LENGTH_BYTES:])
+        lengths = [entries[name]["shape"][0] for name in ("label", "boxes", "crc", "text")]
+        crc = int(entries["__metadata__"]["crc32c"], 16)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise BadIndexError("its header is not that of an index") from error
+    if not all(_is_count(length) for length in lengths) or not 0 <= crc < 2**32:
+        raise BadIndexError("its header gives lengths that no index has")
+    layout = IndexLayout(*lengths)
+    if layout.crcs not in (0, layout.records) or layout.text > _MOST_TEXT_BYTES:
+        raise BadIndexError("its header gives lengths that do not fit each other")
+    return layout, crc
+
+
+def _read_text(text: bytes) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadIndexError("its table of names cannot be read") from error
+    if not isinstance(table, dict) or table.keys() != {"kind", "files", "class_names", "faults"}:
+        raise BadIndexError("its table of names lacks entries, or has others")
+    return table
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """An integer small enough that no sum of sizes exceeds 64 bits."""
+    return type(value) is int and 0 <= value < 2**48
+
+
+def _checked(arrays: Arrays, table: Mapping[str, Any]) -> Index:
+    """The index of arrays and names that fit each other."""
+    if table["kind"] not in _FORMATS:
+        raise BadIndexError("it is of no known kind")
+    files = _files(table["files"])
+    names = table["class_names"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadIndexError("its class names are no list of names")
+    if len(names) > MOST_CLASSES:
+        raise BadIndexError(f"it has {len(names):,} classes, at most {MOST_CLASSES:,} are known")
+    _check_ranges(arrays, files)
+    label = arrays["label"]
+    if len(label) and not UNKNOWN <= label.min() <= label.max() < len(names):
+        raise BadIndexError(f"it has the label {label.max()}, but {len(names):,} classes")
+    _check_boxes(arrays["boxes"], arrays["box_end"])
+    faults = _faults(table["faults"], arrays, files)
+    return Index(table["kind"], files, tuple(names), faults, **arrays)
+
+
+def _files(table: object) -> tuple[IndexedFile, ...]:
+    files = tuple(IndexedFile(*row) for row in _rows(table, (str, int, int, int)))
+    if not all(_is_count(file.bytes) and _is_count(file.records) for file in files):
+        raise BadIndexError("its files have sizes that no file has")
+    if len({file.name for file in files}) < len(files):
+        raise BadIndexError("it names a file twice")
+    return files
+
+
+def _rows(table: object, types: tuple[type, ...]) -> list[list[Any]]:
+    if not isinstance(table, list):
+        raise BadIndexError("it holds something else where a list must be")
+    for row in table:
+        if not isinstance(row, list) or tuple(type(value) for value in row) != types:
+            raise BadIndexError("it holds a row of wrong types")
+    return table
+
+
+def _check_ranges(arrays: Arrays, files: tuple[IndexedFile, ...]) -> None:
+    """Records follow each other file by file, and each is inside its own."""
+    records = [file.records for file in files]
+    if sum(records) != len(arrays["file"]):
+        raise BadIndexError(f"its files hold {sum(records):,} records, it {len(arrays['file']):,}")
+    if not np.array_equal(arrays["file"], np.repeat(np.arange(len(files)), records)):
+        raise BadIndexError("its records are not in the order of its files")
+    file_bytes = np.repeat(np.array([file.bytes for file in files], np.int64), records)
+    offset, size = arrays["offset"], arrays["size"]
+    if not ((offset >= 0) & (size >= 0)).all() or (offset > file_bytes - size).any():
+        raise BadIndexError("a record lies outside its file")
+
+
+def _check_boxes(boxes: npt.NDArray[Any], box_end: npt.NDArray[Any]) -> None:
+    ends = np.concatenate([[0], box_end])
+    if ends[-1] != len(boxes) or (ends[1:] < ends[:-1]).any():
+        raise BadIndexError("its boxes belong to no records")
+    inside = ((boxes >= 0) & (boxes <= 1)).all()  # false for NaN
+    if not inside or (boxes[:, :2] > boxes[:, 2:]).any():
+        raise BadIndexError("a box lies outside its image")
+
+
+def _faults(table: object, arrays: Arrays, files: tuple[IndexedFile, ...]) -> tuple[Fault, ...]:
+    rows = _rows(table, (int, int, str))
+    numbers = [row[0] for row in rows]
+    if len(rows) > MOST_FAULTS or numbers != sorted(set(numbers)):
+        raise BadIndexError("its faults are too many, or not in order")
+    if numbers and not 0 <= numbers[0] <= numbers[-1] < len(arrays["label"]):
+        raise BadIndexError("it has a fault of a record that is not there")
+    if (arrays["label"][numbers] != UNKNOWN).any():
+        raise BadIndexError("it has a fault of a record with a label")
+    if not all(_is_count(offset) for _, offset, _ in rows):
+        raise BadIndexError("it has a fault that lies nowhere")
+    return tuple(
+        Fault(number, files[int(arrays["file"][number])].name, offset, reason)
+        for number, offset, reason in rows
+    )

@@ -1,15 +1,16 @@
 """The bad records of a run: one file that all of its processes add to, and a limit.
 
-A line a record, so that many processes can write at once, and a run that goes on knows them again.
+One line per record, so that many processes can write at once and a resumed run knows them.
 """
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 
-from convoy.data.records.record import BadRecordError
+from convoy.data.records.record import BadRecordError, RecordLocation
 from convoy.errors import DataError, StorageError
 
 NAME = "bad_records.jsonl"  # in the folder of a run
@@ -19,7 +20,7 @@ _LONGEST_REASON = 500  # characters: a line stays within what a system writes in
 
 @dataclass(frozen=True)
 class BadRecord:
-    """One that was passed over."""
+    """One that was skipped."""
 
     split: str
     file: str
@@ -29,35 +30,36 @@ class BadRecord:
 
     @classmethod
     def of(cls, error: BadRecordError, split: str) -> "BadRecord":
-        spot = error.spot
-        return cls(split, spot.file, spot.offset, spot.number, error.reason[:_LONGEST_REASON])
+        at = error.location
+        return cls(split, at.file, at.offset, at.number, error.reason[:_LONGEST_REASON])
 
     @property
-    def place(self) -> tuple[str, str, int | None, int | None]:
-        return self.split, self.file, self.offset, self.record
+    def key(self) -> "RecordKey":
+        return self.split, RecordLocation(self.file, self.offset, self.record)
 
     def __str__(self) -> str:
-        at = "" if self.offset is None else f": byte {self.offset}"
-        number = "" if self.record is None else f", record {self.record}"
-        return f"{self.file}{at}{number}: {self.reason}"
+        return f"{self.key[1]}: {self.reason}"
+
+
+RecordKey = tuple[str, RecordLocation]  # split and location
 
 
 class Ledger:
     """Counts bad records, each once, and ends the run when they are too many."""
 
     def __init__(self, limit: int, path: Path | None = None) -> None:
-        """Without a path only this process knows them."""
+        """Without a path the list is in memory only."""
         self.limit = limit
         self.path = path
-        self._known: dict[tuple[str, str, int | None, int | None], BadRecord] = {}
+        self._known: dict[RecordKey, BadRecord] = {}
         self._read_bytes = 0
         self._lock = Lock()
         self._catch_up()
-        self._told = len(self._known)
+        self._reported = len(self._known)
 
     @property
     def records(self) -> list[BadRecord]:
-        """Of all processes, as they were found."""
+        """Of all processes, in the order in which they were found."""
         with self._lock:
             self._catch_up()
             return list(self._known.values())
@@ -66,20 +68,20 @@ class Ledger:
         """Raises DataError with the whole list when this one is too many."""
         with self._lock:
             self._catch_up()
-            if bad.place not in self._known and len(self._known) <= self.limit:
+            if bad.key not in self._known and len(self._known) <= self.limit:
                 self._write(bad)
-                self._known[bad.place] = bad
+                self._known[bad.key] = bad
             if len(self._known) > self.limit:
                 raise DataError(self._too_many())
 
-    def untold(self) -> list[BadRecord]:
-        """Those that have come since the last call."""
+    def new_records(self) -> list[BadRecord]:
+        """Those that were found since the last call."""
         records = self.records
-        new, self._told = records[self._told :], len(records)
+        new, self._reported = records[self._reported :], len(records)
         return new
 
     def _too_many(self) -> str:
-        records = "\n".join(f"  {one}" for one in self._known.values())
+        records = "\n".join(f"  {bad}" for bad in self._known.values())
         count = len(self._known)
         return (
             f"{count} bad record{'s' * (count != 1)}, --max-bad-records allows {self.limit}:\n"
@@ -100,7 +102,7 @@ class Ledger:
             raise StorageError(f"{self.path}: {error.strerror}") from error
 
     def _catch_up(self) -> None:
-        """Take over what other processes have written since; half a line waits for its end."""
+        """Read what other processes have written since; half a line waits for its end."""
         if self.path is None or not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -108,14 +110,6 @@ class Ledger:
             whole = file.read().rpartition(b"\n")[0]
         self._read_bytes += len(whole) + bool(whole)
         for line in whole.splitlines():
-            bad = _understood(line)
-            if bad is not None:
-                self._known.setdefault(bad.place, bad)
-
-
-def _understood(line: bytes) -> BadRecord | None:
-    """None for what a crash has left of a line."""
-    try:
-        return BadRecord(**json.loads(line))
-    except (ValueError, TypeError):
-        return None
+            with suppress(ValueError, TypeError):  # a line that a crash has cut
+                bad = BadRecord(**json.loads(line))
+                self._known.setdefault(bad.key, bad)

@@ -1,12 +1,14 @@
 """`convoy-manifest.json`: what a conversion wrote, by which a shard that lost records is known.
 
-A shard cut exactly between two records looks whole by itself; only such a list can tell.
+A shard cut exactly between two records looks complete by itself; only such a list shows the loss.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +17,105 @@ from convoy.data.source import Split
 from convoy.errors import DataError
 
 NAME = "convoy-manifest.json"
-JOURNAL = ".convoy-conversion.jsonl"  # in the place of the manifest until all is written
+JOURNAL = ".convoy-conversion.jsonl"  # in the place of the manifest until everything is written
 
 _MOST_BYTES = 2**24  # of the manifest itself; 1,152 shards take 200,000
 
 
 @dataclass(frozen=True)
-class Told:
-    """A shard as it was written."""
+class LeftOut:
+    """A bad record of the source: its number there, and the error message."""
 
+    number: int
+    says: str
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """A shard or a class folder as it was written: one entry of the manifest."""
+
+    name: str
     bytes: int
-    records: int
     sha256: str
+    records: int
+    left_out: tuple[LeftOut, ...] = ()
+
+    @classmethod
+    def from_json(cls, table: Any) -> "WrittenPart":
+        """TypeError or KeyError for a table that is no entry."""
+        left_out = tuple(LeftOut(**entry) for entry in table.get("left_out", ()))
+        part = cls(table["name"], table["bytes"], table["sha256"], table["records"], left_out)
+        if type(part.bytes) is not int or type(part.records) is not int:
+            raise TypeError("sizes are integers")
+        if not isinstance(part.name, str) or not isinstance(part.sha256, str):
+            raise TypeError("names and checksums are strings")
+        return part
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def matches(self, path: Path) -> bool:
+        """Whether the same bytes are there now."""
+        return measure(path) == (self.bytes, self.sha256)
 
 
-def read_told(folder: Path, split: Split) -> Mapping[str, Told] | None:
-    """The shards of a split by name; None where no manifest tells of them."""
-    with _understood(folder) as table:
-        shards = table.get("splits", {}).get(split)
-        return None if shards is None else {one["name"]: _told(one) for one in shards["shards"]}
+def measure(path: Path) -> tuple[int, str] | None:
+    """Size and SHA-256 of a file, or of all files in a folder by name; None if it is missing."""
+    try:
+        if not path.is_dir():
+            return _measure_file(path)
+        total, digest = 0, hashlib.sha256()
+        for name in sorted(os.fsencode(entry.name) for entry in path.iterdir()):
+            size, sha256 = _measure_file(path / os.fsdecode(name))
+            total += size
+            digest.update(b"%s\0%d\0%s\n" % (name, size, sha256.encode()))
+        return total, digest.hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _measure_file(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return os.fstat(file.fileno()).st_size, digest.hexdigest()
+
+
+def read_table(path: Path) -> Any:
+    """The JSON in a manifest; OSError, or ValueError or RecursionError if it is none."""
+    with path.open("rb") as file:
+        return json.loads(file.read(_MOST_BYTES))
+
+
+def read_parts(folder: Path, split: Split) -> Mapping[str, WrittenPart] | None:
+    """The parts of a split by name; None if no manifest lists them."""
+    with _manifest(folder) as table:
+        entries = table.get("splits", {}).get(split)
+        if entries is None:
+            return None
+        parts = [WrittenPart.from_json(entry) for entry in entries["shards"]]
+        return {part.name: part for part in parts}
 
 
 def read_class_names(folder: Path) -> tuple[str, ...]:
-    """Of all classes, those without a record too; none where no manifest tells of them."""
-    with _understood(folder) as table:
+    """Of all classes, those without a record too; none if no manifest lists them."""
+    with _manifest(folder) as table:
         names = table.get("class_names", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise TypeError("names are texts")
+            raise TypeError("names are strings")
         if len(names) > MOST_CLASSES:
             raise ValueError("too many of them")
         return tuple(names)
 
 
 @contextmanager
-def _understood(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """The table in the file, empty where there is none; whatever is wrong in it is one error."""
+def _manifest(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The table in the file, empty if there is no file; whatever is wrong in it is one error."""
     path = folder / NAME
     try:
-        yield _table(path) if path.is_file() else {}
+        table = read_table(path) if path.is_file() else {"splits": {}}
+        if not isinstance(table["splits"], dict):
+            raise TypeError("splits have names")
+        yield table
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -61,41 +124,24 @@ def _understood(folder: Path) -> Iterator[Mapping[str, Any]]:
         ) from error
 
 
-def _table(path: Path) -> Mapping[str, Any]:
-    with path.open("rb") as file:
-        table = json.loads(file.read(_MOST_BYTES))
-    if not isinstance(table["splits"], dict):
-        raise TypeError("splits have names")
-    return dict(table)
-
-
-def _told(entry: Any) -> Told:
-    told = Told(entry["bytes"], entry["records"], entry["sha256"])
-    if type(told.bytes) is not int or type(told.records) is not int:
-        raise TypeError("sizes are whole numbers")
-    if not isinstance(told.sha256, str):
-        raise TypeError("checksums are texts")
-    return told
-
-
 def refuse_unfinished(folder: Path) -> None:
-    """What a conversion has not finished looks like a smaller set of data."""
+    """An unfinished conversion looks like a smaller data set."""
     if (folder / JOURNAL).exists() and not (folder / NAME).exists():
         raise DataError(
-            f"{folder}: `convoy data convert` has not finished here; give it the same words again "
-            "and it goes on"
+            f"{folder}: `convoy data convert` has not finished here; run the same command again "
+            "to continue"
         )
 
 
-def refuse_other_shards(folder: Path, told: Mapping[str, Told], names: list[str]) -> None:
+def refuse_other_shards(folder: Path, parts: Mapping[str, WrittenPart], names: list[str]) -> None:
     """The shards on disk are those that were written, no more and no less."""
-    lacking = sorted(told.keys() - set(names))
-    foreign = sorted(set(names) - told.keys())
-    if lacking or foreign:
-        parts = [f"lacks {lacking[0]}{_more(lacking)}"] if lacking else []
-        parts += [f"has {foreign[0]}{_more(foreign)}, which is not listed"] if foreign else []
+    missing = sorted(parts.keys() - set(names))
+    extra = sorted(set(names) - parts.keys())
+    if missing or extra:
+        problems = [f"lacks {missing[0]}{_more(missing)}"] if missing else []
+        problems += [f"has {extra[0]}{_more(extra)}, which is not listed"] if extra else []
         raise DataError(
-            f"{folder}: {NAME} lists {len(told)} shards, the folder {' and '.join(parts)}; "
+            f"{folder}: {NAME} lists {len(parts)} shards, the folder {' and '.join(problems)}; "
             f"convert the data again"
         )
 
@@ -104,14 +150,14 @@ def _more(names: list[str]) -> str:
     return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-def refuse_lost_records(folder: Path, told: Mapping[str, Told], index: Index) -> None:
+def refuse_lost_records(folder: Path, parts: Mapping[str, WrittenPart], index: Index) -> None:
     """A shard without a visible fault holds what was written.
 
-    One with a fault is left to the policy for bad records: it is counted there.
+    One with a fault is left to the policy for bad records, which counts it.
     """
     faulty = {fault.file for fault in index.faults}
     for file in index.files:
-        then = told[file.name]
+        then = parts[file.name]
         if file.name not in faulty and (then.bytes, then.records) != (file.bytes, file.records):
             raise DataError(
                 f"{folder / file.name}: {file.records} records in {file.bytes} bytes, but {NAME} "

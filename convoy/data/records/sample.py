@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from convoy.config.user_text import printable
-from convoy.data.records.example import (
-    BadExampleError,
+from convoy.data.records.boxes import with_area
+from convoy.data.records.index import MOST_CLASSES
+from convoy.data.records.record import NO_BOXES, BadContentError, Boxes
+from convoy.data.records.tfrecord_format import (
     Features,
+    Raw,
     byte_strings,
     floats,
     integers,
     write_example,
 )
-from convoy.data.records.index import MOST_CLASSES
-from convoy.data.records.record import NO_BOXES, Boxes
-from convoy.data.records.wire import Raw
+from convoy.text import printable
 
 ENCODED, LABEL, SYNSET = "image/encoded", "image/class/label", "image/class/synset"
 _BOX_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
@@ -33,7 +33,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """All that is written of one image."""
+    """Everything that is written about one image."""
 
     encoded: bytes
     label: int  # from 0
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What is known of a sample without looking at its image."""
+    """What is known of a sample without its image."""
 
     label: int  # from 0
     boxes: Boxes
@@ -55,14 +55,14 @@ class Facts:
 
 
 def read_facts(record: Raw) -> Facts:
-    """Everything but the image, which must be there; BadExampleError names the field at fault."""
+    """Everything but the image, which must be there; BadContentError names the bad field."""
     features = Features(record, _FACTS)
     _one_image(features)
     return Facts(_label(features), _boxes(features), _synset(features, record))
 
 
 def read_image(record: Raw) -> memoryview:
-    """The encoded image, where it lies."""
+    """The encoded image, not copied."""
     start, end = _one_image(Features(record, _IMAGE))
     return memoryview(record)[start:end]
 
@@ -83,24 +83,24 @@ def _word(features: Features, name: str, record: Raw) -> str:
 def _one_image(features: Features) -> tuple[int, int]:
     images = features.byte_strings(ENCODED)
     if len(images) != 1:
-        raise BadExampleError(f"the field {ENCODED} has {len(images)} values, not one")
+        raise BadContentError(f"the field {ENCODED} has {len(images)} values, not one")
     start, end = images[0]
     if start == end:
-        raise BadExampleError(f"the field {ENCODED} is empty")
+        raise BadContentError(f"the field {ENCODED} is empty")
     return start, end
 
 
 def _label(features: Features) -> int:
     labels = features.integers(LABEL)
     if len(labels) != 1:
-        raise BadExampleError(f"the field {LABEL} has {len(labels)} values, not one")
+        raise BadContentError(f"the field {LABEL} has {len(labels)} values, not one")
     if not 1 <= labels[0] <= MOST_CLASSES:
-        raise BadExampleError(f"the field {LABEL} is {labels[0]}, labels count from 1")
+        raise BadContentError(f"the field {LABEL} is {labels[0]}, labels count from 1")
     return labels[0] - 1
 
 
 def _boxes(features: Features) -> Boxes:
-    """Clipped to the image; a box that lies outside of it is none."""
+    """Clipped to the image, without those outside of it."""
     sides = [features.floats(name) for name in _BOX_SIDES]
     if not any(sides):
         return NO_BOXES
@@ -109,12 +109,11 @@ def _boxes(features: Features) -> Boxes:
             f"{name.rsplit('/')[-1]} {len(side)}"
             for name, side in zip(_BOX_SIDES, sides, strict=True)
         )
-        raise BadExampleError(f"the fields image/object/bbox/… differ in length: {counts}")
+        raise BadContentError(f"the fields image/object/bbox/… differ in length: {counts}")
     boxes = np.array(sides, np.float32).T
     if not np.isfinite(boxes).all() or (boxes[:, :2] > boxes[:, 2:]).any():
-        raise BadExampleError("the fields image/object/bbox/… hold a box that is none")
-    boxes = boxes.clip(0, 1)
-    return boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
+        raise BadContentError("the fields image/object/bbox/… contain an invalid box")
+    return with_area(boxes.clip(0, 1))
 
 
 def _synset(features: Features, record: Raw) -> str | None:
@@ -126,7 +125,7 @@ def _synset(features: Features, record: Raw) -> str | None:
 
 
 def write_sample(sample: Sample) -> bytes:
-    """The Example of a sample, always the same bytes for the same one."""
+    """The Example of a sample, always the same bytes for the same sample."""
     kind = b"PNG" if sample.encoded.startswith(_PNG) else b"JPEG"
     sides = zip(_BOX_SIDES, np.asarray(sample.boxes, np.float32).T, strict=True)
     return write_example(

@@ -1,144 +1,220 @@
-"""WebDataset: a split in tar shards, read in any order through an index.
+"""Images in tar shards (WebDataset): `metadata.json` beside them, reading by number, writing."""
 
-A tar file has no checksum of its contents, so the index keeps one of each image, and every read is
-held against it. Shards for one process or another (`distributed/`) are not needed and not read.
-"""
-
-import errno
+import io
+import json
 import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import google_crc32c
-import numpy as np
 
-from convoy.config.user_text import printable
-from convoy.data.records.index import Index, IndexedFile
-from convoy.data.records.indexing import Notice, Progress, ShardSet, open_index
-from convoy.data.records.names import Names
-from convoy.data.records.record import UNKNOWN, BadRecordError, Boxes, Record, Spot
-from convoy.data.records.tar_metadata import NAME, Metadata, read_metadata
-from convoy.data.records.tar_names import read_names
-from convoy.data.records.tar_scan import scan_shard
-from convoy.data.records.tar_shards import find_tar_shards
-from convoy.data.records.unchanged import Look, look, opened, refuse_change, replaced
-from convoy.data.source import Labels, Split
-from convoy.errors import DataError
+from convoy.data.progress import Notice, Progress
+from convoy.data.records.index import MOST_CLASSES, Index
+from convoy.data.records.indexing import open_index
+from convoy.data.records.record import BadContentError, PackedNames
+from convoy.data.records.sample import Sample
+from convoy.data.records.shards import ShardedRecords, find_shards
+from convoy.data.records.tar_reader import (
+    IMAGES,
+    DamageError,
+    TarMember,
+    TarSample,
+    content,
+    members,
+    samples,
+    scan_shard,
+)
+from convoy.data.source import Split
+from convoy.errors import ConfigError, DataError
+from convoy.files import atomic_path
+from convoy.text import shown
+
+METADATA = "metadata.json"
+FILE_NAME = "filename"  # key in the .json of a sample; the reference has none for it
+
+_MOST_METADATA_BYTES = 2**24
+_MOST_JSON_BYTES = 2**20
+# By how an image begins; others are called .jpg, and the decoder finds out.
+_SUFFIXES = {
+    b"\x89PNG": "png",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+}
 
 
-class TarShards:
+@dataclass(frozen=True)
+class Metadata:
+    """What `metadata.json` says about one split; all of it may be missing."""
+
+    length: int | None = None
+    steps_done: tuple[str, ...] = ()  # such as `Resize(256)`, applied before the images were saved
+    class_names: tuple[str, ...] = ()
+
+
+def read_metadata(folder: Path, split: Split) -> Metadata:
+    """What the file says, if there is one."""
+    path = folder / METADATA
+    if not path.exists():
+        return Metadata()
+    table = _read_table(path)
+    if table.get("format", "img") != "img":
+        raise ConfigError(
+            f"{path}: samples in the format {shown(str(table['format']))} are pickled tensors, "
+            "which can run anything when they are read; make the shards anew with images "
+            "(format img), or `convoy data convert` the folder they were made from"
+        )
+    length = table.get(f"{split}_length")
+    if length is not None and (type(length) is not int or length < 0):
+        raise DataError(f"{path}: {split}_length is {shown(str(length))}, not a number of samples")
+    names = _strings(path, table, "class_names")
+    if len(set(names)) < len(names) or len(names) > MOST_CLASSES:
+        raise DataError(
+            f"{path}: {len(names)} class_names, {len(set(names))} of them different; at most "
+            f"{MOST_CLASSES} are read, and no name twice"
+        )
+    return Metadata(length, _strings(path, table, f"{split}_transform_pipeline"), names)
+
+
+def _read_table(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            table = json.loads(file.read(_MOST_METADATA_BYTES))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: no JSON ({error}); correct or remove it") from error
+    if not isinstance(table, dict):
+        raise DataError(f"{path}: holds no names and values; correct or remove it")
+    return table
+
+
+def _strings(path: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = table.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise DataError(f"{path}: {key} is no list of texts")
+    return tuple(value)
+
+
+class TarShards(ShardedRecords):
     """One split, in the order (shard name, position). Made by `open_tar_shards`."""
 
     def __init__(self, folder: Path, index: Index, metadata: Metadata) -> None:
-        self.class_names = metadata.class_names or index.class_names
+        super().__init__(folder, index, metadata.class_names, METADATA)
         self.steps_done = metadata.steps_done
-        self.faults = index.faults
-        self.labels: Labels = index.label.astype(np.int64)
-        self.labels[self.labels >= len(self.class_names)] = UNKNOWN
-        self._folder = folder
-        self._index = index
-        self._reasons = {fault.number: fault.reason for fault in index.faults}
-        self._names: dict[str, Names] = {}  # of shards, when they are asked for
+        self._names: dict[str, PackedNames] = {}  # by shard, when they are first needed
 
-    def __len__(self) -> int:
-        return len(self._index)
+    def _image(self, number: int) -> bytes:
+        raw = self._raw(number)
+        if google_crc32c.value(raw) != self._index.crc[number]:
+            raise BadContentError("the image is not the one that was indexed: other checksum")
+        return raw
 
-    def spot(self, number: int) -> Spot:
-        return Spot(
-            printable(str(self._folder / self._shard(number).name)),
-            int(self._index.offset[number]),
-            self._index.number_in_file(number),
-        )
-
-    def boxes(self, number: int) -> Boxes:
-        """Of one image, without a look at it."""
-        return self._index.boxes_of(number)
-
-    def stamp(self) -> str:
-        return self._index.stamp
-
-    def file_name(self, number: int) -> str:
-        """What the image was called before it came into the shard."""
+    def words(self, number: int) -> tuple[str, str]:
         shard = self._shard(number).name
         if shard not in self._names:  # two threads at once find the same
             self._names[shard] = read_names(self._folder / shard)
-        return self._names[shard][self._index.number_in_file(number)]
+        return os.fsdecode(self._names[shard][self._index.number_in_file(number)]), ""
 
-    def read(self, number: int) -> Record:
-        if self.labels[number] == UNKNOWN:
-            raise BadRecordError(self.spot(number), self._reason(number))
-        encoded = self._encoded(number)
-        if google_crc32c.value(encoded) != self._index.crc[number]:
-            raise BadRecordError(
-                self.spot(number), "the image is not the one that was indexed: other checksum"
-            )
-        return Record(encoded, self.boxes(number))
 
-    def _reason(self, number: int) -> str:
-        label = int(self._index.label[number])
-        if label == UNKNOWN:
-            return self._reasons.get(number, "found bad while it was indexed")
-        return f"label {label}, but {NAME} names {len(self.class_names)} classes, from 0 on"
+def read_names(path: Path) -> PackedNames:
+    """File names of all samples in their order; only headers and small members are read."""
+    with path.open("rb", buffering=2**12) as stream:
+        return PackedNames(_names(stream, stream.seek(0, os.SEEK_END)))
 
-    def _shard(self, number: int) -> IndexedFile:
-        return self._index.files[int(self._index.file[number])]
 
-    def _encoded(self, number: int) -> bytes:
-        """Opened for each read: a thousand shards are more than a process may keep open."""
-        shard = self._shard(number)
-        path = self._folder / shard.name
-        size, offset = int(self._index.size[number]), int(self._index.offset[number])
-        try:
-            with opened(os.fsencode(path)) as file:
-                refuse_change(printable(str(path)), Look(shard.bytes, shard.mtime_ns), look(file))
-                encoded = os.pread(file, size, offset)
-        except OSError as error:
-            reason = f"cannot be read: {error.strerror}"
-            if error.errno == errno.EIO:  # perhaps of this place only
-                raise BadRecordError(self.spot(number), reason) from error
-            raise DataError(f"{printable(str(path))}: {reason}") from error
-        if len(encoded) < size:
-            raise replaced(str(self.spot(number)), f"{size} bytes at first, now {len(encoded)}")
-        return encoded
+def _names(stream: BinaryIO, total: int) -> Iterator[bytes]:
+    try:
+        for sample in samples(members(stream, total)):
+            yield _name_in_json(stream, sample.parts.get(b"json")) or _name_of(sample)
+    except DamageError:
+        yield b""  # the rest of a damaged shard is one bad record
+
+
+def _name_in_json(stream: BinaryIO, member: TarMember | None) -> bytes:
+    if member is None or member.size > _MOST_JSON_BYTES:
+        return b""
+    try:
+        name = json.loads(content(stream, member))[FILE_NAME]
+        return os.fsencode(name)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return b""
+
+
+def _name_of(sample: TarSample) -> bytes:
+    """Its key without folders, with the suffix of the image."""
+    suffix = next((suffix for suffix in sample.parts if suffix in IMAGES), b"")
+    return sample.key.rpartition(b"/")[2] + b"." + suffix
 
 
 def open_tar_shards(folder: Path, split: Split, notice: Notice, progress: Progress) -> TarShards:
-    """One split of a folder with tar shards; they are indexed where that was not done before."""
+    """One split of a folder with tar shards, indexed if it is not yet."""
     metadata = read_metadata(folder, split)
-    shards = ShardSet(folder, split, "webdataset", find_tar_shards(folder, split))
+    shards = find_shards(folder, split, "webdataset")
     index = open_index(shards, scan_shard, notice, progress)
     check_tar_set(folder, split, metadata, index)
     return TarShards(folder, index, metadata)
 
 
 def check_tar_set(folder: Path, split: Split, metadata: Metadata, index: Index) -> None:
-    """DataError where all shards together are not what they should be."""
-    _refuse_other_length(folder, split, metadata, index)
-    _refuse_copies(folder, index)
-
-
-def _refuse_other_length(folder: Path, split: Split, metadata: Metadata, index: Index) -> None:
-    """Damage that is seen is left to the policy for bad records: it is counted there."""
+    """DataError if a shard lacks samples, or repeats those of another."""
+    # Visible damage is left to the policy for bad records, which counts it.
     if metadata.length not in (None, len(index)) and not index.faults:
         raise DataError(
-            f"{folder}: {len(index)} samples in the {split} shards, but {NAME} says "
+            f"{folder}: {len(index)} samples in the {split} shards, but {METADATA} says "
             f"{split}_length {metadata.length}; a shard lacks some, or is missing: get them anew, "
-            f"or correct {NAME}"
+            f"or correct {METADATA}"
         )
-
-
-def _refuse_copies(folder: Path, index: Index) -> None:
-    """The same images under two names would count twice in every epoch."""
     seen: dict[bytes, str] = {}
     start = 0
     for file in index.files:
-        own = slice(start, start + file.records)
+        records = slice(start, start + file.records)
         start += file.records
-        content = index.size[own].tobytes() + index.crc[own].tobytes()
-        if not index.crc[own].any():  # nothing but bad records
+        images = index.size[records].tobytes() + index.crc[records].tobytes()
+        if not index.crc[records].any():  # only bad records
             continue
-        if content in seen:
+        if images in seen:
             raise DataError(
-                f"{folder}: {seen[content]} and {file.name} hold the same {file.records} images; "
+                f"{folder}: {seen[images]} and {file.name} hold the same {file.records} images; "
                 "get one of them anew"
             )
-        seen[content] = file.name
+        seen[images] = file.name
+
+
+def shard_name(split: str, number: int) -> str:
+    return f"{split}-{number:06}.tar"
+
+
+def write_shard(path: Path, samples: Iterable[Sample], first: int) -> int:
+    """Write samples under running numbers from `first` on, and count them."""
+    count = 0
+    with (
+        atomic_path(path) as temporary,
+        tarfile.open(temporary, mode="x", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for count, sample in enumerate(samples, start=1):
+            for suffix, data in sorted(_parts(sample)):
+                member = tarfile.TarInfo(f"{first + count - 1:09}.{suffix}")  # dated 0, by root
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return count
+
+
+def _parts(sample: Sample) -> Iterator[tuple[str, bytes]]:
+    boxes = sample.boxes.tolist()  # doubles, which hold single precision exactly
+    yield _suffix(sample.encoded), sample.encoded
+    yield "cls", str(sample.label).encode()
+    table = {"bbox": boxes[0] if len(boxes) == 1 else boxes or None, FILE_NAME: sample.filename}
+    yield "json", json.dumps(table).encode()
+
+
+def _suffix(encoded: bytes) -> str:
+    if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
+        return "webp"
+    return next((name for mark, name in _SUFFIXES.items() if encoded.startswith(mark)), "jpg")

@@ -8,11 +8,11 @@ import pytest
 from small_photos import contents, converted, jpeg, tree, write_photos
 
 from convoy.data.convert.conversion import convert
-from convoy.data.convert.wish import Sharding, Wish
-from convoy.data.hearing import Hearing, unheard
+from convoy.data.convert.plan import ConversionRequest, Sharding
+from convoy.data.progress import ProgressCallbacks, ignore
 from convoy.data.records.boxes import FILE_NAME
 from convoy.data.records.manifest import JOURNAL, NAME
-from convoy.data.records.opening import open_records
+from convoy.data.records.open import open_records
 from convoy.data.records.record import Form
 from convoy.errors import ConfigError, DataError
 
@@ -24,8 +24,8 @@ def photos_of_three_classes(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos")
 
 
-def wish(source: Path, target: Path, form: Form, **others: object) -> Wish:
-    return Wish(source, target, form, **others)  # type: ignore[arg-type]  # as the tests give them
+def request(source: Path, target: Path, form: Form, **others: object) -> ConversionRequest:
+    return ConversionRequest(source, target, form, **others)  # type: ignore[arg-type]  # as the tests give them
 
 
 @pytest.mark.parametrize("way", list(permutations(FORMS)), ids=" ".join)
@@ -92,9 +92,11 @@ def test_more_shards_than_records_are_as_many_as_records(
 ) -> None:
     target = tmp_path / "many"
     many = Sharding(counts=(100, 2))
-    outcome = convert(wish(photos_of_three_classes, target, form, sharding=many), Hearing())
+    result = convert(
+        request(photos_of_three_classes, target, form, sharding=many), ProgressCallbacks()
+    )
 
-    assert outcome.parts == 12 + 2
+    assert result.parts == 12 + 2
     assert contents(target, "train") == contents(photos_of_three_classes, "train")
 
 
@@ -104,7 +106,7 @@ def test_a_single_record_and_no_validation_split_are_enough(form: Form, tmp_path
     target = converted(source, tmp_path / "to", form)
 
     assert contents(target, "train") == contents(source, "train")
-    assert open_records(target, "train", unheard, unheard).class_names == ("a", "b")
+    assert open_records(target, "train", ignore, ignore).class_names == ("a", "b")
     assert not any("validation" in name for name in tree(target))
 
 
@@ -113,7 +115,7 @@ def test_classes_without_a_record_keep_their_numbers(form: Form, tmp_path: Path)
     source = write_photos(tmp_path / "gaps", {"a": 0, "b": 2, "c": 0, "d": 1, "e": 0})
     tars = converted(source, tmp_path / "tars", "webdataset")
     target = converted(tars, tmp_path / "to", form)
-    records = open_records(target, "train", unheard, unheard)
+    records = open_records(target, "train", ignore, ignore)
 
     assert records.class_names == tuple("abcde")
     assert records.labels.tolist() == [1, 1, 3]
@@ -122,9 +124,9 @@ def test_classes_without_a_record_keep_their_numbers(form: Form, tmp_path: Path)
 def test_one_split_alone_is_converted_on_request(
     photos_of_three_classes: Path, tmp_path: Path
 ) -> None:
-    asked = wish(photos_of_three_classes, tmp_path / "v", "tfrecord", split="validation")
+    wanted = request(photos_of_three_classes, tmp_path / "v", "tfrecord", split="validation")
 
-    assert convert(asked, Hearing()).records == {"validation": 3}
+    assert convert(wanted, ProgressCallbacks()).records == {"validation": 3}
 
 
 def test_a_shuffled_conversion_has_the_same_records_in_an_order_of_its_seed(
@@ -132,8 +134,8 @@ def test_a_shuffled_conversion_has_the_same_records_in_an_order_of_its_seed(
 ) -> None:
     orders = []
     for target, seed in (("a", 1), ("b", 1), ("c", 2)):
-        asked = wish(photos_of_three_classes, tmp_path / target, "tfrecord", shuffle=seed)
-        convert(asked, Hearing())
+        wanted = request(photos_of_three_classes, tmp_path / target, "tfrecord", shuffle=seed)
+        convert(wanted, ProgressCallbacks())
         orders.append(contents(tmp_path / target, "train"))
     plain = contents(photos_of_three_classes, "train")
 
@@ -146,9 +148,11 @@ def test_a_shuffled_conversion_has_the_same_records_in_an_order_of_its_seed(
 def test_folders_from_a_mixed_order_keep_the_order_within_classes_and_say_so(
     photos_of_three_classes: Path, tmp_path: Path
 ) -> None:
-    convert(wish(photos_of_three_classes, tmp_path / "a", "tfrecord", shuffle=1), Hearing())
+    convert(
+        request(photos_of_three_classes, tmp_path / "a", "tfrecord", shuffle=1), ProgressCallbacks()
+    )
     told: list[str] = []
-    convert(wish(tmp_path / "a", tmp_path / "b", "folder"), Hearing(told.append))
+    convert(request(tmp_path / "a", tmp_path / "b", "folder"), ProgressCallbacks(told.append))
     images = [one[0] for one in contents(tmp_path / "b", "train")]
     mixed = contents(tmp_path / "a", "train")
 
@@ -212,7 +216,7 @@ def test_a_target_inside_the_source_is_refused(photos_of_three_classes: Path) ->
     before = tree(photos_of_three_classes)
     for target in (photos_of_three_classes / "new", photos_of_three_classes):
         with pytest.raises(ConfigError, match=r"lies inside .*; name a folder outside of it"):
-            convert(wish(photos_of_three_classes, target, "tfrecord"), Hearing())
+            convert(request(photos_of_three_classes, target, "tfrecord"), ProgressCallbacks())
 
     assert tree(photos_of_three_classes) == before
 
@@ -224,7 +228,7 @@ def test_a_target_that_is_not_empty_is_refused_and_left_alone(
     target.mkdir()
     (target / "thesis.txt").write_text("precious")
     with pytest.raises(ConfigError, match=r"not empty, 'thesis.txt' is in it"):
-        convert(wish(photos_of_three_classes, target, "tfrecord"), Hearing())
+        convert(request(photos_of_three_classes, target, "tfrecord"), ProgressCallbacks())
 
     assert tree(target) == {"thesis.txt": b"precious"}
 
@@ -244,9 +248,9 @@ def test_another_conversion_into_the_same_folder_is_refused(
 ) -> None:
     target = converted(photos_of_three_classes, tmp_path / "to", "tfrecord")
     before = tree(target)
-    asked: dict[str, object] = {"form": "tfrecord", "sharding": Sharding(records=3), **others}
+    wanted: dict[str, object] = {"form": "tfrecord", "sharding": Sharding(records=3), **others}
     with pytest.raises(ConfigError, match=f"holds another conversion, .*{reason}"):
-        convert(wish(photos_of_three_classes, target, **asked), Hearing())  # type: ignore[arg-type]
+        convert(request(photos_of_three_classes, target, **wanted), ProgressCallbacks())  # type: ignore[arg-type]
 
     assert tree(target) == before
 
@@ -282,7 +286,7 @@ def test_a_bad_record_is_an_error_that_names_all_of_them(
     assert [str(path) in said for path in spoiled] == [True, True]
     assert NAME not in tree(tmp_path / "to")
     with pytest.raises(DataError, match="has not finished here"):
-        open_records(tmp_path / "to", "train", unheard, unheard)
+        open_records(tmp_path / "to", "train", ignore, ignore)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -299,16 +303,16 @@ def test_bad_records_are_left_out_on_request_and_told(
     with pytest.raises(DataError):
         converted(photos_of_three_classes, tmp_path / "to", form)
     sharding = Sharding(records=3)
-    asked = wish(photos_of_three_classes, tmp_path / "to", form, most_bad=2, sharding=sharding)
-    outcome = convert(asked, Hearing())
-    again = convert(asked, Hearing())
+    wanted = request(photos_of_three_classes, tmp_path / "to", form, most_bad=2, sharding=sharding)
+    result = convert(wanted, ProgressCallbacks())
+    again = convert(wanted, ProgressCallbacks())
 
     assert contents(tmp_path / "to", "train") == good
-    assert [line.rpartition("/")[2].partition(":")[0] for line in outcome.left_out] == [
+    assert [line.rpartition("/")[2].partition(":")[0] for line in result.left_out] == [
         "n02_train_1.JPEG",
         "n03_train_2.JPEG",
     ]
-    assert again == outcome
+    assert again == result
     if form == "folder":
         assert b"n03_train_2" not in (tmp_path / "to" / FILE_NAME).read_bytes()
 
@@ -318,10 +322,10 @@ def test_one_bad_record_more_than_allowed_ends_it(
 ) -> None:
     spoil(photos_of_three_classes)
     spoil(photos_of_three_classes, "n03_train_2.JPEG")
-    asked = wish(photos_of_three_classes, tmp_path / "to", "tfrecord", most_bad=1)
+    wanted = request(photos_of_three_classes, tmp_path / "to", "tfrecord", most_bad=1)
 
     with pytest.raises(DataError, match="2 bad records, --max-bad-records allows 1"):
-        convert(asked, Hearing())
+        convert(wanted, ProgressCallbacks())
 
 
 def test_records_that_indexing_found_bad_are_told_before_anything_is_written(
@@ -339,7 +343,7 @@ def test_records_that_indexing_found_bad_are_told_before_anything_is_written(
 
     assert not (tmp_path / "b").exists()
 
-    convert(wish(records, tmp_path / "b", "webdataset", most_bad=1), Hearing())
+    convert(request(records, tmp_path / "b", "webdataset", most_bad=1), ProgressCallbacks())
 
     assert contents(tmp_path / "b", "train") == [*whole[:3], *whole[4:]]
 
@@ -351,12 +355,12 @@ def test_a_shard_of_bad_records_alone_is_refused(
     sharding = Sharding(records=1)
     with pytest.raises(DataError, match="1 bad record in the source"):
         converted(photos_of_three_classes, tmp_path / "to", "tfrecord", shard_records=1)
-    asked = wish(
+    wanted = request(
         photos_of_three_classes, tmp_path / "to", "tfrecord", most_bad=5, sharding=sharding
     )
 
     with pytest.raises(DataError, match="would be empty: all of its 1 records are bad"):
-        convert(asked, Hearing())
+        convert(wanted, ProgressCallbacks())
 
 
 def test_an_unfinished_conversion_is_no_source(
@@ -365,5 +369,5 @@ def test_an_unfinished_conversion_is_no_source(
     half = converted(photos_of_three_classes, tmp_path / "half", "webdataset")
     (half / NAME).rename(half / JOURNAL)
 
-    with pytest.raises(DataError, match="has not finished here; give it the same words again"):
+    with pytest.raises(DataError, match="has not finished here; run the same command again"):
         converted(half, tmp_path / "to", "folder")

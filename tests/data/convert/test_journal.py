@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from convoy.data.convert.journal import Done, LeftOut, open_journal
-from convoy.data.records.manifest import JOURNAL, NAME
-from convoy.data.whole_files import Measured
+from convoy.data.convert.journal import open_journal
+from convoy.data.records.manifest import JOURNAL, NAME, LeftOut, WrittenPart
 from convoy.errors import ConfigError
 
 WHO: dict[str, Any] = {"source": {"a": 1}, "form": "tfrecord", "shuffle": None, "splits": {}}
 DONE = [
-    Done(f"train-{number}", 3, Measured(number, "ab"), (LeftOut(7, "bad"),) * number)
+    WrittenPart(f"train-{number}", number, "ab", 3, (LeftOut(7, "bad"),) * number)
     for number in range(3)
 ]
 

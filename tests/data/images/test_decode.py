@@ -8,7 +8,7 @@ from pictures import damaged, entropy_start, jpeg, picture, saved
 from PIL import Image
 
 from convoy.data.images.decode import decode, reduced
-from convoy.data.images.gate import Header, ImageError, look
+from convoy.data.images.header import Header, ImageError, read_header
 from convoy.data.source import Pixels
 
 FULL = jpeg(picture(120, 200))
@@ -26,13 +26,13 @@ def apart(a: Pixels, b: Pixels) -> Pixels:
 def test_pixels_are_those_of_pillow(subsampling: str) -> None:
     encoded = jpeg(picture(61, 83), subsampling=subsampling)
 
-    assert apart(decode(encoded, look(encoded)), by_pillow(encoded)).max() <= 2
+    assert apart(decode(encoded, read_header(encoded)), by_pillow(encoded)).max() <= 2
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 2), (3, 7), (7, 3), (8, 8), (9, 1), (1, 10_000)])
 def test_tiny_and_long_images_keep_every_pixel(sides: tuple[int, int]) -> None:
     encoded = jpeg(picture(*sides), subsampling="444")
-    pixels = decode(encoded, look(encoded))
+    pixels = decode(encoded, read_header(encoded))
 
     assert pixels.shape == (*sides, 3)
     assert apart(pixels, by_pillow(encoded)).max() <= 2
@@ -41,12 +41,12 @@ def test_tiny_and_long_images_keep_every_pixel(sides: tuple[int, int]) -> None:
 def test_a_progressive_jpeg_is_decoded_like_any_other() -> None:
     encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", progressive=True)
 
-    assert apart(decode(encoded, look(encoded)), by_pillow(encoded)).max() <= 2
+    assert apart(decode(encoded, read_header(encoded)), by_pillow(encoded)).max() <= 2
 
 
 def test_grey_becomes_three_equal_channels() -> None:
     encoded = saved(Image.fromarray(picture(60, 90)).convert("L"), "JPEG")
-    pixels = decode(encoded, look(encoded))
+    pixels = decode(encoded, read_header(encoded))
 
     assert pixels.shape == (60, 90, 3)
     assert np.ptp(pixels, axis=2).max() == 0
@@ -57,7 +57,7 @@ def test_a_rotation_told_by_exif_is_not_applied() -> None:
     turned[0x0112] = 6  # a quarter turn
     encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", exif=turned)
 
-    assert decode(encoded, look(encoded)).shape == (60, 90, 3)
+    assert decode(encoded, read_header(encoded)).shape == (60, 90, 3)
 
 
 @pytest.mark.parametrize("inks", ["CMYK", "YCCK"])
@@ -66,8 +66,8 @@ def test_four_inks_become_the_colors_pillow_makes_of_them(inks: str) -> None:
     place = plain.index(b"Adobe") + 11  # the byte that tells whether the inks were transformed
     encoded = plain[:place] + bytes([2 if inks == "YCCK" else 0]) + plain[place + 1 :]
 
-    assert look(encoded).colors == inks
-    assert np.array_equal(decode(encoded, look(encoded)), by_pillow(encoded))
+    assert read_header(encoded).colors == inks
+    assert np.array_equal(decode(encoded, read_header(encoded)), by_pillow(encoded))
 
 
 def test_damaged_inks_are_refused_too() -> None:
@@ -81,15 +81,15 @@ def test_a_jpeg_sampled_in_an_unusual_way_is_decoded() -> None:
     place = FULL.index(b"\xff\xc0") + 11
     odd = FULL[:place] + b"\x14" + FULL[place + 1 :]
 
-    assert decode(odd, look(odd)).shape == (120, 200, 3)
+    assert decode(odd, read_header(odd)).shape == (120, 200, 3)
 
 
 @pytest.mark.parametrize("factor", [2, 4, 8])
 def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
     encoded = jpeg(picture(160, 240), 95, "444")
-    full = decode(encoded, look(encoded)).astype(np.float64)
+    full = decode(encoded, read_header(encoded)).astype(np.float64)
     means = full.reshape(160 // factor, factor, 240 // factor, factor, 3).mean(axis=(1, 3))
-    small = decode(encoded, look(encoded), (160 // factor, 240 // factor))
+    small = decode(encoded, read_header(encoded), (160 // factor, 240 // factor))
 
     assert small.shape == (160 // factor, 240 // factor, 3)
     assert np.abs(small - means).mean() < 1
@@ -115,8 +115,8 @@ def test_an_image_is_reduced_only_as_far_as_is_allowed(
 ) -> None:
     encoded = jpeg(picture(375, 500))
 
-    assert reduced(look(encoded), least) == size
-    assert decode(encoded, look(encoded), least).shape == (*size, 3)
+    assert reduced(read_header(encoded), least) == size
+    assert decode(encoded, read_header(encoded), least).shape == (*size, 3)
 
 
 def test_only_a_jpeg_can_be_reduced() -> None:
@@ -125,16 +125,16 @@ def test_only_a_jpeg_can_be_reduced() -> None:
 
 def test_pixels_are_written_to_the_memory_that_is_given() -> None:
     kept = np.zeros(120 * 200 * 3, np.uint8)
-    pixels = decode(FULL, look(FULL), memory=lambda count: kept[:count])
+    pixels = decode(FULL, read_header(FULL), allocate=lambda count: kept[:count])
 
     assert np.shares_memory(pixels, kept)
-    assert np.array_equal(pixels, decode(FULL, look(FULL)))
+    assert np.array_equal(pixels, decode(FULL, read_header(FULL)))
 
 
 def is_refused(encoded: bytes) -> bool:
     """ImageError, or else a sound shape."""
     try:
-        header = look(encoded)
+        header = read_header(encoded)
         pixels = decode(encoded, header)
     except ImageError as refused:
         assert str(refused).isprintable()

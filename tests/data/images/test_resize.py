@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,8 @@ import torch
 from pictures import picture
 from PIL import Image
 
-from convoy.data.images.resize import cut, fit, smooth
-from convoy.data.images.window import Window
+from convoy.data.images.crop import Window
+from convoy.data.images.resize import MOST_KEPT, ThreadBuffer, cut, fit, smooth
 from convoy.data.source import Ids, Pixels
 
 PIXELS = picture(150, 200)
@@ -146,7 +147,7 @@ def test_no_team_of_threads_is_started() -> None:
         from threading import Thread
         import numpy as np, psutil, torch
         from convoy.data.images.resize import fit, smooth
-        from convoy.data.images.window import Window
+        from convoy.data.images.crop import Window
 
         torch.set_num_threads(4)
         pixels, out = np.zeros((800, 900, 3), np.uint8), np.empty((380, 380, 3), np.uint8)
@@ -171,3 +172,40 @@ def test_no_team_of_threads_is_started() -> None:
     )
 
     assert told.stdout.strip() == "0"
+
+
+def test_the_same_memory_is_given_again() -> None:
+    buffer = ThreadBuffer()
+    first = buffer(1000)
+
+    assert len(first) == 1000
+    assert np.shares_memory(first, buffer(1000))
+    assert np.shares_memory(first, buffer(10))
+
+
+def test_it_grows_and_stays_grown() -> None:
+    buffer = ThreadBuffer()
+    buffer(10)
+    large = buffer(5000)
+
+    assert len(large) == 5000
+    assert np.shares_memory(large, buffer(10))
+
+
+def test_what_is_very_large_is_not_kept() -> None:
+    buffer = ThreadBuffer()
+    buffer(MOST_KEPT)
+    huge = buffer(MOST_KEPT + 1)
+
+    assert len(huge) == MOST_KEPT + 1
+    assert not np.shares_memory(huge, buffer(10))
+
+
+def test_every_thread_has_its_own() -> None:
+    buffer = ThreadBuffer()
+    own, others = buffer(100), []
+    thread = Thread(target=lambda: others.append(buffer(100)))
+    thread.start()
+    thread.join()
+
+    assert not np.shares_memory(own, others[0])

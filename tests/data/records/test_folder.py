@@ -55,7 +55,7 @@ def test_records_come_by_class_folder_and_file_name(tmp_path: Path) -> None:
     assert records.labels.tolist() == [0, 0, 1]
     assert records.class_names == ("cat", "dog")
     assert len(records) == 3
-    assert str(records.spot(1)) == f"{tmp_path}/train/cat/2.jpg"
+    assert str(records.location(1)) == f"{tmp_path}/train/cat/2.jpg"
 
 
 @settings(max_examples=50)
@@ -77,7 +77,7 @@ def test_names_of_any_kind_are_sorted_by_their_bytes(
     assert contents(records) == [os.fsdecode(b"train/" + b"/".join(file)) for file in files]
     assert records.labels.tolist() == [folders.index(folder) for folder, _ in files]
     assert len(set(records.class_names)) == len(folders)
-    assert all(str(records.spot(number)).isprintable() for number in range(len(records)))
+    assert all(str(records.location(number)).isprintable() for number in range(len(records)))
 
 
 def test_names_that_are_no_text_are_read_and_printable(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_names_that_are_no_text_are_read_and_printable(tmp_path: Path) -> None:
     records = open_folder(tmp_path, "train")
 
     assert records.read(3).encoded == b"odd"
-    assert str(records.spot(3)).isprintable()
+    assert str(records.location(3)).isprintable()
 
 
 def test_every_usual_suffix_counts_in_any_case(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_file_of_impossible_size_is_a_bad_record(size: int, reason: str, tmp_p
     with pytest.raises(BadRecordError) as caught:
         records.read(0)
     assert reason in caught.value.reason
-    assert caught.value.spot.file == str(path)
+    assert caught.value.location.file == str(path)
 
 
 def test_a_pipe_in_place_of_an_image_is_not_waited_for(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from index_desk import Desk
 from index_samples import scan_of, small_index
 
-from convoy.data.records import index_file, indexing
+from convoy.data.records import index as index_file
+from convoy.data.records import indexing
 from convoy.data.records.index import MOST_FAULTS, Index
-from convoy.data.records.indexing import ShardSet, open_index, places
-from convoy.data.records.joining import join
+from convoy.data.records.indexing import ShardScan, index_paths, join, open_index
 from convoy.data.records.record import NO_BOXES, UNKNOWN
-from convoy.data.records.scan import Findings, ShardScan, with_lost
+from convoy.data.records.shards import ShardSet
 from convoy.errors import DataError
 
 
@@ -84,7 +84,7 @@ def test_data_that_cannot_be_written_has_its_index_in_the_cache(desk: Desk, tmp_
 def test_two_data_folders_share_no_index_in_the_cache(desk: Desk) -> None:
     elsewhere = ShardSet(desk.folder.parent / "other", "train", "tfrecord", ())
 
-    assert places(elsewhere)[1] != places(desk.shards())[1]
+    assert index_paths(elsewhere)[1] != index_paths(desk.shards())[1]
 
 
 def test_without_any_place_the_run_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_cache_folder_that_is_relative_is_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    assert places(desk.shards())[1].parent == tmp_path / ".cache" / "convoy"
+    assert index_paths(desk.shards())[1].parent == tmp_path / ".cache" / "convoy"
 
 
 def test_damage_is_told_and_mended(desk: Desk) -> None:
@@ -245,14 +245,13 @@ def test_two_builders_write_the_same_bytes(desk: Desk) -> None:
 
 
 def test_names_that_do_not_agree_are_told() -> None:
-    one, two = Findings(), Findings()
-    for findings, name in ((one, "cat"), (two, "dog")):
-        findings.good(0, 1, 0, small_index().boxes[:0])
-        findings.names[0] = name
+    one, two = ShardScan(), ShardScan()
+    for scan, name in ((one, "cat"), (two, "dog")):
+        scan.add(0, 1, 0, small_index().boxes[:0])
+        scan.names[0] = name
     files = [small_index().files[number] for number in range(2)]
     notices: list[str] = []
-    scans = [one.done(), two.done()]
-    index = join("tfrecord", list(zip(files, scans, strict=True)), notices.append)
+    index = join("tfrecord", list(zip(files, [one, two], strict=True)), notices.append)
 
     assert index.class_names == ("cat",)
     assert notices == [
@@ -262,10 +261,9 @@ def test_names_that_do_not_agree_are_told() -> None:
 
 
 def test_of_faults_without_end_only_the_first_keep_their_reasons() -> None:
-    findings = Findings()
+    scan = ShardScan()
     for number in range(MOST_FAULTS + 5):
-        findings.bad(number, 1, "bad")
-    scan = findings.done()
+        scan.add_bad(number, 1, "bad")
     files = small_index().files
     index = join("tfrecord", [(files[0], scan), (files[1], scan)], print)
 
@@ -273,20 +271,19 @@ def test_of_faults_without_end_only_the_first_keep_their_reasons() -> None:
     assert (index.label == -1).sum() == 2 * MOST_FAULTS + 10
 
 
-def test_a_scan_keeps_boxes_checksums_and_faults_in_their_places() -> None:
-    findings = Findings()
+def test_a_scan_keeps_boxes_checksums_and_faults_in_their_index_paths() -> None:
+    scan = ShardScan(has_crc=True)
     boxes = small_index().boxes[:2]
-    findings.good(0, 5, 3, boxes, crc=11)
-    findings.bad(5, 6, "bad", crc=0)
-    findings.good(11, 7, 1, boxes[:1], crc=22)
-    scan = findings.done()
+    scan.add(0, 5, 3, boxes, crc=11)
+    scan.add_bad(5, 6, "bad")
+    scan.add(11, 7, 1, boxes[:1], crc=22)
 
     assert scan.label.tolist() == [3, -1, 1]
     assert (scan.offset.tolist(), scan.size.tolist()) == ([0, 5, 11], [5, 6, 7])
     assert scan.crc.tolist() == [11, 0, 22]
     assert scan.box_count.tolist() == [2, 0, 1]
     assert np.array_equal(scan.boxes, np.concatenate([boxes, boxes[:1]]))
-    assert scan.faults == ((1, "bad"),)
+    assert scan.faults == [(1, "bad")]
 
 
 def test_many_shards_are_read_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,32 +297,26 @@ def test_many_shards_are_read_together(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 
 def test_records_lost_behind_a_fault_keep_their_numbers_and_are_faults_each() -> None:
-    found = Findings()
-    found.good(0, 10, 0, NO_BOXES)
-    found.good(10, 10, 1, NO_BOXES)
-    found.bad(20, 7, "cut in the middle")
-    whole = with_lost(found.done(), 6)
+    scan = ShardScan()
+    scan.add(0, 10, 0, NO_BOXES)
+    scan.add(10, 10, 1, NO_BOXES)
+    scan.add_bad(20, 7, "cut in the middle")
+    scan.add_lost(6)
 
-    assert whole.label.tolist() == [0, 1, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
-    assert [number for number, _ in whole.faults] == [2, 3, 4, 5]
-    assert whole.faults[-1][1] == "lost: cut in the middle"
-    assert whole.offset.tolist() == [0, 10, 20, 20, 20, 20]
-    assert len(whole.size) == len(whole.box_count) == 6
-
-
-@pytest.mark.parametrize("records", [0, 2])
-def test_a_shard_that_lost_nothing_stays_as_it_is(records: int) -> None:
-    found = Findings()
-    found.good(0, 10, 0, NO_BOXES)
-    found.bad(20, 7, "torn")
-    scan = found.done()
-
-    assert with_lost(scan, records) is scan
+    assert scan.label.tolist() == [0, 1, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
+    assert [number for number, _ in scan.faults] == [2, 3, 4, 5]
+    assert scan.faults[-1][1] == "lost: cut in the middle"
+    assert scan.offset.tolist() == [0, 10, 20, 20, 20, 20]
+    assert len(scan.size) == len(scan.box_count) == 6
 
 
-def test_a_shard_without_a_fault_is_not_filled_up() -> None:
-    found = Findings()
-    found.good(0, 10, 0, NO_BOXES)
-    scan = found.done()
+def test_a_shard_that_lost_nothing_or_has_no_fault_stays_as_it_is() -> None:
+    for fault, records in ((True, 0), (True, 2), (False, 5)):
+        scan = ShardScan()
+        scan.add(0, 10, 0, NO_BOXES)
+        if fault:
+            scan.add_bad(20, 7, "torn")
+        before = len(scan.label)
+        scan.add_lost(records)
 
-    assert with_lost(scan, 5) is scan
+        assert len(scan.label) == before

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from convoy.data.records.ledger import NAME, BadRecord, Ledger
-from convoy.data.records.record import BadRecordError, Spot
+from convoy.data.records.record import BadRecordError, RecordLocation
 from convoy.errors import DataError, StorageError
 
 
 def bad(number: int) -> BadRecord:
-    spot = Spot("train-00003-of-00008", 1000 * number, number)
+    spot = RecordLocation("train-00003-of-00008", 1000 * number, number)
     return BadRecord.of(BadRecordError(spot, "the checksum is wrong"), "train")
 
 
@@ -80,10 +80,10 @@ def test_half_a_line_that_a_crash_has_left_is_no_record(tmp_path: Path):
 def test_new_ones_are_told_once(tmp_path: Path):
     ledger = Ledger(limit=9, path=tmp_path / NAME)
     ledger.add(bad(1))
-    first = ledger.untold()
+    first = ledger.new_records()
     Ledger(limit=9, path=tmp_path / NAME).add(bad(2))
 
-    assert (first, ledger.untold(), ledger.untold()) == ([bad(1)], [bad(2)], [])
+    assert (first, ledger.new_records(), ledger.new_records()) == ([bad(1)], [bad(2)], [])
 
 
 def test_many_threads_write_whole_lines(tmp_path: Path):

@@ -7,8 +7,8 @@ import pytest
 from index_desk import Desk
 from index_samples import scan_of
 
+from convoy.data.records.indexing import ShardScan
 from convoy.data.records.manifest import JOURNAL, read_class_names, refuse_unfinished
-from convoy.data.records.scan import ShardScan
 from convoy.errors import DataError
 
 

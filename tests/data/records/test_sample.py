@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tfrecord_files import example, sample
 
-from convoy.data.records.example import (
-    BadExampleError,
+from convoy.data.records.record import Boxes
+from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
+from convoy.data.records.tfrecord_format import (
+    BadContentError,
     Features,
     byte_strings,
     floats,
     integers,
 )
-from convoy.data.records.record import Boxes
-from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
 
 
 def complaint(record: bytes) -> str:
-    with pytest.raises(BadExampleError) as caught:
+    with pytest.raises(BadContentError) as caught:
         read_facts(record)
     return str(caught.value)
 
@@ -88,11 +88,11 @@ def test_a_file_name_of_any_bytes_is_written() -> None:
         (example(xmin=floats(0.5)), "differ in length: xmin 1, ymin 0, xmax 0, ymax 0"),
         (
             example(xmin=floats(0.5), xmax=floats(0.4), ymin=floats(0), ymax=floats(1)),
-            "image/object/bbox/… hold a box that is none",
+            "image/object/bbox/… contain an invalid box",
         ),
         (
             example(xmin=floats(float("nan")), xmax=floats(1), ymin=floats(0), ymax=floats(1)),
-            "image/object/bbox/… hold a box that is none",
+            "image/object/bbox/… contain an invalid box",
         ),
         (b"\xff\xff\xff", "not a tf.train.Example"),
     ],

@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 from tfrecord_files import write_set
 
-from convoy.data.records.shards import find_shards, has_shards
+from convoy.data.records.shards import find_shards, list_shards
+from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError
+
+
+def found(folder: Path, split: Split = "train") -> tuple[Path, ...]:
+    return find_shards(folder, split, "tfrecord").paths
 
 
 def complaint(folder: Path) -> str:
     with pytest.raises(DataError) as caught:
-        find_shards(folder, "train")
+        find_shards(folder, "train", "tfrecord")
     return str(caught.value)
 
 
@@ -19,21 +24,8 @@ def test_shards_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     paths = write_set(tmp_path, shards=12, records=1)
     write_set(tmp_path, shards=2, split="validation")
 
-    assert find_shards(tmp_path, "train") == tuple(paths)
-    assert len(find_shards(tmp_path, "validation")) == 2
-
-
-def test_the_folder_of_the_reference_is_found_below(tmp_path: Path) -> None:
-    paths = write_set(tmp_path / "imagenet-data")
-
-    assert find_shards(tmp_path, "train") == tuple(paths)
-
-
-def test_two_homes_of_a_split_are_refused(tmp_path: Path) -> None:
-    write_set(tmp_path)
-    write_set(tmp_path / "imagenet-data")
-
-    assert "both here and in imagenet-data" in complaint(tmp_path)
+    assert found(tmp_path) == tuple(paths)
+    assert len(found(tmp_path, "validation")) == 2
 
 
 def test_other_files_are_none_of_its_business(tmp_path: Path) -> None:
@@ -41,16 +33,16 @@ def test_other_files_are_none_of_its_business(tmp_path: Path) -> None:
     for name in ("train-00000-of-00003.gz", "xtrain-00000-of-00003", "train-0-of-3", "README"):
         (tmp_path / name).touch()
 
-    assert find_shards(tmp_path, "train") == tuple(paths)
+    assert found(tmp_path) == tuple(paths)
 
 
 def test_a_folder_without_shards_is_told_what_was_looked_for(tmp_path: Path) -> None:
     write_set(tmp_path, split="validation")
 
-    assert not has_shards(tmp_path, "train")
-    assert not has_shards(tmp_path / "nowhere", "train")
+    assert not list_shards(tmp_path, "train", "tfrecord")
+    assert not list_shards(tmp_path / "nowhere", "train", "tfrecord")
     with pytest.raises(ConfigError, match=r"no shards train-\?\?\?\?\?-of-\?\?\?\?\? here"):
-        find_shards(tmp_path, "train")
+        found(tmp_path)
 
 
 def test_missing_shards_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
@@ -99,7 +91,7 @@ def test_shards_that_differ_only_in_their_middle_are_two(tmp_path: Path) -> None
     data[len(data) // 2] ^= 1
     paths[1].write_bytes(data)
 
-    assert find_shards(tmp_path, "train") == tuple(paths)
+    assert found(tmp_path) == tuple(paths)
 
 
 def test_a_shard_that_may_not_be_read_is_named(

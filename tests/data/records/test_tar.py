@@ -12,10 +12,9 @@ import webdataset
 from tars import sample, tar_bytes, write_samples, write_tar
 
 from convoy.data.records.folder import open_folder
-from convoy.data.records.record import UNKNOWN, BadRecordError, Record, Records
+from convoy.data.records.record import UNKNOWN, BadRecordError, EncodedImage, Records
 from convoy.data.records.sample import Sample
-from convoy.data.records.tar import TarShards, open_tar_shards
-from convoy.data.records.tar_writing import shard_name, write_shard
+from convoy.data.records.tar import TarShards, open_tar_shards, shard_name, write_shard
 from convoy.data.source import Split
 from convoy.errors import DataError
 
@@ -55,7 +54,7 @@ def test_records_come_by_shard_and_position(tmp_path: Path) -> None:
 
 def test_a_spot_leads_to_the_image(tmp_path: Path) -> None:
     records = opened(two_shards(tmp_path))
-    spot = records.spot(4)
+    spot = records.location(4)
     data = Path(spot.file).read_bytes()
 
     assert (spot.file, spot.number) == (f"{tmp_path}/train-000001.tar", 1)
@@ -110,14 +109,14 @@ def test_a_sample_found_bad_keeps_its_number_and_says_why(tmp_path: Path) -> Non
     assert len(records.faults) == 1
     with pytest.raises(BadRecordError) as caught:
         records.read(1)
-    assert caught.value.spot == records.spot(1)
+    assert caught.value.location == records.location(1)
     assert "sample '1' has the label 'x'" in caught.value.reason
 
 
 def test_damage_of_an_image_after_indexing_is_seen(tmp_path: Path) -> None:
     """With the same size and date, which no look at the file can tell."""
     records = opened(two_shards(tmp_path))
-    path, spot = tmp_path / "train-000001.tar", records.spot(3)
+    path, spot = tmp_path / "train-000001.tar", records.location(3)
     before = path.stat()
     data = bytearray(path.read_bytes())
     data[spot.offset or 0] ^= 1
@@ -126,8 +125,8 @@ def test_damage_of_an_image_after_indexing_is_seen(tmp_path: Path) -> None:
 
     with pytest.raises(BadRecordError, match="other checksum") as caught:
         records.read(3)
-    assert caught.value.spot == spot
-    assert isinstance(records.read(4), Record)
+    assert caught.value.location == spot
+    assert isinstance(records.read(4), EncodedImage)
 
 
 @pytest.mark.parametrize("change", ["cut", "touched", "gone"])
@@ -151,7 +150,7 @@ def test_a_shard_that_changes_during_the_run_ends_it(change: str, tmp_path: Path
         records.read(4)
     assert not isinstance(caught.value, BadRecordError)
     assert f"{path}: {said[change]}" in str(caught.value)
-    assert isinstance(records.read(0), Record)
+    assert isinstance(records.read(0), EncodedImage)
 
 
 @pytest.mark.parametrize(("number", "is_of_the_record"), [(errno.EIO, True), (errno.EMFILE, False)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.data.records.tar_metadata import Metadata, read_metadata
+from convoy.data.records.tar import Metadata, read_metadata
 from convoy.errors import ConfigError, DataError
 
 REFERENCE = {

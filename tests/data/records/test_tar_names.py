@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tars import IMAGE, sample, write_tar
 
-from convoy.data.records.tar_names import read_names
+from convoy.data.records.tar import read_names
 
 
 def told(name: object) -> bytes:
@@ -21,7 +21,7 @@ def test_the_json_tells_the_name_else_the_tar_itself(tmp_path: Path) -> None:
         *[("8.json", told("\udcff.png")), ("8.png", IMAGE), ("8.cls", b"1")],
     )
 
-    assert list(read_names(path)) == ["cat,1.JPEG", "7.jpg", "\udcff.png"]
+    assert list(read_names(path)) == [b"cat,1.JPEG", b"7.jpg", b"\xff.png"]
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_the_json_tells_the_name_else_the_tar_itself(tmp_path: Path) -> None:
 def test_a_json_without_a_usable_name_is_passed_over(text: bytes, tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", *sample("000", 0), ("000.json", text))
 
-    assert list(read_names(path)) == ["000.jpg"]
+    assert list(read_names(path)) == [b"000.jpg"]
 
 
 def test_the_rest_of_a_damaged_shard_has_one_empty_name(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", *sample("0", 0), *sample("1", 0), *sample("2", 0))
     path.write_bytes(path.read_bytes()[:3600])
 
-    assert list(read_names(path)) == ["0.jpg", ""]
+    assert list(read_names(path)) == [b"0.jpg", b""]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from convoy.data.records.boxes import with_area
 from convoy.data.records.record import NO_BOXES, Boxes
 from convoy.data.records.sample import Sample
-from convoy.data.records.tar_scan import scan_shard
-from convoy.data.records.tar_writing import shard_name, write_shard
+from convoy.data.records.tar import shard_name, write_shard
+from convoy.data.records.tar_reader import scan_shard
 
 BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
 
@@ -117,7 +117,7 @@ def test_what_was_written_is_scanned_to_the_bit(
     found, data = scan_shard(path), path.read_bytes()
     places = zip(found.offset.tolist(), found.size.tolist(), strict=True)
 
-    assert found.faults == ()
+    assert found.faults == []
     assert [data[at : at + size] for at, size in places] == [image for image, _, _ in samples]
     assert found.label.tolist() == [label for _, label, _ in samples]
     assert found.boxes.tobytes() == b"".join(own.tobytes() for own in boxes)

@@ -1,1 +1,0 @@
-"""The one place that sees all rooms and puts their pieces together."""

@@ -1,0 +1,23 @@
+"""Lines for people on stdout and stderr."""
+
+import sys
+
+from convoy.report.stream import SafeStream
+
+
+def say(lines: list[str]) -> None:
+    """Print; a reader that has gone does not spoil the exit code of a run that went well."""
+    stream = SafeStream(sys.stdout)
+    for line in lines:
+        stream.print(line)
+
+
+def say_error(error: Exception) -> None:
+    """Every line of an error, marked as ours."""
+    for line in str(error).splitlines():
+        print(f"convoy: {line}", file=sys.stderr)
+
+
+def note(text: str) -> None:
+    """One line beside the result."""
+    print(text, file=sys.stderr)

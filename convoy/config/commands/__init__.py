@@ -1,1 +1,0 @@
-"""Command lines of the reference applications, taken apart: `reading.py` is the door."""

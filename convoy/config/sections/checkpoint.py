@@ -1,0 +1,109 @@
+"""Checkpoints: where they are written, how often, and averages of them."""
+
+from dataclasses import dataclass
+
+from convoy.config import inactive
+from convoy.config.option import free_option, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """What is written to go on from."""
+
+    checkpoint_output_path: str | None = free_option(
+        None,
+        "Run folder; unset makes a new one in --log-dir.",
+        also=("--output",),
+        fixed="a run stays in its folder",
+    )
+    init_path: str | None = option(
+        None,
+        "Begin with the weights of this run (its newest sound checkpoint) or checkpoint; "
+        "the training itself begins anew.",
+        fixed="a run goes on with its own weights",
+    )
+    pretrained: str | None = option(
+        None,
+        "Begin with weights in the names of torchvision or timm: a file, or hf:OWNER/NAME; "
+        "without a value those published for the model.",
+        fixed="a run goes on with its own weights",
+    )
+    ckpts_per_epoch: int = free_option(1, "Checkpoints per epoch; 0 writes none.", at_least=0)
+    epochs_per_ckpt: int = free_option(
+        0,
+        "Epochs from one checkpoint to the next; 0 leaves it to --ckpts-per-epoch.",
+        at_least=0,
+        also=("--checkpoint-save-freq",),
+    )
+    ckpt_epochs_offset: int | None = free_option(
+        None,
+        "Epochs before the first checkpoint; unset: with --epochs-per-ckpt so many that the last "
+        "one falls on the end.",
+        at_least=0,
+        idle=inactive.no_checkpoints,
+    )
+    keep_last: int = free_option(
+        0,
+        "Newest checkpoints kept; 0 keeps all.",
+        at_least=0,
+        also=("--max-ckpts-to-keep",),
+        idle=inactive.checkpoint_only_of_a_stop,
+    )
+    on_save_error: str = free_option(
+        "stop",
+        "When a checkpoint cannot be written.",
+        choices=("stop", "continue"),
+        idle=inactive.stop_must_be_saved,
+    )
+
+    @property
+    def saves(self) -> bool:
+        """Whether there are checkpoints at all, beside that of a stop."""
+        return self.ckpts_per_epoch > 0 or self.epochs_per_ckpt > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """One set of weights out of many: checkpoints, when training ends or by `convoy average`, or
+    those of every update."""
+
+    weight_avg_strategy: str = free_option(
+        "none",
+        "Average of the checkpoints that a run makes at its end; `convoy average` takes the mean "
+        "where none is chosen.",
+        choices=("none", "mean", "exponential"),
+        idle=inactive.nothing_to_average,
+    )
+    weight_avg_n: int = free_option(
+        -1,
+        "Newest checkpoints to average; -1 (or 0) takes all.",
+        at_least=-1,
+        also=("--weight-avg-N",),
+        idle=(inactive.no_average, inactive.no_checkpoints, inactive.fewer_are_kept),
+    )
+    weight_avg_exp_decay: float = free_option(
+        0.99,
+        "Share of the old average kept at each checkpoint.",
+        above=0,
+        at_most=0.999999,
+        idle=(
+            inactive.no_average,
+            inactive.no_checkpoints,
+            inactive.where("weight_avg_strategy", "mean"),
+        ),
+    )
+    norm_statistics: str = free_option(
+        "recompute",
+        "Running statistics of the average: recompute them over the training data, "
+        "average them too, or keep the newest checkpoint's.",
+        choices=("recompute", "average", "keep"),
+        idle=(inactive.no_average, inactive.no_checkpoints),
+    )
+    ema_decay: float = free_option(
+        0.0,
+        "Share of the old average kept at each update, by an average of the weights that is "
+        "measured beside them and kept at the end; 0: none.",
+        at_least=0,
+        at_most=0.999999,
+        idle=inactive.ema_is_never_used,
+    )

@@ -1,0 +1,227 @@
+"""A conversion as data: what is requested, the parts of the target (a shard or a class folder each)
+and which records they get, the names of image files.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convoy.data.convert.source import ConversionSource
+from convoy.data.progress import Notice
+from convoy.data.records.folder import SUFFIXES
+from convoy.data.records.open import StoredRecords
+from convoy.data.records.record import UNKNOWN, Form, PackedNames
+from convoy.data.records.tar import shard_name
+from convoy.data.source import Ids, Labels, Split
+from convoy.errors import ConfigError, DataError
+from convoy.rng import key, permutation
+from convoy.text import shown
+
+MOST_SHARDS = 50_000  # of a split: a manifest lists them all, and names have five digits
+
+Digests = npt.NDArray[np.uint64]
+
+# No path, nothing hidden, no control character, and no comma or space that a row would lose.
+_SAFE = re.compile(rb"(?![.\s]|\xef\xbb\xbf)[^\x00-\x1f/,\x7f]{1,255}(?<!\s)")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How many shards a split gets, or how many records a shard."""
+
+    counts: tuple[int, ...] = ()  # of the training and the validation split
+    records: int = 1024  # if no counts are given; the reference's tar shards have so many
+
+    def starts(self, split: Split, records: int) -> list[int]:
+        """Where each shard begins; sizes differ by one at most, or only the last is smaller."""
+        if self.counts:
+            count = min(records, self.counts[0 if split == "train" else -1])
+            starts = [records * shard // count for shard in range(count)]
+        else:
+            starts = list(range(0, records, self.records))
+        if len(starts) > MOST_SHARDS:
+            raise ConfigError(
+                f"{len(starts):,} shards for {records:,} records of the {split} split; at most "
+                f"{MOST_SHARDS:,} are written: use larger ones"
+            )
+        return starts
+
+
+@dataclass(frozen=True)
+class ConversionRequest:
+    """One conversion, as the user asked for it."""
+
+    source: Path
+    target: Path
+    form: Form
+    split: Split | None = None  # None: all that are there
+    sharding: Sharding = Sharding()
+    workers: int = 1
+    shuffle: int | None = None  # the seed of another order
+    most_bad: int | None = None  # records that may be left out; None: a bad one is an error
+
+
+@dataclass(frozen=True, eq=False)
+class TargetPart:
+    """A shard or a class folder to write."""
+
+    name: str  # below the target
+    split: Split
+    numbers: Ids  # of its records in the source
+    first: int  # how many records of the split come before it
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """All parts of the target, and for class folders the names of their files."""
+
+    parts: tuple[TargetPart, ...]
+    names: Mapping[Split, tuple[Ids, PackedNames]]  # records of the source, and their file names
+
+    def identity(self, request: ConversionRequest, source: ConversionSource) -> dict[str, Any]:
+        """What must be equal for a conversion to be continued."""
+        digests = {split: hashlib.sha256() for split in source.splits}
+        for part in self.parts:
+            digests[part.split].update(os.fsencode(part.name) + b"\0" + part.numbers.tobytes())
+        return {
+            "form": request.form,
+            "shuffle": request.shuffle,
+            "source": {"folder": str(request.source.resolve()), "sha256": source.stamp()},
+            "splits": {split: digest.hexdigest() for split, digest in digests.items()},
+        }
+
+
+def plan_conversion(
+    request: ConversionRequest, source: ConversionSource, notice: Notice
+) -> ConversionPlan:
+    """Which records go where, and under which names."""
+    orders = {split: _order(request, source, split, notice) for split in source.splits}
+    if request.form != "folder":
+        parts = [
+            part
+            for split, order in orders.items()
+            for part in shard_parts(split, order, request.sharding, request.form)
+        ]
+        return ConversionPlan(tuple(parts), {})
+    folders = folder_names(source.class_names, notice)
+    names = FileNames(notice)
+    parts = [
+        part
+        for split, records in source.splits.items()
+        for part in class_parts(split, orders[split], records.labels, folders)
+    ]
+    chosen = {
+        split: (order, names.of(split, source.splits[split], order))
+        for split, order in orders.items()
+    }
+    return ConversionPlan(tuple(parts), chosen)
+
+
+def _order(
+    request: ConversionRequest, source: ConversionSource, split: Split, notice: Notice
+) -> Ids:
+    """Which records of a split are written, and in which order."""
+    labels = source.splits[split].labels
+    numbers = usable(labels, request.shuffle)
+    if len(numbers) == 0:
+        folder = source.locations[split].folder
+        raise DataError(f"{folder}: the {split} split has no record that can be used")
+    if request.form != "folder":
+        return numbers
+    by_class = numbers[np.argsort(labels[numbers], kind="stable")]
+    if not np.array_equal(by_class, numbers):
+        notice(
+            f"class folders hold one class after the other, the {split} split here does not: only "
+            "within each class its order stays"
+        )
+    return by_class
+
+
+def usable(labels: Labels, shuffle: int | None) -> Ids:
+    """The numbers of all records that are not known to be bad, in the order of the target."""
+    numbers = np.flatnonzero(labels != UNKNOWN)
+    if shuffle is None:
+        return numbers
+    return numbers[permutation(key(shuffle, "conversion"), len(numbers))]
+
+
+def shard_parts(split: Split, numbers: Ids, sharding: Sharding, form: Form) -> Iterator[TargetPart]:
+    """`train-00000-of-01024` or `train-000000.tar`"""
+    starts = sharding.starts(split, len(numbers))
+    for shard, (start, end) in enumerate(pairwise([*starts, len(numbers)])):
+        name = f"{split}-{shard:05}-of-{len(starts):05}"
+        if form == "webdataset":
+            name = shard_name(split, shard)
+        yield TargetPart(name, split, numbers[start:end], start)
+
+
+def class_parts(
+    split: Split, numbers: Ids, labels: Labels, folders: Sequence[str]
+) -> Iterator[TargetPart]:
+    """`train/n01530575`, also if the split has none of that class: so each keeps its number."""
+    first = np.searchsorted(labels[numbers], np.arange(len(folders) + 1)).tolist()
+    for folder, (start, end) in zip(folders, pairwise(first), strict=True):
+        yield TargetPart(f"{split}/{folder}", split, numbers[start:end], start)
+
+
+class FileNames:
+    """Chooses the names of the images, split after split."""
+
+    def __init__(self, notice: Notice) -> None:
+        self._notice = notice
+        self._taken: Digests = np.empty(0, np.uint64)
+
+    def of(self, split: Split, records: StoredRecords, numbers: Ids) -> PackedNames:
+        """One name for each of these records, which come class after class."""
+        names = PackedNames(os.fsencode(records.words(number)[0]) for number in numbers.tolist())
+        digests = np.fromiter(map(_digest, names), np.uint64, len(names))
+        reason = _unfit(names, records.labels[numbers].tolist())
+        # The table of boxes knows files by their names alone, without the folder.
+        if len(np.unique(digests)) < len(digests) or np.isin(digests, self._taken).any():
+            reason = reason or "a name comes twice, in two classes or splits"
+        if reason is None:
+            self._taken = np.concatenate([self._taken, digests])
+            return names
+        self._notice(f"the images of the {split} split get numbers for names: {reason}")
+        return PackedNames(_numbered(split, names))
+
+
+def _unfit(names: PackedNames, labels: list[int]) -> str | None:
+    """Why these names cannot be kept: a folder would not list them in this order."""
+    last, last_label = b"", -1
+    for name, label in zip(names, labels, strict=True):
+        if not _SAFE.fullmatch(name) or not name.lower().endswith(SUFFIXES):
+            return f"{shown(os.fsdecode(name))} is no name for an image"
+        if label == last_label and name <= last:
+            return f"{shown(os.fsdecode(name))} comes behind {shown(os.fsdecode(last))}"
+        last, last_label = name, label
+    return None
+
+
+def _digest(name: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
+
+
+def _numbered(split: Split, names: PackedNames) -> Iterator[bytes]:
+    for number, name in enumerate(names):
+        suffix = b"." + name.lower().rpartition(b".")[2]
+        yield b"%s_%08d%s" % (split.encode(), number, suffix if suffix in SUFFIXES else b".JPEG")
+
+
+def folder_names(class_names: Sequence[str], notice: Notice) -> tuple[str, ...]:
+    """A folder a class, named so that sorting them gives the numbers of the classes again."""
+    raw = [name.encode("utf-8", "replace") for name in class_names]
+    safe = all(_SAFE.fullmatch(name) for name in raw) and "".join(class_names).isprintable()
+    if safe and all(name < following for name, following in pairwise(raw)):
+        return tuple(class_names)
+    notice("the class folders get numbers for names: sorted by name they would be numbered anew")
+    width = len(str(len(class_names) - 1))
+    return tuple(f"{label:0{width}}" for label in range(len(class_names)))

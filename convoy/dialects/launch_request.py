@@ -1,0 +1,210 @@
+"""What the front of a command asks of a run: how many processes, on which hosts, which variables.
+
+Launchers ask through their options (launchers.py), environment variables through their values,
+which are read here. A variable that nothing here reads is passed on to the run as it is: DATA_DIR,
+which the option table names, DATASETS_DIR, which benchmarks read, WANDB_MODE, and all unknown ones.
+"""
+
+import json
+import shlex
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from convoy.config.flags import Given
+from convoy.config.option import Limit
+from convoy.config.settings import Dropped, Problem, Setting
+from convoy.config.values import ValueType, WrongType, spelled
+from convoy.text import shown
+
+COUNT = Limit(at_least=1, at_most=65536)
+
+
+@dataclass
+class LaunchRequest:
+    """What one launcher or variable asks for, or all of them together.
+
+    `settings` holds any of hosts, instances, replicas (of all instances together),
+    devices_per_replica, executable_cache_path, profile_dir, synthetic_data and verbosity.
+    `environment` is for the run.
+    """
+
+    source: str = ""  # the launcher or variable; empty for several
+    settings: Given = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def set(self, name: str, value: Any) -> None:
+        self.settings[name] = Setting(value, self.source)
+
+    def drop(self, words: Sequence[str], reason: str) -> None:
+        self.dropped.append(Dropped(" ".join(words), reason))
+
+
+def combine(requests: Sequence[LaunchRequest]) -> LaunchRequest:
+    """All requests as one; the last one wins."""
+    return LaunchRequest(
+        "",
+        {name: setting for request in requests for name, setting in request.settings.items()},
+        {name: text for request in requests for name, text in request.environment.items()},
+        [dropped for request in requests for dropped in request.dropped],
+        [problem for request in requests for problem in request.problems],
+    )
+
+
+def contradictions(sources: Iterable[Given]) -> list[Problem]:
+    """A problem for each value that two sources give differently."""
+    first: Given = {}
+    problems = []
+    for settings in sources:
+        for name, setting in settings.items():
+            before = first.setdefault(name, setting)
+            if before.value != setting.value:
+                says = f"{before.source} says {spelled(before.value)}"
+                other = f"{setting.source} {spelled(setting.value)}"
+                what = name.replace("_", " ")
+                problems.append(Problem("", f"{what}: {says} and {other}; make them agree"))
+    return list(dict.fromkeys(problems))
+
+
+_RUNTIME = "the device runtime it speaks to is not used"
+_PARTITIONS = "there is no service that hands out devices"
+_NUMBERING = "a run numbers its own processes"
+_IMAGES = "synthetic images are random, and none are made unless asked for"
+_LOCAL_REPLICAS = "replicas_per_instance"
+
+# A name that ends with an underscore stands for all that begin with it.
+_DROPPED = {
+    "POPLAR_": _RUNTIME,
+    "POPLIBS_": _RUNTIME,
+    "POPART_": _RUNTIME,
+    "POPTORCH_": _RUNTIME,
+    "GCL_": _RUNTIME,
+    "IPUOF_": _PARTITIONS,
+    "VIPU_": _PARTITIONS,
+    "PARTITION": _PARTITIONS,
+    "TF_CPP_": "TensorFlow, whose log it sets, is not used",
+    "OMPI_COMM_": _NUMBERING,
+    "OMPI_MCA_": "processes find their own way to each other, without MPI",
+    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "instances have equally many replicas either way",
+    "POPDIST_": _NUMBERING,
+}
+
+
+def read_environment(variables: Mapping[str, str]) -> LaunchRequest:
+    """What the variables of a command ask for, and which of them the run itself gets."""
+    requests = [_read_variable(name, text) for name, text in variables.items()]
+    request = combine(requests)
+    settings, uneven = _with_instances(request.settings)
+    conflicts = contradictions([*(each.settings for each in requests), settings])
+    return replace(request, settings=settings, problems=[*request.problems, *conflicts, *uneven])
+
+
+def _read_variable(name: str, text: str) -> LaunchRequest:
+    request = LaunchRequest(f"environment {name}")
+    reason = next((why for known, why in _DROPPED.items() if _matches(name, known)), None)
+    if name in _READERS:
+        try:
+            _READERS[name](text, request)
+        except WrongType as wrong:
+            request.problems.append(Problem(name, str(wrong)))
+    elif reason is not None:
+        request.drop([name], reason)
+    else:
+        request.environment[name] = text
+    return request
+
+
+def _matches(name: str, known: str) -> bool:
+    return name.startswith(known) if known.endswith("_") else name == known
+
+
+def read_count(text: str) -> int:
+    """A number of processes, hosts or devices."""
+    number: int = ValueType(int).read([text])
+    if (problem := COUNT.problem(number)) is not None:
+        raise WrongType(problem)
+    return number
+
+
+def _count(name: str) -> Callable[[str, LaunchRequest], None]:
+    return lambda text, request: request.set(name, read_count(text))
+
+
+def _text(name: str) -> Callable[[str, LaunchRequest], None]:
+    return lambda text, request: request.set(name, ValueType(str).read([text]))
+
+
+def _with_instances(settings: Given) -> tuple[Given, list[Problem]]:
+    """The number of instances: all replicas, divided by those of one instance."""
+    rest = dict(settings)
+    total, local = settings.get("replicas"), rest.pop(_LOCAL_REPLICAS, None)
+    if local is None:
+        return rest, []
+    if total is None or total.value % local.value:
+        known = "not set" if total is None else f"{total.value}"
+        text = f"{local.value} must divide POPDIST_NUM_TOTAL_REPLICAS, which is {known}"
+        return rest, [Problem("POPDIST_NUM_LOCAL_REPLICAS", text)]
+    return rest | {"instances": Setting(total.value // local.value, local.source)}, []
+
+
+def _tf_config(text: str, request: LaunchRequest) -> None:
+    """Workers of a cluster, each a process; several may share a host."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise WrongType(f"is not JSON: {shown(text)}") from None
+    match document:
+        case {"cluster": {"worker": [_, *_] as workers, **others}} if all(
+            isinstance(worker, str) and worker for worker in workers
+        ):
+            request.set("hosts", len({worker.rpartition(":")[0] or worker for worker in workers}))
+            request.set("instances", len(workers))
+        case _:
+            wanted = '{"cluster": {"worker": ["host1:3636", "host2:3636"]}}'
+            raise WrongType(f"names no workers; it should be like {wanted}")
+    for job in others:
+        request.drop([f"TF_CONFIG cluster.{job}"], "only workers train")
+    match document:
+        case {"task": {"index": _}}:
+            request.drop(["TF_CONFIG task.index"], _NUMBERING)
+
+
+def _tf_poplar_flags(text: str, request: LaunchRequest) -> None:
+    """Flags of the TensorFlow runtime: `--name=value`, `--name value` or `--name`."""
+    rest = deque(split_words(text))
+    while rest:
+        name, equals, value = (word := rest.popleft()).partition("=")
+        if not equals and rest and not rest[0].startswith("-"):
+            value = rest.popleft()
+            word = f"{word} {value}"
+        match name:
+            case "--executable_cache_path":
+                request.set("executable_cache_path", ValueType(str).read([value]))
+            case "--use_synthetic_data" if value.lower() not in ("false", "0"):
+                request.set("synthetic_data", True)
+            case "--use_synthetic_data" | "--synthetic_data_initializer":
+                request.drop(["TF_POPLAR_FLAGS", word], _IMAGES)
+            case _:
+                request.drop(["TF_POPLAR_FLAGS", word], _RUNTIME)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a value that holds a part of a command line."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise WrongType(f"cannot be split: {str(error).lower()}") from None
+
+
+_READERS: dict[str, Callable[[str, LaunchRequest], None]] = {
+    "TF_CONFIG": _tf_config,
+    "TF_POPLAR_FLAGS": _tf_poplar_flags,
+    "POPDIST_NUM_TOTAL_REPLICAS": _count("replicas"),
+    "POPDIST_NUM_LOCAL_REPLICAS": _count(_LOCAL_REPLICAS),
+    "POPDIST_NUM_IPUS_PER_REPLICA": _count("devices_per_replica"),
+    "POPDIST_EXECUTABLE_CACHE_PATH": _text("executable_cache_path"),
+    "GC_PROFILE_LOG_DIR": _text("profile_dir"),
+}

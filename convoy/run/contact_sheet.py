@@ -1,0 +1,139 @@
+"""Samples exactly as training or validation sees them, as a contact sheet."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from convoy.config.schema import RunConfig
+from convoy.data.feeds import ledger_of
+from convoy.data.loader import MicroBatch
+from convoy.data.order import MicroBatchIndex
+from convoy.data.source import Ids, Pixels, Split
+from convoy.data.sources.open import open_source
+from convoy.data.sources.source import View
+from convoy.errors import ConfigError
+from convoy.files import storage_errors, write_atomically
+from convoy.models.network import plan_network
+from convoy.report.contact_sheet import Cell, Row, Sheet, draw
+from convoy.rng import key, permutation
+from convoy.run.open_feed import OpenFeed, feed_of, open_feed
+
+
+@dataclass(frozen=True)
+class SheetWish:
+    """What shall be on it, and where it is written."""
+
+    output: Path
+    rows: int
+    columns: int
+    epoch: int  # the first one shown, from 0
+    split: Split
+    override: bool
+
+
+def write_sheet(config: RunConfig, wish: SheetWish) -> Sheet:
+    """What was drawn."""
+    if wish.output.is_dir():
+        raise ConfigError(f"--output {wish.output} is a folder; name a file")
+    if wish.output.exists() and not wish.override:
+        raise ConfigError(
+            f"{wish.output} exists already; choose another --output, or add --override"
+        )
+    sheet = (_training if wish.split == "train" else _validation)(config, wish)
+    content = draw(sheet)
+    with storage_errors("write", wish.output):
+        wish.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(wish.output, [content])
+    return sheet
+
+
+def _training(config: RunConfig, wish: SheetWish) -> Sheet:
+    """One row a sample, one column an epoch: the samples with which the first of them begins."""
+    opened = open_feed(config)
+    if config.mixing.mixes:
+        return _mixed(opened, wish)
+    view, epochs = opened.view, range(wish.epoch, wish.epoch + wish.columns)
+    ids = _first_ids(opened, wish)
+    seen = [_seen(view, ids, epoch) for epoch in epochs]
+    names = _names(opened.source.class_names, opened.source.labels(ids).tolist())
+    rows = (
+        Row(tuple(Cell(images[number].tobytes()) for images in seen), name)
+        for number, name in enumerate(names)
+    )
+    return Sheet(view.size, tuple(rows), tuple(f"epoch {epoch + 1}" for epoch in epochs))
+
+
+def _mixed(opened: OpenFeed, wish: SheetWish) -> Sheet:
+    """One column an epoch: the images with which it begins, each with the labels that share it."""
+    config = opened.plan.config
+    raw = replace(config.data, normalization_location="none", eight_bit_io=False)
+    plain = feed_of(replace(config, data=raw), opened.source, torch.device("cpu"))
+    epochs = range(wish.epoch, wish.epoch + wish.columns)
+    columns = [_cells(plain, _first_indices(plain, wish.rows, epoch)) for epoch in epochs]
+    rows = list(zip(*columns, strict=True))[: wish.rows]
+    heads = tuple(f"epoch {epoch + 1}" for epoch in epochs)
+    return Sheet(opened.plan.network.image_size, tuple(map(Row, rows)), heads)
+
+
+def _cells(opened: OpenFeed, indices: Iterator[MicroBatchIndex]) -> list[Cell]:
+    names = opened.source.class_names
+    return [
+        Cell(image.round().to(torch.uint8).permute(1, 2, 0).numpy().tobytes(), caption)
+        for one in opened.feed.micro_batches(indices, opened.options)
+        for image, caption in zip(_planes(one), _captions(one, names), strict=True)
+    ]
+
+
+def _planes(one: MicroBatch) -> Tensor:
+    assert one.images is not None
+    return one.images
+
+
+def _captions(one: MicroBatch, names: tuple[str, ...]) -> Iterator[str]:
+    """The labels of each image, the largest share first."""
+    assert one.labels is not None
+    labels = one.labels if one.shares is not None else one.labels[None]
+    shares = one.shares if one.shares is not None else torch.ones_like(labels)
+    for own, parts in zip(labels.T.tolist(), shares.T.tolist(), strict=True):
+        sums: Counter[int] = Counter()
+        for label, share in zip(own, parts, strict=True):
+            sums[label] += share
+        yield ", ".join(f"{names[label]} {100 * share:.0f}" for label, share in sums.most_common())
+
+
+def _first_indices(opened: OpenFeed, rows: int, epoch: int) -> Iterator[MicroBatchIndex]:
+    each, per_epoch = opened.plan.batch.micro_batch_size, opened.elements_per_epoch
+    return opened.indices(per_epoch * epoch, min(-(-rows // each), per_epoch))
+
+
+def _first_ids(opened: OpenFeed, wish: SheetWish) -> Ids:
+    indices = _first_indices(opened, wish.rows, wish.epoch)
+    return np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
+
+
+def _validation(config: RunConfig, wish: SheetWish) -> Sheet:
+    """Samples from anywhere in the split; no epoch changes them."""
+    network = plan_network(config)
+    source = open_source(config.data, network, "validation")
+    view = source.validation_view(config.data, network.image_size, ledger_of(config.data))
+    ids = permutation(key(config.data.seed, "sheet"), len(source))[: wish.rows * wish.columns]
+    names = _names(source.class_names, source.labels(ids).tolist())
+    images = _seen(view, ids, 0)
+    cells = [Cell(one.tobytes(), name) for one, name in zip(images, names, strict=True)]
+    starts = range(0, len(cells), wish.columns)
+    return Sheet(view.size, tuple(Row(tuple(cells[at : at + wish.columns])) for at in starts))
+
+
+def _seen(view: View, ids: Ids, epoch: int) -> Pixels:
+    images = np.empty((len(ids), view.size, view.size, 3), np.uint8)
+    view(ids, epoch, images)
+    return images
+
+
+def _names(class_names: tuple[str, ...], labels: list[int]) -> list[str]:
+    return [class_names[label] for label in labels]

@@ -1,0 +1,257 @@
+"""The life of a run in one process: updates, validations, checkpoints, and the end, in order.
+
+Every process goes through this in the same order; only the first one writes and reports.
+"""
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from time import monotonic
+
+from convoy.checkpoint.format import JSON
+from convoy.engine.stopping import StopRequest
+from convoy.engine.trainer import UpdateResult
+from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
+from convoy.events import Averaged, Began, Ended, Noticed, Observers, Validated
+from convoy.launch.outcome import code_of_peer
+from convoy.parallel.control import Matter
+from convoy.report.progress_state import Throughput
+from convoy.report.summary import Summary
+from convoy.run.build import TrainingParts
+from convoy.run.fault_injection import planned_faults
+from convoy.run.memory_use import StagePeak, stage_peaks, start_counting
+from convoy.run.starting_point import StartingPoint
+from convoy.run.state import TrainingState
+from convoy.run.validation import with_ema
+from convoy.run.writer import NullWriter, RunWriter, average_summary, pending_fine_tuning
+
+SYNC_CHECK_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
+
+
+class Lifecycle:
+    """Takes a run from its starting point to its summary."""
+
+    def __init__(
+        self,
+        parts: TrainingParts,
+        origin: dict[str, JSON],
+        writer: RunWriter | NullWriter,
+        observers: Observers,
+        stop: StopRequest,
+    ) -> None:
+        """`origin` is what every checkpoint says of the training it belongs to."""
+        self.parts = parts
+        self.plan = parts.context.plan
+        self.state = TrainingState(parts)
+        self.origin = origin
+        self.writer = writer
+        self.observers = observers
+        self.stop = stop
+        self.update = 0  # updates that are done
+        self.validated: Validated | None = None
+        self.averaged: Averaged | None = None
+        self.ema_saved: Averaged | None = None
+        self._saved_update = -1
+        self._speed = Throughput(self.plan.loop.samples_per_update)
+        self._peaks: tuple[StagePeak, ...] = ()
+        self._seconds_before = 0.0
+        self._began = monotonic()
+        self._inject_faults: Callable[[int], None] = planned_faults(parts)
+
+    def load(self, start: StartingPoint) -> None:
+        """Bring network, optimizers and counters into the state where the run starts."""
+        self.update = start.done
+        self.validated = start.validated
+        for layers in self.parts.network.slices:
+            layers.position.resume_after(start.done)
+        if start.weights is not None:
+            self.parts.network.load(start.weights)
+            for optimizer in self.parts.optimizers:
+                optimizer.load_weights(start.weights)
+        if start.contents is not None:
+            self.state.restore(start.contents)
+            self._saved_update = start.done
+            seconds = start.contents.state.get("seconds")
+            self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
+
+    def run(self) -> Summary:
+        """Train to the end or to a request to stop, and finish."""
+        self._began = monotonic()
+        start_counting(self.parts.context.device)
+        try:
+            self._check_in_sync()
+            reason = self._train()
+            self._finish_training(reason)
+            digest = self.state.weights_sha256()
+            if reason == "done":
+                reason = self._average()
+            self.observers.notify(Ended(self.update, reason))
+        except Exception as error:
+            self._report_failure(error)
+            raise
+        summary = self._summary(reason, digest)
+        self.writer.write_summary(summary)
+        return summary
+
+    def _train(self) -> str:
+        """Update after update; returns why it ended."""
+        loop, trainer = self.plan.loop, self.parts.trainer
+        pace = loop.updates_per_epoch, loop.samples_per_update
+        self.observers.notify(Began(self.update, loop.updates, *pace, loop.first_epoch))
+        try:
+            with closing(trainer.updates(self.update, self.stop)) as results:
+                for result in results:
+                    self._after_update(result)
+        except NotFiniteError:
+            self._save_last_finite()
+            raise
+        return trainer.ended
+
+    def _after_update(self, result: UpdateResult) -> None:
+        """Report, validate, save: a checkpoint always stands for a complete update."""
+        self.update = result.updated.update
+        self._speed.take(result.updated.seconds)
+        for event in result.events:
+            self.observers.notify(event)
+        self.writer.check()
+        self._report_bad_records()
+        if self.plan.loop.validations.due(self.update):
+            self._validate()
+        if self.plan.loop.checkpoints.due(self.update):
+            self._save()
+        elif self.update % SYNC_CHECK_UPDATES == 0:
+            self._check_in_sync()
+        self._inject_faults(self.update)
+
+    def _validate(self) -> None:
+        assert self.parts.validate is not None, "this run was to be without validation"
+        epoch = self.plan.loop.epoch_after(self.update)
+        self.validated = with_ema(self.parts.validate, self.parts.ema, self.update, epoch)
+        self.observers.notify(self.validated)
+
+    def _current_validation(self) -> Validated | None:
+        """The validation of the weights as they are now, if there was one."""
+        latest = self.validated
+        return latest if latest and latest.update == self.update else None
+
+    def _save(self) -> None:
+        self._check_in_sync()
+        self.writer.save(self.state.capture(self.update, self._facts()), self.update)
+        for optimizer in self.parts.optimizers:
+            optimizer.storage.evict()  # a save has read all of it
+        self._saved_update = self.update
+
+    def _check_in_sync(self) -> None:
+        self.parts.replicas.agree(self.state.digest, self.update)
+
+    def _save_last_finite(self) -> None:
+        """An update with a value that is not finite has changed nothing: save what was before."""
+        if self._saved_update == self.update:
+            return
+        broken = not self.state.is_finite
+        if any(self.parts.context.control.meet(Matter.SAVE, self.update, int(broken))):
+            raise NumericError(
+                f"the weights are not finite after update {self.update}, so there is nothing to "
+                "keep; start again, or resume an earlier checkpoint with --override, with a lower "
+                "--lr"
+            )
+        try:
+            self._save()
+        except StorageError as error:  # what ends the run is the other one
+            self.observers.notify(Noticed("StorageError", str(error), self.update))
+
+    def _finish_training(self, reason: str) -> None:
+        """A run that stops early must be resumable; a finished one is validated."""
+        stopped_early = reason != "done"
+        if stopped_early and self._saved_update != self.update:
+            self._save()
+        else:
+            self.state.refuse_broken(self.update)
+        self.writer.finish(self.update)
+        wanted = self.plan.config.validation.validation_mode != "none"
+        if wanted and not stopped_early and not self._current_validation():
+            self._validate()
+        self._report_bad_records()
+        stash_seen = self.parts.pipeline.stash_seen
+        self._peaks = stage_peaks(self.parts.context, self.update, stash_seen)
+
+    def _average(self) -> str:
+        """The averages of a finished run; returns why the run ends.
+
+        The first process averages checkpoints alone, which may take long: all others agree on a
+        stop before, and are not needed after.
+        """
+        if self.parts.ema.started and self.plan.config.checkpoint.saves:
+            contents = self.state.average_alone(self.update, self._facts())
+            self.ema_saved = self.writer.save_ema(contents, self._current_validation())
+            if self.ema_saved is not None:
+                self.observers.notify(self.ema_saved)
+        if not self.plan.loop.averages:
+            return "done"
+        urgent = self.stop.reason if self.stop.is_urgent else None
+        early = self.parts.context.update_share.agreed_reason(urgent, self.update)
+        if early is not None:
+            return early
+        self.averaged = self.writer.average(self.stop)
+        if self.averaged is not None:
+            self.observers.notify(self.averaged)
+        elif self.parts.context.control.is_first:
+            return self.stop.reason or "done"
+        return "done"
+
+    def _report_bad_records(self) -> None:
+        """Those of all processes: they add to one list in the run folder."""
+        ledger = self.parts.ledger
+        if ledger is not None and self.parts.context.control.is_first:
+            for bad in ledger.new_records():
+                self.observers.notify(Noticed("bad_record", f"skipped {bad}", self.update))
+
+    def _report_failure(self, error: Exception) -> None:
+        """What ends the run is reported and written as far as possible: the disk may be full."""
+        kind, text = type(error).__name__, str(error)
+        if code_of_peer(kind, text) is not None:
+            kind, text = "WorkerLostError", "another process of this run was lost or did not answer"
+        self.observers.notify(Noticed(kind, text, self.update))
+        try:
+            self.writer.finish(-1)
+        except StorageError as second:
+            self.observers.notify(Noticed("StorageError", str(second), self.update))
+        self.observers.notify(Ended(self.update, kind))
+        with suppress(ConvoyError):
+            self.writer.write_summary(self._summary(kind, weights_sha256=None))
+
+    def _facts(self) -> dict[str, JSON]:
+        return {
+            "seconds": self._seconds(),
+            "layout": self.plan.layout,
+            "machine": self.parts.context.machine(),
+            **self.origin,
+        }
+
+    def _seconds(self) -> float:
+        return self._seconds_before + monotonic() - self._began
+
+    def _summary(self, reason: str, weights_sha256: str | None) -> Summary:
+        config, loop = self.plan.config, self.plan.loop
+        validated, ledger = self._current_validation(), self.parts.ledger
+        return Summary(
+            weights_sha256=weights_sha256,
+            top1=validated.top1 if validated else None,
+            top5=validated.top5 if validated else None,
+            updates=self.update,
+            epochs=self.update / loop.updates_per_epoch,
+            images=self.update * loop.samples_per_update,
+            images_per_second=self._speed.overall,
+            seconds=self._seconds(),
+            layout=self.plan.layout,
+            exit_reason=reason,
+            peak_bytes=[peak.bytes for peak in self._peaks],
+            peak_stash=[peak.stash_sets for peak in self._peaks],
+            model=config.network.model,
+            dataset=config.data.data,
+            init_path=config.checkpoint.init_path,
+            averaged=average_summary(self.averaged),
+            live_average=average_summary(self.ema_saved),
+            fine_tune=pending_fine_tuning(config),
+            skipped_updates=self.parts.trainer.step.guard.skipped,
+            bad_records=0 if ledger is None else len(ledger.records),
+        )

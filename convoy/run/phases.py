@@ -1,0 +1,157 @@
+"""The phases of a run: training, and, after half-resolution training, fine-tuning.
+
+The second phase is a run in a folder of its own inside that of the first. Where a resumed run
+stands is seen from the files there, so it may have been stopped or lost at any point.
+"""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from shlex import quote
+
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.config.resolve import Resolved, settings_of_run
+from convoy.config.schema import RunConfig
+from convoy.config.settings import Setting, from_source
+from convoy.engine.stopping import StopRequest
+from convoy.errors import CheckpointError, ConfigError
+from convoy.files import FINE_TUNE
+from convoy.launch.world import World
+from convoy.parallel.control import Council
+from convoy.plan.phases import fine_tuning_values
+from convoy.plan.plan import RunPlan, plan_run
+from convoy.report.jsonl import json_safe
+from convoy.report.summary import AverageSummary, Finished, Summary
+from convoy.run.folder import RunFolder, reclaim_run_folder
+from convoy.run.initial_weights import FIRST_WEIGHTS
+from convoy.run.process import ProcessContext, join_run
+from convoy.run.request import RunRequest
+from convoy.run.training import PhaseRequest, claim_new_folder, run_phase
+from convoy.run.writer import fine_tune_summary
+
+
+def run_phases(request: RunRequest, plan: RunPlan, world: World, stop: StopRequest) -> Finished:
+    """Every phase that is not complete, one after the other."""
+    with join_run(world, plan) as context:
+        trained = run_phase(_first_phase(request), context, stop)
+        if not request.resolved.config.fine_tune.half_res_training:
+            return trained
+        trained = _summary_of_first(trained, context.control)
+        if trained.summary.exit_reason != "done":
+            return trained
+        return _fine_tune(request, trained, context, stop)
+
+
+def _first_phase(request: RunRequest) -> PhaseRequest:
+    if request.folder is None:
+        config = request.resolved.config
+        return PhaseRequest(request.resolved, claim=lambda: claim_new_folder(config))
+    checkpoint = None if _is_of_fine_tuning(request) else request.checkpoint
+    return PhaseRequest(request.resolved, None, request.folder, checkpoint, request.override)
+
+
+def _is_of_fine_tuning(request: RunRequest) -> bool:
+    """Whether the checkpoint to resume from belongs to the second phase."""
+    if request.folder is None or request.checkpoint is None:
+        return False
+    return (request.folder / FINE_TUNE).resolve() in request.checkpoint.resolve().parents
+
+
+def _fine_tune(
+    request: RunRequest, trained: Finished, context: ProcessContext, stop: StopRequest
+) -> Finished:
+    """The second phase, begun with the average of the first one, or resumed."""
+    home, is_first = trained.folder / FINE_TUNE, context.control.is_first
+    # Only the first process must know whether it has begun: the others hear where to start.
+    if is_first and _store(home).updates():
+        phase = _resumed_fine_tuning(request, trained)
+    else:
+        average = trained.folder / _average_of(trained).path
+        resolved = _fine_tuning_config(request.resolved, trained, str(average.absolute()))
+        phase = PhaseRequest(resolved, claim=lambda: reclaim_run_folder(home))
+    plan = plan_run(phase.resolved.config, context.plan.loop.samples)
+    tuned = run_phase(phase, replace(context, plan=plan), stop)
+    return _with_fine_tuning(trained, tuned, is_first)
+
+
+def _summary_of_first(trained: Finished, control: Council) -> Finished:
+    """The first process averages alone: only it knows whether there is an average to fine-tune."""
+    control.wait_for_the_first()
+    message = json.dumps(json_safe(asdict(trained.summary))).encode()
+    summary = Summary.from_record(json.loads(control.hear(message)))
+    return replace(trained, summary=summary)
+
+
+def _resumed_fine_tuning(request: RunRequest, trained: Finished) -> PhaseRequest:
+    """Only if it belongs to this training."""
+    home = trained.folder / FINE_TUNE
+    newest = _store(home).newest().contents
+    _refuse_others(home, newest, _average_of(trained))
+    checkpoint = request.checkpoint if _is_of_fine_tuning(request) else None
+    if checkpoint is None:
+        _refuse_stop_behind(request.resolved.config, trained.summary.updates, newest.update)
+    # As it was written: the folder may have been moved since.
+    first_weights = settings_of_run(home / "config.yaml")["init_path"].value
+    resolved = _fine_tuning_config(request.resolved, trained, first_weights)
+    return PhaseRequest(resolved, None, home, checkpoint, request.override)
+
+
+def _with_fine_tuning(trained: Finished, tuned: Finished, is_first: bool) -> Finished:
+    """The results of both phases, written in the folder of the first."""
+    summary = replace(trained.summary, fine_tune=fine_tune_summary(tuned.summary))
+    if is_first and summary != trained.summary:
+        summary.write(RunFolder(trained.folder).summary)
+    return Finished(summary, trained.folder, trained.was_complete and tuned.was_complete)
+
+
+def _store(home: Path) -> Store:
+    return Store(RunFolder(home).checkpoints)
+
+
+def _fine_tuning_config(resolved: Resolved, trained: Finished, first_weights: str) -> Resolved:
+    """The configuration of the second phase. What the user gave was given for the first one."""
+    inherited = {
+        name: one if one.source == "default" else Setting(one.value, f"{one.source} of the run")
+        for name, one in resolved.settings.items()
+    }
+    summary = trained.summary
+    values = fine_tuning_values(resolved.config, summary.updates, summary.epochs) | {
+        "init_path": first_weights,
+        "checkpoint_output_path": str(trained.folder / FINE_TUNE),
+        "name": None,
+        "name_suffix": None,
+    }
+    return Resolved.of(inherited | from_source("fine-tuning", values))
+
+
+def _average_of(trained: Finished) -> AverageSummary:
+    made = trained.summary.averaged
+    if made is None:
+        run = quote(str(trained.folder))
+        raise CheckpointError(
+            f"{trained.folder} has no average to fine-tune: it ended without; begin a run with "
+            f"`convoy train --init-path {run} --fine-tune-first-trainable-layer …`"
+        )
+    return made
+
+
+def _refuse_others(home: Path, newest: Contents, average: AverageSummary) -> None:
+    """Fine-tuning that was begun with other weights is not that of this training."""
+    began_with = newest.state.get(FIRST_WEIGHTS)
+    if began_with not in (None, average.weights_sha256):
+        raise CheckpointError(
+            f"{home} was begun with other weights (sha256 {str(began_with)[:12]}…) than the "
+            f"average that the run has now (sha256 {average.weights_sha256[:12]}…); move it away "
+            "and resume the run again"
+        )
+
+
+def _refuse_stop_behind(config: RunConfig, before: int, done: int) -> None:
+    """In the numbers of the user, who counts the updates of both phases."""
+    stop_after = config.length.stop_after
+    if stop_after is not None and stop_after <= before + done:
+        raise ConfigError(
+            f"--stop-after {stop_after} lies behind: {before} updates of training and {done} of "
+            "fine-tuning are done"
+        )

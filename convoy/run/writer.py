@@ -1,0 +1,161 @@
+"""Writes a run: its checkpoints, their average at its end, and its summary."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from convoy.checkpoint.background import BackgroundSaver, stop_the_run
+from convoy.checkpoint.contents import Contents, weights_sha256
+from convoy.checkpoint.store import Store
+from convoy.config.schema import RunConfig
+from convoy.engine.stopping import StopRequest
+from convoy.errors import CheckpointError, StorageError
+from convoy.events import Averaged, Noticed, Observers, Saved, Validated
+from convoy.files import FINE_TUNE
+from convoy.plan.plan import RunPlan
+from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
+from convoy.run.averaging import AveragingStopped, average_checkpoints
+from convoy.run.folder import RunFolder
+from convoy.run.validation import validate_checkpoints
+
+
+class NullWriter:
+    """On every process but the first, which writes for all."""
+
+    def save(self, contents: Contents | None, update: int) -> None:
+        """The state was sent to the first process when it was captured."""
+
+    def check(self) -> None:
+        """No save is pending."""
+
+    def finish(self, update: int) -> None:
+        """No save is pending."""
+
+    def average(self, stop: StopRequest) -> Averaged | None:
+        """The first process needs nobody for it."""
+
+    def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
+        """The average was sent to the first process when it was gathered."""
+
+    def write_summary(self, summary: Summary) -> None:
+        """Written by the first process."""
+
+
+class RunWriter:
+    """Writes checkpoints, averages and the summary into the run folder."""
+
+    def __init__(self, folder: RunFolder, plan: RunPlan, observers: Observers) -> None:
+        self.folder = folder
+        self.config = config = plan.config
+        # What a stop saves out of turn must not be part of an average.
+        self._counts = plan.loop.checkpoints.due
+        self.store = Store(folder.checkpoints, self._counts)
+        self.store.check_writable()
+        self.observers = observers
+        self._failed: int | None = None  # the last update that could not be saved
+        checkpoint = config.checkpoint
+        on_failed = stop_the_run if checkpoint.on_save_error == "stop" else self._report_failed
+        # A copy that is held for the next save would undo the offload of optimizer state.
+        keep_copy = not config.memory.offload_optimizer
+        self._saver = BackgroundSaver(
+            self.store, checkpoint.keep_last or None, self._report_saved, on_failed, keep_copy
+        )
+
+    def save(self, contents: Contents | None, update: int) -> None:
+        """Copy now, write while training goes on."""
+        assert contents is not None, "the first process gathers what is saved"
+        self._saver.save(contents, update)
+
+    def check(self) -> None:
+        """After every update: report a save that is over, raise one that failed."""
+        self._saver.check()
+
+    def finish(self, update: int) -> None:
+        """Wait for the last save; that of this update must have succeeded."""
+        self._saver.finish()
+        if self._failed == update:
+            raise StorageError(f"the last weights, of update {update}, could not be saved")
+
+    def average(self, stop: StopRequest) -> Averaged | None:
+        """One model out of the checkpoints of a finished run; None if a stop is urgent."""
+        try:
+            average = average_checkpoints(
+                self.config, self.store.folder, lambda: stop.is_urgent, self._counts
+            )
+        except AveragingStopped:
+            return None
+        averaged = Averaged(
+            average.update,
+            self._named(average.path),
+            average.strategy,
+            average.checkpoints,
+            average.weights_sha256,
+        )
+        if self.config.validation.validation_mode == "none":
+            return averaged
+        (score,) = validate_checkpoints(self.config, [average.path])
+        if isinstance(score, CheckpointError):
+            raise score
+        validated = score.validated
+        return replace(averaged, top1=validated.top1, top5=validated.top5, loss=validated.loss)
+
+    def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
+        """The EMA of the run as a checkpoint of its own."""
+        assert contents is not None, "the first process gathers what is saved"
+        update, decay = contents.update, self.config.average.ema_decay
+        path = Store(self.store.folder / "averaged" / f"ema-{decay:g}").save(contents, update)
+        averaged = Averaged(update, self._named(path), "ema", 0, weights_sha256(contents.model))
+        if validated is None:
+            return averaged
+        return replace(
+            averaged,
+            top1=validated.average_top1,
+            top5=validated.average_top5,
+            loss=validated.average_loss,
+        )
+
+    def write_summary(self, summary: Summary) -> None:
+        summary.write(self.folder.summary)
+
+    def _named(self, path: Path) -> str:
+        return str(path.relative_to(self.folder.path))
+
+    def _report_saved(self, update: int, path: Path, seconds: float) -> None:
+        self.observers.notify(Saved(update, self._named(path), seconds))
+
+    def _report_failed(self, update: int, error: StorageError) -> None:
+        self._failed = update
+        self.observers.notify(Noticed("save_failed", f"training goes on: {error}", update))
+
+
+def average_summary(made: Averaged | None) -> AverageSummary | None:
+    """Of the checkpoints, if they were averaged."""
+    if made is None:
+        return None
+    return AverageSummary(
+        path=made.path,
+        strategy=made.strategy,
+        checkpoints=made.checkpoints,
+        weights_sha256=made.weights_sha256,
+        top1=made.top1,
+        top5=made.top5,
+    )
+
+
+def pending_fine_tuning(config: RunConfig) -> FineTuneSummary | None:
+    """Of a phase that has not begun, if there will be one."""
+    if not config.fine_tune.half_res_training:
+        return None
+    return FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
+
+
+def fine_tune_summary(made: Summary) -> FineTuneSummary:
+    """Of the second phase, out of its own summary."""
+    return FineTuneSummary(
+        path=FINE_TUNE,
+        exit_reason=made.exit_reason,
+        weights_sha256=made.weights_sha256,
+        top1=made.top1,
+        top5=made.top5,
+        updates=made.updates,
+        epochs=made.epochs,
+    )

@@ -1,0 +1,178 @@
+"""How a feed is measured: what a benchmark counts, who consumes it, and what each step costs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+import torch
+
+from convoy.bench.feed import (
+    ELEMENTS,
+    EpochSpeed,
+    FeedTimer,
+    ModelConsumer,
+    Timed,
+    bench_feed,
+    mean_line,
+    wait_for_images,
+)
+from convoy.config.schema import build_config
+from convoy.data.loader import MicroBatch
+from convoy.errors import ConfigError
+from convoy.launch.world import World
+from convoy.run.open_feed import OpenFeed, open_feed
+from convoy.run.process import join_run
+
+VALUES = {
+    "model": "resnet8",
+    "data": "generated",
+    "image_size": 12,
+    "num_classes": 5,
+    "samples": 100,
+    "micro_batch_size": 8,
+    "gradient_accumulation": 2,
+    "threads": 1,
+}
+IMAGE = 3 * 12 * 12
+LABEL = 8  # bytes
+
+
+def opened(**changes: object) -> OpenFeed:
+    return open_feed(build_config({**VALUES, **changes}))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("copy", [True, False])
+def test_every_element_is_counted_with_its_bytes(workers: int, copy: bool) -> None:
+    epochs = list(bench_feed(opened(dataloader_worker=workers), 3, elements=7, copy=copy))
+
+    assert [(one.elements, one.images) for one in epochs] == [(7, 56)] * 3
+    assert [one.bytes for one in epochs] == [56 * (4 * IMAGE + LABEL)] * 3
+    assert all(one.seconds > 0 for one in epochs)
+
+
+def test_pixels_that_travel_as_bytes_are_counted_as_bytes() -> None:
+    (epoch,) = bench_feed(opened(eight_bit_io=True), epochs=1, elements=2)
+
+    assert epoch.bytes == 16 * (IMAGE + LABEL)
+
+
+def test_an_epoch_is_all_the_data_or_as_much_as_the_reference_measured() -> None:
+    few, many = opened(), opened(samples=100_000)
+
+    # 100 samples are 6 updates of 2 × 8; 4 samples are left out.
+    assert [one.elements for one in bench_feed(few, epochs=1)] == [12]
+    assert [one.elements for one in bench_feed(many, epochs=1, copy=False)] == [ELEMENTS]
+
+
+def test_what_is_fed_is_what_training_would_get() -> None:
+    one = opened(normalization_location="none")
+    indices = list(one.indices(first=13, count=3))
+    on_host = list(one.feed.on_host(indices, one.options))
+    moved = list(one.feed.micro_batches(indices, one.options))
+
+    assert [(index.update, index.micro) for index in indices] == [(6, 1), (7, 0), (7, 1)]
+    for host, device in zip(on_host, moved, strict=True):
+        assert host.images is not None and device.images is not None
+        assert torch.equal(host.images.permute(0, 3, 1, 2), device.images)
+        assert host.labels is not None and device.labels is not None
+        assert torch.equal(host.labels, device.labels)
+
+
+def test_smaller_images_of_a_first_phase_are_fed_in_their_size() -> None:
+    (epoch,) = bench_feed(
+        opened(half_res_training=True, image_size=28, eight_bit_io=True), 1, elements=1
+    )
+
+    assert epoch.bytes == 8 * (3 * 20 * 20 + LABEL)
+
+
+def test_synthetic_data_has_no_way_to_be_measured() -> None:
+    with pytest.raises(ConfigError, match=r"never leaves the device.*--data generated"):
+        opened(data="synthetic")
+
+
+EPOCH = EpochSpeed(elements=512, bytes=4_000_000_000, seconds=2.0, images=16_384)
+
+
+def test_the_fields_are_those_of_the_reference_and_all_are_floats() -> None:
+    figures = EPOCH.as_json()
+
+    assert figures == {
+        "elements_processed": 512.0,
+        "total_bytes_processed": 4e9,
+        "time_elapsed": 2.0,
+        "elements_per_second": 256.0,
+        "bandwidth": pytest.approx(2.0),
+    }
+    assert {type(value) for value in figures.values()} == {float}
+
+
+def test_an_epoch_reads_in_one_line() -> None:
+    assert EPOCH.line(3) == "epoch 3: 512 elements in 2.000 s, 256.0 elements/s, 2.000 GB/s"
+
+
+def test_the_mean_is_all_images_in_all_the_time() -> None:
+    slow = EpochSpeed(elements=512, bytes=1, seconds=6.0, images=16_384)
+
+    assert mean_line([EPOCH, slow]) == "mean throughput: 4096.0 imgs/sec"
+
+
+def micro_batches(count: int) -> list[MicroBatch]:
+    images, labels = torch.zeros(4, 3, 12, 12), torch.zeros(4, dtype=torch.int64)
+    return [MicroBatch(images, labels)] * count
+
+
+def test_a_device_of_a_given_speed_takes_no_more_images() -> None:
+    began = perf_counter()
+    wait_for_images(200, micro_batches(3))
+
+    assert perf_counter() - began >= 12 / 200
+
+
+def test_a_consumer_gets_the_micro_batches_of_one_update_at_a_time() -> None:
+    one = opened()
+    taken: list[int] = []
+
+    def consume(batches: Iterable[MicroBatch]) -> None:
+        taken.append(len(list(batches)))
+
+    FeedTimer(one).seconds(Timed(one.feed, one.options, consume), updates=3)
+
+    assert taken == [2, 2, 2]
+
+
+def test_a_model_at_work_leaves_its_weights_as_they_are(tmp_path: Path) -> None:
+    one = opened(gradient_accumulation=3, micro_batch_size=4)
+    with join_run(World.alone(), one.plan) as context:
+        model = ModelConsumer(one, context, tmp_path)
+        weights = [optimizer.flat.values for optimizer in model.parts.optimizers]
+        before = [values.clone() for values in weights]
+        model(micro_batches(3))
+
+        assert all(map(torch.equal, before, weights))
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "in_loop"),
+    [
+        ({}, ["take", "augment", "normalize", "transfer"], ["transfer"]),
+        ({"normalization_location": "none"}, ["take", "augment", "collate", "transfer"], None),
+        ({"eight_bit_io": True}, ["take", "augment", "transfer"], None),
+        ({"mixup_alpha": 0.4}, ["take", "augment", "normalize", "transfer", "mix"], ["mix"]),
+        (
+            {"mixup_alpha": 0.4, "hostside_image_mixing": True},
+            ["take", "augment", "normalize", "mix", "transfer"],
+            ["transfer"],
+        ),
+    ],
+)
+def test_every_step_of_an_image_has_its_cost(
+    options: dict[str, object], names: list[str], in_loop: list[str] | None
+) -> None:
+    steps = FeedTimer(opened(**options)).steps(seconds=0.01)
+
+    assert [step.name for step in steps] == names
+    assert all(step.seconds > 0 for step in steps)
+    assert all(not step.by_workers for step in steps if step.name in (in_loop or ["transfer"]))

@@ -1,0 +1,297 @@
+"""The command line of the benchmark runner: its options, and the variants it selects."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.bench import selection as module
+from convoy.bench.selection import (
+    BenchConfig,
+    Selection,
+    read_runner,
+    select,
+    shipped_files,
+    without_wandb,
+)
+from convoy.config.settings import Dropped
+from convoy.errors import ConfigError
+
+
+def read(line: str) -> BenchConfig:
+    config, problems = read_runner(line.split())
+    assert problems == []
+    return config
+
+
+def told(line: str) -> list[str]:
+    return [str(problem) for problem in read_runner(line.split())[1]]
+
+
+def test_nothing_asked_means_all_of_the_usual_file() -> None:
+    assert read("") == BenchConfig(("benchmarks.yml",), (), False, False, False, ())
+
+
+def test_what_chooses_is_taken() -> None:
+    line = "--spec a.yml b.yml --benchmark x y --include-convergence --allow-wandb --compile-only"
+
+    assert read(line) == BenchConfig(("a.yml", "b.yml"), ("x", "y"), True, True, True)
+
+
+def test_an_option_may_be_given_again_and_in_short() -> None:
+    assert read("--bench x --spec=a --benchmark=y --spec b").benchmark == ("x", "y")
+    assert read("--bench x --spec=a --benchmark=y --spec b").spec == ("a", "b")
+
+
+IDLE = [
+    *("--additional-metrics", "--csv-metrics a b", "--custom-metrics-files m.py", "--log-dir out"),
+    *("--logging DEBUG", "--timeout 90", "--stop-on-error", "--profile", "--gc-monitor"),
+    *("--requirements-file r.txt", "--no-code-sync", "--remove-dirs-after"),
+    *("--upload-checkpoints wandb s3", "--progress-trace-period 0.5"),
+]
+
+
+@pytest.mark.parametrize("line", IDLE)
+def test_an_option_without_effect_is_taken_and_dropped_with_a_reason(line: str) -> None:
+    (dropped,) = read(line).dropped
+
+    assert dropped.word == line and dropped.reason
+
+
+def test_nothing_else_is_dropped() -> None:
+    config = read(" ".join(["--spec a --benchmark b --allow-wandb", *IDLE]))
+
+    assert [one.word for one in config.dropped] == IDLE
+    assert config.dropped[0] == Dropped("--additional-metrics", "no results are written yet")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--bencmark x", "unknown option --bencmark; did you mean --benchmark"),
+        ("--no-code", ""),
+        ("--pro", "option --pro is ambiguous: it could be --profile, --progress-trace-period"),
+        ("word", "unexpected word 'word'"),
+        ("--spec", "--spec needs a value"),
+        ("--spec=", "--spec needs a value"),
+        ("--benchmark --profile", "--benchmark needs a value"),
+        ("--log-dir", "--log-dir needs a value"),
+        ("--timeout soon", "--timeout expects a number, got 'soon'"),
+        ("--timeout 0", "--timeout must be above 0, got 0"),
+        ("--timeout -5", "--timeout must be above 0, got -5"),
+        ("--timeout nan", "--timeout expects a finite number, got nan"),
+        ("--logging LOUD", "--logging cannot be 'LOUD'; known are CRITICAL, DEBUG, ERROR, INFO, W"),
+        (
+            "--upload-checkpoints s3 ftp",
+            "--upload-checkpoints cannot be 'ftp'; known are s3, wandb",
+        ),
+        ("--profile=yes", "--profile takes no value, got 'yes'"),
+    ],
+)
+def test_one_mistake_is_one_line(line: str, text: str) -> None:
+    found = told(line)
+
+    assert len(found) == (1 if text else 0)
+    assert not text or found[0].startswith(text)
+
+
+def test_all_mistakes_come_together() -> None:
+    assert len(told("word --spcc x --profile=1 --spec --timeout x --logging y --log-dir")) == 7
+
+
+OWN = """
+shared: &shared
+  location: apps
+  data: {throughput: {regexp: 'x: (.*)'}}
+  derived: {twice: {expr: '2 * {throughput}'}}
+infer:
+  <<: *shared
+  parameters: {size: '1,2'}
+  cmd: python3 infer.py --size {size} --data $DATA
+train:
+  <<: *shared
+  cmd: python3 train.py --wandb --wandb-project mine --seed 1
+train_conv:
+  <<: *shared
+  cmd: python3 train.py
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`own.yml` in the working folder, and one shipped file."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.yml").write_text(OWN)
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    (shipped / "ours.yml").write_text("ours: {cmd: python3 ours.py}\n")
+    monkeypatch.setattr(module, "SHIPPED", shipped)
+
+
+def run(line: str) -> Selection:
+    return select(line.split(), {"DATA": "/data"})
+
+
+def names(line: str) -> list[str]:
+    return [one.name for one in run(line).variants]
+
+
+def refused(line: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        run(line)
+    return str(error.value).splitlines()
+
+
+def test_all_but_convergence_runs_are_chosen_and_that_is_said() -> None:
+    selection = run("--spec own.yml")
+
+    assert [one.name for one in selection.variants] == ["infer_size_1", "infer_size_2", "train"]
+    assert selection.notes == (
+        "1 of 3 benchmarks are convergence runs and left out; "
+        "--include-convergence takes them, or their names",
+    )
+
+
+def test_convergence_runs_come_on_request_or_by_name() -> None:
+    assert names("--spec own.yml --include-convergence")[-1] == "train_conv"
+    assert run("--spec own.yml --include-convergence").notes == ()
+    assert names("--spec own.yml --benchmark train_conv") == ["train_conv"]
+
+
+def test_names_are_of_benchmarks_or_of_variants_and_keep_their_order() -> None:
+    assert names("--spec own.yml --benchmark train infer_size_2") == ["train", "infer_size_2"]
+    assert names("--spec own.yml --benchmark infer_size_2 infer") == [
+        "infer_size_2",
+        "infer_size_1",
+    ]
+
+
+def test_the_words_of_a_variant_are_ready_to_run() -> None:
+    (only,) = run("--spec own.yml --benchmark infer_size_2").variants
+
+    assert only.words == ("python3", "infer.py", "--size", "2", "--data", "/data")
+
+
+def test_an_unknown_name_is_refused_with_near_ones() -> None:
+    (only,) = refused("--spec own.yml --benchmark infer_size_3")
+
+    assert only.startswith("--benchmark 'infer_size_3' is unknown; did you mean infer_size_")
+
+
+def test_an_entry_that_others_merge_is_no_benchmark() -> None:
+    assert refused("--spec own.yml --benchmark shared") == [
+        "--benchmark 'shared' is no benchmark: it has no cmd"
+    ]
+
+
+def test_wandb_is_left_out_of_the_command_and_that_is_told() -> None:
+    selection = run("--spec own.yml --benchmark train")
+
+    assert " ".join(selection.variants[0].words) == "python3 train.py --seed 1"
+    assert selection.dropped[:2] == (
+        Dropped("--wandb", "left out without --allow-wandb"),
+        Dropped("--wandb-project", "left out without --allow-wandb"),
+    )
+
+
+def test_wandb_stays_where_it_is_allowed() -> None:
+    selection = run("--spec own.yml --benchmark train --allow-wandb")
+
+    assert "--wandb --wandb-project mine" in " ".join(selection.variants[0].words)
+    assert [one.word for one in selection.dropped] == ["location"]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("train.py --wandb", "train.py"),
+        ("train.py --wandb --seed 1", "train.py --seed 1"),
+        ("train.py --wandb data", "train.py data"),
+        ("train.py --wandb-id 5 data", "train.py data"),
+        ("train.py --wandb-id=5 data", "train.py data"),
+        ("train.py --wandb-weight-histogram --seed 1", "train.py --seed 1"),
+        ("train.py --wandb-project a --wandb-id b c", "train.py c"),
+        (
+            "train.py --data-dir /home/wandb --out=/wandb",
+            "train.py --data-dir /home/wandb --out=/wandb",
+        ),
+    ],
+)
+def test_options_with_wandb_in_their_name_go_with_their_values(line: str, left: str) -> None:
+    assert without_wandb(tuple(line.split())) == tuple(left.split())
+
+
+def test_compile_only_is_added_and_nothing_is_measured() -> None:
+    (only,) = run("--spec own.yml --benchmark train --compile-only").variants
+
+    assert only.words[-1] == "--compile-only"
+    assert (only.benchmark.metrics, only.benchmark.derived) == ({}, {})
+    assert run("--spec own.yml --benchmark train").variants[0].benchmark.metrics
+
+
+def test_what_has_no_effect_is_dropped_once_with_its_reason() -> None:
+    dropped = run("--spec own.yml --timeout 5 --include-convergence").dropped
+
+    assert [one.word for one in dropped] == [
+        "--timeout 5",
+        "location",
+        "--wandb",
+        "--wandb-project",
+    ]
+
+
+@pytest.mark.parametrize("line", ["", "--spec benchmarks.yml", "--spec apps/cnns/benchmarks.yml"])
+def test_the_shipped_definitions_stand_in_for_the_usual_file(line: str) -> None:
+    selection = run(line)
+
+    assert [one.name for one in selection.variants] == ["ours"]
+    missing = line.removeprefix("--spec ") or "benchmarks.yml"
+    assert selection.notes == (f"there is no {missing}: taking those shipped, ours.yml",)
+
+
+def test_the_usual_file_is_taken_where_it_exists() -> None:
+    Path("benchmarks.yml").write_text("mine: {cmd: python3 mine.py}\n")
+
+    assert names("") == ["mine"]
+    assert run("").notes == ()
+
+
+def test_another_file_that_does_not_exist_is_refused() -> None:
+    assert refused("--spec ohne.yml") == ["there is no configuration file ohne.yml"]
+
+
+def test_several_files_are_one_choice() -> None:
+    assert names("--spec own.yml benchmarks.yml own.yml") == [
+        *("infer_size_1", "infer_size_2", "train", "ours")
+    ]
+
+
+def test_a_name_in_two_files_is_refused_with_both_places() -> None:
+    Path("more.yml").write_text("\ntrain: {cmd: x}\nshared: {a: 1}\n")
+
+    assert refused("--spec own.yml more.yml") == [
+        "more.yml, line 2: train is already defined in own.yml, line 10"
+    ]
+
+
+def test_only_convergence_runs_need_a_word_more() -> None:
+    Path("benchmarks.yml").write_text("a_conv: {cmd: x}\n")
+
+    assert refused("") == ["all benchmarks are convergence runs; add --include-convergence"]
+
+
+def test_all_mistakes_of_a_line_and_its_files_come_together() -> None:
+    Path("bad.yml").write_text("a: {cmd: x, evn: 1}\n")
+
+    assert [line.split(";")[0] for line in refused("--tmeout 5 --spec bad.yml ohne.yml")] == [
+        "unknown option --tmeout",
+        "bad.yml, line 1: evn is no key of a benchmark",
+        "there is no configuration file ohne.yml",
+    ]
+    assert len(refused("--tmeout 5 --spec own.yml --benchmark x y")) == 3
+
+
+def test_shipped_files_are_told_in_order(tmp_path: Path) -> None:
+    (tmp_path / "shipped" / "also.yml").write_text("a: {cmd: x}")
+    (tmp_path / "shipped" / "note.txt").write_text("")
+
+    assert [path.name for path in shipped_files()] == ["also.yml", "ours.yml"]

@@ -1,0 +1,286 @@
+"""Strict JSON, safetensors and the manifest: what is written is read, all else is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from convoy.checkpoint.contents import weights_sha256
+from convoy.checkpoint.format import (
+    FileEntry,
+    Manifest,
+    TensorFile,
+    decode_tensors,
+    encode_json,
+    parse_json,
+)
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+WHOLE = st.integers(min_value=-(2**63), max_value=2**64 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.none() | st.booleans() | WHOLE | FINITE | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b'{"a": 1, "b": 2, "a": 3}', "'a' appears twice"),
+        (b'{"update": NaN}', "NaN is not a number"),
+        (b"[-Infinity]", "-Infinity is not a number"),
+        (b"[1e999]", "1e999 is not finite"),
+        (b"[" + b"9" * 5000 + b"]", "5000 digits"),
+        (b"[" * 100_000, "nested more than 32"),
+        (b'{"a":' * 500 + b"1" + b"}" * 500, "nested more than 32"),
+        (b"[" * 33 + b"]" * 33, "nested more than 32"),
+        (b'["' + b"x" * 2**20 + b'"]', "at most 1,048,576"),
+        (b'["\\ud800"]', "surrogates not allowed"),
+        (b"\xff\xfe", "can't decode"),
+        (b"1 2", "Extra data"),
+    ],
+)
+def test_hostile_json_is_refused_with_its_reason(data: bytes, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        parse_json(data)
+
+
+def test_nesting_up_to_the_limit_is_read():
+    assert parse_json(b"[" * 32 + b"]" * 32) != []
+
+
+def test_many_keys_of_which_one_repeats_are_refused_without_a_search_for_each():
+    keys = b",".join(b'"%d":0' % key for key in range(60_000))
+
+    with pytest.raises(ValueError, match="'59999' appears twice"):
+        parse_json(b"{" + keys + b',"59999":1}')
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": 10**30}, {"a": {1, 2}}])
+def test_what_could_not_be_read_again_is_not_written(value: object):
+    with pytest.raises(ValueError):
+        encode_json(value)
+
+
+@given(VALUES)
+@settings(deadline=None)
+def test_every_value_comes_back_as_it_was(value: object):
+    assert parse_json(encode_json(value)) == value
+
+
+@given(st.binary(max_size=64) | TEXT.map(str.encode))
+@settings(deadline=None)
+def test_random_bytes_raise_nothing_but_value_errors(data: bytes):
+    try:
+        parse_json(data)
+    except ValueError as error:
+        assert str(error)
+
+
+TYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+TENSORS = {
+    **{str(dtype): torch.arange(3).to(dtype) for dtype in TYPES},
+    "scalar": torch.tensor(4.0),
+    "empty": torch.empty(0, 5),
+    "name with spaces, ü and \U0001f69a": torch.rand(2, 3, 4, 5).to(
+        memory_format=torch.channels_last
+    ),
+}
+
+
+def whole(tensors: dict[str, torch.Tensor]) -> bytes:
+    return b"".join(TensorFile(tensors).chunks())
+
+
+def crafted(header: object, body: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def described(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def test_every_type_and_shape_comes_back_bit_for_bit():
+    assert weights_sha256(decode_tensors(whole(TENSORS))) == weights_sha256(TENSORS)
+
+
+def test_other_programs_can_read_our_files(tmp_path: Path):
+    (tmp_path / "a.safetensors").write_bytes(whole(TENSORS))
+
+    assert weights_sha256(load_file(tmp_path / "a.safetensors")) == weights_sha256(TENSORS)
+
+
+def test_the_size_is_known_before_a_byte_is_written():
+    assert TensorFile(TENSORS).bytes == len(whole(TENSORS))
+
+
+def test_no_tensors_make_a_file_too():
+    assert decode_tensors(whole({})) == {}
+
+
+def test_every_tensor_is_aligned_to_its_type():
+    data = whole(TENSORS)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in header.items()}
+
+    assert all(start % TENSORS[name].element_size() == 0 for name, start in starts.items())
+
+
+@pytest.mark.parametrize("tensors", [{"__metadata__": torch.ones(1)}, {"a": torch.ones(1) * 1j}])
+def test_a_tensor_without_a_place_in_the_format_is_refused(tensors: dict):
+    with pytest.raises(ValueError, match="cannot be stored in safetensors"):
+        TensorFile(tensors)
+
+
+def test_more_tensors_than_could_be_read_again_are_not_written():
+    tensor = torch.zeros(0)
+
+    with pytest.raises(ValueError, match="20,000 tensors are more"):
+        TensorFile({str(n): tensor for n in range(20_000)})
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not a"),
+        (b"\x08\0\0", "header would be 8 bytes of 0"),
+        ((2**63).to_bytes(8, "little") + b"{}", "9,223,372,036,854,775,808"),
+        ((3 * 2**20).to_bytes(8, "little") + b"{" + b" " * 3 * 2**20, "at most 2,097,152"),
+        (crafted([]), "not a table of tensors"),
+        (crafted(b'{"a":' * 15_000), "nested"),
+        (crafted({str(n): described([0], 0, 0) for n in range(20_000)}), "more than 16,384"),
+        (crafted({"a": described([2], 0, 8), "b": described([2], 4, 12)}, b"\0" * 12), "offset"),
+        (crafted({"a": described([2], 0, 8), "b": described([2], 0, 8)}, b"\0" * 8), "offset"),
+        (crafted({"a": described([1], 4, 8)}, b"\0" * 8), "offset"),
+        (crafted({"a": described([1], 0, 4)}, b"\0" * 8), "not fully covered"),
+        (crafted({"a": described([2], 0, 8)}, b"\0" * 4), "not a usable"),
+        (crafted({"a": described([2**62, 8], 0, 0)}), "overflow"),
+        (crafted({"a": described([0, 2**62, 2**62], 0, 0)}), "not a usable"),
+        (crafted({"a": described([1] * 9, 0, 4)}, b"\0" * 4), "'a' has 9 axes"),
+        (crafted({"a": described([-1], 0, 4)}, b"\0" * 4), "not a usable"),
+        (crafted({"a": described([8], 0, 4, "F4")}, b"\0" * 4), "not a usable"),
+        (crafted({"a": described([1], 0, 4, "PICKLE")}, b"\0" * 4), "not a usable"),
+        (
+            crafted(
+                b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
+                b'"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}',
+                b"\0" * 4,
+            ),
+            "'a' appears twice",
+        ),
+    ],
+)
+def test_a_hostile_file_is_refused_with_its_reason(data: bytes, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        decode_tensors(data)
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=6))
+@settings(deadline=None)
+def test_random_damage_raises_nothing_but_value_errors(place: int, splash: bytes):
+    data = whole({"a": torch.ones(2, 3), "b": torch.ones(4, dtype=torch.int64)})
+    damaged = (data[:place] + splash + data[place + len(splash) :])[: len(data)]
+    try:
+        decode_tensors(damaged)
+    except ValueError as error:
+        assert str(error)
+
+
+ENTRY = FileEntry(10, "0" * 64)
+MANIFEST = Manifest(
+    update=3,
+    files={"model.safetensors": ENTRY, "state.json": ENTRY},
+    torch="2.13.0",
+    created="2025-01-01T00:00:00Z",
+)
+
+
+def changed(**values: object) -> bytes:
+    """The manifest with other values, as a hand or an attacker would write it."""
+    return encode_json({**json.loads(MANIFEST.to_bytes()), **values})
+
+
+def test_a_manifest_comes_back_as_it_was():
+    assert Manifest.from_bytes(MANIFEST.to_bytes()) == MANIFEST
+
+
+def test_every_flipped_bit_is_noticed():
+    data = MANIFEST.to_bytes()
+    accepted = []
+    for bit in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            accepted.append(Manifest.from_bytes(bytes(flipped)))
+        except ValueError:
+            continue
+
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b"{}", "not the manifest of a convoy checkpoint"),
+        (b"[]", "not the manifest of a convoy checkpoint"),
+        (changed(format=3), "is of version 3, this program reads 1"),
+        (changed(format=None), "is of version None, this program reads 1"),
+        (changed(update=-1), "gives -1 as update"),
+        (changed(update=True), "gives True as update"),
+        (changed(update="3"), "gives '3' as update"),
+        (changed(update=10**16), "as update"),
+        (changed(update=4), "its own SHA-256"),
+        (changed(torch=None), "gives None as torch"),
+        (changed(torch="2.14.0"), "its own SHA-256"),
+        (changed(extra=1), "its own SHA-256"),
+        (changed(files=None), "names no files"),
+        (changed(files={}), "does not name model.safetensors, state.json"),
+        (changed(files={"../x": {}}), r"names '../x', which is not a file of a checkpoint"),
+        (changed(files={"/etc/passwd": {}}), "names '/etc/passwd'"),
+        (changed(files={"MANIFEST.json": {}}), r"names 'MANIFEST.json'"),
+        (changed(files={"model.safetensors": 1, "state.json": 1}), "no size and SHA-256 for model"),
+        (
+            changed(files={name: {"bytes": 1, "sha256": "0"} for name in MANIFEST.files}),
+            "no SHA-256 for model.safetensors",
+        ),
+        (
+            changed(files={name: {"bytes": 2**21, "sha256": "0" * 64} for name in MANIFEST.files}),
+            "as size of state.json; a whole number up to 1,048,576 was meant",
+        ),
+        (MANIFEST.to_bytes() + b"\n", "its own SHA-256"),
+    ],
+)
+def test_another_manifest_is_refused_with_its_reason(data: bytes, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        Manifest.from_bytes(data)
+
+
+@given(st.integers(0, 600), st.binary(min_size=1, max_size=6))
+@settings(deadline=None)
+def test_random_damage_of_a_manifest_raises_nothing_but_value_errors(place: int, splash: bytes):
+    data = MANIFEST.to_bytes()
+    damaged = data[:place] + splash + data[place + len(splash) :]
+    if damaged != data:
+        with pytest.raises(ValueError):
+            Manifest.from_bytes(damaged)

@@ -1,0 +1,291 @@
+"""Random windows: against the rules told one image at a time, and against their distributions."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_windows import Draws, pytorch_window, tensorflow_window
+
+from convoy.data.images.crop import CropRule, Window, center, training_windows
+from convoy.data.records.record import NO_BOXES, Boxes
+
+SLOW = {CropRule.PYTORCH: pytorch_window, CropRule.TENSORFLOW: tensorflow_window}
+F64 = npt.NDArray[np.float64]
+
+MANY = 100_000
+# How far the share below any value may be from its chance, in all but one of a million runs
+# (Dvoretzky, Kiefer, Wolfowitz); for a single share, Hoeffding's bound is the same.
+NOISE = np.sqrt(np.log(2 / 1e-6) / (2 * MANY))
+SIDE = 10_000  # so large that whole pixels do not show
+
+
+def corner_pairs() -> st.SearchStrategy[Boxes]:
+    side = st.tuples(st.integers(0, 15), st.integers(1, 16)).filter(lambda two: two[0] < two[1])
+    box = st.tuples(side, side).map(lambda two: (two[0][0], two[1][0], two[0][1], two[1][1]))
+    return st.lists(box, max_size=3).map(
+        lambda some: np.array(some, np.float32).reshape(-1, 4) / np.float32(16)
+    )
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), corner_pairs()), min_size=1),
+    st.sampled_from(CropRule),
+    st.integers(0, 9),
+)
+def test_a_batch_has_the_windows_that_single_images_would_have(
+    images: list[tuple[int, int, Boxes]], rule: CropRule, epoch: int
+) -> None:
+    ids = np.arange(len(images)) * 7 + 3
+    sizes = np.array([image[:2] for image in images])
+    windows, mirrored = training_windows(sizes, ids, 5, epoch, rule, [image[2] for image in images])
+    draws = [Draws(sample, 5, epoch) for sample in ids.tolist()]
+
+    assert windows.tolist() == [
+        list(SLOW[rule](draw, *image)) for draw, image in zip(draws, images, strict=True)
+    ]
+    assert mirrored.tolist() == [draw.mirrored for draw in draws]
+
+
+@pytest.mark.parametrize("rule", CropRule)
+def test_without_boxes_an_image_has_the_window_of_one_whose_list_is_empty(rule: CropRule) -> None:
+    sizes, ids = np.array([[30, 50], [20, 90]] * 20), np.arange(40)
+    without, _ = training_windows(sizes, ids, 0, 0, rule)
+    empty, _ = training_windows(sizes, ids, 0, 0, rule, [NO_BOXES] * 40)
+
+    assert np.array_equal(without, empty)
+
+
+@pytest.mark.parametrize("rule", CropRule)
+def test_order_and_chunks_of_the_ids_change_nothing(rule: CropRule) -> None:
+    chance = np.random.default_rng(0)
+    sizes, ids = chance.integers(1, 400, (60, 2)), np.arange(60) + 1000
+    boxes = [np.array([[0.2, 0.3, 0.5, 0.9]], np.float32), NO_BOXES] * 30
+    whole, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
+    for part in np.array_split(chance.permutation(60), 7):
+        some = training_windows(sizes[part], ids[part], 1, 2, rule, [boxes[i] for i in part])
+
+        assert np.array_equal(some[0], whole[part])
+        assert np.array_equal(some[1], mirrored[part])
+
+
+def test_epochs_seeds_and_samples_have_windows_of_their_own() -> None:
+    sizes, ids = np.full((100, 2), 400), np.arange(100)
+    first, _ = training_windows(sizes, ids, 0, 0)
+    for other in (
+        training_windows(sizes, ids, 0, 1)[0],
+        training_windows(sizes, ids, 1, 0)[0],
+        training_windows(sizes, ids + 100, 0, 0)[0],
+    ):
+        assert (first == other).all(axis=1).sum() <= 1
+
+
+def squares(rule: CropRule) -> tuple[F64, npt.NDArray[np.bool_]]:
+    """Windows of large square images, as shares of the side."""
+    sizes, ids = np.full((MANY, 2), SIDE), np.arange(MANY)
+    windows, mirrored = training_windows(sizes, ids, 0, 0, rule)
+    return windows / SIDE, mirrored
+
+
+def farthest(values: F64, chance_below: Callable[[F64], F64]) -> float:
+    """The greatest distance between the share below a value and its chance."""
+    ordered = np.sort(values)
+    expected = chance_below(ordered)
+    shares = np.arange(len(values) + 1) / len(values)
+    return float(max(np.max(expected - shares[:-1]), np.max(shares[1:] - expected)))
+
+
+def from_density(density: Callable[[F64], F64], low: float, high: float) -> Callable[[F64], F64]:
+    """The chance to be below, from an unscaled density."""
+    grid = np.linspace(low, high, 20_001)
+    middles = (grid[1:] + grid[:-1]) / 2
+    below = np.concatenate([[0.0], np.cumsum(density(middles))])
+    return lambda values: np.interp(values, grid, below / below[-1])
+
+
+def even(values: F64) -> F64:
+    return np.clip(values, 0.0, 1.0)
+
+
+def test_areas_are_even_among_the_shapes_that_fit() -> None:
+    windows, _ = squares(CropRule.PYTORCH)
+    areas = windows[:, 2] * windows[:, 3]
+    # In a square, area a fits with the ratios whose log is at most -log a away from 0.
+    density = from_density(lambda a: np.minimum(1.0, -np.log(a) / np.log(4 / 3)), 0.08, 1.0)
+
+    assert farthest(areas, density) < NOISE + 2 / SIDE
+    assert areas.min() > 0.08 - 2 / SIDE
+
+
+def test_ratios_are_even_in_their_logarithm_among_the_shapes_that_fit() -> None:
+    windows, _ = squares(CropRule.PYTORCH)
+    logs = np.log(windows[:, 2] / windows[:, 3])
+    density = from_density(lambda t: np.exp(-np.abs(t)) - 0.08, -np.log(4 / 3), np.log(4 / 3))
+
+    assert farthest(logs, density) < NOISE + 20 / SIDE
+
+
+@pytest.mark.parametrize("rule", CropRule)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_are_even_and_independent_of_the_shape(rule: CropRule, axis: int) -> None:
+    windows, _ = squares(rule)
+    room = 1 - windows[:, 2 + axis] + 1 / SIDE
+    share = (windows[:, axis] + 0.5 / SIDE) / room
+    loose = room > 0.1  # with less room, whole pixels would show
+    bound = NOISE * np.sqrt(MANY / loose.sum()) + 10 / SIDE
+
+    assert farthest(share[loose], even) < bound
+    assert (
+        farthest(share[loose & (room > 0.5)], even)
+        < NOISE * np.sqrt(MANY / (loose & (room > 0.5)).sum()) + 10 / SIDE
+    )
+
+
+@pytest.mark.parametrize("rule", CropRule)
+def test_half_of_the_images_are_mirrored_whatever_their_window(rule: CropRule) -> None:
+    windows, mirrored = squares(rule)
+    left = windows[:, 0] < np.median(windows[:, 0])
+
+    assert abs(mirrored.mean() - 0.5) < NOISE
+    assert abs((mirrored == left).mean() - 0.5) < NOISE
+
+
+def seen_from(ratio: F64) -> F64:
+    """The least height that shows a tenth of a square."""
+    return np.sqrt(0.1 / ratio)
+
+
+def up_to(ratio: F64) -> F64:
+    return np.minimum(1.0, 1 / ratio)
+
+
+def test_heights_are_even_for_every_ratio_under_the_other_rule() -> None:
+    windows, _ = squares(CropRule.TENSORFLOW)
+    width, height = windows[:, 2], windows[:, 3]
+    ratio = width / height
+    share = (height - seen_from(ratio)) / (up_to(ratio) - seen_from(ratio))
+
+    assert farthest(share, even) < NOISE + 10 / SIDE
+    assert (width * height).min() > 0.1 - 2 / SIDE
+
+
+def test_ratios_are_even_under_the_other_rule_but_for_windows_that_show_too_little() -> None:
+    windows, _ = squares(CropRule.TENSORFLOW)
+    ratio = windows[:, 2] / windows[:, 3]
+
+    def density(r: F64) -> F64:
+        return (up_to(r) - seen_from(r)) / (up_to(r) - np.sqrt(0.05 / r))
+
+    assert farthest(ratio, from_density(density, 0.75, 1.33)) < NOISE + 20 / SIDE
+
+
+def test_a_narrow_image_gives_its_middle_at_the_nearest_ratio() -> None:
+    sizes = np.array([[100, 5000], [5000, 100], [100, 5000], [1, 10_000], [1, 1]])
+    windows, _ = training_windows(sizes, np.arange(5), 0, 0)
+
+    assert windows.tolist() == [
+        [2433, 0, 133, 100],
+        [0, 2433, 100, 133],
+        [2433, 0, 133, 100],
+        [4999, 0, 1, 1],
+        [0, 0, 1, 1],
+    ]
+
+
+def test_an_image_without_a_fitting_window_is_taken_whole_under_the_other_rule() -> None:
+    sizes = np.array([[100, 5000], [5000, 100]])
+    windows, _ = training_windows(sizes, np.arange(2), 0, 0, CropRule.TENSORFLOW)
+
+    assert windows.tolist() == [[0, 0, 5000, 100], [0, 0, 100, 5000]]
+
+
+def overlaps(windows: npt.NDArray[np.int64], box: Boxes) -> F64:
+    """Pixels that windows of images of 400 × 300 share with one box."""
+    x1, y1, x2, y2 = box.astype(np.float64)[0] * (400, 300, 400, 300)
+    left, top, width, height = windows.T
+    across = np.minimum(left + width, x2) - np.maximum(left, x1)
+    down = np.minimum(top + height, y2) - np.maximum(top, y1)
+    return np.clip(across, 0, None) * np.clip(down, 0, None)
+
+
+BOX = np.array([[0.55, 0.1, 0.95, 0.5]], np.float32)  # not the same across as down
+
+
+def test_a_tenth_of_every_window_shows_the_object() -> None:
+    sizes, ids = np.tile([300, 400], (1000, 1)), np.arange(1000)
+    windows, _ = training_windows(sizes, ids, 0, 0, CropRule.PYTORCH, [BOX] * 1000)
+    free, _ = training_windows(sizes, ids, 0, 0)
+    areas = windows[:, 2] * windows[:, 3]
+
+    assert (overlaps(windows, BOX) >= 0.1 * areas).all()
+    assert (overlaps(free, BOX) < 0.1 * free[:, 2] * free[:, 3]).sum() > 200
+
+
+def test_every_window_shows_a_tenth_of_the_object_under_the_other_rule() -> None:
+    sizes, ids = np.tile([300, 400], (1000, 1)), np.arange(1000)
+    windows, _ = training_windows(sizes, ids, 0, 0, CropRule.TENSORFLOW, [BOX] * 1000)
+    free, _ = training_windows(sizes, ids, 0, 0, CropRule.TENSORFLOW)
+    area = 0.4 * 400 * 0.4 * 300
+
+    assert (overlaps(windows, BOX) >= 0.1 * area).all()
+    assert (overlaps(free, BOX) < 0.1 * area).sum() > 100
+
+
+def test_after_nine_windows_without_the_object_the_last_is_taken() -> None:
+    speck = np.array([[0.5, 0.5, 0.501, 0.501]], np.float32)  # no window can be a tenth of it
+    window, _ = training_windows(np.array([[300, 400]]), np.array([8]), 0, 0, boxes=[speck])
+
+    assert window.tolist() == [list(pytorch_window(Draws(8, 0, 0), 300, 400, speck))]
+    assert (
+        window.tolist() != training_windows(np.array([[300, 400]]), np.array([8]), 0, 0)[0].tolist()
+    )
+
+
+@pytest.mark.parametrize("rule", CropRule)
+def test_boxes_without_an_area_are_passed_over(rule: CropRule) -> None:
+    sizes, ids = np.full((50, 2), 100), np.arange(50)
+    useless = np.array([[0.5, 0.1, 0.5, 0.9], [0.9, 0.9, 0.1, 0.1], [np.nan] * 4], np.float32)
+    windows, _ = training_windows(sizes, ids, 0, 0, rule, [useless] * 50)
+
+    assert np.array_equal(windows, training_windows(sizes, ids, 0, 0, rule)[0])
+
+
+def test_no_sample_at_all_is_a_batch_too() -> None:
+    nothing = np.empty(0, np.int64)
+    for rule in CropRule:
+        windows, mirrored = training_windows(np.empty((0, 2), np.int64), nothing, 0, 0, rule, [])
+
+        assert (windows.shape, mirrored.shape) == ((0, 4), (0,))
+
+
+@pytest.mark.parametrize(
+    ("sides", "size", "goal"),
+    [
+        ((375, 500), 224, (256, 341, 16, 58)),
+        ((500, 375), 224, (341, 256, 58, 16)),
+        ((300, 300), 224, (256, 256, 16, 16)),
+        ((100, 101), 224, (256, 258, 16, 17)),
+        ((480, 640), 380, (434, 578, 27, 99)),
+        ((64, 64), 32, (36, 36, 2, 2)),
+    ],
+)
+def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
+    sides: tuple[int, int], size: int, goal: tuple[int, int, int, int]
+) -> None:
+    found = center(*sides, size)
+
+    assert found == (Window(0, 0, sides[1], sides[0]), *goal)
+
+
+def test_of_a_very_long_image_only_the_part_around_the_middle_is_seen() -> None:
+    found = center(10, 20_000, 224)
+
+    assert found.seen == Window(9_980, 0, 40, 10)
+    assert (found.height, found.width, found.top, found.left) == (256, 1024, 16, 400)
+
+
+def test_a_window_moves_with_the_scale_of_its_image() -> None:
+    assert Window(10, 20, 30, 40).scaled(0.5, 0.25) == Window(5, 5, 15, 10)

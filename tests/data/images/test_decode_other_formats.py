@@ -1,0 +1,96 @@
+"""What becomes of images that are no ordinary JPEG."""
+
+from zlib import compress, crc32
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pictures import picture, saved
+from PIL import Image
+
+from convoy.data.images.decode import decode
+from convoy.data.images.header import ImageError, read_header
+from convoy.data.source import Pixels
+
+PIXELS = picture(30, 50)
+IMAGE = Image.fromarray(PIXELS)
+
+
+def decoded(encoded: bytes) -> Pixels:
+    pixels = decode(encoded, read_header(encoded))
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    return pixels
+
+
+@pytest.mark.parametrize("form", ["PNG", "BMP"])
+def test_kinds_that_keep_every_bit_give_the_same_pixels(form: str) -> None:
+    assert np.array_equal(decoded(saved(IMAGE, form)), PIXELS)
+
+
+def test_a_lossless_webp_gives_the_same_pixels() -> None:
+    assert np.array_equal(decoded(saved(IMAGE, "WEBP", lossless=True)), PIXELS)
+
+
+def test_of_sixteen_bits_the_high_ones_are_kept() -> None:
+    deep = np.arange(30 * 50, dtype=np.uint16).reshape(30, 50) * 43
+    pixels = decoded(saved(Image.fromarray(deep), "PNG"))
+
+    assert np.array_equal(pixels, np.repeat((deep >> 8)[:, :, None], 3, axis=2))
+    assert pixels.max() == 251
+
+
+def deep_color_png(values: npt.NDArray[np.uint16]) -> bytes:
+    """Pillow reads such files but does not write them."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return len(body).to_bytes(4) + name + body + crc32(name + body).to_bytes(4)
+
+    height, width, _ = values.shape
+    header = width.to_bytes(4) + height.to_bytes(4) + bytes([16, 2, 0, 0, 0])
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def test_of_sixteen_bits_of_color_the_high_ones_are_kept() -> None:
+    deep = (np.arange(30 * 50 * 3, dtype=np.uint16) * 14).reshape(30, 50, 3)
+
+    assert np.array_equal(decoded(deep_color_png(deep)), deep >> 8)
+
+
+def test_a_palette_becomes_its_colors() -> None:
+    painted = IMAGE.quantize(16)
+    expected = np.asarray(painted.convert("RGB"))
+
+    assert np.array_equal(decoded(saved(painted, "GIF")), expected)
+    assert np.array_equal(decoded(saved(painted, "PNG")), expected)
+
+
+def test_of_an_animation_the_first_frame_is_taken() -> None:
+    frames = [Image.new("RGB", (50, 30), color) for color in ("red", "green", "blue")]
+    encoded = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+    assert (decoded(encoded) == (255, 0, 0)).all()
+
+
+def test_transparency_is_dropped_and_the_colors_stay() -> None:
+    see_through = np.dstack([PIXELS, np.full((30, 50), 7, np.uint8)])
+    grey = Image.fromarray(PIXELS).convert("LA")
+
+    assert np.array_equal(decoded(saved(Image.fromarray(see_through), "PNG")), PIXELS)
+    assert decoded(saved(grey, "PNG")).shape == (30, 50, 3)
+
+
+def test_black_and_white_becomes_black_and_white() -> None:
+    encoded = saved(IMAGE.convert("1"), "PNG")
+
+    assert set(np.unique(decoded(encoded))) == {0, 255}
+
+
+def test_a_png_with_a_wrong_checksum_is_refused() -> None:
+    encoded = bytearray(saved(IMAGE, "PNG"))
+    encoded[len(encoded) // 2] ^= 1
+
+    with pytest.raises(ImageError, match="damaged PNG"):
+        decoded(bytes(encoded))

@@ -1,0 +1,133 @@
+"""What the gate lets through, and what it refuses from the header alone."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from pictures import claiming, jpeg, picture, saved
+from PIL import Image
+
+from convoy.data.images.header import MOST_SIDE, UNCOMMON, Header, ImageError, read_header
+
+SMALL = jpeg(picture(24, 40))
+
+
+def image(mode: str = "RGB") -> Image.Image:
+    return Image.fromarray(picture(24, 40)).convert(mode)
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
+def test_other_kinds_are_known_by_their_first_bytes(form: str) -> None:
+    header = read_header(saved(image(), form))
+
+    assert header[:3] == (form.lower(), 40, 24)
+
+
+def test_a_jpeg_tells_its_size_and_colors() -> None:
+    assert read_header(SMALL) == Header("jpeg", 40, 24, "YCbCr")
+    assert read_header(memoryview(SMALL)) == read_header(SMALL)
+    assert read_header(saved(image("L"), "JPEG")).colors == "Gray"
+    assert read_header(saved(image("CMYK"), "JPEG")).colors == "CMYK"
+
+
+def test_a_progressive_jpeg_is_one_too() -> None:
+    assert read_header(saved(image(), "JPEG", progressive=True)) == Header("jpeg", 40, 24, "YCbCr")
+
+
+def test_a_jpeg_sampled_in_an_unusual_way_is_left_to_pillow() -> None:
+    place = SMALL.index(b"\xff\xc0") + 11  # the sampling of its first channel
+    for sampling in (0x14, 0x31, 0x42):
+        odd = SMALL[:place] + bytes([sampling]) + SMALL[place + 1 :]
+
+        assert read_header(odd) == Header("jpeg", 40, 24, UNCOMMON)
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [(13_000, 13_000), (65_500, 65_500), (1, MOST_SIDE + 1), (MOST_SIDE + 1, 1), (9_434, 9_434)],
+)
+def test_a_jpeg_that_claims_too_many_pixels_is_refused(sides: tuple[int, int]) -> None:
+    with pytest.raises(ImageError, match=f"{sides[1]} × {sides[0]} pixels is too large"):
+        read_header(claiming(SMALL, *sides))
+
+
+def test_what_lies_just_within_the_limits_passes() -> None:
+    assert read_header(claiming(SMALL, MOST_SIDE, 4_450)).height == MOST_SIDE
+    assert read_header(claiming(SMALL, 9_400, 9_468)).width == 9_468  # 88 999 200 pixels
+    with pytest.raises(ImageError):
+        read_header(claiming(SMALL, 9_400, 9_469))
+
+
+def test_a_png_that_claims_too_many_pixels_is_refused() -> None:
+    encoded = bytearray(saved(image(), "PNG"))
+    encoded[16:24] = (60_000).to_bytes(4) * 2
+
+    with pytest.raises(ImageError, match=r"damaged PNG|too large"):
+        read_header(bytes(encoded))
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP"])
+def test_sides_above_the_limit_are_refused_in_every_kind(form: str) -> None:
+    long = Image.new("L", (MOST_SIDE + 1, 1))
+
+    with pytest.raises(ImageError, match="too large: at most 20,000 a side and 89,000,000 in all"):
+        read_header(saved(long, form))
+
+
+@pytest.mark.parametrize("sides", [(0, 40), (24, 0)])
+def test_an_image_without_pixels_is_refused(sides: tuple[int, int]) -> None:
+    with pytest.raises(ImageError):
+        read_header(claiming(SMALL, *sides))
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"\xff\xd8\xff", "damaged JPEG"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "damaged JPEG"),
+        (b"hello, world", "it begins with b'hell'"),
+        (b"\x00\x00\x01\x00 an icon", "no JPEG, PNG, GIF, BMP or WebP"),
+        (saved(image(), "TIFF"), "no JPEG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0", "no JPEG"),
+        (b"RIFF\x00\x00\x00\x00WAVEfmt ", "damaged WEBP"),
+        (b"\x89PNG\r\n\x1a\n", "damaged PNG"),
+    ],
+)
+def test_bytes_that_are_no_allowed_image_are_refused(encoded: bytes, reason: str) -> None:
+    with pytest.raises(ImageError, match=reason):
+        read_header(encoded)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
+def test_a_header_that_is_cut_off_is_refused_in_one_line(form: str) -> None:
+    whole = saved(image(), form)
+    for length in range(2, 20):
+        with pytest.raises(ImageError) as refused:
+            read_header(whole[:length])
+
+        assert str(refused.value).isprintable()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("sides", [(13_000, 13_000), (65_500, 65_500)])
+def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, int]) -> None:
+    bomb = claiming(jpeg(np.zeros((8, 8, 3), np.uint8)) + bytes(2_500), *sides)
+    looking = f"""
+        import resource
+        from convoy.data.images.header import ImageError, read_header
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            read_header(bytes.fromhex("{bomb.hex()}"))
+        except ImageError as refused:
+            assert "too large" in str(refused)
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(looking)], check=True, capture_output=True, text=True
+    )
+
+    assert int(told.stdout) < 64 * 2**10  # it counts in KiB

@@ -1,0 +1,149 @@
+"""From bytes to the square a network gets: against plain Pillow, and over a whole small epoch."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from pictures import damaged, jpeg, picture, saved
+from PIL import Image
+
+from convoy.data.images.crop import Window, training_windows
+from convoy.data.images.header import ImageError, read_header
+from convoy.data.images.resize import training_photo, validation_photo
+from convoy.data.source import Pixels
+
+
+def trained(encoded: bytes, window: Window, mirrored: bool = False, size: int = 64) -> Pixels:
+    out = np.zeros((size, size, 3), np.uint8)
+    training_photo(encoded, read_header(encoded), window, mirrored, size, out)
+    return out
+
+
+def validated(encoded: bytes, size: int = 224) -> Pixels:
+    out = np.zeros((size, size, 3), np.uint8)
+    validation_photo(encoded, size, out)
+    return out
+
+
+def by_pillow(encoded: bytes, window: Window, size: int) -> Pixels:
+    left, top, width, height = map(int, window)
+    whole = Image.open(BytesIO(encoded)).convert("RGB")
+    cropped = whole.crop((left, top, left + width, top + height))
+    return np.asarray(cropped.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def apart(a: Pixels, b: Pixels) -> Pixels:
+    return np.abs(a.astype(np.int64) - b)
+
+
+def test_a_small_window_has_the_pixels_of_the_whole_image() -> None:
+    encoded, window = jpeg(picture(300, 400)), Window(30, 40, 120, 100)
+
+    assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 3
+
+
+@pytest.mark.parametrize("window", [Window(33, 41, 520, 530), Window(0, 0, 800, 600)])
+def test_a_large_window_of_a_reduced_image_can_hardly_be_told_from_it(window: Window) -> None:
+    encoded = jpeg(picture(600, 800))
+
+    assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 2
+
+
+@pytest.mark.parametrize(
+    ("window", "factor"),
+    [
+        (Window(0, 0, 127, 400), 1),
+        (Window(0, 0, 128, 128), 2),
+        (Window(8, 8, 300, 255), 2),
+        (Window(8, 8, 256, 256), 4),
+        (Window(0, 0, 800, 600), 8),
+    ],
+)
+def test_no_more_is_decoded_than_the_window_needs(
+    window: Window, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convoy.data.images import resize as photo
+
+    decoded: list[tuple[int, ...]] = []
+    fit = photo.fit
+    monkeypatch.setattr(
+        photo, "fit", lambda pixels, *rest: (decoded.append(pixels.shape), fit(pixels, *rest))
+    )
+    trained(jpeg(picture(600, 800)), window)
+
+    assert decoded == [(600 // factor, 800 // factor, 3)]
+
+
+@pytest.mark.parametrize("window", [Window(30, 40, 120, 100), Window(0, 0, 400, 300)])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_mirrored_means_exactly_mirrored(window: Window, form: str) -> None:
+    encoded = saved(Image.fromarray(picture(300, 400)), form)
+
+    assert np.array_equal(
+        trained(encoded, window, mirrored=True), trained(encoded, window)[:, ::-1]
+    )
+
+
+@pytest.mark.parametrize("sides", [(300, 400), (400, 300), (150, 160), (700, 900)])
+def test_validation_is_resize_and_centre_crop(sides: tuple[int, int]) -> None:
+    encoded = jpeg(picture(*sides))
+    short = min(sides)
+    height, width = (side * 256 // short for side in sides)
+    resized = Image.open(BytesIO(encoded)).resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - 224) // 2, (height - 224) // 2
+    expected = np.asarray(resized)[top : top + 224, left : left + 224]
+
+    assert apart(validated(encoded), expected).max() <= 2
+
+
+def test_validation_of_a_very_large_image_differs_by_less_than_one_level() -> None:
+    encoded = jpeg(picture(1100, 1400))
+    resized = Image.open(BytesIO(encoded)).resize((325, 256), Image.Resampling.BILINEAR)
+    expected = np.asarray(resized)[16:240, 50:274]
+
+    assert apart(validated(encoded), expected).mean() < 1
+
+
+@pytest.mark.parametrize("sides", [(1, 1), (1, 10_000), (10_000, 1), (3, 2)])
+def test_tiny_and_long_images_become_squares_too(sides: tuple[int, int]) -> None:
+    encoded = jpeg(np.full((*sides, 3), 100, np.uint8))
+    windows, _ = training_windows(np.array([sides]), np.array([0]), 0, 0)
+
+    assert (validated(encoded) == 100).all()
+    assert (trained(encoded, Window(*windows[0].tolist())) == 100).all()
+
+
+def test_every_odd_kind_becomes_a_square() -> None:
+    image = Image.fromarray(picture(60, 80))
+    for mode, form in (("CMYK", "JPEG"), ("L", "JPEG"), ("P", "GIF"), ("RGBA", "PNG")):
+        encoded = saved(image.convert(mode), form)
+
+        assert validated(encoded, 32).std() > 10
+        assert trained(encoded, Window(5, 5, 40, 40), mirrored=True).std() > 10
+
+
+def test_a_damaged_image_is_refused_and_leaves_its_place_alone() -> None:
+    encoded, out = damaged(jpeg(picture(300, 400)), 0), np.zeros((64, 64, 3), np.uint8)
+    with pytest.raises(ImageError, match="damaged JPEG"):
+        training_photo(encoded, read_header(encoded), Window(0, 0, 90, 90), False, 64, out)
+    with pytest.raises(ImageError, match="damaged JPEG"):
+        validation_photo(encoded, 64, out)
+
+    assert out.max() == 0
+
+
+def test_an_epoch_has_the_mean_and_the_deviation_of_its_colors() -> None:
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    colors = np.random.default_rng(0).integers(0, 256, (80, 3))
+    sizes = np.tile([60, 90], (80, 1))
+    windows, mirrored = training_windows(sizes, np.arange(80), 0, 0)
+    epoch = [
+        trained(jpeg(np.full((60, 90, 3), color, np.uint8), 100), Window(*window), flip, 32)
+        for color, window, flip in zip(colors, windows.tolist(), mirrored.tolist(), strict=True)
+    ]
+    normalized = (np.array(epoch) / 255 - mean) / deviation
+    expected = (colors / 255 - mean) / deviation
+    rounding = 2 / 255 / deviation.min()  # two levels, on the way through the JPEG's own colors
+
+    assert np.abs(normalized.mean(axis=(0, 1, 2)) - expected.mean(axis=0)).max() < rounding
+    assert np.abs(normalized.std(axis=(0, 1, 2)) - expected.std(axis=0)).max() < rounding

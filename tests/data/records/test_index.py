@@ -1,0 +1,249 @@
+"""An index on disk: the same when it comes back, refused when anything in it is not right."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from index_samples import large_index, small_index
+from safetensors import safe_open
+
+from convoy.data.records import index as index_file
+from convoy.data.records.index import (
+    MOST_CLASSES,
+    BadIndexError,
+    Fault,
+    Index,
+    IndexLayout,
+    load,
+    parse,
+    save,
+)
+
+ARRAYS = ("file", "offset", "size", "label", "crc", "box_end", "boxes")
+
+
+def written(index: Index, folder: Path) -> bytes:
+    path = folder / "index"
+    path.unlink(missing_ok=True)
+    save(index, path)
+    return path.read_bytes()
+
+
+def complaint(data: bytes) -> str:
+    with pytest.raises(BadIndexError) as caught:
+        parse(np.frombuffer(data, np.uint8))
+    return str(caught.value)
+
+
+def arrays_of(index: Index) -> dict[str, Any]:
+    return {name: vars(index)[name] for name in ARRAYS}
+
+
+def test_an_index_comes_back_as_it_was(tmp_path: Path) -> None:
+    index = small_index()
+    save(index, tmp_path / "index")
+    found = load(tmp_path / "index")
+
+    assert (found.kind, found.files, found.class_names, found.faults) == (
+        *(index.kind, index.files, index.class_names, index.faults),
+    )
+    for name, array in arrays_of(found).items():
+        assert array.dtype == vars(index)[name].dtype
+        assert np.array_equal(array, vars(index)[name])
+
+
+def test_images_may_have_checksums(tmp_path: Path) -> None:
+    index = replace(small_index(), crc=np.arange(7, dtype=np.uint32))
+
+    assert parse(np.frombuffer(written(index, tmp_path), np.uint8)).crc.tolist() == [*range(7)]
+
+
+def test_an_index_without_records_is_one(tmp_path: Path) -> None:
+    empty = {name: array[:0] for name, array in arrays_of(small_index()).items()}
+    index = replace(small_index(), files=(), class_names=(), faults=(), **empty)
+    save(index, tmp_path / "index")
+
+    assert len(load(tmp_path / "index")) == 0
+
+
+def test_another_reader_of_safetensors_finds_the_arrays(tmp_path: Path) -> None:
+    save(small_index(), tmp_path / "index")
+    with safe_open(tmp_path / "index", "numpy") as other:
+        labels, boxes = other.get_tensor("label"), other.get_tensor("boxes")
+
+    assert np.array_equal(labels, small_index().label)
+    assert np.array_equal(boxes, small_index().boxes)
+
+
+def test_the_arrays_are_mapped_and_cannot_be_changed(tmp_path: Path) -> None:
+    save(small_index(), tmp_path / "index")
+    index = load(tmp_path / "index")
+
+    assert not any(
+        array.flags.owndata or array.flags.writeable for array in arrays_of(index).values()
+    )
+
+
+def test_boxes_and_places_belong_to_their_records() -> None:
+    index = small_index()
+
+    assert [len(index.boxes_of(number)) for number in range(7)] == [0, 1, 0, 0, 0, 1, 2]
+    assert [index.number_in_file(number) for number in range(7)] == [0, 1, 2, 3, 0, 1, 2]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 8, b"\xff" * 100, b"{}", bytes(4000)])
+def test_other_bytes_are_no_index(data: bytes) -> None:
+    assert complaint(data) == "its header is not that of an index"
+
+
+def test_an_empty_file_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "index").touch()
+
+    with pytest.raises(BadIndexError, match="empty"):
+        load(tmp_path / "index")
+
+
+def test_every_byte_of_an_index_is_guarded(tmp_path: Path) -> None:
+    data = bytearray(written(small_index(), tmp_path))
+    for place in range(len(data)):
+        for bit in (1, 0x20, 0x80):
+            data[place] ^= bit
+            complaint(bytes(data))
+            data[place] ^= bit
+
+
+def test_every_cut_of_an_index_is_found(tmp_path: Path) -> None:
+    data = written(small_index(), tmp_path)
+    for place in range(len(data)):
+        complaint(data[:place])
+
+    assert "should follow its header" in complaint(data + b"\0")
+
+
+# Each makes one part of a right index wrong; its checksum is right.
+WRONG: dict[str, tuple[Callable[[Index], Index], str]] = {
+    "file beyond": (lambda i: replace(i, file=i.file + 1), "not in the order"),
+    "files mixed": (lambda i: replace(i, file=i.file[::-1]), "not in the order"),
+    "offset negative": (lambda i: replace(i, offset=i.offset - 1), "outside its file"),
+    "offset beyond": (lambda i: replace(i, offset=i.offset + 1), "outside its file"),
+    "size negative": (lambda i: replace(i, size=-i.size), "outside its file"),
+    "size beyond": (lambda i: replace(i, size=i.size + 2**62), "outside its file"),
+    "sum beyond 64 bits": (
+        lambda i: replace(i, offset=i.offset + 2**62, size=i.size + 2**62),
+        "outside its file",
+    ),
+    "label beyond": (lambda i: replace(i, label=i.label + 1), "it has the label 5, but 5 classes"),
+    "label negative": (lambda i: replace(i, label=i.label - 1), "classes"),
+    "box_end falls": (lambda i: replace(i, box_end=i.box_end[::-1]), "belong to no records"),
+    "box_end falls in between": (
+        lambda i: replace(i, box_end=np.array([0, 1, 3, 2, 3, 4, 4])),
+        "belong to no records",
+    ),
+    "box_end negative": (
+        lambda i: replace(i, box_end=np.array([-1, 0, 0, 0, 0, 0, 4])),
+        "belong to no records",
+    ),
+    "box_end short": (lambda i: replace(i, box_end=i.box_end - 1), "belong to no records"),
+    "box not a number": (lambda i: replace(i, boxes=i.boxes * np.float32("nan")), "outside its im"),
+    "box too large": (lambda i: replace(i, boxes=i.boxes * 2), "outside its image"),
+    "box inside out": (lambda i: replace(i, boxes=i.boxes[:, ::-1]), "outside its image"),
+    "fault of none": (lambda i: replace(i, faults=(Fault(7, "f", 0, "r"),)), "not there"),
+    "fault before": (lambda i: replace(i, faults=(Fault(-1, "f", 0, "r"),)), "not there"),
+    "fault of a good one": (lambda i: replace(i, faults=(Fault(0, "f", 0, "r"),)), "with a label"),
+    "fault twice": (lambda i: replace(i, faults=i.faults * 2), "not in order"),
+    "fault nowhere": (lambda i: replace(i, faults=(Fault(2, "f", -5, "r"),)), "lies nowhere"),
+    "too few records": (lambda i: replace(i, files=i.files[:1]), "hold 4 records, it 7"),
+    "a file twice": (lambda i: replace(i, files=i.files[:1] * 2), "names a file twice"),
+    "a size below zero": (
+        lambda i: replace(i, files=(replace(i.files[0], bytes=-1), i.files[1])),
+        "sizes that no file has",
+    ),
+    "too many classes": (lambda i: replace(i, class_names=("n",) * (MOST_CLASSES + 1)), "classes"),
+    "another kind": (lambda i: replace(i, kind="pickle"), "no known kind"),  # type: ignore[arg-type]
+    "a checksum for some": (lambda i: replace(i, crc=np.arange(3, dtype=np.uint32)), "do not fit"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), WRONG.values(), ids=WRONG)
+def test_parts_that_do_not_fit_are_refused(
+    change: Callable[[Index], Index], reason: str, tmp_path: Path
+) -> None:
+    assert reason in complaint(written(change(small_index()), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"kind":[],"files":[],"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":{},"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":[["a",0,0]],"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":[["a",0,0,true]],"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":[["a",0,0,1e3]],"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":[["a",0,0,'
+        + b"9" * 5000
+        + b']],"class_names":[],"faults":[]}',
+        b'{"kind":"tfrecord","files":[],"class_names":[1],"faults":[]}',
+        b'{"kind":"tfrecord","files":[],"class_names":"ab","faults":[]}',
+        b'{"kind":"tfrecord","files":[],"class_names":[],"faults":[1]}',
+    ],
+)
+def test_a_table_of_names_that_is_none_is_refused(text: bytes) -> None:
+    layout = IndexLayout(0, 0, 0, len(text))
+
+    complaint(layout.header(google_crc32c.value(text)) + text)
+
+
+@given(st.sampled_from(["label", "boxes", "crc", "text"]), st.integers(-(2**70), 2**70))
+def test_a_length_in_the_header_allocates_nothing(name: str, length: int) -> None:
+    header = json.loads(IndexLayout(2, 2, 2, 2).header(0)[8:])
+    header[name]["shape"][0] = length
+    text = json.dumps(header, separators=(",", ":")).encode()
+
+    complaint(len(text).to_bytes(8, "little") + text + bytes(200))
+
+
+def test_a_header_without_end_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: bytes) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr("convoy.data.records.index.json.loads", never)
+
+    complaint((2**20).to_bytes(8, "little") + b" " * 2**20)
+
+
+def test_names_without_end_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_file, "_MOST_TEXT_BYTES", 100)
+
+    with pytest.raises(BadIndexError, match="too many for an index"):
+        save(small_index(), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.evidence
+@pytest.mark.processes
+def test_an_index_of_imagenet_opens_fast_in_little_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(large_index(1_281_167, 1024), tmp_path / "index")
+    process = psutil.Process()
+    before, start = process.memory_info().rss, time.perf_counter()
+    index = load(tmp_path / "index")
+    seconds, grown = time.perf_counter() - start, process.memory_info().rss - before
+    with capsys.disabled():
+        print(f"\n{len(index):,} records opened in {seconds:.2f} s, {grown / 1e6:.0f} MB more")
+
+    assert grown < 200e6

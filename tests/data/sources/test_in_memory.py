@@ -1,0 +1,89 @@
+"""A small source is made once and kept; a large one stays as it is."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from convoy.data.source import Ids, Labels, Pixels
+from convoy.data.sources.generated import Generated
+from convoy.data.sources.in_memory import InMemorySource, keep_in_memory
+
+
+class Counting(Generated):
+    """Remembers how often each image was made, and the most made at a time."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__(samples, image_size=8, classes=5, seed=1)
+        self.made: Counter[int] = Counter()
+        self.most = 0
+
+    def pixels(self, ids: Ids) -> Pixels:
+        self.made.update(ids.tolist())
+        self.most = max(self.most, len(ids))
+        return super().pixels(ids)
+
+    def labels(self, ids: Ids) -> Labels:
+        return (ids * 3) % 5
+
+
+@pytest.mark.parametrize("samples", [1, 1023, 1024, 1025, 2500])
+def test_a_held_source_gives_the_same_samples(samples: int) -> None:
+    source = InMemorySource(Counting(samples))
+    plain = Counting(samples)
+    ids = np.random.default_rng(0).integers(0, samples, 700)
+
+    assert np.array_equal(source.pixels(ids), plain.pixels(ids))
+    assert np.array_equal(source.labels(ids), plain.labels(ids))
+    assert len(source) == samples
+    assert source.class_names == plain.class_names
+    assert source.image_size == plain.image_size
+    assert source.normalization == plain.normalization
+
+
+def test_each_image_is_made_once_and_a_few_at_a_time() -> None:
+    counting = Counting(2500)
+    source = InMemorySource(counting)
+    for _ in range(3):
+        source.pixels(np.arange(2500))
+
+    assert counting.made == Counter(range(2500))
+    assert counting.most <= 1024
+
+
+def test_a_changed_batch_leaves_the_held_samples_as_they_were() -> None:
+    source = InMemorySource(Counting(10))
+    before = source.pixels(np.arange(10)), source.labels(np.arange(10))
+    source.pixels(np.arange(10))[:] = 0
+    source.labels(np.arange(10))[:] = 0
+
+    assert np.array_equal(source.pixels(np.arange(10)), before[0])
+    assert np.array_equal(source.labels(np.arange(10)), before[1])
+
+
+@pytest.mark.parametrize(("samples", "kept"), [(10, True), (11, False)])
+def test_what_is_too_large_is_not_held(samples: int, kept: bool) -> None:
+    source = Counting(samples)
+    result = keep_in_memory(source, max_bytes=10 * 8 * 8 * 3)
+
+    assert isinstance(result, InMemorySource) == kept
+    assert (result is source) == (not kept)
+
+
+def test_labels_alone_make_no_image() -> None:
+    counting = Counting(50)
+    source = InMemorySource(counting)
+    labels = source.labels(np.arange(50))
+
+    assert np.array_equal(labels, counting.labels(np.arange(50)))
+    assert not counting.made
+
+
+def test_many_hands_make_each_image_once() -> None:
+    counting = Counting(3000)
+    source = InMemorySource(counting)
+    with ThreadPoolExecutor(4) as hands:
+        list(hands.map(source.pixels, [np.arange(10)] * 8))
+
+    assert counting.made == Counter(range(3000))

@@ -1,0 +1,216 @@
+"""Photos as training and validation see them; bad ones end the run, or others stand in."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+from photo_files import damage, photo_paths, write_folder
+
+from convoy.data.images.crop import CropRule, Window, training_windows
+from convoy.data.images.header import read_header
+from convoy.data.images.resize import training_photo, validation_photo
+from convoy.data.records.folder import open_folder
+from convoy.data.records.ledger import Ledger
+from convoy.data.records.record import BadRecordError
+from convoy.data.source import Ids, Pixels
+from convoy.data.sources.photo_reader import PhotoOptions, make_reader
+from convoy.data.sources.photos import Photos, PhotoView
+from convoy.data.sources.source import View
+from convoy.errors import DataError
+
+SIZE = 32
+EVERY = np.arange(12)
+
+
+def training_view(
+    photos: Photos,
+    seed: int = 1,
+    rule: CropRule = CropRule.PYTORCH,
+    use_boxes: bool = False,
+    ledger: Ledger | None = None,
+) -> PhotoView:
+    options = PhotoOptions(SIZE, seed, rule.name, use_boxes)
+    return PhotoView(photos, SIZE, make_reader(photos.records, options), ledger)
+
+
+def validation_view(photos: Photos, size: int = SIZE, ledger: Ledger | None = None) -> PhotoView:
+    reader = make_reader(photos.records, PhotoOptions(size), photos.cropped)
+    return PhotoView(photos, size, reader, ledger)
+
+
+def open_photos(root: Path, split: str = "train") -> Photos:
+    return Photos(open_folder(root, split), split)
+
+
+def seen(view: View, ids: Ids = EVERY, epoch: int = 0) -> Pixels:
+    out = np.zeros((len(ids), view.size, view.size, 3), np.uint8)
+    assert view(ids, epoch, out) == ()
+    return out
+
+
+def seen_with_gaps(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
+    out = np.zeros((len(ids), view.size, view.size, 3), np.uint8)
+    unread = view(ids, 0, out)
+    return out, unread
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("rule", list(CropRule))
+def test_each_training_photo_is_its_own_window(root: Path, rule: CropRule) -> None:
+    made = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
+    for number, path in enumerate(photo_paths(root, "train")):
+        encoded = path.read_bytes()
+        header = read_header(encoded)
+        sizes, ids = np.array([[header.height, header.width]]), np.array([number])
+        windows, mirrored = training_windows(sizes, ids, 3, 2, rule)
+        alone = np.empty((SIZE, SIZE, 3), np.uint8)
+        window = Window(*windows[0].tolist())
+        training_photo(encoded, header, window, bool(mirrored[0]), SIZE, alone)
+
+        assert np.array_equal(made[number], alone)
+
+
+def test_validation_sees_the_middle_in_every_epoch(root: Path) -> None:
+    view = validation_view(open_photos(root, "validation"))
+    made = seen(view, np.arange(5))
+    alone = np.empty((SIZE, SIZE, 3), np.uint8)
+    for number, path in enumerate(photo_paths(root, "validation")):
+        validation_photo(path.read_bytes(), SIZE, alone)
+
+        assert np.array_equal(made[number], alone)
+    assert np.array_equal(made, seen(view, np.arange(5), epoch=7))
+
+
+def test_neither_the_batch_nor_its_order_changes_a_photo(root: Path) -> None:
+    view = training_view(open_photos(root), seed=1)
+    whole = seen(view)
+    turned = seen(view, EVERY[::-1].copy())
+    alone = np.concatenate([seen(view, EVERY[place : place + 1]) for place in range(12)])
+
+    assert np.array_equal(whole, turned[::-1])
+    assert np.array_equal(whole, alone)
+
+
+def test_another_epoch_or_seed_is_another_window(root: Path) -> None:
+    photos = open_photos(root)
+    first = seen(training_view(photos, seed=1))
+
+    assert not np.array_equal(first, seen(training_view(photos, seed=1), epoch=1))
+    assert not np.array_equal(first, seen(training_view(photos, seed=2)))
+
+
+def test_boxes_change_the_windows_that_miss_them(tmp_path: Path) -> None:
+    photos = open_photos(write_folder(tmp_path, train=60, boxes=True))
+    with_boxes = seen(training_view(photos, seed=1, use_boxes=True), np.arange(60))
+    without = seen(training_view(photos, seed=1), np.arange(60))
+    same = [np.array_equal(one, other) for one, other in zip(with_boxes, without, strict=True)]
+
+    assert 0 < sum(same) < 60
+
+
+@pytest.mark.parametrize("make", [validation_view, training_view])
+def test_a_damaged_photo_ends_the_run_by_name(root: Path, make: Callable[..., PhotoView]) -> None:
+    path = photo_paths(root, "train")[5]
+    damage(path)
+    with pytest.raises(BadRecordError) as ended:
+        seen(make(open_photos(root)))
+
+    assert str(ended.value).startswith(f"{path}: damaged JPEG:")
+
+
+@pytest.mark.parametrize("make", [validation_view, training_view])
+def test_the_next_of_its_class_stands_in_and_nothing_else_changes(
+    root: Path, make: Callable[..., PhotoView]
+) -> None:
+    """Twelve photos of three classes in folders: 0-3, 4-7, 8-11."""
+    before = seen(make(open_photos(root)))
+    damage(photo_paths(root, "train")[5])
+    ledger = Ledger(10)
+    photos = open_photos(root)
+    after, unread = seen_with_gaps(make(photos, ledger=ledger))
+    options = PhotoOptions(SIZE, 1, "PYTORCH" if make is training_view else None)
+    stand_in = np.empty((SIZE, SIZE, 3), np.uint8)
+    make_reader(photos.records, options).fill_one(6, 5, 0, stand_in)  # cropped like photo 5
+
+    assert unread == (5,)
+    assert [place for place in range(12) if not np.array_equal(before[place], after[place])] == [5]
+    assert np.array_equal(after[5], stand_in)
+    assert [one.file for one in ledger.records] == [str(photo_paths(root, "train")[5])]
+
+
+def test_who_stands_in_is_the_same_for_any_batch(root: Path) -> None:
+    for place in (5, 6, 11):
+        damage(photo_paths(root, "train")[place])
+    view = training_view(open_photos(root), seed=1, ledger=Ledger(10))
+    whole, unread = seen_with_gaps(view)
+    alone = [seen_with_gaps(view, EVERY[place : place + 1])[0][0] for place in range(12)]
+
+    assert unread == (5, 6, 11)
+    assert np.array_equal(whole, np.stack(alone))
+
+
+def test_a_class_of_bad_photos_alone_ends_the_run(root: Path) -> None:
+    for path in photo_paths(root, "train")[4:8]:
+        damage(path)
+    with pytest.raises(DataError, match="bad, and so are all others of its class class1"):
+        seen_with_gaps(validation_view(open_photos(root), ledger=Ledger(10)))
+
+
+def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path) -> None:
+    paths = photo_paths(root, "train")
+    for place in (1, 5, 9):
+        damage(paths[place])
+    with pytest.raises(DataError) as ended:
+        seen_with_gaps(training_view(open_photos(root), seed=1, ledger=Ledger(2)))
+    first, *listed = str(ended.value).splitlines()
+
+    assert first == "3 bad records, --max-bad-records allows 2:"
+    assert [line.split(": ")[0].strip() for line in listed] == [str(paths[p]) for p in (1, 5, 9)]
+
+
+def test_labels_need_no_photo_to_be_read(root: Path) -> None:
+    for path in photo_paths(root, "train"):
+        path.write_bytes(b"")
+
+    assert open_photos(root).labels(EVERY).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_middles_that_were_stored_are_not_cropped_again(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "photos")
+    records = open_folder(root, "validation")
+    stored = validation_view(Photos(records, "validation", cropped=33), 33)
+    other = validation_view(Photos(records, "validation", cropped=20), 33)
+    for number, path in enumerate(photo_paths(root, "validation")):
+        pixels = simplejpeg.decode_jpeg(path.read_bytes())
+        ids = np.array([number])
+        if pixels.shape == (33, 33, 3):
+            assert np.array_equal(seen(stored, ids)[0], pixels)
+            assert not np.array_equal(seen(other, ids)[0], pixels)
+        else:
+            assert seen(stored, ids).shape == (1, 33, 33, 3)
+
+
+def steps_of(view: View) -> list[str]:
+    steps: list[str] = []
+    view(np.arange(4), 0, np.zeros((4, SIZE, SIZE, 3), np.uint8), steps.append)
+    return steps
+
+
+def test_the_steps_of_the_work_are_named_as_they_are_done(root: Path) -> None:
+    photos = open_photos(root)
+    opening, writing = ["read", "decode"] * 4, ["decode", "crop"] * 4
+
+    assert steps_of(training_view(photos)) == [*opening, "crop", *writing]
+    assert steps_of(validation_view(photos)) == ["read", "decode"] * 4
+
+
+def test_what_stands_in_for_a_bad_photo_is_a_step_too(root: Path) -> None:
+    damage(photo_paths(root, "train")[2])
+
+    assert steps_of(training_view(open_photos(root), ledger=Ledger(10)))[-1] == "substitute"

@@ -1,0 +1,366 @@
+"""From a source to micro-batches: the right samples, the right numbers, the right memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from convoy.data import loader as feed_module
+from convoy.data.augment import NONE, PAD_CROP_FLIP, Augmentation
+from convoy.data.loader import (
+    LoaderOptions,
+    MicroBatch,
+    NeededInputs,
+    SyntheticFeed,
+    TrainingFeed,
+    ValidationFeed,
+)
+from convoy.data.order import MicroBatchIndex, Order
+from convoy.data.source import Ids, Labels, Normalization, Pixels
+from convoy.data.sources.source import PixelView
+from convoy.data.transfer import DeviceTransfer
+from convoy.errors import DataError
+from convoy.plan.batch import BatchPlan
+
+CPU = torch.device("cpu")
+NORMALIZATION = Normalization((0.49, 0.48, 0.45), (0.2, 0.21, 0.22))
+_TRANSFER = DeviceTransfer(NORMALIZATION, "none", CPU)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Images whose first pixel tells their id; `broken` cannot be read."""
+
+    samples: int
+    broken: int = -1
+    class_names = ("even", "odd")
+    image_size = 8
+    normalization = NORMALIZATION
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def pixels(self, ids: Ids) -> Pixels:
+        if self.broken in ids:
+            raise DataError(f"image {self.broken} is damaged")
+        every = np.random.default_rng(0).integers(0, 256, (self.samples, 8, 8, 3), np.uint8)
+        every[:, 0, 0, 0] = np.arange(self.samples)
+        return every[ids]
+
+    def labels(self, ids: Ids) -> Labels:
+        return ids % 2
+
+
+def training_feed(
+    source: Numbered, augmentation: Augmentation = NONE, where: str = "none"
+) -> TrainingFeed:
+    order = Order(len(source), BatchPlan(4, 3, 1), seed=5)
+    view = PixelView(source, augmentation, seed=5)
+    return TrainingFeed(view, order, DeviceTransfer(NORMALIZATION, where, CPU))
+
+
+def all_indices(feed: TrainingFeed, epochs: int = 1) -> list[MicroBatchIndex]:
+    updates = range(epochs * feed.order.updates_per_epoch)
+    return [MicroBatchIndex(update, micro) for update in updates for micro in range(3)]
+
+
+def ids_of(batch: MicroBatch) -> list[int]:
+    return [int(one) for one in batch.images[:, 0, 0, 0]]
+
+
+def by_formula(pixels: Pixels) -> torch.Tensor:
+    """(x / 255 − mean) / deviation, in double precision, as planes."""
+    mean, deviation = np.array(NORMALIZATION.mean), np.array(NORMALIZATION.deviation)
+    return torch.from_numpy((pixels / 255.0 - mean) / deviation).permute(0, 3, 1, 2)
+
+
+def on_host(transfer: DeviceTransfer, pixels: Pixels) -> torch.Tensor:
+    buffer = transfer.allocate(len(pixels), pixels.shape[1])
+    transfer.normalize_into(buffer, pixels)
+    return buffer
+
+
+def arrived(pixels: Pixels, where: str) -> MicroBatch:
+    transfer = DeviceTransfer(NORMALIZATION, where, CPU)
+    return MicroBatch(transfer.images(on_host(transfer, pixels)), None)
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_pixels_are_normalized_by_the_formula(where: str) -> None:
+    every_value = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
+    made = arrived(every_value, where).images
+
+    assert made.dtype == torch.float32
+    # The largest result is 2.8, so an error of one rounding is at most 2.4e-7; three are made.
+    torch.testing.assert_close(made.double(), by_formula(every_value), rtol=0, atol=8e-7)
+
+
+def test_host_and_device_normalize_alike() -> None:
+    pixels = Numbered(9).pixels(np.arange(9))
+
+    torch.testing.assert_close(
+        arrived(pixels, "host").images, arrived(pixels, "device").images, rtol=1e-6, atol=1e-6
+    )
+
+
+def test_without_normalization_the_network_sees_raw_values() -> None:
+    pixels = Numbered(3).pixels(np.arange(3))
+    made = arrived(pixels, "none").images
+
+    assert made.dtype == torch.float32
+    assert np.array_equal(made.permute(0, 2, 3, 1).numpy(), pixels)
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
+    images = arrived(Numbered(5).pixels(np.arange(count)), where).images
+
+    assert images.shape == (count, 3, 8, 8)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("where", ["host", "none"])
+def test_pixels_become_planes_without_a_copy(where: str) -> None:
+    transfer = DeviceTransfer(NORMALIZATION, where, CPU)
+    buffer = on_host(transfer, Numbered(5).pixels(np.arange(5)))
+
+    assert transfer.images(buffer).data_ptr() == buffer.data_ptr()
+
+
+def test_bytes_travel_to_a_device_that_normalizes() -> None:
+    assert DeviceTransfer(NORMALIZATION, "device", CPU).allocate(5, 8).dtype == torch.uint8
+    assert (
+        DeviceTransfer(NORMALIZATION, "none", CPU, eight_bit=True).allocate(5, 8).dtype
+        == torch.uint8
+    )
+    assert DeviceTransfer(NORMALIZATION, "host", CPU).allocate(5, 8).dtype == torch.float32
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_pixels_in_any_memory_order_give_the_same_images(where: str) -> None:
+    pixels = Numbered(5).pixels(np.arange(5))
+    planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+
+    assert torch.equal(arrived(planes, where).images, arrived(pixels, where).images)
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_the_pixels_of_the_source_are_left_as_they_were(where: str) -> None:
+    pixels = Numbered(5).pixels(np.arange(5))
+    before = pixels.copy()
+    arrived(pixels, where)
+
+    assert np.array_equal(pixels, before)
+
+
+def test_training_takes_the_samples_of_the_order_with_their_labels() -> None:
+    feed = training_feed(Numbered(50))
+    indices = all_indices(feed, epochs=2)
+    batches = list(feed.micro_batches(indices, LoaderOptions(workers=2, depth=3)))
+
+    assert [ids_of(batch) for batch in batches] == [feed.order.ids(one).tolist() for one in indices]
+    assert all(batch.labels.tolist() == [one % 2 for one in ids_of(batch)] for batch in batches)
+
+
+def test_training_augments_each_sample_by_its_own_epoch() -> None:
+    feed = training_feed(Numbered(48), PAD_CROP_FLIP)
+    indices = all_indices(feed, epochs=3)
+    batches = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
+    for index, batch in zip(indices, batches, strict=True):
+        ids = feed.order.ids(index)
+        epoch = feed.order.epoch(index)
+        pixels = PAD_CROP_FLIP(Numbered(48).pixels(ids), ids, seed=5, epoch=epoch)
+
+        assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), pixels)
+
+
+@pytest.mark.parametrize(
+    "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(4, 1), LoaderOptions(8, 20)]
+)
+def test_workers_and_depth_never_change_a_bit(options: LoaderOptions) -> None:
+    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+    indices = all_indices(feed, epochs=2)
+    alone = feed.micro_batches(indices, LoaderOptions(0, 1))
+    together = feed.micro_batches(indices, options)
+
+    assert all(
+        torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+        for one, other in zip(alone, together, strict=True)
+    )
+
+
+def test_training_can_begin_at_any_update() -> None:
+    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+    indices = all_indices(feed, epochs=2)
+    whole = list(feed.micro_batches(indices, LoaderOptions(1, 3)))
+    rest = list(feed.micro_batches(indices[12:], LoaderOptions(1, 3)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[12:], rest, strict=True))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_a_damaged_image_stops_training_at_its_place(workers: int) -> None:
+    feed = training_feed(Numbered(24, broken=7))
+    indices = all_indices(feed)
+    at = next(i for i, index in enumerate(indices) if 7 in feed.order.ids(index))
+    seen = 0
+    with pytest.raises(DataError, match="image 7 is damaged"):
+        for _ in feed.micro_batches(indices, LoaderOptions(workers, 3)):
+            seen += 1
+
+    assert seen == at
+
+
+@pytest.mark.parametrize("batch_size", range(1, 15))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: int) -> None:
+    feed = ValidationFeed(
+        PixelView(Numbered(13)), batch_size, DeviceTransfer(NORMALIZATION, "none", CPU)
+    )
+    batches = list(feed.batches(range(feed.count), LoaderOptions(workers, 2)))
+    labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
+
+    assert [one for batch in batches for one in ids_of(batch)[: batch.samples]] == list(range(13))
+    assert labels.tolist() == [i % 2 for i in range(13)]
+    assert {len(batch.images) for batch in batches} == {min(batch_size, 13)}
+
+
+@pytest.mark.parametrize(
+    "needed", [NeededInputs(True, False), NeededInputs(False, True), NeededInputs(False, False)]
+)
+def test_a_stage_gets_only_what_it_wants(needed: NeededInputs) -> None:
+    source, transfer = Numbered(24, broken=-1 if needed.images else 3), _TRANSFER
+    order = Order(24, BatchPlan(4, 3, 1), seed=5)
+    training = TrainingFeed(PixelView(source), order, transfer, needed)
+    whole = TrainingFeed(PixelView(Numbered(24)), order, transfer)
+    validation = ValidationFeed(PixelView(source), 5, transfer, needed)
+    batches = list(training.micro_batches(all_indices(training), LoaderOptions(1, 2)))
+    full = list(whole.micro_batches(all_indices(whole), LoaderOptions(1, 2)))
+    batches += list(validation.batches(range(5), LoaderOptions(1, 2)))
+
+    assert all((batch.images is not None) == needed.images for batch in batches)
+    assert all((batch.labels is not None) == needed.labels for batch in batches)
+    for part, both in zip(batches, full, strict=False):
+        assert part.images is None or torch.equal(part.images, both.images)
+        assert part.labels is None or torch.equal(part.labels, both.labels)
+
+
+def test_validation_can_be_repeated() -> None:
+    feed = ValidationFeed(PixelView(Numbered(5)), 2, DeviceTransfer(NORMALIZATION, "host", CPU))
+    first = list(feed.batches(range(3), LoaderOptions(1, 1)))
+    second = list(feed.batches(range(3), LoaderOptions(2, 3)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(first, second, strict=True))
+
+
+def test_synthetic_batches_are_one_batch_again_and_again() -> None:
+    feed = SyntheticFeed((4, 3, 8, 8), classes=3, device=CPU)
+    batches = list(
+        feed.micro_batches(
+            [MicroBatchIndex(u, m) for u in range(3) for m in range(2)], LoaderOptions(1, 1)
+        )
+    )
+
+    assert len(batches) == 6
+    assert len({id(batch.images) for batch in batches}) == 1
+    assert batches[0].images.shape == (4, 3, 8, 8)
+    assert batches[0].images.is_contiguous(memory_format=torch.channels_last)
+    assert set(batches[0].labels.tolist()) <= {0, 1, 2}
+
+
+def test_synthetic_batches_are_the_same_in_every_run() -> None:
+    one, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).resident for _ in range(2))
+
+    assert torch.equal(one.images, other.images)
+    assert torch.equal(one.labels, other.labels)
+
+
+def test_synthetic_batches_come_one_for_each_place_and_can_be_closed() -> None:
+    feed = SyntheticFeed((4, 3, 8, 8), 3, CPU)
+    endless = feed.micro_batches((MicroBatchIndex(0, 0) for _ in iter(int, 1)), LoaderOptions(1, 1))
+    next(endless)
+    endless.close()
+
+    assert list(endless) == []
+    assert list(feed.micro_batches([], LoaderOptions(1, 1))) == []
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, where: str) -> None:
+    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    indices = all_indices(feed)
+    whole = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
+    pieces = list(feed.micro_batches(indices, LoaderOptions(workers, 2, piece)))
+
+    assert all(
+        torch.equal(one.images, other.images) for one, other in zip(whole, pieces, strict=True)
+    )
+    assert all(
+        torch.equal(one.labels, other.labels) for one, other in zip(whole, pieces, strict=True)
+    )
+    assert len(whole) == len(pieces) == len(indices)
+
+
+class Unreadable:
+    """Sees nothing of the samples in a list."""
+
+    size = 8
+
+    def __init__(self, *ids: int) -> None:
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return 8
+
+    def labels(self, ids: Ids) -> Labels:
+        return ids % 2
+
+    def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
+        del epoch
+        out[:] = 0
+        return tuple(int(index) for index in np.flatnonzero(np.isin(ids, self.ids)))
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5])
+def test_validation_tells_which_samples_could_not_be_read(piece: int) -> None:
+    feed = ValidationFeed(Unreadable(2, 5, 6), 5, _TRANSFER)
+    batches = list(feed.batches(range(2), LoaderOptions(2, 2, piece)))
+
+    assert [(one.samples, one.unread) for one in batches] == [(5, (2,)), (3, (0, 1))]
+
+
+def test_large_batches_are_not_prepared_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_MAX_BYTES_AHEAD", 2 * 4 * 8 * 8 * 3 * 4)  # two batches of 4
+    asked: list[int] = []
+    feed = training_feed(Numbered(48))
+    indices = (MicroBatchIndex(update, 0) for update in range(4) if asked.append(update) is None)
+    batches = feed.micro_batches(indices, LoaderOptions(1, 50))
+    next(batches)
+    batches.close()
+
+    assert asked == [0, 1, 2]  # one in use, two ahead
+
+
+@pytest.mark.parametrize("where", ["host", "device", "none"])
+def test_large_batches_wait_as_bytes_and_are_the_same(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    usual = list(feed.micro_batches(all_indices(feed), LoaderOptions(0, 1)))
+    monkeypatch.setattr(feed_module, "_MAX_BYTES_AHEAD", 1)
+    monkeypatch.setattr(feed_module, "_MAX_BYTES_AT_ONCE", 1)
+    dtypes: list[torch.dtype] = []
+    allocate = feed.transfer.allocate
+    monkeypatch.setattr(
+        feed.transfer,
+        "allocate",
+        lambda *words: dtypes.append((buffer := allocate(*words)).dtype) or buffer,
+    )
+    large = list(feed.micro_batches(all_indices(feed), LoaderOptions(2, 3, piece=2)))
+
+    assert all(torch.equal(a.images, b.images) for a, b in zip(usual, large, strict=True))
+    assert torch.uint8 in dtypes

@@ -1,0 +1,202 @@
+"""Mixed micro-batches: the same for every worker, stage, layout and start, on host and device."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from convoy.config.sections.data import MixingConfig
+from convoy.data.loader import LoaderOptions, MicroBatch, NeededInputs, TrainingFeed
+from convoy.data.mix import UNMIXED, Mixing
+from convoy.data.order import MicroBatchIndex, Order
+from convoy.data.source import Ids, Labels, Normalization, Pixels
+from convoy.data.sources.source import PixelView
+from convoy.data.transfer import DeviceTransfer
+from convoy.plan.batch import BatchPlan
+
+CPU = torch.device("cpu")
+NORMALIZATION = Normalization((0.49, 0.48, 0.45), (0.2, 0.21, 0.22))
+SIDE, MICRO, MICRO_BATCHES = 8, 4, 6
+SAMPLES = 2 * MICRO * MICRO_BATCHES + 3
+MIXUP = MixingConfig(mixup_alpha=0.4)
+CUTMIX = MixingConfig(cutmix_lambda_low=0.2, cutmix_lambda_high=0.8, cutmix_disable_prob=0.2)
+BOTH = replace(CUTMIX, mixup_alpha=0.4)
+ALL = {"mixup": MIXUP, "cutmix": CUTMIX, "both": BOTH}
+
+WAYS = list(product(["host", "device", "none"], [False, True]))
+
+every_kind = pytest.mark.parametrize("wish", ALL.values(), ids=ALL.keys())
+
+
+@dataclass(frozen=True)
+class Gray:
+    """Every pixel of an image is its label: the mean of a mixed one tells whose labels it has."""
+
+    class_names = tuple("abcdefghij")
+    image_size = SIDE
+    normalization = NORMALIZATION
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def pixels(self, ids: Ids) -> Pixels:
+        every = self.labels(ids).astype(np.uint8)[:, None, None, None]
+        return np.broadcast_to(every, (len(ids), SIDE, SIDE, 3)).copy()
+
+    def labels(self, ids: Ids) -> Labels:
+        return (ids * 7) % 10
+
+
+@dataclass(frozen=True)
+class Noise(Gray):
+    """Every pixel is different."""
+
+    def pixels(self, ids: Ids) -> Pixels:
+        every = np.random.default_rng(0).integers(0, 256, (SAMPLES, SIDE, SIDE, 3), np.uint8)
+        return every[ids]
+
+
+def feed(
+    wish: MixingConfig,
+    batch: BatchPlan | None = None,
+    needed: NeededInputs | None = None,
+    source: Gray | None = None,
+    transfer: DeviceTransfer | None = None,
+) -> TrainingFeed:
+    order = Order(SAMPLES, batch or BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
+    return TrainingFeed(
+        PixelView(source or Noise()),
+        order,
+        transfer or DeviceTransfer(NORMALIZATION, "host", CPU),
+        needed or NeededInputs(),
+        Mixing(wish, seed=5, side=SIDE),
+    )
+
+
+def places(updates: int = 4, micros: range = range(MICRO_BATCHES)) -> list[MicroBatchIndex]:
+    return [MicroBatchIndex(update, micro) for update in range(updates) for micro in micros]
+
+
+def batches(fed: TrainingFeed, where: list[MicroBatchIndex] | None = None) -> list[MicroBatch]:
+    return list(fed.micro_batches(where or places(), LoaderOptions(0, 1)))
+
+
+def same(one: MicroBatch, other: MicroBatch) -> bool:
+    pairs = zip(
+        (one.images, one.labels, one.shares),
+        (other.images, other.labels, other.shares),
+        strict=True,
+    )
+    return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+
+
+@every_kind
+def test_the_labels_of_a_micro_batch_are_those_of_its_images(wish: MixingConfig) -> None:
+    fed = feed(wish, source=Gray(), transfer=DeviceTransfer(NORMALIZATION, "none", CPU))
+    unmixed = 0
+    for batch in batches(fed, places(40)):
+        assert batch.images is not None and batch.labels is not None
+        seen = batch.images.double().mean((1, 2, 3))
+        if batch.shares is None:
+            unmixed += 1
+            told = batch.labels.double()
+        else:
+            told = (batch.labels * batch.shares.double()).sum(0)
+
+        torch.testing.assert_close(seen, told, rtol=0, atol=1e-5)
+    assert (unmixed > 0) == (wish is CUTMIX)
+
+
+@every_kind
+@pytest.mark.parametrize("hands", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 20)])
+def test_workers_and_depth_never_change_a_bit(wish: MixingConfig, hands: LoaderOptions) -> None:
+    fed = feed(replace(wish, hostside_image_mixing=hands.workers == 2))
+    together = list(fed.micro_batches(places(), hands))
+
+    assert all(map(same, batches(fed), together))
+
+
+@every_kind
+def test_training_can_begin_at_any_update(wish: MixingConfig) -> None:
+    whole = batches(feed(wish), places())
+    rest = batches(feed(wish), places()[7:])
+
+    assert all(map(same, whole[7:], rest))
+
+
+@every_kind
+@pytest.mark.parametrize(("accumulated", "replicas"), [(3, 2), (2, 3), (1, 6)])
+def test_replicas_together_mix_as_one_does(
+    wish: MixingConfig, accumulated: int, replicas: int
+) -> None:
+    alone = dict(zip(places(), batches(feed(wish)), strict=True))
+    plan = BatchPlan(MICRO, accumulated, replicas)
+    for replica in range(replicas):
+        own = places(micros=plan.micro_batches_of(replica))
+        theirs = batches(feed(wish, plan), own)
+
+        assert all(map(same, theirs, [alone[place] for place in own]))
+
+
+@every_kind
+def test_stages_that_have_images_or_labels_alone_agree(wish: MixingConfig) -> None:
+    first = batches(feed(wish, needed=NeededInputs(labels=False)))
+    last = batches(feed(wish, needed=NeededInputs(images=False)))
+    joined = [
+        MicroBatch(one.images, other.labels, shares=other.shares)
+        for one, other in zip(first, last, strict=True)
+    ]
+
+    assert all(map(same, batches(feed(wish)), joined))
+    assert all(one.labels is None and one.shares is None for one in first)
+    assert all(one.images is None for one in last)
+
+
+@every_kind
+@pytest.mark.parametrize(("where", "eight_bit"), WAYS)
+def test_host_and_device_mix_to_the_same_bits(
+    wish: MixingConfig, where: str, eight_bit: bool
+) -> None:
+    on_host = replace(wish, hostside_image_mixing=True)
+    told = DeviceTransfer(NORMALIZATION, where, CPU, eight_bit)
+    floats = DeviceTransfer(NORMALIZATION, "none" if where == "none" else "host", CPU)
+    device = feed(wish, transfer=told)
+    host = feed(on_host, transfer=floats if on_host.blends_on_host else told)
+
+    assert all(map(same, batches(device), batches(host)))
+
+
+def test_host_and_device_normalize_every_value_to_the_same_bits() -> None:
+    every = np.arange(256, dtype=np.uint8)[:, None].repeat(3, 1).reshape(1, 16, 16, 3)
+    ways = [DeviceTransfer(NORMALIZATION, where, CPU) for where in ("host", "device")]
+    buffers = [way.allocate(1, 16) for way in ways]
+    for way, buffer in zip(ways, buffers, strict=True):
+        way.normalize_into(buffer, every)
+    host, device = (way.images(buffer) for way, buffer in zip(ways, buffers, strict=True))
+
+    assert torch.equal(host, device)
+
+
+def test_no_two_micro_batches_of_two_epochs_are_mixed_alike() -> None:
+    found = [one.shares for one in batches(feed(MIXUP))]
+
+    assert len({str(one.tolist()) for one in found if one is not None}) == len(places())
+
+
+@every_kind
+def test_mixed_images_keep_their_channels_last(wish: MixingConfig) -> None:
+    for batch in batches(feed(wish)):
+        assert batch.images is not None
+        assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_feed_that_does_not_mix_has_labels_without_shares() -> None:
+    order = Order(SAMPLES, BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
+    unmixed = TrainingFeed(PixelView(Noise()), order, DeviceTransfer(NORMALIZATION, "host", CPU))
+    never = feed(replace(CUTMIX, cutmix_disable_prob=1.0))
+
+    assert unmixed.mixing is UNMIXED
+    assert all(one.shares is None for one in batches(unmixed))
+    assert all(map(same, batches(unmixed), batches(never)))

@@ -1,0 +1,164 @@
+"""Photos that other processes read: the same ones, and a crash costs one record."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from photo_files import damage, photo_paths, write_folder
+
+from convoy.data.images.crop import CropRule
+from convoy.data.loader_processes import COMMAND, LoaderJob, ProcessReader
+from convoy.data.records.folder import open_folder
+from convoy.data.records.ledger import Ledger
+from convoy.data.records.record import BadRecordError
+from convoy.data.source import Ids, Pixels
+from convoy.data.sources.photo_reader import PhotoOptions, make_reader
+from convoy.data.sources.photos import Photos, PhotoView
+from convoy.data.sources.source import View
+from convoy.errors import DataError, WorkerLostError
+
+SIZE = 32
+# Longer than what one process prepares at a time, so that a batch takes two requests.
+EVERY = np.arange(70)
+WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH.name)
+
+# A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
+FRAGILE = """
+import os, signal, sys
+from convoy.data import loader_processes
+from convoy.data.sources import photo_reader
+
+size = int(sys.argv.pop(1))
+
+def fragile(encoded, *rest, whole=photo_reader.pixels_for):
+    if len(encoded) == size:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return whole(encoded, *rest)
+
+photo_reader.pixels_for = fragile
+loader_processes.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("photos"), train=70)
+
+
+def photos_of(root: Path) -> Photos:
+    return Photos(open_folder(root, "train"), "train")
+
+
+def here(root: Path, options: PhotoOptions = WINDOWS, ledger: Ledger | None = None) -> PhotoView:
+    photos = photos_of(root)
+    return PhotoView(photos, SIZE, make_reader(photos.records, options), ledger)
+
+
+def elsewhere(
+    root: Path,
+    options: PhotoOptions = WINDOWS,
+    ledger: Ledger | None = None,
+    command: tuple[str, ...] = COMMAND,
+) -> PhotoView:
+    photos, job = photos_of(root), LoaderJob(str(root), "train", options)
+    return PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1, command), ledger)
+
+
+def seen(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
+    out = np.zeros((len(ids), SIZE, SIZE, 3), np.uint8)
+    unread = view(ids, 1, out)
+    return out, unread
+
+
+def children() -> list[psutil.Process]:
+    return [
+        one
+        for one in psutil.Process().children()
+        if "convoy.data.loader_processes" in one.cmdline()
+    ]
+
+
+@pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
+def test_photos_are_the_same_from_another_process(root: Path, options: PhotoOptions) -> None:
+    made, unread = seen(elsewhere(root, options))
+
+    assert unread == ()
+    assert np.array_equal(made, seen(here(root, options))[0])
+
+
+def test_processes_end_with_their_view(root: Path) -> None:
+    view = elsewhere(root)
+    seen(view)
+    before = len(children())
+    del view
+
+    assert (before, len(children())) == (1, 0)
+
+
+@pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
+def test_a_bad_photo_is_treated_as_if_it_were_read_here(
+    tmp_path: Path, options: PhotoOptions
+) -> None:
+    root = write_folder(tmp_path)
+    path = photo_paths(root, "train")[5]
+    damage(path)
+    ids = np.arange(12)
+    with pytest.raises(BadRecordError) as ended:
+        seen(elsewhere(root, options), ids)
+    ledger = Ledger(10)
+    made = seen(elsewhere(root, options, ledger), ids)
+    local = seen(here(root, options, Ledger(10)), ids)
+
+    assert str(ended.value).startswith(f"{path}: damaged JPEG:")
+    assert made[1] == local[1] == (5,)
+    assert np.array_equal(made[0], local[0])
+    assert [one.file for one in ledger.records] == [str(path)]
+
+
+def fragile(path: Path, script: Path) -> tuple[str, ...]:
+    script.write_text(FRAGILE)
+    return sys.executable, str(script), str(path.stat().st_size)
+
+
+def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_path: Path) -> None:
+    culprit = photo_paths(root, "train")[20]
+    command = fragile(culprit, tmp_path / "fragile.py")
+    same = [path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])]
+    ledger = Ledger(10)
+    whole = seen(here(root))[0]
+    made, unread = seen(elsewhere(root, ledger=ledger, command=command))
+    (bad,) = ledger.records
+
+    assert same == [culprit]
+    assert unread == (20,)
+    assert (bad.file, bad.reason) == (
+        str(culprit),
+        "it ended the process that decoded it (SIGSEGV)",
+    )
+    assert np.array_equal(np.delete(made, 20, 0), np.delete(whole, 20, 0))
+
+
+def test_a_crash_ends_a_run_that_tolerates_nothing(root: Path, tmp_path: Path) -> None:
+    culprit = photo_paths(root, "train")[3]
+    command = fragile(culprit, tmp_path / "fragile.py")
+    with pytest.raises(BadRecordError, match="it ended the process that decoded it"):
+        seen(elsewhere(root, command=command), EVERY[:8])
+
+
+def test_a_loader_that_cannot_start_is_no_bad_record(root: Path) -> None:
+    command = (sys.executable, "-c", "raise SystemExit(3)")
+    with pytest.raises(WorkerLostError, match="did not start: exit code 3"):
+        seen(elsewhere(root, ledger=Ledger(10), command=command))
+
+
+def test_a_folder_that_is_gone_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+    photos, job = photos_of(root), LoaderJob(str(tmp_path), "train", WINDOWS)
+    view = PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1), Ledger(10))
+    with pytest.raises(DataError, match=tmp_path.name):
+        seen(view)
+
+
+def test_loaders_are_started_by_this_python() -> None:
+    assert (sys.executable, "-m", "convoy.data.loader_processes") == COMMAND

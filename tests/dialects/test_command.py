@@ -1,0 +1,308 @@
+"""A command line as typed → words → variables, launchers, interpreter, program. No shell starts."""
+
+import shlex
+
+import pytest
+from readme_commands import ROWS, Row
+
+from convoy.dialects.command import Command, split_command, words_of
+from convoy.errors import ConfigError
+
+WHOLE = [row for row in ROWS if row.start != "python3"]
+(WITHOUT_PROGRAM,) = [row for row in ROWS if row.start == "python3"]
+EIGHT = (
+    *("-v", "--numa-aware", "1", "--num-instances", "8", "--num-replicas", "16"),
+    *("--ipus-per-replica", "1", "--mpi-local-args=--tag-output"),
+)
+FOUR = (
+    *("-v", "--numa-aware", "1", "--num-instances", "4", "--num-replicas", "4"),
+    *("--ipus-per-replica", "--mpi-local-args=--tag-output"),
+)
+CLUSTER = '{"cluster":{"worker":["host1:3636","host2:3636"]},"task":{"type":"worker"}}'
+MPI = (
+    *("--tag-output", "-H", "host1,host2", "-bind-to", "none", "-map-by", "slot"),
+    *("-x", "LD_LIBRARY_PATH", "-x", "PATH", "-x", f"TF_CONFIG={CLUSTER}"),
+)
+
+
+def taken_apart(line: str) -> Command:
+    """The same whether the shell has split it or not."""
+    command = split_command([line], {})
+
+    assert split_command(shlex.split(line), {}) == command
+    return command
+
+
+def launchers(line: str) -> dict[str, tuple[str, ...]]:
+    return {one.name: one.words for one in taken_apart(line).launchers}
+
+
+def refusal(line: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        split_command([line] if " " in line else line.split(), {})
+
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def cut_by_hand(row: Row) -> Command:
+    python, *module, program = row.start.split()
+    calls = taken_apart(row.line).launchers[: 1 if row.front else 0]
+    return Command({}, calls, (python,), program, tuple(row.tail.split()), module == ["-m"])
+
+
+def test_every_line_of_the_readmes_is_cut_as_by_hand() -> None:
+    commands = {row.line: taken_apart(row.line) for row in WHOLE}
+
+    assert commands == {row.line: cut_by_hand(row) for row in WHOLE}
+    assert all(len(commands[row.line].launchers) == bool(row.front) for row in WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("front", "name", "words"),
+    [
+        ("poprun -v --numa-aware 1 --num-instances 8", "poprun", EIGHT),
+        ("poprun -v --numa-aware 1 --num-instances 4", "poprun", FOUR),
+        ("poprun --num-instances=8", "poprun", ("--num-instances=8", "--num-replicas=16")),
+        ("mpirun", "mpirun", MPI),
+        ("gc-profile", "gc-profile", ("-d", "profile_dir", "--")),
+    ],
+)
+def test_launchers_of_the_readmes_keep_their_own_words(
+    front: str, name: str, words: tuple[str, ...]
+) -> None:
+    rows = [row for row in ROWS if row.front.startswith(front)]
+
+    assert rows
+    assert all(launchers(row.line) == {name: words} for row in rows)
+
+
+def test_python_without_a_program_is_refused_with_an_example() -> None:
+    assert refusal(WITHOUT_PROGRAM.line) == (
+        "python3 is followed by --config where its program should be; "
+        "name it first, as in `convoy run -- python3 train.py --config NAME`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "interpreter", "program", "is_module"),
+    [
+        ("python train.py x", ("python",), "train.py", False),
+        ("python3.11 train.py x", ("python3.11",), "train.py", False),
+        ("/usr/bin/python3 a/b/train.py x", ("/usr/bin/python3",), "a/b/train.py", False),
+        ("python3 -u train.py x", ("python3", "-u"), "train.py", False),
+        ("python3 -uB -O train.py x", ("python3", "-uB", "-O"), "train.py", False),
+        ("python3 -W ignore train.py x", ("python3", "-W ignore"), "train.py", False),
+        ("python3 -uXdev train.py x", ("python3", "-u", "-X dev"), "train.py", False),
+        ("python3 -- train.py x", ("python3",), "train.py", False),
+        ("python3 -m examples_utils x", ("python3",), "examples_utils", True),
+        ("python3 -u -m examples_utils x", ("python3", "-u"), "examples_utils", True),
+        ("python3 -um examples_utils x", ("python3", "-u"), "examples_utils", True),
+        ("python3 -mcnns.train x", ("python3",), "cnns.train", True),
+        ("./train.py x", (), "./train.py", False),
+        ("train.py x", (), "train.py", False),
+        ("/a/b/train.py x", (), "/a/b/train.py", False),
+    ],
+)
+def test_a_program_is_found_in_every_way_to_start_it(
+    line: str, interpreter: tuple[str, ...], program: str, is_module: bool
+) -> None:
+    assert taken_apart(line) == Command({}, (), interpreter, program, ("x",), is_module)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A=1 B='two = 2' gc-profile -d D -- poprun --num-instances 2 python3 train.py",
+        "env A=1 'B=two = 2' gc-profile -d D poprun --num-instances 2 python3 train.py",
+        "gc-profile -d D env A=1 B='two = 2' poprun --num-instances 2 -- python3 train.py",
+        "A=0 gc-profile -d D poprun --num-instances 2 A=1 /bin/env B='two = 2' ./train.py",
+        "env -- A=1 B='two = 2' gc-profile -d D -- poprun --num-instances 2 ./train.py",
+    ],
+)
+def test_variables_and_launchers_may_come_in_any_order(line: str) -> None:
+    command = taken_apart(line)
+
+    assert command.environment == {"A": "1", "B": "two = 2"}
+    assert [one.name for one in command.launchers] == ["gc-profile", "poprun"]
+    assert [one.words[:2] for one in command.launchers] == [("-d", "D"), ("--num-instances", "2")]
+    assert command.program.endswith("train.py") and command.words == ()
+
+
+def test_only_words_in_front_are_variables_and_launchers() -> None:
+    command = taken_apart("python3 train.py A=1 time -- python3 --lr=1")
+
+    assert command == Command(
+        {}, (), ("python3",), "train.py", ("A=1", "time", "--", "python3", "--lr=1")
+    )
+
+
+def test_a_launcher_is_known_wherever_it_lies() -> None:
+    line = "/usr/bin/time -p nohup /opt/bin/mpiexec -n 2 python3 train.py -n 3"
+
+    assert launchers(line) == {"time": ("-p",), "nohup": (), "mpiexec": ("-n", "2")}
+
+
+def test_a_missing_value_or_an_unknown_option_does_not_hide_the_program() -> None:
+    line = "poprun --num-instances --nope 3 --what=4 A=1 python3 train.py --lr 1"
+
+    assert taken_apart(line).program == "train.py"
+    assert taken_apart(line).environment == {"A": "1"}
+    assert launchers(line) == {"poprun": ("--num-instances", "--nope", "3", "--what=4")}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("python3", "nothing follows python3; name a program, as in `convoy run -- python3 tr"),
+        ("python3 -m", "nothing follows python3 -m; name a program"),
+        ("python3 -m --lr 1", "python3 -m is followed by --lr where its program should be"),
+        ("python3 - train.py", "python3 is followed by - where its program should be"),
+        ("python3 -W", "nothing follows python3 -W"),
+        ("python3 -V", "python3 is followed by -V where its program should be"),
+        ("python3 -c 'import x'", "python3 -c runs text; name a program instead"),
+        ("poprun --num-instances 2", "the command starts no program; name one, as in `convoy run"),
+        ("A=1", "the command starts no program"),
+        ("A=1 env B=2", "the command starts no program"),
+        ("--config x", "the command begins with --config; name a program first, as in `convoy run"),
+        ("sudo python3 train.py", "sudo has no place here: no command needs it; leave it out"),
+        ("sudo -E poprun python3 train.py", "sudo has no place here"),
+        ("convoy train --lr 1", "`convoy train` is convoy's own command; run it without `convoy "),
+        ("env -i A=1 python3 train.py", "env -i is not understood; give env only variables"),
+        ("torchrun --nproc 2 train.py", "unknown program or launcher 'torchrun'; "),
+        ("pyton3 train.py", "unknown program or launcher 'pyton3'; did you mean python3? A comm"),
+        ("train --lr 1", "unknown program or launcher 'train'; did you mean train.py?"),
+        ("bash train.sh", "unknown program or launcher 'bash'; A command begins with python3, a"),
+        ("python3.x train.py", "unknown program or launcher 'python3.x'"),
+        ("1A=2 python3 train.py", "unknown program or launcher '1A=2'"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused_on_one_line(line: str, told: str) -> None:
+    assert refusal(line).startswith(told)
+
+
+def test_a_word_with_spaces_among_others_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^'poprun -v' is one word; quote the whole command or"):
+        split_command(["poprun -v", "python3", "train.py"], {})
+
+
+@pytest.mark.parametrize("line", ["a\x1b[2J b", "python3 --a\x1b[2J", "--a\x1b b", "env -\x1b c"])
+def test_a_refusal_never_drives_the_terminal(line: str) -> None:
+    assert refusal(line).isprintable()
+
+
+ENVIRONMENT = {"HOME": "/home/me", "DATASETS_DIR": "/data sets"}
+
+
+def words(*typed: str) -> list[str]:
+    return words_of(typed, ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("python3 train.py --lr 1", ["python3", "train.py", "--lr", "1"]),
+        ("  python3\ttrain.py\n", ["python3", "train.py"]),
+        ("A='{\"a b\": 1}' python3", ['A={"a b": 1}', "python3"]),
+        ('x --args="--tag-output -x A" y', ["x", "--args=--tag-output -x A", "y"]),
+        ("python3 train.py \\\n    --lr 1", ["python3", "train.py", "--lr", "1"]),
+        ("python3 train.py \\\r\n  --lr 1", ["python3", "train.py", "--lr", "1"]),
+        ("python3 train.py --splits a,\\\nb", ["python3", "train.py", "--splits", "a,b"]),
+        ("python3 'my train.py'", ["python3", "my train.py"]),
+        ("python3 my\\ train.py", ["python3", "my train.py"]),
+        ("x --steps Resize(256) --glob * #1", ["x", "--steps", "Resize(256)", "--glob", "*", "#1"]),
+        ("x ''", ["x", ""]),
+    ],
+)
+def test_a_quoted_text_is_split_as_a_shell_would(text: str, split: list[str]) -> None:
+    assert words(text) == split
+
+
+def test_words_that_the_shell_has_split_stay_as_they_are() -> None:
+    typed = ["poprun", "--mpi-local-args=-x A", "$B", "`c`", "a|b", "'d'", "e\\ f"]
+
+    assert words(*typed) == typed
+
+
+def test_a_single_word_without_spaces_is_no_text() -> None:
+    assert words("./train'.py") == ["./train'.py"]
+
+
+@pytest.mark.parametrize(
+    ("word", "at_home"),
+    [
+        ("~", "/home/me"),
+        ("~/data", "/home/me/data"),
+        ("--data-dir=~/data", "--data-dir=/home/me/data"),
+        ("DATA_DIR=~/data", "DATA_DIR=/home/me/data"),
+        ("~you/data", "~you/data"),
+        ("a~/data", "a~/data"),
+        ("run~", "run~"),
+    ],
+)
+def test_a_tilde_is_the_home_folder(word: str, at_home: str) -> None:
+    assert words("python3", word) == ["python3", at_home]
+    assert words(f"python3 {word}") == ["python3", at_home]
+
+
+def test_a_tilde_stays_where_no_home_is_known() -> None:
+    assert words_of(["x", "~/data"], {}) == ["x", "~/data"]
+
+
+def test_a_variable_of_a_quoted_text_is_replaced_and_not_split() -> None:
+    assert words("x $DATASETS_DIR/a ${DATASETS_DIR}b 'c d$'") == [
+        "x",
+        "/data sets/a",
+        "/data setsb",
+        "c d$",
+    ]
+
+
+def test_a_variable_that_is_not_set_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"^\$NOWHERE in the quoted command is not set; set it"):
+        words("x --data-dir $NOWHERE/a")
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("python3 train.py | tee log", "'|'"),
+        ("python3 train.py 2>&1", "'>&'"),
+        ("python3 train.py>log", "'>'"),
+        ("python3 train.py < in", "'<'"),
+        ("cd there && python3 train.py", "'&&'"),
+        ("A=1; python3 train.py", "';'"),
+        ("nohup python3 train.py &", "'&'"),
+        ("python3 train.py --lr $(cat lr)", "'$(cat'"),
+        ("python3 train.py --lr `cat lr`", "'`cat'"),
+        ("python3 train.py --lr ${LR:-1}", "'${LR:-1}'"),
+    ],
+)
+def test_what_is_for_a_shell_is_refused_with_a_way_out(text: str, sign: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        words(text)
+
+    assert str(refused.value).startswith(f"{sign} is for a shell, and none is started; ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("word", ["|", "||", "&&", ";", ">", ">>", "<", "2>&1", "&", "2>"])
+def test_a_word_for_a_shell_is_refused_outside_a_text_too(word: str) -> None:
+    with pytest.raises(ConfigError, match="is for a shell"):
+        words("python3", "train.py", word, "log")
+
+
+def test_signs_inside_quotes_are_no_business_of_a_shell() -> None:
+    assert words("x 'a|b' \"c>d\" e\\;f") == ["x", "a|b", "c>d", "e;f"]
+
+
+@pytest.mark.parametrize("text", ["x 'a b", 'x "a', "x a\\"])
+def test_quotes_that_stay_open_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^the quoted command cannot be split: no "):
+        words(text)
+
+
+@pytest.mark.parametrize("typed", [[], [""], ["  "], ["", " \n"]])
+def test_an_empty_command_is_refused_with_an_example(typed: list[str]) -> None:
+    with pytest.raises(ConfigError, match="no command to run; write it behind --, as in `convoy r"):
+        words(*typed)

@@ -1,0 +1,82 @@
+"""Lists and files of hosts."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.config.values import WrongType
+from convoy.dialects.hosts import read_hostfile, read_hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("a", {"a": 1}),
+        ("a,b,c", {"a": 1, "b": 1, "c": 1}),
+        ("a, b,", {"a": 1, "b": 1}),
+        ("a:4,b:2", {"a": 4, "b": 2}),
+        ("a,a,b", {"a": 2, "b": 1}),
+        ("10.0.0.1,10.0.0.2", {"10.0.0.1": 1, "10.0.0.2": 1}),
+        ("n[0-2,7],m", {"n0": 1, "n1": 1, "n2": 1, "n7": 1, "m": 1}),
+        ("n[08-10].x:2", {"n08.x": 2, "n09.x": 2, "n10.x": 2}),
+        ("r[0-1]n[0-1]", {"r0n0": 1, "r0n1": 1, "r1n0": 1, "r1n1": 1}),
+    ],
+)
+def test_hosts_are_counted_with_their_places(text: str, places: dict[str, int]) -> None:
+    assert dict(read_hosts(text)) == places
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "names no host, got ''"),
+        (",", "names no host"),
+        (":2", "cannot read the host ''"),
+        ("a:x", "expects a whole number, got 'x'"),
+        ("a:-1", "expects a whole number, got '-1'"),
+        ("a:0", "has places for 0 processes, not for 1 to 65,536"),
+        ("a:65537", "has places for 65,537 processes"),
+        ("n[0-99999]", "names more than 65,536 hosts"),
+        ("n[0-9999][0-9999][0-9999]", "names more than 65,536 hosts"),
+        ("n[3-1]", "names no host"),
+        ("n[a]", "cannot read the host 'n[a]'"),
+        ("n[1-2-3]", "expects a whole number, got '2-3'"),
+        ("n[-]", "expects a whole number, got ''"),
+    ],
+)
+def test_a_list_that_is_none_is_refused(text: str, told: str) -> None:
+    with pytest.raises(WrongType) as refused:
+        read_hosts(text)
+
+    assert str(refused.value).startswith(told)
+
+
+def test_a_file_has_a_line_for_each_host(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("# ours\na slots=4\n\nb max_slots=8 slots = 2 # new\nc\nd:3\n")
+
+    assert dict(read_hostfile(str(path))) == {"a": 4, "b": 2, "c": 1, "d": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# none\n", "names no host: "),
+        ("a slots=many", "expects a whole number, got 'many'"),
+        ("a slots=0", "has places for 0 processes"),
+        ("a\x1b", "cannot be read: "),
+    ],
+)
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "hosts"
+    path.write_text(text)
+
+    with pytest.raises(WrongType) as refused:
+        read_hostfile(str(path))
+
+    assert str(refused.value).startswith(told)
+
+
+def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(WrongType, match=r"cannot be read: there is no .* file .*/hosts$"):
+        read_hostfile(str(tmp_path / "hosts"))

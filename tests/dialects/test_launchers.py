@@ -1,0 +1,358 @@
+"""Launchers: where their words end, what they ask for, what is dropped and why."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.dialects.launchers import (
+    LAUNCHERS,
+    MPIRUN,
+    POPRUN,
+    Launcher,
+    LauncherCall,
+    begins_program,
+    file_name,
+    read_call,
+    read_launchers,
+)
+
+
+def launched(*lines: str) -> tuple[dict[str, Any], dict[str, str], list[tuple[str, str]]]:
+    """What launchers ask for, the variables they set, what is dropped."""
+    request = read_launchers([call(line) for line in lines])
+    assert request.problems == []
+    given = {name: setting.value for name, setting in request.settings.items()}
+    dropped = [(one.word, one.reason) for one in request.dropped]
+    return given, request.environment, dropped
+
+
+def call(line: str) -> LauncherCall:
+    name, *words = shlex.split(line)
+    return read_call(file_name(name), words)
+
+
+def problems(*lines: str) -> list[str]:
+    return [str(one) for one in read_launchers([call(line) for line in lines]).problems]
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("poprun", {}),
+        ("poprun --num-instances 8 --num-replicas=16", {"instances": 8, "replicas": 16}),
+        ("poprun --num-replicas 4", {"replicas": 4}),
+        ("poprun --num-replicas 4 --num-replicas 8", {"replicas": 8}),
+        ("poprun --ipus-per-replica 4", {"devices_per_replica": 4}),
+        ("poprun --host a,b,c", {"hosts": 3}),
+        ("poprun -H host[0-3]", {"hosts": 4}),
+        ("poprun --executable-cache-path=a/b", {"executable_cache_path": "a/b"}),
+        ("poprun -v", {"verbosity": 1}),
+        ("poprun -vv", {"verbosity": 2}),
+        ("poprun --vv", {"verbosity": 2}),
+        ("poprun --mpi-global-args=-q", {"verbosity": -1}),
+        ("mpirun -np 4", {"instances": 4}),
+        ("mpiexec --np=4", {"instances": 4}),
+        ("mpirun -n 4 -q", {"instances": 4, "verbosity": -1}),
+        ("mpirun -H a,b", {"hosts": 2, "instances": 2}),
+        ("mpirun --host a:4,b:4", {"hosts": 2, "instances": 8}),
+        ("mpirun -H a:4,b:4 -np 6", {"hosts": 2, "instances": 6}),
+        ("mpirun -np 6 -H a:4,b:4", {"hosts": 2, "instances": 6}),
+        ("mpirun -H a,b,c -H a,b", {"hosts": 2, "instances": 2}),
+        ("gc-profile -d D --", {"profile_dir": "D"}),
+    ],
+)
+def test_a_launcher_asks_for_counts_and_places(line: str, given: dict[str, Any]) -> None:
+    assert launched(line) == (given, {}, [])
+
+
+def test_a_file_of_hosts_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("a slots=2\nb slots=2\n")
+
+    assert launched(f"mpirun --hostfile {path}")[0] == {"hosts": 2, "instances": 4}
+    assert launched(f"poprun --hostfile {path}")[0] == {"hosts": 2}
+
+
+def test_every_value_keeps_the_name_of_its_launcher() -> None:
+    request = read_launchers([call("gc-profile -d D"), call("mpiexec -np 2")])
+
+    assert {one.source for one in request.settings.values()} == {"gc-profile", "mpirun"}
+
+
+def test_variables_are_exported_by_mpirun_and_through_poprun() -> None:
+    local, world = "-x A=1 -x 'B=two = 2' -x C=--d=e", "--tag-output -x F="
+    exported = {"A": "1", "B": "two = 2", "C": "--d=e", "F": ""}
+
+    assert launched(f"mpirun -np 2 {local} -x F=")[1] == exported
+    assert launched(f'poprun --mpi-local-args="{local}" --mpi-global-args "{world}"')[1] == exported
+
+
+def test_a_variable_without_a_value_is_there_already() -> None:
+    reason = "the run has every variable of this shell"
+
+    assert launched("mpirun -np 2 -x PATH")[1:] == ({}, [("-x PATH", reason)])
+    assert launched("poprun --mpi-local-args='-x PATH'")[1:] == ({}, [("-x PATH", reason)])
+
+
+@pytest.mark.parametrize("table", [POPRUN, MPIRUN], ids=lambda table: table.name)
+def test_every_option_without_a_counterpart_is_dropped_with_its_reason(table: Any) -> None:
+    counted = "--num-replicas 1" if table is POPRUN else "-np 1"
+    for option in table.options:
+        if option.why:
+            words = " ".join([option.spellings[0], *["1"] * option.values])
+            assert launched(f"{table.name} {counted} {words}")[2] == [(words, option.why)]
+
+
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        ("poprun --numa-aware=yes", [("--numa-aware=yes", "bound to cores of its own either w")]),
+        ("poprun --vipu-partition p", [("--vipu-partition p", "no service that hands out dev")]),
+        ("poprun --only-output-from-instance 0", [("--only-output-from-instance 0", "one proc")]),
+        ("mpirun -np 1 -mca a b", [("-mca a b", "find their own way to each other, without M")]),
+        ("poprun --mpi-global-args='--mca a b'", [("--mca a b", "find their own way")]),
+        (
+            "poprun --mpi-global-args='-np 4 -H a'",
+            [("-np 4", "poprun's own options"), ("-H a", "poprun's own options")],
+        ),
+        ("mpirun", [("mpirun", "names neither processes nor hosts")]),
+        ("mpirun -v -x A=1", [("mpirun", "names neither processes nor hosts")]),
+        ("gc-profile --", [("gc-profile", "writes its own profile")]),
+        ("nohup", [("nohup", "in front of convoy itself: `nohup convoy run")]),
+        ("time -p -o FILE", [("time -p -o FILE", "tells its own time")]),
+        ("/usr/bin/time", [("time", "tells its own time")]),
+    ],
+)
+def test_what_does_nothing_here_is_told_as_typed(line: str, dropped: list[tuple[str, str]]) -> None:
+    told = launched(line)[2]
+
+    assert [word for word, _ in told] == [word for word, _ in dropped]
+    assert all(part in reason for (_, reason), (_, part) in zip(told, dropped, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("poprun --num-instances many", "--num-instances expects a whole number, got 'many'"),
+        ("poprun --num-replicas 0", "--num-replicas must be at least 1, got 0"),
+        ("poprun --num-replicas=65537", "--num-replicas must be at most 65536, got 65537"),
+        ("poprun --num-replicas=", "--num-replicas needs a value"),
+        ("poprun --ipus-per-replica 1.5", "--ipus-per-replica expects a whole number, got '1.5'"),
+        ("poprun --host ,", "--host names no host, got ','"),
+        ("mpirun -np=-2", "-np must be at least 1, got -2"),
+        ("mpirun --hostfile /nowhere", "--hostfile cannot be read: there is no configuration fi"),
+        ("mpirun -np 2 -x =1", "-x needs NAME or NAME=VALUE, got '=1'"),
+        ("mpirun -np 2 -x 'a b=1'", "-x needs NAME or NAME=VALUE, got 'a b=1'"),
+        ('poprun --mpi-local-args="-x \'A"', "--mpi-local-args cannot be split: no closing quot"),
+        ("poprun --mpi-local-args='--tag-output A=1 b'", "--mpi-local-args holds the unexpected"),
+        ("poprun --mpi-local-args='--tag-outputs'", "unknown option --tag-outputs of mpirun; did"),
+        ("poprun --mpi-local-args='-x'", "-x needs a value, as in `-x VALUE`"),
+        ("poprun --mpi-local-args='-np'", "-np needs a value"),
+        ("gc-profile -d --", "-d needs a value, as in `-d VALUE`"),
+    ],
+)
+def test_a_wrong_value_is_a_problem_in_the_words_typed(line: str, told: str) -> None:
+    (problem,) = problems(line)
+
+    assert problem.startswith(told)
+
+
+def test_an_empty_text_for_mpirun_asks_for_nothing() -> None:
+    assert launched('poprun --mpi-local-args=""') == ({}, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "poprun --num-replicas 10 --num-instances 4",
+            "--num-replicas 10 is not a multiple of --num-instances 4; use --num-replicas 12",
+        ),
+        (
+            "poprun --num-instances 4 --num-replicas=2",
+            "--num-replicas 2 is not a multiple of --num-instances 4; use --num-replicas 4",
+        ),
+        (
+            "poprun --num-instances 4",
+            "--num-replicas (not given, so 1) is not a multiple of --num-instances 4; "
+            "use --num-replicas 4",
+        ),
+        (
+            "poprun --num-instances 4 --num-replicas 4 --host a,b,c",
+            "--num-instances 4 cannot be shared out evenly to 3 hosts; use --num-instances 6",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_out_evenly_is_refused(line: str, told: str) -> None:
+    assert problems(line) == [told]
+
+
+def test_hosts_alone_are_no_contradiction() -> None:
+    assert launched("poprun --host a,b --num-replicas 4")[0] == {"hosts": 2, "replicas": 4}
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["poprun", "mpirun -np 2"], "poprun and mpirun"),
+        (["mpiexec -np 2", "nohup", "poprun"], "mpiexec and poprun"),
+        (["poprun", "poprun"], "poprun and poprun"),
+    ],
+)
+def test_launchers_of_processes_are_not_nested(lines: list[str], names: str) -> None:
+    assert problems(*lines) == [f"{names} cannot be nested; leave out all but one"]
+
+
+def test_wrappers_may_stand_around_a_launcher() -> None:
+    assert problems("time", "nohup", "gc-profile -d D", "poprun") == []
+
+
+def test_all_problems_of_all_launchers_come_together() -> None:
+    told = problems("gc-profile --nope", "poprun --num-instances x --num-replicas 0 --host ,")
+
+    assert [line.split()[0] for line in told] == [
+        "unknown",
+        "--num-instances",
+        "--num-replicas",
+        "--host",
+    ]
+
+
+# Section 21 of the options of the reference applications, and mpirun's usual ones.
+DOCUMENTED = {
+    "poprun": "--num-instances --num-replicas --ipus-per-replica --numa-aware --host "
+    "--mpi-global-args --mpi-local-args --executable-cache-path --only-output-from-instance "
+    "--offline-mode --vipu-server-host --vipu-server-port --vipu-server-timeout --vipu-partition "
+    "--vipu-cluster --vipu-allocation --update-partition --reset-partition --remove-partition "
+    "--num-ilds --sync-type --print-topology -v -vv --vv",
+    "mpirun": "-np --np -n -H --host --hostfile -bind-to --bind-to -map-by --map-by -x "
+    "--tag-output --mca --allow-run-as-root",
+    "gc-profile": "-d",
+}
+
+
+def own(line: str, name: str = "poprun") -> tuple[list[tuple[str, ...]], str]:
+    """The options with their values, and what is left."""
+    words = line.split()
+    found = read_call(name, words)
+    assert found.problems == ()
+    return [one.words for one in found.options], " ".join(words[len(found.words) :])
+
+
+def wrong_words(words: list[str], name: str = "poprun") -> list[str]:
+    return [str(problem) for problem in read_call(name, words).problems]
+
+
+def test_every_documented_spelling_is_known() -> None:
+    documented = [(name, each) for name, line in DOCUMENTED.items() for each in line.split()]
+
+    assert [pair for pair in documented if LAUNCHERS[pair[0]].find(pair[1]) is None] == []
+
+
+@pytest.mark.parametrize("table", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_every_option_asks_for_something_or_says_why_not(table: Launcher) -> None:
+    for option in table.options:
+        assert not (option.to and option.why)
+        assert option.to or option.why or table.why
+        assert all(table.find(spelling) is option for spelling in option.spellings)
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "rest"),
+    [
+        ("-v --num-instances 2 python3 a.py", [("-v",), ("--num-instances", "2")], "python3 a.py"),
+        ("--num-instances=2 a.py -v", [("--num-instances=2",)], "a.py -v"),
+        ("--num-instances 2 -- -x", [("--num-instances", "2")], "-x"),
+        ("python3 -v", [], "python3 -v"),
+        ("", [], ""),
+        ("--mpi-local-args --tag-output a.py", [("--mpi-local-args", "--tag-output")], "a.py"),
+        ("--offline-mode a.py", [("--offline-mode",)], "a.py"),
+        ("--offline-mode A=1", [("--offline-mode",)], "A=1"),
+        ("--offline-mode -v A=1", [("--offline-mode",), ("-v",)], "A=1"),
+        ("--offline-mode on A=1", [("--offline-mode", "on")], "A=1"),
+        ("--offline-mode=1 A=1", [("--offline-mode=1",)], "A=1"),
+    ],
+)
+def test_the_words_of_poprun_end_before_the_program(
+    line: str, options: list[tuple[str, ...]], rest: str
+) -> None:
+    assert own(line) == (options, rest)
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "rest"),
+    [
+        ("-np 2 a.py", [("-np", "2")], "a.py"),
+        ("--np 2 a.py", [("--np", "2")], "a.py"),
+        ("-bind-to none --bind-to core x", [("-bind-to", "none"), ("--bind-to", "core")], "x"),
+        ("-mca btl tcp --mca a b env", [("-mca", "btl", "tcp"), ("--mca", "a", "b")], "env"),
+        ("-x A=--b=c -x B x", [("-x", "A=--b=c"), ("-x", "B")], "x"),
+        ("-H a,b -tag-output x", [("-H", "a,b"), ("-tag-output",)], "x"),
+    ],
+)
+def test_one_dash_or_two_are_the_same_to_mpirun(
+    line: str, options: list[tuple[str, ...]], rest: str
+) -> None:
+    assert own(line, "mpirun") == (options, rest)
+
+
+@pytest.mark.parametrize("spelling", ["-num-instances", "-host", "num-instances", "--v"])
+def test_poprun_is_strict_about_dashes(spelling: str) -> None:
+    assert POPRUN.find(spelling) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--ipus-per-replica -v a.py", "--ipus-per-replica needs a value, as in `--ipus-per-repl"),
+        ("--ipus-per-replica python3 a.py", "--ipus-per-replica needs a value"),
+        ("--ipus-per-replica a.py", "--ipus-per-replica needs a value"),
+        ("--ipus-per-replica", "--ipus-per-replica needs a value"),
+        ("--mpi-local-args --num-instances=2 a.py", "--mpi-local-args needs a value, as in `--mp"),
+        ("--host mpirun -np 2 a.py", "--host needs a value, as in `--host VALUE`"),
+        ("-v=1 a.py", "-v takes no value"),
+        ("--num-instance 3 a.py", "unknown option --num-instance of poprun; did you mean --num-i"),
+        ("--qqq=3 a.py", "unknown option --qqq of poprun; leave it out"),
+    ],
+)
+def test_a_wrong_word_is_told_with_a_way_out(line: str, told: str) -> None:
+    (problem,) = wrong_words(line.split())
+
+    assert problem.startswith(told)
+
+
+def test_an_option_of_two_values_says_so() -> None:
+    assert wrong_words(["--mca", "btl"], "mpirun") == [
+        "--mca needs 2 values, as in `--mca VALUE VALUE`"
+    ]
+
+
+def test_all_wrong_words_of_a_launcher_are_told_together() -> None:
+    line = "--nope a b --ipus-per-replica --num-replicas --what -v=2 python3 --nothing"
+
+    assert [text.partition(";")[0] for text in wrong_words(line.split())] == [
+        "unknown option --nope of poprun",
+        "--ipus-per-replica needs a value, as in `--ipus-per-replica N`",
+        "--num-replicas needs a value, as in `--num-replicas N`",
+        "unknown option --what of poprun",
+        "-v takes no value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "begins"),
+    [
+        ("python3", True),
+        ("/usr/bin/python3.9", True),
+        ("train.py", True),
+        ("./a/b.py", True),
+        ("mpirun", True),
+        ("host1", False),
+        ("A=1", False),
+        ("python3x", False),
+    ],
+)
+def test_a_program_is_no_value(word: str, begins: bool) -> None:
+    assert begins_program(word) is begins

@@ -1,0 +1,405 @@
+"""The learning rates of the applications, update by update and over whole runs.
+
+Figures are worked out by hand, or in 64-bit numbers from the formulas of the applications. Where an
+application drops one update late, or one or two changes early, we drop when its users were told;
+the last tests say by how much that differs.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from spoken_words import problems, rates, read, said
+
+from convoy.config.settings import Dropped
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        # 2 ^ exponent × samples of an update
+        ("--dataset imagenet", 0.015625),  # 4 × 2⁻⁸
+        ("--dataset imagenet --optimiser momentum", 0.001953125),  # 4 × 2⁻¹¹
+        ("--dataset imagenet --model resnext", 0.00390625),  # 1 × 2⁻⁸
+        ("--dataset imagenet --model resnext --optimiser momentum", 0.00048828125),  # 1 × 2⁻¹¹
+        ("--dataset cifar-10", 0.5),  # 32 × 2⁻⁶
+        ("--dataset cifar-10 --optimiser momentum", 0.5),
+        ("--dataset cifar-10 --model resnext", 0.125),  # 8 × 2⁻⁶
+        ("--dataset cifar-100 --model squeezenet", 0.125),  # 128 × 2⁻¹⁰
+        ("--dataset imagenet --model efficientnet", 0.03125),  # 4 × 2⁻⁷
+        ("--dataset imagenet --model efficientnet --optimiser momentum", 0.00390625),  # 4 × 2⁻¹⁰
+        ("--dataset imagenet --model efficientnet --optimiser RMSprop", 0.000244140625),  # 4 × 2⁻¹⁴
+        ("--dataset cifar-10 --model efficientnet", 0.125),  # 8 × 2⁻⁶
+        ("--dataset cifar-10 --model efficientnet --optimiser RMSprop", 0.125),
+        ("--generated-data --dataset cifar-10", 0.5),
+        # 8 × 16 × 16 = 2048 = 2¹¹ samples
+        (
+            "--optimiser momentum --batch-size 8 --gradient-accumulation-count 16 --replicas 16",
+            1.0,
+        ),
+    ],
+)
+def test_the_usual_exponent_scales_with_all_samples_of_an_update(line: str, rate: float) -> None:
+    assert rates("tensorflow", line).initial == rate
+
+
+@pytest.mark.parametrize("flag", ["--base-learning-rate", "--base-learning-rate-exponent"])
+@pytest.mark.parametrize(
+    ("exponent", "rate"),
+    [
+        ("-11", 6.0),  # 12288 / 2048
+        ("-13", 1.5),
+        ("-9.5", 16.97056274847714),  # 12288 / (512 × √2) = 24 / √2
+        ("0", 48.0),  # counts as unsaid: 12288 / 2⁸
+    ],
+)
+def test_an_exponent_that_was_said_scales_too(flag: str, exponent: str, rate: float) -> None:
+    line = f"--batch-size 3 --gradient-accumulation-count 256 --replicas 16 {flag} {exponent}"
+
+    assert rates("tensorflow", line).initial == pytest.approx(rate, rel=1e-15)
+
+
+def test_an_exponent_of_nothing_is_told() -> None:
+    assert read("tensorflow", "--base-learning-rate 0").dropped == [
+        Dropped("--base-learning-rate 0", "an exponent of 0 counts as unsaid")
+    ]
+
+
+def test_an_absolute_rate_wins_over_an_exponent_in_any_order() -> None:
+    for line in (
+        "--abs-learning-rate 12.5 --base-learning-rate-exponent -9",
+        "--base-learning-rate-exponent -9 --abs-learning-rate 12.5",
+    ):
+        assert rates("tensorflow", line).initial == 12.5
+        assert read("tensorflow", line).dropped == [
+            Dropped("--base-learning-rate-exponent -9", "--abs-learning-rate wins")
+        ]
+
+
+def test_an_absolute_rate_does_not_scale() -> None:
+    assert rates("tensorflow", "--abs-learning-rate 0.3 --replicas 16").initial == 0.3
+    assert rates("pytorch", "--lr 0.3 --replicas 16 --micro-batch-size 8").initial == 0.3
+    assert rates("pytorch", "").initial == 0.01
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("", 0.5),  # 32 × 2⁻⁶
+        ("--batch-size 48", 0.75),  # 48 × 2⁻⁶
+        ("--batch-size 48 --replication-factor 4", 0.75),  # the 48 are of all replicas
+        ("--batch-size 48 --gradient-accumulation-factor 8", 0.75),  # which do not count
+        ("--batch-size 4 --base-learning-rate -4", 0.25),  # 4 × 2⁻⁴
+        ("--base-learning-rate 0", 32.0),  # 32 × 2⁰: here 0 is a number
+    ],
+)
+def test_popart_scales_by_one_pass_of_all_replicas(line: str, rate: float) -> None:
+    assert rates("popart", line).initial == rate
+
+
+# CIFAR has 50,000 samples: 100 updates of 500 in an epoch.
+CIFAR = "--dataset cifar-10 --batch-size 500 --warmup-epochs 0 --abs-learning-rate 1"
+
+
+@pytest.mark.parametrize(
+    ("update", "drops"), [(0, 0), (298, 0), (302, 1), (598, 1), (602, 2), (802, 3), (999, 4)]
+)
+def test_stepped_drops_at_shares_of_the_run(update: int, drops: int) -> None:
+    plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-schedule 0.3,0.6,0.8,0.9")
+
+    assert plan.rate(update) == pytest.approx(0.1**drops)
+
+
+def test_stepped_drops_by_a_factor_of_its_own() -> None:
+    plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-decay 0.5")
+
+    # Of 1000 updates the usual two drops stand at 500 and 750.
+    assert [plan.rate(update) for update in (498, 502, 748, 752)] == [1.0, 0.5, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(("update", "factor"), [(10, 1.0), (22, 0.1), (38, 0.01), (46, 0.001)])
+def test_popart_switches_to_absolute_factors(update: int, factor: float) -> None:
+    line = (
+        "--batch-size 1000 --epochs 1 --base-learning-rate 0 "
+        "--learning-rate-schedule 0.4,0.75,0.9 --learning-rate-decay 1,0.1,0.01,0.001"
+    )
+
+    # 50 updates with drops at 20, 37.5 and 45; 2⁰ × 1000 is the first rate.
+    assert rates("popart", line).rate(update) == pytest.approx(1000 * factor)
+
+
+def test_factors_that_do_not_fit_the_drops_are_refused() -> None:
+    line = "--learning-rate-schedule 0.5 --learning-rate-decay 1,0.1,0.01"
+
+    with pytest.raises(Exception, match="gives 3 rates for 1 drops; give 2"):
+        rates("popart", line)
+
+
+@pytest.mark.parametrize(
+    ("update", "drops"), [(0, 0), (49, 0), (50, 1), (3649, 72), (3650, 73), (7299, 145)]
+)
+def test_exponential_drops_146_times_in_a_run(update: int, drops: int) -> None:
+    plan = rates("tensorflow", f"{CIFAR} --lr-schedule exponential --epochs 73")
+    epoch = update / 100
+
+    # 146 drops in 73 epochs of 100 updates: one every 50.
+    assert drops == math.floor(epoch * 146 / 73)
+    assert plan.rate(update) == pytest.approx(0.97**drops)
+
+
+def test_exponential_has_a_factor_and_a_number_of_drops() -> None:
+    line = f"{CIFAR} --lr-schedule exponential --epochs 10 --lr-decay-rate 0.9 --lr-drops 20"
+    plan = rates("tensorflow", line)
+
+    # 1000 updates, a drop every 50.
+    assert [plan.rate(update) for update in (0, 49, 50, 999)] == pytest.approx(
+        [1.0, 1.0, 0.9, 0.9**19]
+    )
+
+
+@pytest.mark.parametrize(
+    ("update", "rate"),
+    [
+        (0, 0.0),
+        (100, 0.5),  # 100 / 200 of warm-up
+        (200, 1.0),
+        (400, 0.60625),  # 0.9 × (1 − 200 / 800)² + 0.1 = 0.9 × 0.5625 + 0.1
+        (600, 0.325),  # 0.9 × (1 − 400 / 800)² + 0.1
+        (999, 0.10000140625),  # 0.9 × (1 / 800)² + 0.1
+    ],
+)
+def test_polynomial_falls_to_an_absolute_end(update: int, rate: float) -> None:
+    line = (
+        "--dataset cifar-10 --batch-size 500 --abs-learning-rate 1 --epochs 10 --warmup-epochs 2 "
+        "--lr-schedule polynomial_decay_lr --abs-end-learning-rate 0.1 --poly-lr-end-ratio 0.7"
+    )
+
+    assert rates("tensorflow", line).rate(update) == pytest.approx(rate)
+
+
+def test_polynomial_falls_to_a_share_with_a_power_of_its_own() -> None:
+    line = (
+        f"{CIFAR} --epochs 10 --lr-schedule polynomial_decay_lr --poly-lr-decay-power 1 "
+        "--poly-lr-end-ratio 0.5"
+    )
+
+    assert rates("tensorflow", line).rate(500) == pytest.approx(0.75)  # 0.5 × 0.5 + 0.5
+
+
+def test_older_names_of_polynomial_say_both_ends() -> None:
+    assert said("tensorflow", "--poly-lr-initial-lr 0.4 --poly-lr-end-lr 0.01") == {
+        "lr": 0.4,
+        "abs_end_learning_rate": 0.01,
+    }
+
+
+@pytest.mark.parametrize(
+    ("update", "rate"),
+    [(0, 0.0), (250, 0.5 * 0.5 * (1 + math.cos(math.pi / 4))), (500, 0.5)],
+)
+def test_cosine_runs_over_the_whole_training_below_the_warm_up(update: int, rate: float) -> None:
+    line = (
+        "--dataset cifar-10 --batch-size 500 --abs-learning-rate 1 --epochs 10 --warmup-epochs 5 "
+        "--lr-schedule cosine"
+    )
+
+    # 1000 updates, 500 of them warm-up: i / 500 × ½ (1 + cos(π i / 1000)).
+    assert rates("tensorflow", line).rate(update) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [
+        ("--lr-schedule exponential --learning-rate-decay 0.2", "--learning-rate-decay 0.2"),
+        ("--lr-schedule stepped --lr-decay-rate 0.9", "--lr-decay-rate 0.9"),
+        ("--lr-schedule cosine --lr-decay-rate 0.9", "--lr-decay-rate 0.9"),
+        ("--lr-drops 20", "--lr-drops 20"),
+        ("--lr-schedule cosine --lr-drops 20", "--lr-drops 20"),
+    ],
+)
+def test_the_words_of_another_schedule_are_left_out(line: str, left_out: str) -> None:
+    found = read("tensorflow", line)
+    schedule = {"exponential": "exponential", "cosine": "cosine"}
+    chosen = next((name for name in schedule if name in line), "step")
+
+    assert found.dropped == [Dropped(left_out, f"the schedule is {chosen}")]
+    assert {"lr_decay", "lr_drops"} & found.given.keys() == set()
+
+
+@pytest.mark.parametrize("word", ["linear", "Stepped", "step"])
+def test_a_schedule_that_is_none_is_refused_with_all_there_are(word: str) -> None:
+    assert problems("tensorflow", f"--lr-schedule {word}") == [
+        f"--lr-schedule is one of stepped, cosine, exponential, polynomial_decay_lr, got '{word}'"
+    ]
+
+
+F64 = npt.NDArray[np.float64]
+
+# 50,000 samples of CIFAR: 97 updates of 512 an epoch.
+PER_EPOCH, EPOCHS = 97, 12
+LENGTH = PER_EPOCH * EPOCHS
+UPDATES = np.arange(LENGTH, dtype=np.float64)
+EPOCH_OF = UPDATES / PER_EPOCH
+
+TENSORFLOW = (
+    "--dataset cifar-10 --batch-size 32 --gradients-to-accumulate 16 "
+    f"--epochs {EPOCHS} --base-learning-rate -9"
+)
+START = 2.0**-9 * 512
+PYTORCH = (
+    f"--data cifar10 --micro-batch-size 32 --gradient-accumulation 16 --epoch {EPOCHS} --lr 0.3"
+)
+POPART = f"--dataset CIFAR-10 --batch-size 64 --gradient-accumulation-factor 8 --epochs {EPOCHS}"
+
+
+def seen(dialect: str, line: str) -> F64:
+    plan = rates(dialect, line)
+    assert (plan.updates, plan.updates_per_epoch) == (LENGTH, PER_EPOCH)
+    return np.array([plan.rate(update) for update in range(LENGTH)])
+
+
+def drops(points: F64) -> F64:
+    """How many of these updates have come."""
+    return (points[:, None] <= UPDATES).sum(0).astype(np.float64)
+
+
+def stepped() -> F64:
+    return START * 0.1 ** drops(np.array([0.5, 0.75]) * LENGTH)
+
+
+def stepped_elsewhere() -> F64:
+    return START * 0.3 ** drops(np.array([0.2, 0.6, 0.9]) * LENGTH)
+
+
+def cosine() -> F64:
+    return START * 0.5 * (1 + np.cos(np.pi * UPDATES / LENGTH))
+
+
+def exponential(decay: float, count: int) -> Callable[[], F64]:
+    return lambda: START * decay ** np.floor(EPOCH_OF * count / EPOCHS)
+
+
+def polynomial(end: float, power: float, warm: int) -> Callable[[], F64]:
+    def value() -> F64:
+        left = 1 - (UPDATES - warm) / (LENGTH - warm)
+        falling = (START - end) * np.maximum(left, 0) ** power + end
+        return np.where(warm >= UPDATES, START, falling)
+
+    return value
+
+
+@pytest.mark.parametrize("warm_up", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("--lr-schedule stepped", lambda _: stepped()),
+        (
+            "--learning-rate-schedule 0.2,0.6,0.9 --learning-rate-decay 0.3",
+            lambda _: stepped_elsewhere(),
+        ),
+        ("--lr-schedule cosine", lambda _: cosine()),
+        ("--lr-schedule exponential", lambda _: exponential(0.97, 146)()),
+        (
+            "--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 7",
+            lambda _: exponential(0.9, 7)(),
+        ),
+        (
+            "--lr-schedule polynomial_decay_lr",
+            lambda warm: polynomial(1e-5 * START, 2.0, warm * PER_EPOCH)(),
+        ),
+        (
+            "--lr-schedule polynomial_decay_lr --poly-lr-decay-power 1.5 --poly-lr-end-ratio 0.2",
+            lambda warm: polynomial(0.2 * START, 1.5, warm * PER_EPOCH)(),
+        ),
+        (
+            "--lr-schedule polynomial_decay_lr --abs-end-learning-rate 0.01",
+            lambda warm: polynomial(0.01, 2.0, warm * PER_EPOCH)(),
+        ),
+    ],
+)
+def test_rates_of_tensorflow_follow_its_formulas(
+    words: str, value: Callable[[int], F64], warm_up: int
+) -> None:
+    warm = warm_up * PER_EPOCH
+    expected = value(warm_up) * np.where(warm > UPDATES, UPDATES / (warm or 1), 1.0)
+    found = seen("tensorflow", f"{TENSORFLOW} {words} --warmup-epochs {warm_up}")
+
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-18)
+
+
+def index(frequency: float) -> F64:
+    """How often the schedule was to have moved before each update."""
+    return np.floor(UPDATES * (frequency or PER_EPOCH) / PER_EPOCH + 1e-9)
+
+
+def pytorch_value(schedule: str, often: float) -> F64:
+    k, all_changes = index(often), EPOCHS * (often or PER_EPOCH)
+    match schedule:
+        case "step":
+            passed = sum(
+                (epoch * (often or PER_EPOCH) <= k).astype(float) for epoch in (3, 7.5, 10)
+            )
+            return 0.3 * 0.25**passed
+        case "cosine":
+            return 0.3 * 0.5 * (1 + np.cos(np.pi * k / all_changes))
+        case _:
+            return 0.3 * 0.97**k
+
+
+@pytest.mark.parametrize("warm_up", [0, 1, 2.5])
+@pytest.mark.parametrize("often", [0, 1, 4, 0.424])
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("step", "--lr-schedule step --lr-decay 0.25 --lr-epoch-decay 3 7.5 10"),
+        ("cosine", "--lr-schedule cosine"),
+        ("exponential", "--lr-schedule exponential --lr-decay 0.97"),
+    ],
+)
+def test_rates_of_pytorch_follow_its_formulas(
+    schedule: str, words: str, often: float, warm_up: float
+) -> None:
+    value = pytorch_value(schedule, often)
+    expected = np.where(warm_up > EPOCH_OF, value * EPOCH_OF / (warm_up or 1), value)
+    line = f"{PYTORCH} {words} --lr-scheduler-freq {often} --warmup-epoch {warm_up}"
+
+    np.testing.assert_allclose(seen("pytorch", line), expected, rtol=1e-12, atol=1e-18)
+
+
+def test_rates_of_popart_follow_its_formula() -> None:
+    start = 2.0**-6 * 64  # accumulation does not enter
+    multipliers = np.array([1.0, 0.1, 0.01])
+    passed = drops(np.array([0.5, 0.75]) * LENGTH).astype(int)
+
+    np.testing.assert_allclose(seen("popart", POPART), start * multipliers[passed], rtol=1e-15)
+
+
+def test_popart_with_points_and_multipliers_of_its_own() -> None:
+    words = "--learning-rate-schedule 0.1,0.9 --learning-rate-decay 1,2,0.5 --base-learning-rate -4"
+    multipliers = np.array([1.0, 2.0, 0.5])
+    passed = drops(np.array([0.1, 0.9]) * LENGTH).astype(int)
+
+    np.testing.assert_allclose(
+        seen("popart", f"{POPART} {words}"), 4 * multipliers[passed], rtol=1e-15
+    )
+
+
+def test_a_drop_comes_with_its_share_and_not_an_update_later() -> None:
+    """TensorFlow and PopART wait until the number of the update exceeds the point."""
+    literally = START * 0.1 ** ((UPDATES > LENGTH // 2).astype(float) + (UPDATES > LENGTH * 3 // 4))
+    found = seen("tensorflow", f"{TENSORFLOW} --warmup-epochs 0")
+    other = np.flatnonzero(~np.isclose(found, literally, rtol=1e-12))
+
+    assert other.tolist() == [LENGTH // 2, LENGTH * 3 // 4]
+
+
+def test_a_schedule_begins_with_its_first_value_and_not_one_or_two_changes_on() -> None:
+    """The scheduler of the PyTorch program had been advanced before its first update."""
+    words = "--lr-schedule exponential --lr-decay 0.5 --lr-scheduler-freq 0.424"
+    theirs = 0.3 * 0.5 ** np.maximum(index(0.424) + 1, 2)
+    found = seen("pytorch", f"{PYTORCH} {words} --warmup-epoch 0")
+
+    assert found[0] == 0.3
+    assert set(np.round(np.log2(found / theirs)).tolist()) == {1.0, 2.0}

@@ -1,0 +1,148 @@
+"""A program's name, and where that is not enough its words, decide the dialect."""
+
+import pytest
+
+from convoy.dialects.command import split_command
+from convoy.dialects.programs import PROGRAMS, Program, Purpose, Vocabulary, identify
+from convoy.errors import ConfigError
+
+# A few spellings of each, enough to decide.
+TENSORFLOW = "--config --wandb --epochs --batch-size --data-dir --pipeline --pipeline-splits -N"
+PYTORCH = "--config --wandb --epoch --data --micro-batch-size --pipeline-splits --pipeline-mode -h"
+KNOWN = {
+    "tensorflow": Vocabulary(TENSORFLOW.split(), {"mk2_resnet8_test", "both"}),
+    "pytorch": Vocabulary(PYTORCH.split(), {"resnet50", "both"}),
+}
+
+
+def program(line: str, dialect: str | None = None) -> Program:
+    return identify(split_command(line.split(), {}), KNOWN, dialect)
+
+
+def dialect(line: str) -> str:
+    return program(line).dialect
+
+
+def refusal(line: str, asked: str | None = None) -> str:
+    with pytest.raises(ConfigError) as refused:
+        program(line, asked)
+
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "purpose"),
+    [
+        ("validation.py", "tensorflow", "validate"),
+        ("inference_embedded.py", "tensorflow", "infer"),
+        ("validate.py", "pytorch", "validate"),
+        ("run_benchmark.py", "pytorch", "infer"),
+        ("host_benchmark.py", "pytorch", "data benchmark"),
+        ("validate_dataset.py", "pytorch", "data verify"),
+        ("create_webdataset.py", "pytorch", "data convert"),
+        ("distributed_webdataset.py", "pytorch", "data even out"),
+        ("run_benchmark_with_triton_server.py", "pytorch", "serve"),
+        ("send_request.py", "pytorch", "request"),
+        ("resnet_main.py", "popart", "train"),
+        ("resnet_synthetic_benchmark.py", "popart", "synthetic benchmark"),
+    ],
+)
+def test_a_name_that_one_dialect_has_decides_alone(name: str, where: str, purpose: str) -> None:
+    assert program(f"python3 a/b/{name} --epochs 3") == Program(
+        name, where, Purpose(purpose), ("--epochs", "3")
+    )
+
+
+def test_the_benchmark_runner_is_a_module_with_a_word() -> None:
+    found = program("python3 -m examples_utils benchmark --spec benchmarks.yml")
+
+    assert found == Program(
+        "examples_utils benchmark",
+        "examples_utils",
+        Purpose.BENCHMARK,
+        ("--spec", "benchmarks.yml"),
+    )
+
+
+def test_three_names_are_of_two_dialects() -> None:
+    both = PROGRAMS["tensorflow"].keys() & PROGRAMS["pytorch"].keys()
+
+    assert both == {"train.py", "restore.py", "weight_avg.py"}
+    assert all(PROGRAMS["tensorflow"][one] == PROGRAMS["pytorch"][one] for one in both)
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("--epochs 3", "tensorflow"),
+        ("--epoch 3 --micro-batch-size 3", "pytorch"),
+        ("--epoch 3 --data x", "pytorch"),  # a tie: prefixes in the other
+        ("--data-dir x --data y --batch-size 3", "tensorflow"),
+        ("--epochs=3", "tensorflow"),
+        ("--pipeline", "tensorflow"),  # only a prefix of two in the other
+        ("--pipeline-split a", "pytorch"),  # a tie: unique in both
+        ("--micro 3", "pytorch"),
+        ("--batch 3", "tensorflow"),
+        ("-N 3", "tensorflow"),
+        ("-h", "pytorch"),
+        ("--config both --wandb", "pytorch"),
+        ("--config mine", "pytorch"),
+        ("--config mk2_resnet8_test", "tensorflow"),
+        ("--config=mk2_resnet8_test --wandb", "tensorflow"),
+        ("--config resnet50", "pytorch"),
+        ("--config mk2_resnet8_test --micro-batch-size 3 --data x", "pytorch"),
+        ("--config", "pytorch"),
+        ("", "pytorch"),
+        ("--epochs 3 --epochs 4 --data x --micro 3", "pytorch"),  # a word counts once
+        ("--nope --what --epochs 3", "tensorflow"),
+        ("-11 --- -1e3", "pytorch"),
+    ],
+)
+def test_the_dialect_that_knows_most_words_wins(words: str, where: str) -> None:
+    for name in ("train.py", "restore.py", "weight_avg.py"):
+        assert dialect(f"python3 {name} {words}") == where
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("python3 examples/applications/tensorflow/cnns/training/train.py", "tensorflow"),
+        ("./TensorFlow1/train.py --wandb", "tensorflow"),
+        ("python3 tensorflow/train.py --micro-batch-size 3", "pytorch"),
+        ("python3 pytorch/train.py", "pytorch"),
+        ("python3 -m tensorflow.cnns.train", "tensorflow"),
+        ("python3 -m train", "pytorch"),
+    ],
+)
+def test_the_path_decides_a_tie_only(line: str, where: str) -> None:
+    assert dialect(line) == where
+
+
+def test_a_dialect_that_is_asked_for_has_the_last_word() -> None:
+    assert program("python3 train.py --config resnet50", "tensorflow").dialect == "tensorflow"
+    assert program("python3 tensorflow/train.py --epochs 3", "pytorch").dialect == "pytorch"
+
+
+def test_without_tables_the_preferred_dialect_is_taken() -> None:
+    assert identify(split_command(["train.py", "--epochs"], {}), {}).dialect == "pytorch"
+
+
+@pytest.mark.parametrize(
+    ("line", "asked", "told"),
+    [
+        ("python3 trian.py", None, "unknown program 'trian.py'; did you mean train.py"),
+        ("python3 a/validations.py", None, "unknown program 'validations.py'; did you mean valid"),
+        ("python3 .", None, "unknown program ''; known are analyse_checkpoints.py, "),
+        ("python3 -m torch.distributed.run", None, "unknown program 'run.py'; "),
+        ("python3 -m examples_utils", None, "unknown program 'examples_utils'; did you mean exa"),
+        ("python3 -m examples_utils platform", None, "unknown program 'examples_utils platform'"),
+        ("python3 examples_utils benchmark", None, "unknown program 'examples_utils'; did you m"),
+        ("train.py", "popart", "--dialect popart has no train.py; use tensorflow or pytorch"),
+        ("resnet_main.py", "pytorch", "--dialect pytorch has no resnet_main.py; use popart"),
+    ],
+)
+def test_a_program_that_nobody_has_is_refused_with_those_there_are(
+    line: str, asked: str | None, told: str
+) -> None:
+    assert refusal(line, asked).startswith(told)

@@ -1,0 +1,165 @@
+"""The PyTorch program: canonical words, older ones, and what it takes for granted."""
+
+from typing import Any
+
+import pytest
+from spoken_words import config, problems, read, said
+
+from convoy.config.schema import flat_values
+
+# The list of its options, one by one.
+USUAL: dict[str, Any] = {
+    "model": "resnet18",
+    "norm_type": "batch",
+    "norm_num_groups": 32,
+    "norm_eps": 1e-5,
+    "batchnorm_momentum": 0.1,
+    "stable_norm": True,
+    "enable_fast_groupnorm": False,
+    "group_dim": None,
+    "expand_ratio": 6,
+    "input_image_padding": False,
+    "data": "cifar10",
+    "normalization_location": "host",
+    "eight_bit_io": False,
+    "use_bbox_info": False,
+    "dataset_percentage_to_use": 100,
+    "mixup_alpha": 0.0,
+    "cutmix_lambda_low": 0.0,
+    "cutmix_lambda_high": 0.0,
+    "cutmix_disable_prob": 0.0,
+    "micro_batch_size": 1,
+    "gradient_accumulation": 1,
+    "replicas": 1,
+    "epoch": 10.0,
+    "device_iterations": 1,
+    "lr": 0.01,
+    "base_learning_rate_exponent": None,
+    "lr_schedule": "step",
+    "lr_epoch_decay": (),
+    "lr_decay": 0.5,
+    "lr_scheduler_freq": 0.0,
+    "warmup_epoch": 0.0,
+    "optimizer": "sgd",
+    "momentum": 0.0,
+    "weight_decay": 1e-4,
+    "weight_decay_spares": "vectors",
+    "rmsprop_decay": 0.99,
+    "optimizer_eps": 1e-8,
+    "loss_velocity_scaling_ratio": 1.0,
+    "label_smoothing": 0.0,
+    "loss_scaling": 1.0,
+    "initial_loss_scaling": None,
+    "auto_loss_scaling": False,
+    "precision": "16.16",
+    "half_partial": False,
+    "enable_stochastic_rounding": False,
+    "enable_fp_exceptions": False,
+    "pipeline_splits": (),
+    "enable_recompute": None,
+    "recompute_checkpoints": (),
+    "offload_optimizer": False,
+    "enable_optimizer_rts": False,
+    "available_memory_proportion": (),
+    "weight_avg_strategy": "none",
+    "weight_avg_n": -1,
+    "weight_avg_exp_decay": 0.99,
+    "validation_mode": "after",
+    "validation_frequency": 4,
+    "logs_per_epoch": 1,
+    "exchange_memory_target": "cycles",
+    "num_io_tiles": 0,
+    "half_res_training": False,
+    "fine_tune_epoch": 0,
+    "fine_tune_lr": 0.25,
+    "fine_tune_micro_batch_size": 1,
+    "fine_tune_gradient_accumulation": 1,
+    "fine_tune_first_trainable_layer": None,
+}
+
+
+def test_what_it_takes_for_granted() -> None:
+    values = flat_values(config("pytorch", ""))
+
+    assert {name: values[name] for name in USUAL} == USUAL
+
+
+@pytest.mark.parametrize(
+    ("model", "starts_at_zero"), [("resnet50", True), ("resnet18", False), ("resnet101", False)]
+)
+def test_one_network_alone_starts_norms_at_zero(model: str, starts_at_zero: bool) -> None:
+    assert config("pytorch", f"--model {model}").network.zero_init_last_norm == starts_at_zero
+
+
+@pytest.mark.parametrize(
+    ("line", "channels"),
+    [
+        ("--model resnext101", 8),  # 32 × 8d
+        ("--model resnext50", None),  # 32 × 4d, as ours
+        ("--model resnext101 --group-dim 4", 4),
+    ],
+)
+def test_its_largest_resnext_has_wider_groups(line: str, channels: int | None) -> None:
+    assert config("pytorch", f"{line} --data imagenet").family.group_dim == channels
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("--efficientnet-group-dim 16", {"group_dim": 16}),
+        ("--efficientnet-expand-ratio 4", {"expand_ratio": 4}),
+        ("--disable-stable-batchnorm", {"stable_norm": False}),
+        ("--imagenet-data-path DATA", {"data_dir": "DATA"}),
+        ("--webdataset-percentage-to-use 10", {"dataset_percentage_to_use": 10}),
+        ("--normalization-location ipu", {"normalization_location": "device"}),
+        ("--normalization-location IPU", {"normalization_location": "device"}),
+        ("--normalization-location host", {"normalization_location": "host"}),
+        ("--lr-epoch-decay 30 60", {"lr_epoch_decay": (30.0, 60.0)}),
+        ("--recompute-mode auto", {"enable_recompute": True}),
+        ("--recompute-mode manual", {"enable_recompute": True}),
+        ("--recompute-mode none", {"enable_recompute": None}),
+        ("--enable-recompute", {"enable_recompute": True}),
+        ("--checkpoint-save-freq 5", {"epochs_per_ckpt": 5}),
+        ("--checkpoint-output-dir OUT", {"checkpoint_output_path": "OUT"}),
+        ("--weight-avg-N 5", {"weight_avg_n": 5}),
+        ("--fine-tune-batch-size 4", {"fine_tune_micro_batch_size": 4}),
+        ("--model-cache-path CACHE", {"model_cache_path": "CACHE"}),
+        ("--disable-async-loading", {"dataloader_worker": 0}),
+        ("--eight-bit-io", {"eight_bit_io": True}),
+    ],
+)
+def test_older_words_and_words_of_an_ipu_are_understood(line: str, values: dict[str, Any]) -> None:
+    assert said("pytorch", line) == values
+
+
+def test_a_mode_of_recomputation_that_is_none_is_refused() -> None:
+    assert problems("pytorch", "--recompute-mode always") == [
+        "--recompute-mode is none, auto or manual, got 'always'"
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint-input-path", "--checkpoint-input-dir"])
+def test_the_folder_to_read_is_what_the_verb_works_on(flag: str) -> None:
+    found = read("pytorch", f"{flag} RUN")
+
+    assert (found.target, found.given, found.problems) == ("RUN", {}, [])
+
+
+def test_one_folder_for_both_ways_is_read_and_written() -> None:
+    found = read("pytorch", "--checkpoint-path RUN")
+
+    assert found.target == "RUN"
+    assert found.given["checkpoint_output_path"].value == "RUN"
+
+
+def test_a_folder_of_its_own_wins_over_the_one_for_both_ways() -> None:
+    found = read(
+        "pytorch", "--checkpoint-path A --checkpoint-input-dir B --checkpoint-output-dir C"
+    )
+
+    assert (found.target, found.given["checkpoint_output_path"].value) == ("B", "C")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf"])
+def test_all_its_optimizers_are_known(optimizer: str) -> None:
+    assert said("pytorch", f"--optimizer {optimizer}") == {"optimizer": optimizer}

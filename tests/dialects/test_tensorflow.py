@@ -1,0 +1,271 @@
+"""The words of the TensorFlow program."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spoken_words import problems, read, run, said
+
+from convoy.config.settings import Dropped
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("--stochastic-rounding ON", {"enable_stochastic_rounding": True}),
+        ("--stochastic-rounding ON_prng_stable", {"enable_stochastic_rounding": True}),
+        ("--stochastic-rounding RI_prng_stable", {"enable_stochastic_rounding": True}),
+        ("--stochastic-rounding OFF", {"enable_stochastic_rounding": False}),
+        ("--no-stochastic-rounding", {"enable_stochastic_rounding": False}),
+        ("--select-ipu AUTO", {"select_devices": ()}),
+        ("--select-ipu auto", {"select_devices": ()}),
+        ("--select-ipus 3", {"select_devices": (3,)}),
+        ("--seed 0", {"seed": 0}),  # unseeded there; here the seed of those who say none
+        ("--pipeline-schedule Grouped", {"pipeline_schedule": "grouped"}),
+        ("--hostside-norm", {"normalization_location": "host"}),
+        ("--no-hostside-norm", {"normalization_location": "device"}),
+        ("--no-se", {"squeeze_excite": False}),
+        ("--no-proxy-recompute", {"proxy_recompute": False}),
+        ("--train-with-valid-preprocessing", {"augment": False}),
+        ("--no-dataset-cache", {"dataset_cache": False}),
+        ("--no-logs", {"logs": False}),
+        ("--no-validation", {"validation_mode": "none"}),
+        ("--precision 16.32", {"precision": "16.32"}),
+        ("--lars-skip-list beta gamma", {"lars_skip_list": ("beta", "gamma")}),
+        ("--gc-profile", {"profile": True}),
+        ("--gc-profile IPU_PROFILE", {"profile": True}),
+        ("--gc-profile NO_PROFILE", {"profile": False}),
+        ("--wandb-id abc", {"wandb_id": "abc"}),
+        ("--max-ckpts-to-keep 3", {"keep_last": 3}),
+        ("--logs-path RUN", {"checkpoint_output_path": "RUN"}),
+        ("--gradients-to-accumulate 8", {"gradient_accumulation": 8}),
+        ("--pipeline-depth 8", {"gradient_accumulation": 8}),
+        ("--batches-per-step 10 --device-iterations 20", {"device_iterations": 20}),
+        (
+            "--fused-preprocessing",
+            {"normalization_location": "device", "input_image_padding": True},
+        ),
+        ("--optimiser sgd", {"optimizer": "sgd", "momentum": 0.0}),
+        ("--optimiser Momentum", {"optimizer": "sgd_combined", "momentum": 0.9}),
+        ("--optimiser momentum --momentum 0.8", {"optimizer": "sgd_combined", "momentum": 0.8}),
+        ("--momentum 0.8 --optimiser LARS", {"optimizer": "lars", "momentum": 0.8}),
+        ("--optimiser RMSprop", {"optimizer": "rmsprop_tf", "momentum": 0.9}),
+    ],
+)
+def test_a_value_is_read_in_its_own_way(line: str, values: dict[str, Any]) -> None:
+    assert said("tensorflow", line) == values
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("--model-size 50", "resnet50"),
+        ("--model RESNET --model-size 50", "resnet50"),
+        ("--model resnext --model-size 101", "resnext101"),
+        ("--model efficientnet", "efficientnet-b0"),
+        ("--model efficientnet --model-size 4", "efficientnet-b4"),
+        ("--model efficientnet --model-size B4", "efficientnet-b4"),
+        ("--model efficientnet --model-size b4", "efficientnet-b4"),
+        ("--model efficientnet --model-size cifar", "efficientnet-cifar"),
+        ("--model efficientnet --model-size cifar --dataset cifar-100", "efficientnet-cifar"),
+        ("--model-size 20 --dataset cifar-10", "resnet20"),
+        ("--model-size 14", "resnet14-large"),  # two networks have 14 layers, and two 56
+        ("--model-size 14 --dataset cifar-10", "resnet14"),
+        ("--model-size 56 --dataset cifar-10", "resnet56-bottleneck"),
+        ("--model-size 8 --dataset cifar-10 --synthetic-data", "resnet8"),
+        ("--model squeezenet", "squeezenet"),
+    ],
+)
+def test_family_and_size_make_a_model(line: str, model: str) -> None:
+    assert said("tensorflow", line)["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("line", "data"),
+    [
+        ("--dataset CIFAR-10", "cifar10"),
+        ("--dataset cifar-100", "cifar100"),
+        ("--dataset ImageNet", "imagenet"),
+        ("--data-dir /sets/imagenet-data", "imagenet"),
+        ("--data-dir /sets/ImageNet", "imagenet"),
+        ("--data-dir /sets/cifar-100-binary", "cifar100"),
+        ("--data-dir /sets/cifar100", "cifar100"),
+        ("--data-dir /sets/cifar-10-batches-bin", "cifar10"),
+        ("--data-dir /sets/cifar-10_0", "cifar10"),
+        ("--data-dir /sets/imagenet/cifar", "imagenet"),
+        ("--data-dir /sets/cifar10 --dataset cifar-100", "cifar100"),
+    ],
+)
+def test_the_data_set_is_named_or_told_by_its_folder(line: str, data: str) -> None:
+    assert said("tensorflow", line)["data"] == data
+
+
+@pytest.mark.parametrize(
+    ("folder", "data"),
+    [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100"), ("other", None)],
+)
+def test_a_folder_is_told_by_what_lies_in_it(tmp_path: Path, folder: str, data: str | None) -> None:
+    (tmp_path / folder).mkdir()
+
+    assert said("tensorflow", f"--data-dir {tmp_path}").get("data") == data
+
+
+def test_a_folder_that_tells_nothing_holds_imagenet() -> None:
+    assert (
+        run("python3 train.py --model-size 50 --data-dir DATA --shards 1").data.data == "imagenet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "data"),
+    [
+        ("--no-validation", "cifar100"),
+        ("--no-validation --data-dir /sets/cifar-10", "cifar10"),
+        ("--no-validation --dataset imagenet", "imagenet"),
+        ("--config resnet50_gn_16ipus", "imagenet"),
+    ],
+)
+def test_the_folder_of_the_environment_tells_what_nobody_says(line: str, data: str) -> None:
+    found = run(f"python3 train.py {line}", {"DATA_DIR": "/sets/cifar-100-binary"})
+
+    assert found.data.data == data
+
+
+@pytest.mark.parametrize(
+    ("line", "samples", "classes", "size"),
+    [
+        ("--generated-data", 1281167, 1000, None),
+        ("--synthetic-data --dataset cifar-10", 50000, 10, 32),
+        ("--generated-data --dataset cifar-100", 50000, 100, 32),
+        ("--generated-data --data-dir /sets/cifar-100-binary", 50000, 100, 32),
+    ],
+)
+def test_made_data_is_like_the_set_it_stands_for(
+    line: str, samples: int, classes: int, size: int | None
+) -> None:
+    found = said("tensorflow", line)
+
+    assert found["data"] in ("generated", "synthetic")
+    assert (found["samples"], found["num_classes"]) == (samples, classes)
+    assert found.get("image_size") == size
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--model vgg", "--model is one of resnet, resnext, efficientnet, squeezenet, got 'vgg'"),
+        (
+            "--model-size 20",
+            "--model-size '20' is no resnet for ImageNet; there are "
+            "10, 14, 18, 26, 34, 50, 101, 152",
+        ),
+        (
+            "--model resnext --model-size 20 --dataset cifar-10",
+            "--model-size '20' is no resnext for CIFAR; there are 11, 29, 38, 47, 56, 65",
+        ),
+        (
+            "--model efficientnet --model-size B8",
+            "--model-size of efficientnet is B0 to B7 or cifar, got 'B8'",
+        ),
+        ("--dataset mnist", "--dataset is one of imagenet, cifar-10, cifar-100, got 'mnist'"),
+        ("--optimiser adam", "--optimiser is SGD, momentum, RMSprop or LARS, got 'adam'"),
+        (
+            "--stochastic-rounding on",
+            "--stochastic-rounding is one of ON, ON_prng_stable, RI_prng_stable, OFF, got 'on'",
+        ),
+        (
+            "--gc-profile ALL",
+            "--gc-profile is one of NO_PROFILE, DEVICE_PROFILE, IPU_PROFILE, TILE_PROFILE, "
+            "got 'ALL'",
+        ),
+        ("--select-ipu some", "--select-ipu expects a whole number, got 'some'"),
+        ("--precision 16", "--precision cannot be '16'; did you mean 16.32, 16.16?"),
+        ("--prefetch-depth 256", "--prefetch-depth must be at most 255, got 256"),
+        (
+            "--batch-size 4 --micro-batch-size 8",
+            "--batch-size and --micro-batch-size say the same; give one",
+        ),
+        (
+            "--gradients-to-accumulate 4 --pipeline-depth 4",
+            "--gradients-to-accumulate and --pipeline-depth say the same; give one",
+        ),
+        (
+            "--pipeline-depth 4 --gradient-accumulation-count 8",
+            "--pipeline-depth 4 and --gradient-accumulation-count say the same; give one",
+        ),
+        ("--shards 2", "--shards 2 needs --pipeline"),
+        ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),
+        ("--discard-last 2", "--discard-last is not available in this version; leave it out"),
+    ],
+)
+def test_what_makes_no_sense_is_told(line: str, told: str) -> None:
+    assert problems("tensorflow", line) == [told]
+
+
+def test_all_that_makes_no_sense_is_told_at_once() -> None:
+    line = "--model vgg --shards 2 --batch-size 1 --micro-batch-size 2 --BN-decay 2"
+
+    assert len(problems("tensorflow", line)) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        ("--pipeline", [Dropped("--pipeline", "there is one stage")]),
+        ("--momentum 0.9", [Dropped("--momentum 0.9", "plain SGD has none")]),
+        ("--optimiser SGD --momentum 0.9", [Dropped("--momentum 0.9", "plain SGD has none")]),
+        (
+            "--fused-preprocessing --dataset cifar-10",
+            [Dropped("--fused-preprocessing", "it is for ImageNet")],
+        ),
+        (
+            "--hostside-norm --fused-preprocessing",
+            [Dropped("--hostside-norm", "--fused-preprocessing normalizes on the device")],
+        ),
+        (
+            "--log-freq 20",
+            [Dropped("--log-freq 20", "--logs-per-epoch counts for this kind of length")],
+        ),
+        (
+            "--gc-profile NO_PROFILE --profile",
+            [Dropped("--gc-profile NO_PROFILE", "--profile says it")],
+        ),
+        (
+            "--poly-lr-decay-steps 5",
+            [Dropped("--poly-lr-decay-steps 5", "polynomial ends with the run")],
+        ),
+        (
+            "--pipeline --pipeline-splits b1 --pipeline-schedule Grouped",
+            [Dropped("--pipeline-schedule Grouped", "stages on one device take turns")],
+        ),
+        (
+            "--distributed",
+            [Dropped("--distributed", "there is no TF_CONFIG with other workers")],
+        ),
+        (
+            "--on-demand",
+            [Dropped("--on-demand", "a device is taken when it is first needed")],
+        ),
+    ],
+)
+def test_what_nothing_comes_of_is_told_as_it_was_typed(line: str, dropped: list[Dropped]) -> None:
+    assert read("tensorflow", line).dropped == dropped
+
+
+def test_a_pipeline_on_one_device_marks_what_to_compute_again() -> None:
+    assert said("tensorflow", "--pipeline --pipeline-splits b1 b2 --enable-recomputation") == {
+        "pipeline_splits": ("b1", "b2"),
+        "enable_recompute": True,
+        "shards": 1,
+        "pipeline_schedule": "sequential",
+    }
+
+
+def test_the_source_of_a_joined_value_is_the_word_that_made_it() -> None:
+    found = read("tensorflow", "--model resnext --model-size 101 --lr-schedule stepped")
+
+    assert [(one.word, one.to) for one in found.mapped] == [
+        ("--model resnext", "--model resnext101"),
+        ("--model-size 101", "--model resnext101"),
+        ("--lr-schedule stepped", "--lr-schedule step"),
+    ]

@@ -1,0 +1,168 @@
+"""A worker: its messages are short lines of JSON, and it ends when its lifeline is cut."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.launch.worker import (
+    MAX_MESSAGE_BYTES,
+    Message,
+    WorkerEnded,
+    WorkerError,
+    WorkerStarted,
+    decode_message,
+    encode_message,
+)
+
+FAILED = WorkerError(kind="DataError", text="no\nrecords", traceback="Traceback …", code=3, at=12.5)
+
+
+@pytest.mark.parametrize(
+    "message", [WorkerStarted(7), WorkerEnded(75), FAILED], ids=lambda one: type(one)
+)
+def test_a_message_is_one_line_that_can_be_read_back(message: Message) -> None:
+    line = encode_message(message)
+
+    assert decode_message(line) == message
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+
+
+@pytest.mark.parametrize("character", ["\0", "a", "é", "🏖", "\ud800"])
+def test_long_texts_are_cut_to_fit_the_line(character: str) -> None:
+    huge = WorkerError(
+        kind=character * 10**5, text=character * 10**6, traceback="x", code=1, at=0.5
+    )
+    line = encode_message(huge)
+    read = decode_message(line)
+
+    assert len(line) <= MAX_MESSAGE_BYTES
+    assert isinstance(read, WorkerError)
+    assert read.code == 1
+
+
+def test_the_end_of_a_long_traceback_is_kept() -> None:
+    read = decode_message(
+        encode_message(WorkerError("E", "t", "begin" + "." * 10**6 + "end", 1, 0.0))
+    )
+
+    assert isinstance(read, WorkerError)
+    assert read.traceback.endswith(".end")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"message": "started"}',
+        b'{"message": "started", "pid": "7"}',
+        b'{"message": "ended", "code": 0.5}',
+        b'{"message": "begun", "pid": 7}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        json.dumps({"message": "failed", "kind": "E", "text": "t", "code": 1, "at": 0.0}).encode(),
+    ],
+    ids=range(11),
+)
+def test_anything_else_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        decode_message(line)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_bring_any_other_error(line: bytes) -> None:
+    with suppress(ValueError):
+        decode_message(line)
+
+
+SCRIPT = """
+import os, signal, sys, time
+from convoy.launch import worker
+
+print("ready", flush=True)
+{does}
+print("holding", flush=True)
+time.sleep(600)
+"""
+HOLDS = "worker.end_with_pipe(int(sys.argv[1]))"
+WATCHES = "worker._wait_and_end(int(sys.argv[1]))"
+
+
+def holder(does: str, reading: int) -> subprocess.Popen[str]:
+    """A process that runs these lines."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(does=does), str(reading)],
+        pass_fds=[reading],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(reading)
+    return process
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def ending(process: subprocess.Popen[str]) -> int:
+    try:
+        return process.wait(timeout=150)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.processes
+def test_it_ends_as_soon_as_the_line_is_cut() -> None:
+    reading, writing = os.pipe()
+    process = holder(HOLDS, reading)
+    before = [said(process), said(process)]
+    alive = process.poll() is None
+    os.close(writing)
+
+    assert (before, alive) == (["ready", "holding"], True)
+    assert ending(process) == -signal.SIGKILL
+
+
+@pytest.mark.processes
+def test_even_a_stopped_process_ends() -> None:
+    reading, writing = os.pipe()
+    process = holder(HOLDS, reading)
+    said(process), said(process)
+    process.send_signal(signal.SIGSTOP)
+    os.close(writing)
+
+    assert ending(process) == -signal.SIGKILL
+
+
+@pytest.mark.processes
+def test_a_line_that_was_cut_before_ends_it_at_once() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    process = holder(HOLDS, reading)
+
+    assert said(process) == "ready"
+    assert ending(process) == -signal.SIGKILL
+
+
+@pytest.mark.processes
+def test_without_the_kernels_help_a_thread_watches() -> None:
+    reading, writing = os.pipe()
+    process = holder(WATCHES, reading)
+    before, alive = said(process), process.poll() is None
+    os.close(writing)
+
+    assert (before, alive) == ("ready", True)
+    assert ending(process) == -signal.SIGKILL

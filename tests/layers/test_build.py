@@ -1,0 +1,157 @@
+"""Live layers from their plans: weights that depend on seed and name alone."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+from networks import bottleneck_layers, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.config.sections.network import NetworkConfig
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import ConvSpec, LinearSpec, NormSpec
+from convoy.models.resnet import resnet_layers
+
+
+def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    return {
+        f"{name}.{key}": value
+        for name, module in modules.items()
+        for key, value in module.state_dict().items()
+    }
+
+
+def equal(left: Mapping[str, nn.Module], right: Mapping[str, nn.Module]) -> bool:
+    ours, theirs = weights(left), weights(right)
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
+
+
+@pytest.mark.parametrize("norm_type", ["batch", "group", "none"])
+def test_weights_do_not_depend_on_the_order_of_building(norm_type: str):
+    layers = small_layers(norm_type)
+
+    assert equal(build_layers(layers, seed=3), build_layers(layers[::-1], seed=3))
+
+
+def test_a_layer_built_alone_has_the_weights_it_has_in_its_network():
+    layers = small_layers()
+    whole = build_layers(layers, seed=3)
+
+    for layer in layers:
+        assert equal(build_layers([layer], seed=3), {layer.name: whole[layer.name]}), layer.name
+
+
+def test_weights_do_not_depend_on_what_was_drawn_before():
+    layers = small_layers()
+    torch.manual_seed(1)
+    first = build_layers(layers, seed=3)
+    torch.manual_seed(2)
+
+    assert equal(first, build_layers(layers, seed=3))
+
+
+def test_layers_may_come_one_by_one():
+    layers = small_layers()
+
+    assert equal(build_layers(iter(layers), seed=3), build_layers(layers, seed=3))
+
+
+def test_another_seed_gives_other_weights():
+    layers = small_layers("none")
+    one, other = (weights(build_layers(layers, seed)) for seed in (3, 4))
+    drawn = [name for name, tensor in one.items() if tensor.any()]
+
+    assert len(drawn) == 7 + 2  # the convolutions, and the head with its bias
+    assert not any(torch.equal(one[name], other[name]) for name in drawn)
+
+
+def test_layers_of_one_shape_have_different_weights():
+    layers = resnet_layers(NetworkConfig(model="resnet20"), 3, 10)
+    built = weights(build_layers(layers, seed=0))
+    alike = [tensor for tensor in built.values() if tensor.shape == (16, 16, 3, 3)]
+    sums = {float(tensor.double().sum()) for tensor in alike}
+
+    assert len(sums) == len(alike) == 6
+
+
+def test_norms_start_at_one_but_where_the_plan_says_zero():
+    layers = bottleneck_layers()
+    built = build_layers(layers, seed=0)
+    starts = {
+        layer.name: float(built[layer.name].get_parameter("weight").detach().unique())
+        for layer in layers
+        if isinstance(layer.operation, NormSpec)
+    }
+
+    assert {name for name, start in starts.items() if start == 0} == {
+        "layer1/1/bn3",
+        "layer2/1/bn3",
+    }
+    assert set(starts.values()) == {0.0, 1.0}
+
+
+def test_running_statistics_start_at_zero_and_one():
+    norms = [one for one in build_layers(small_layers(), 0).values() if isinstance(one, BatchNorm)]
+
+    assert not any(norm.running_mean.any() for norm in norms)
+    assert all((norm.running_var == 1).all() for norm in norms)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ConvSpec(3, 64, 7, 2),
+        ConvSpec(64, 64, 3),
+        ConvSpec(64, 256, 1),
+        ConvSpec(256, 128, 1, bias=True),
+    ],
+)
+def test_convolutions_start_as_he_says(operation: ConvSpec):
+    (module,) = build_layers([LayerPlan("conv", operation)], seed=0).values()
+    drawn = module.get_parameter("weight").detach().double()
+    deviation = math.sqrt(2 / (operation.outputs * operation.kernel**2))
+    spread = deviation / math.sqrt(drawn.numel())  # of the mean of so many draws
+    beyond = (drawn.abs() > 2 * deviation).double().mean()
+
+    assert abs(float(drawn.mean())) < 5 * spread
+    assert float(drawn.std()) == pytest.approx(deviation, rel=5 / math.sqrt(2 * drawn.numel()))
+    assert float(beyond) == pytest.approx(0.0455, abs=0.01)  # a normal distribution's tails
+    assert not operation.bias or not module.get_parameter("bias").any()
+
+
+def test_the_head_starts_evenly_spread_as_torchs():
+    (module,) = build_layers([LayerPlan("fc", LinearSpec(400, 1000))], seed=0).values()
+    drawn, bias = (module.get_parameter(name).detach() for name in ("weight", "bias"))
+    bound = 1 / math.sqrt(400)
+
+    assert float(drawn.abs().max()) <= bound and float(bias.abs().max()) <= bound
+    assert float(drawn.std()) == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    assert float(bias.std()) == pytest.approx(bound / math.sqrt(3), rel=0.1)
+
+
+def test_a_resnet50_has_the_tensors_of_torchvisions():
+    with torch.device("meta"):
+        network = slice_of(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.named_tensors().items()}
+
+    assert len(shapes) == 267  # torchvision's 320 without 53 counts of batches
+    assert shapes["conv1.weight"] == (64, 3, 7, 7)
+    assert shapes["layer1.0.downsample.0.weight"] == (256, 64, 1, 1)
+    assert shapes["layer1.0.downsample.1.running_mean"] == (256,)
+    assert shapes["layer3.5.conv2.weight"] == (256, 256, 3, 3)
+    assert shapes["layer4.2.bn3.running_var"] == (2048,)
+    assert shapes["fc.weight"] == (1000, 2048) and shapes["fc.bias"] == (1000,)
+
+
+@pytest.mark.parametrize("layers", [small_layers(), bottleneck_layers()])
+def test_a_fresh_network_gives_finite_logits_of_ordinary_size(layers: tuple[LayerPlan, ...]):
+    chance = torch.Generator().manual_seed(0)
+    (logits,) = slice_of(layers)(torch.randn(8, 3, 32, 32, generator=chance))
+
+    assert bool(torch.isfinite(logits).all())
+    assert 0.01 < float(logits.detach().std()) < 10

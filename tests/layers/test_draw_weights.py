@@ -1,0 +1,122 @@
+"""First weights, drawn: their spread, their bounds, the same bits wherever a network is cut."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from families import ALL
+from torch import Tensor
+
+from convoy.layers.build import build_layers
+from convoy.models.init import InitRule
+from convoy.models.layers import LayerPlan
+from convoy.models.operations import ConvSpec, LinearSpec
+from convoy.parallel.slice import Slice
+
+FAN_IN, FAN_OUT = 64 // 4 * 9, 96 * 9
+
+
+def drawn(first: InitRule) -> tuple[Tensor, Tensor]:
+    """The 13,824 weights of a convolution, and its bias."""
+    operation = ConvSpec(64, 96, 3, bias=True, groups=4, init=first)
+    (module,) = build_layers([LayerPlan("conv", operation)], seed=0).values()
+    return module.get_parameter("weight").detach(), module.get_parameter("bias").detach()
+
+
+@pytest.mark.parametrize(
+    ("first", "variance"),
+    [
+        (InitRule.HE, 2 / FAN_OUT),
+        (InitRule.HE_OF_GROUP, 2 / (FAN_OUT / 4)),
+        (InitRule.LECUN, 1 / FAN_IN),
+        (InitRule.CUT_HE, 2 / FAN_OUT),
+        (InitRule.CUT_HE_OF_GROUP, 2 / FAN_IN),
+        (InitRule.HE_OF_INPUTS, 2 / FAN_IN),
+        (InitRule.SMALL, 1e-4),
+        (InitRule.TORCH, 1 / FAN_IN / 3),
+        (InitRule.GLOROT, 6 / (64 + 96) / 3),
+        (InitRule.OUTPUTS, 1 / 96 / 3),
+    ],
+)
+def test_weights_have_the_mean_and_variance_of_their_rule(first: InitRule, variance: float):
+    weight, _ = drawn(first)
+
+    assert abs(float(weight.mean())) < 5 * math.sqrt(variance / weight.numel())
+    assert float(weight.var()) == pytest.approx(variance, rel=0.05)
+
+
+@pytest.mark.parametrize("first", [InitRule.HE, InitRule.HE_OF_GROUP, InitRule.SMALL])
+def test_a_normal_distribution_has_its_tails(first: InitRule):
+    weight, _ = drawn(first)
+    beyond = (weight.abs() > 2 * weight.std()).float().mean()
+
+    assert float(beyond) == pytest.approx(0.0455, abs=0.006)
+    assert float(weight.abs().max()) > 3 * float(weight.std())
+
+
+@pytest.mark.parametrize(
+    ("first", "variance"),
+    [
+        (InitRule.LECUN, 1 / FAN_IN),
+        (InitRule.CUT_HE, 2 / FAN_OUT),
+        (InitRule.CUT_HE_OF_GROUP, 2 / FAN_IN),
+    ],
+)
+def test_a_cut_normal_ends_at_two_sigma_of_what_was_cut(first: InitRule, variance: float):
+    weight, _ = drawn(first)
+    end = 2 * math.sqrt(variance) / 0.8796
+
+    assert 0.99 * end < float(weight.abs().max()) <= end
+
+
+@pytest.mark.parametrize(
+    ("first", "bound"),
+    [
+        (InitRule.TORCH, 1 / math.sqrt(FAN_IN)),
+        (InitRule.GLOROT, math.sqrt(6 / 160)),
+        (InitRule.OUTPUTS, 1 / math.sqrt(96)),
+    ],
+)
+def test_an_even_spread_reaches_its_bounds_and_not_beyond(first: InitRule, bound: float):
+    weight, _ = drawn(first)
+
+    assert 0.99 * bound < float(weight.abs().max()) <= bound
+
+
+@pytest.mark.parametrize("first", InitRule)
+def test_a_bias_begins_at_zero_but_where_torch_draws_it(first: InitRule):
+    _, bias = drawn(first)
+    bound = 1 / math.sqrt(FAN_IN) if first is InitRule.TORCH else 0.0
+
+    assert 0.9 * bound <= float(bias.abs().max()) <= bound
+
+
+def test_a_linear_layer_counts_its_channels():
+    operation = LinearSpec(100, 400, InitRule.OUTPUTS)
+    (module,) = build_layers([LayerPlan("fc", operation)], seed=0).values()
+
+    assert 0.99 / 20 < float(module.get_parameter("weight").detach().abs().max()) <= 1 / 20
+    assert not module.get_parameter("bias").any()
+
+
+def test_the_statistics_of_popart_begin_without_variance():
+    layers = ALL["resnet8 A"].layers_with(weight_init="popart")
+    tensors = Slice(layers, build_layers(layers, seed=0)).named_tensors()
+    variances = [one for name, one in tensors.items() if name.endswith("running_var")]
+
+    assert variances and not any(one.any() for one in variances)
+
+
+@pytest.mark.parametrize("application", ["pytorch", "tensorflow", "popart"])
+@pytest.mark.parametrize("name", ["resnext11", "efficientnet", "efficientnet by proxy"])
+def test_weights_do_not_depend_on_where_the_network_is_cut(name: str, application: str):
+    layers = ALL[name].layers_with(weight_init=application)
+    whole = Slice(layers, build_layers(layers, seed=7)).named_tensors()
+    pieces: dict[str, Tensor] = {}
+    for first, end in pairwise([0, 5, len(layers) // 2, len(layers)]):
+        piece = layers[first:end]
+        pieces |= Slice(piece, build_layers(piece, seed=7)).named_tensors()
+
+    assert pieces.keys() == whole.keys()
+    assert all(torch.equal(pieces[name], whole[name]) for name in whole)

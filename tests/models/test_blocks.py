@@ -1,0 +1,112 @@
+"""Bricks: convolutions, norms and activations as a configuration wants them."""
+
+from dataclasses import replace
+
+import pytest
+
+from convoy.config.sections.network import FamilyConfig, NetworkConfig
+from convoy.models.blocks import InitRules, LayerFactory, NormParameters
+from convoy.models.efficientnet import efficientnet_layers
+from convoy.models.init import InitRule
+from convoy.models.layers import LayerPlan, Route
+from convoy.models.operations import ConvSpec, LinearSpec, MaxPoolSpec, NormSpec, PadChannelsSpec
+
+INIT_RULES = {"pytorch": InitRules(InitRule.HE, InitRule.TORCH, InitRule.SMALL)}
+CONFIG = NetworkConfig(norm_num_groups=4, norm_eps=0.5, batchnorm_momentum=0.25)
+
+
+def factory(config: NetworkConfig = CONFIG) -> LayerFactory:
+    return LayerFactory(config, INIT_RULES)
+
+
+def norms(config: NetworkConfig, own: NormParameters = NormParameters.BOTH) -> list[LayerPlan]:
+    return list(factory(config).norm("bn", 8, Route.SIDE, own))
+
+
+def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
+    padded = replace(CONFIG, input_image_padding=True)
+
+    assert factory().image(3) == (3, [])
+    assert factory(padded).image(3) == (4, [LayerPlan("pad", PadChannelsSpec(1, 1))])
+
+
+@pytest.mark.parametrize("padding", ["symmetric", "same"])
+def test_convolutions_and_pools_are_padded_as_wished(padding: str):
+    made = factory(replace(CONFIG, conv_padding=padding))
+
+    assert made.conv(8, 16, 3, 2) == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.HE)
+    assert made.pool() == MaxPoolSpec(padding)
+
+
+def test_a_grouped_convolution_and_the_head_have_rules_of_their_own():
+    assert factory().conv(8, 16, 3, 2, 4) == ConvSpec(8, 16, 3, 2, groups=4, init=InitRule.TORCH)
+    assert factory().head(8, 10) == LinearSpec(8, 10, InitRule.SMALL)
+
+
+def test_a_gate_has_a_bias_whatever_the_norm():
+    assert factory().gate_conv(8, 2) == ConvSpec(8, 2, 1, bias=True)
+
+
+def test_without_norms_a_convolution_has_a_bias():
+    bare = replace(CONFIG, norm_type="none")
+
+    assert norms(bare) == []
+    assert factory(bare).conv(8, 8).bias and not factory().conv(8, 8).bias
+
+
+@pytest.mark.parametrize("kind", ["batch", "group"])
+def test_a_norm_has_the_figures_asked_for(kind: str):
+    config = replace(CONFIG, norm_type=kind)
+
+    assert norms(config) == [LayerPlan("bn", NormSpec(8, kind, 4, 0.5, 0.25), Route.SIDE)]
+
+
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [
+        ({"strided": True}, {"enable_fast_groupnorm": True}),
+        ({"two_passes": False}, {"stable_norm": False}),
+        ({"first_variance": 0.0}, {"weight_init": "popart"}),
+        ({}, {"weight_init": "tensorflow"}),
+    ],
+)
+def test_an_option_changes_one_thing_of_a_norm(change: dict[str, float], option: dict[str, str]):
+    (usual,), (changed,) = norms(CONFIG), norms(replace(CONFIG, **option))  # type: ignore[arg-type]
+
+    assert changed.operation == replace(usual.operation, **change)
+
+
+@pytest.mark.parametrize(
+    ("own", "scale", "offset", "zero", "parameters"),
+    [
+        (NormParameters.BOTH, True, True, False, 16),
+        (NormParameters.ZERO, True, True, True, 16),
+        (NormParameters.SCALE, True, False, False, 8),
+        (NormParameters.NOTHING, False, False, False, 0),
+    ],
+)
+def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
+    own: NormParameters, scale: bool, offset: bool, zero: bool, parameters: int
+):
+    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, own)]
+
+    assert isinstance(norm, NormSpec)
+    assert (norm.scale, norm.offset, norm.zero, norm.parameters) == (
+        scale,
+        offset,
+        zero,
+        parameters,
+    )
+
+
+def test_a_filter_that_is_one_group_begins_as_the_grouped_ones_do() -> None:
+    config = NetworkConfig(model="efficientnet-cifar")
+    layers = efficientnet_layers(config, 3, 10, FamilyConfig(group_dim=16, expand_ratio=4))
+    filters = {
+        layer.operation.groups: layer.operation.init
+        for layer in layers
+        if isinstance(layer.operation, ConvSpec) and layer.name.endswith("conv_dw")
+    }
+
+    assert 1 in filters and len(filters) > 1
+    assert set(filters.values()) == {InitRule.TORCH}

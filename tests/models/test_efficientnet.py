@@ -1,0 +1,275 @@
+"""EfficientNet: widths and depths of every size, strides, gates, chance, proxies, groups."""
+
+from typing import Any
+
+import pytest
+from families import Small
+
+from convoy.errors import ConfigError
+from convoy.models.layers import LayerPlan, Route
+from convoy.models.operations import (
+    ActivationSpec,
+    ConvSpec,
+    DropoutSpec,
+    DropPathSpec,
+    NormSpec,
+    Operation,
+    ProxyActivationSpec,
+    ProxySqueezeExciteSpec,
+)
+
+# Stem, outputs of the seven groups, top; their repeats.
+SIZES = {
+    "cifar": ((16, 8, 16, 24, 40, 56, 96, 160, 640), (1, 2, 2, 3, 3, 4, 1)),
+    "b0": ((32, 16, 24, 40, 80, 112, 192, 320, 1280), (1, 2, 2, 3, 3, 4, 1)),
+    "b1": ((32, 16, 24, 40, 80, 112, 192, 320, 1280), (2, 3, 3, 4, 4, 5, 2)),
+    "b2": ((32, 16, 24, 48, 88, 120, 208, 352, 1408), (2, 3, 3, 4, 4, 5, 2)),
+    "b3": ((40, 24, 32, 48, 96, 136, 232, 384, 1536), (2, 3, 3, 5, 5, 6, 2)),
+    "b4": ((48, 24, 32, 56, 112, 160, 272, 448, 1792), (2, 4, 4, 6, 6, 8, 2)),
+    "b5": ((48, 24, 40, 64, 128, 176, 304, 512, 2048), (3, 5, 5, 7, 7, 9, 3)),
+    "b6": ((56, 32, 40, 72, 144, 200, 344, 576, 2304), (3, 6, 6, 8, 8, 11, 3)),
+    "b7": ((64, 32, 48, 80, 160, 224, 384, 640, 2560), (4, 7, 7, 10, 10, 13, 4)),
+}
+DROPOUT = {"b0": 0.2, "b1": 0.2, "b2": 0.3, "b3": 0.3, "b4": 0.4, "b5": 0.4, "b6": 0.5, "b7": 0.5}
+
+
+def layers(size: str = "b0", **options: Any) -> tuple[LayerPlan, ...]:
+    return Small({"model": f"efficientnet-{size}", **options}, 224).plan.layers
+
+
+def found(kind: type[Operation], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
+    return {one.name: one.operation for one in of if isinstance(one.operation, kind)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_size_has_its_widths_and_repeats(size: str):
+    widths, repeats = SIZES[size]
+    convs = found(ConvSpec, layers(size))
+    narrow = [one for name, one in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))]
+    blocks = {"/".join(name.split("/")[:3]) for name in convs if name.startswith("blocks/")}
+    ends = [convs["conv_stem"].outputs, convs["conv_head"].outputs]
+
+    assert ends == [widths[0], widths[-1]]
+    assert {one.outputs for one in narrow} == set(widths[1:-1])
+    assert blocks == {f"blocks/{g}/{i}" for g, count in enumerate(repeats) for i in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("size", "strided"),
+    [
+        ("b0", ["conv_stem", *(f"blocks/{group}/0/conv_dw" for group in (1, 2, 3, 5))]),
+        ("b5", ["conv_stem", *(f"blocks/{group}/0/conv_dw" for group in (1, 2, 3, 5))]),
+        ("cifar", [f"blocks/{group}/0/conv_dw" for group in (2, 3, 5)]),
+    ],
+)
+def test_the_image_is_halved_where_the_table_says(size: str, strided: list[str]):
+    convs = found(ConvSpec, layers(size))
+
+    assert [name for name, conv in convs.items() if conv.stride == 2] == strided
+    assert {conv.stride for conv in convs.values()} == {1, 2}
+
+
+def test_a_group_has_its_kernel():
+    convs = found(ConvSpec, layers())
+    kernels = [convs[f"blocks/{group}/0/conv_dw"].kernel for group in range(7)]
+
+    assert (convs["conv_stem"].kernel, kernels) == (3, [3, 3, 5, 3, 5, 5, 3])
+
+
+def test_a_block_that_widens_is_laid_out_as_drawn():
+    block = [(one.name[11:], one.route) for one in layers() if one.name.startswith("blocks/1/1/")]
+
+    assert block == [
+        ("conv_pw", Route.FORK),
+        ("bn1", Route.MAIN),
+        ("act1", Route.MAIN),
+        ("conv_dw", Route.MAIN),
+        ("bn2", Route.MAIN),
+        ("act2", Route.MAIN),
+        ("se/pool", Route.SPUR),
+        ("se/conv_reduce", Route.SIDE),
+        ("se/act1", Route.SIDE),
+        ("se/conv_expand", Route.SIDE),
+        ("se/gate", Route.SIDE),
+        ("se/mul", Route.JOIN),
+        ("conv_pwl", Route.MAIN),
+        ("bn3", Route.MAIN),
+        ("drop_path", Route.MAIN),
+        ("add", Route.JOIN),
+    ]
+
+
+def test_a_block_that_does_not_widen_has_other_names():
+    names = [one.name for one in layers() if one.name.startswith("blocks/0/0/")]
+    gate = ["se/pool", "se/conv_reduce", "se/act1", "se/conv_expand", "se/gate", "se/mul"]
+    expected = ["conv_dw", "bn1", "act1", *gate, "conv_pw", "bn2"]
+
+    assert [name.removeprefix("blocks/0/0/") for name in names] == expected
+
+
+def test_a_gate_narrows_to_a_quarter_of_what_the_block_was_given():
+    convs = found(ConvSpec, layers("cifar"))
+    inner = {name: one.outputs for name, one in convs.items() if name.endswith("conv_reduce")}
+
+    assert inner["blocks/0/0/se/conv_reduce"] == 4
+    assert inner["blocks/1/0/se/conv_reduce"] == 2  # not of what the group makes
+    assert inner["blocks/4/1/se/conv_reduce"] == 14
+    assert all(convs[name].bias for name in inner)
+
+
+def test_without_gates_nothing_else_changes():
+    gated, plain = layers(), layers(squeeze_excite=False)
+
+    assert [one for one in gated if "/se/" not in one.name] == list(plain)
+
+
+def test_the_deeper_a_block_the_likelier_it_is_left_out():
+    drops = found(DropPathSpec, layers())
+
+    assert drops["blocks/1/1/drop_path"].rate == pytest.approx(0.2 * 2 / 16)
+    assert drops["blocks/5/3/drop_path"].rate == pytest.approx(0.2 * 14 / 16)
+    assert len(drops) == 9  # those with a side road
+
+
+def test_survival_sets_how_likely_the_last_blocks_are_kept():
+    drops = found(DropPathSpec, layers("b1", block_survival_prob=0.5))
+
+    assert drops["blocks/0/1/drop_path"].rate == pytest.approx(0.5 * 1 / 23)
+    assert drops["blocks/6/1/drop_path"].rate == pytest.approx(0.5 * 22 / 23)
+    assert found(DropPathSpec, layers(block_survival_prob=1.0)) == {}
+
+
+@pytest.mark.parametrize(("size", "rate"), DROPOUT.items())
+def test_a_size_has_its_dropout_unless_told(size: str, rate: float):
+    assert found(DropoutSpec, layers(size)) == {"dropout": DropoutSpec(rate)}
+    assert found(DropoutSpec, layers(size, dropout_rate=0.9)) == {"dropout": DropoutSpec(0.9)}
+    assert found(DropoutSpec, layers(size, dropout_rate=0.0)) == {}
+
+
+def test_the_small_one_drops_nothing_at_its_end():
+    assert found(DropoutSpec, layers("cifar")) == {}
+
+
+@pytest.mark.parametrize(
+    ("divisor", "coefficient", "stem"),
+    [
+        (8, 1.0, 32),
+        (8, 1.1, 32),  # 35.2
+        (8, 1.125, 40),  # 36: half way is up
+        (8, 0.1, 8),  # at least the divisor
+        (16, 1.2, 48),  # 38.4 → 32 would lose more than a tenth
+        (1, 1.1, 35),
+        (64, 1.0, 64),
+    ],
+)
+def test_widths_are_rounded_to_the_divisor(divisor: int, coefficient: float, stem: int):
+    options = {"depth_divisor": divisor, "width_coefficient": coefficient}
+
+    assert found(ConvSpec, layers(**options))["conv_stem"].outputs == stem
+
+
+def test_depths_are_rounded_up():
+    names = [one.name for one in layers(depth_coefficient=1.01)]
+
+    assert "blocks/0/1/conv_dw" in names and "blocks/5/4/conv_dw" in names
+    assert "blocks/0/2/conv_dw" not in names and "blocks/5/5/conv_dw" not in names
+
+
+def test_the_top_is_scaled_like_the_rest_or_left_out():
+    assert found(ConvSpec, layers("b4", top_width=640))["conv_head"].outputs == 896
+    bare = layers("b4", top_width=0)
+
+    assert [one.name for one in bare][-4:] == [
+        "blocks/6/1/add",
+        "global_pool",
+        "dropout",
+        "classifier",
+    ]
+
+
+def test_rectifiers_replace_every_swish_and_no_gate():
+    kinds = [one.kind for one in found(ActivationSpec, layers()).values()]
+    plain = [one.kind for one in found(ActivationSpec, layers(use_relu=True)).values()]
+
+    assert set(kinds) == {"swish", "sigmoid"}
+    assert plain == [kind.replace("swish", "relu") for kind in kinds]
+
+
+@pytest.mark.parametrize(("dim", "groups"), [(1, 96), (8, 12), (16, 6), (48, 2), (96, 1), (999, 1)])
+def test_the_filters_are_cut_into_groups_of_so_many_channels(dim: int, groups: int):
+    convs = found(ConvSpec, layers(group_dim=dim))
+
+    assert (convs["blocks/1/0/conv_dw"].inputs, convs["blocks/1/0/conv_dw"].groups) == (96, groups)
+    assert {one.groups for name, one in convs.items() if not name.endswith("_dw")} == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"size": "b0", "group_dim": 5},
+            "--group-dim 5 would cut the 32 channels of blocks/0/0/conv_dw into 6 groups, which "
+            "they do not divide into; try 4",
+        ),
+        (
+            {"size": "b4", "group_dim": 20},
+            "--group-dim 20 would cut the 144 channels of blocks/1/0/conv_dw into 7 groups, which "
+            "they do not divide into; try 16",
+        ),
+    ],
+)
+def test_groups_that_do_not_come_out_even_are_refused_with_the_way_out(
+    options: dict[str, Any], message: str
+):
+    with pytest.raises(ConfigError) as refused:
+        layers(**options)
+
+    assert str(refused.value) == message
+    assert layers(**{**options, "group_dim": int(message.split()[-1])})
+
+
+def test_a_ratio_of_one_widens_nothing():
+    names = [one.name for one in layers(expand_ratio=1)]
+
+    assert not any(name.endswith("conv_pwl") for name in names)
+    assert "blocks/3/1/conv_pw" in names and "blocks/3/1/bn2" in names
+
+
+def test_by_proxy_a_norm_leaves_scale_and_offset_to_its_activation():
+    norms = found(NormSpec, layers(proxy_norm=True))
+    last = {name for name in norms if name.endswith("/bn3") or name == "blocks/0/0/bn2"}
+
+    assert len(last) == 16
+    assert {(norms[name].scale, norms[name].offset) for name in last} == {(True, False)}
+    others = {(norm.scale, norm.offset) for name, norm in norms.items() if name not in last}
+    assert others == {(False, False)}
+
+
+def test_by_proxy_the_scale_waits_behind_the_gate_and_is_missing_at_the_top():
+    planned = layers(proxy_norm=True, proxy_epsilon=0.5, proxy_recompute=False)
+    activations, gates = found(ProxyActivationSpec, planned), found(ProxySqueezeExciteSpec, planned)
+
+    assert found(ActivationSpec, planned) == {}
+    assert {name for name, one in activations.items() if not one.scaled} == {"act2"}
+    assert gates.keys() == {
+        f"{name.removesuffix('/conv_dw')}/se" for name in found(ConvSpec, planned) if "_dw" in name
+    }
+    proxies = [*activations.values(), *(gate.proxy for gate in gates.values())]
+    assert {(one.kind, one.eps, one.recompute) for one in proxies} == {("swish", 0.5, False)}
+
+
+def test_by_proxy_without_gates_every_activation_but_the_last_is_scaled():
+    planned = layers(proxy_norm=True, squeeze_excite=False, use_relu=True)
+    activations = found(ProxyActivationSpec, planned)
+
+    assert {name for name, one in activations.items() if not one.scaled} == {"act2"}
+    assert {(one.kind, one.eps, one.recompute) for one in activations.values()} == {
+        ("relu", 0.03, True)
+    }
+
+
+def test_without_norms_convolutions_have_biases():
+    planned = layers(norm_type="none")
+
+    assert found(NormSpec, planned) == {}
+    assert all(conv.bias for conv in found(ConvSpec, planned).values())

@@ -1,0 +1,218 @@
+"""What layers cost, against what torch really makes, computes and keeps."""
+
+import pytest
+import torch
+from families import ALL as FAMILIES
+from families import Small
+from networks import CLASSES, images_and_labels, short_name, slice_of, small_layers
+from saved import saved_bytes, small_change
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from convoy.config.sections.network import NetworkConfig
+from convoy.layers.build import build_layers
+from convoy.models.layers import LayerCost, LayerPlan, Route, layer_costs, taken
+from convoy.models.operations import (
+    ActivationSpec,
+    AddSpec,
+    ConvSpec,
+    GlobalPoolSpec,
+    LinearSpec,
+    MaxPoolSpec,
+    NormSpec,
+    PadChannelsSpec,
+    Shape,
+)
+from convoy.models.resnet import resnet_layers
+from convoy.parallel.slice import Slice
+
+SIZES = (8, 31, 32, 33, 225)
+NETWORKS = [
+    NetworkConfig(model="resnet8"),
+    NetworkConfig(model="resnet14", shortcut_type="B", norm_type="none"),
+    NetworkConfig(model="resnet8", stem="large", shortcut_type="C"),
+    NetworkConfig(model="resnet18", shortcut_type="A"),
+    NetworkConfig(model="resnet50", resnet_version="v1"),
+    NetworkConfig(model="resnet50", norm_type="group"),
+]
+
+
+def norm(channels: int) -> NormSpec:
+    return NormSpec(channels, "batch", groups=1, eps=1e-5, momentum=0.1)
+
+
+def as_shape(tensor: Tensor) -> Shape:
+    """The planned shape of a live tensor; a vector counts as an image of one pixel."""
+    _, channels, *sizes = tensor.shape
+    height, width = sizes or (1, 1)
+    assert height == width
+    return Shape(channels, height)
+
+
+def test_a_bundle_grows_at_a_fork_and_shrinks_at_a_join():
+    layers = (
+        LayerPlan("a", ConvSpec(3, 4, 3), Route.FORK),
+        LayerPlan("b", ActivationSpec("relu")),
+        LayerPlan("c", ConvSpec(3, 4, 1), Route.SIDE),
+        LayerPlan("d", AddSpec(), Route.JOIN),
+    )
+    costs = layer_costs(layers, Shape(3, 8))
+    given, made = Shape(3, 8), Shape(4, 8)
+
+    assert [cost.bundle_in for cost in costs] == [
+        (given,),
+        (made, given),
+        (made, given),
+        (made, made),
+    ]
+    assert costs[-1].bundle_out == (made,)
+
+
+def test_a_side_road_may_lead_around_a_whole_block():
+    layers = (
+        LayerPlan("a", ConvSpec(3, 4, 3), Route.FORK),
+        LayerPlan("b", ConvSpec(4, 5, 3), Route.FORK),
+        LayerPlan("c", ConvSpec(4, 5, 1), Route.SIDE),
+        LayerPlan("d", AddSpec(), Route.JOIN),
+        LayerPlan("e", ActivationSpec("relu")),
+    )
+    bundles = [cost.bundle_out for cost in layer_costs(layers, Shape(3, 8))]
+
+    assert [[shape.channels for shape in bundle] for bundle in bundles] == [
+        [4, 3],
+        [5, 4, 3],
+        [5, 5, 3],
+        [5, 3],
+        [5, 3],
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("config", NETWORKS, ids=short_name)
+def test_every_bundle_has_the_shapes_of_a_real_pass(config: NetworkConfig, size: int):
+    layers = resnet_layers(config, 3, CLASSES)
+    costs = layer_costs(layers, Shape(3, size))
+    with torch.device("meta"):
+        modules = build_layers(layers, seed=0)
+        bundle: tuple[Tensor, ...] = (torch.empty(2, 3, size, size),)
+        for layer, cost in zip(layers, costs, strict=True):
+            assert tuple(map(as_shape, bundle)) == cost.bundle_in
+            bundle = Slice([layer], modules)(*bundle)
+
+            assert tuple(map(as_shape, bundle)) == cost.bundle_out
+
+
+@pytest.mark.parametrize("size", [8, 33])
+@pytest.mark.parametrize("config", NETWORKS, ids=short_name)
+def test_multiply_adds_are_half_of_what_torch_counts_as_operations(
+    config: NetworkConfig, size: int
+):
+    layers = resnet_layers(config, 3, CLASSES)
+    for layer, cost in zip(layers, layer_costs(layers, Shape(3, size)), strict=True):
+        if not isinstance(layer.operation, ConvSpec | LinearSpec):
+            continue
+        given = taken(layer.route, cost.bundle_in)
+        pixels = () if isinstance(layer.operation, LinearSpec) else (given.size, given.size)
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            build_layers([layer], seed=0)[layer.name](torch.empty(5, given.channels, *pixels))
+
+        assert counter.get_total_flops() == 5 * 2 * cost.macs
+
+
+def test_a_norm_costs_one_multiply_add_a_value_and_the_rest_nothing():
+    given = Shape(6, 10)
+
+    assert norm(6).macs(given) == 600
+    assert [
+        one.macs(given)
+        for one in (
+            ActivationSpec("relu"),
+            AddSpec(),
+            MaxPoolSpec(),
+            GlobalPoolSpec(),
+            PadChannelsSpec(2, 6),
+        )
+    ] == [0, 0, 0, 0, 0]
+
+
+def test_the_published_work_of_resnet50_is_found():
+    layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 1000)
+    costs = layer_costs(layers, Shape(3, 224))
+    counted = (ConvSpec, LinearSpec)  # what is usually published leaves norms out
+    work = sum(
+        c.macs for c, one in zip(costs, layers, strict=True) if isinstance(one.operation, counted)
+    )
+
+    assert work == 4_089_184_256
+
+
+KEPT = [
+    NetworkConfig(model=model, norm_type=kind, norm_num_groups=16, shortcut_type=shortcut)
+    for model in ("resnet8", "resnet18")
+    for kind in ("batch", "group", "none")
+    for shortcut in ("A", "B", "C")
+] + [NetworkConfig(model="resnet50", norm_type="group", norm_num_groups=32)]
+
+
+@pytest.mark.parametrize("config", KEPT, ids=short_name)
+def test_what_is_kept_is_what_autograd_saves_up_to_norm_statistics(config: NetworkConfig):
+    layers = resnet_layers(config, 3, CLASSES)
+    images, labels = images_and_labels(2, 32)
+    network = Slice(layers, build_layers(layers, 0))
+    costs = layer_costs(layers, Shape(3, 32))
+    planned = 4 * 2 * (Shape(3, 32).elements + sum(cost.kept for cost in costs))
+
+    assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
+
+
+@pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
+def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
+    network = small.plan
+    images, labels = images_and_labels(2, small.size)
+    live = slice_of(network.layers)
+    planned = 8 * (Shape(3, small.size).elements + sum(cost.kept for cost in network.costs))
+    change = small_change(network.layers, samples=2)
+
+    assert saved_bytes(live, (images,), labels) == planned + change
+
+
+def test_a_result_that_only_a_sum_takes_is_not_kept():
+    kept = {cost.name: cost.kept for cost in layer_costs(small_layers(), Shape(3, 32))}
+    plain, halved = 16 * 32 * 32, 32 * 16 * 16
+
+    assert kept["layer1/0/conv2"] == kept["layer1/0/add"] == plain
+    assert kept["layer1/0/bn2"] == kept["layer1/0/relu"] == 0
+    assert kept["layer2/0/conv1"] == kept["layer2/0/bn1"] == halved
+    assert kept["layer2/0/downsample/0"] == 0
+
+
+def test_padding_needs_nothing_of_what_it_was_given():
+    layers = (
+        LayerPlan("a", ConvSpec(3, 4, 3)),
+        LayerPlan("b", PadChannelsSpec(2, 4)),
+        LayerPlan("c", ConvSpec(8, 8, 3)),
+    )
+
+    assert [cost.kept for cost in layer_costs(layers, Shape(3, 8))] == [0, 8 * 16, 8 * 16]
+
+
+def test_a_maximum_is_kept_with_its_place_in_64_bits():
+    layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
+    pool, _ = layer_costs(layers, Shape(4, 10))
+
+    assert pool.kept == 3 * pool.bundle_out[0].elements
+
+
+def test_the_logits_are_kept_for_the_loss():
+    last: LayerCost = layer_costs(small_layers(), Shape(3, 32))[-1]
+
+    assert last.kept == CLASSES
+
+
+def test_only_rectifiers_write_over_what_they_are_given():
+    layers = small_layers()
+    costs = layer_costs(layers, Shape(3, 32))
+
+    assert [cost.in_place for cost in costs] == [
+        isinstance(one.operation, ActivationSpec) for one in layers
+    ]

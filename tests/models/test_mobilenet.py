@@ -1,0 +1,148 @@
+"""MobileNet v2 and v3: the names of torchvision and timm, gates, strides, dropout, norms."""
+
+from typing import Any
+
+import pytest
+from families import Small
+
+from convoy.models.layers import LayerPlan, Route
+from convoy.models.operations import (
+    ActivationSpec,
+    ConvSpec,
+    DropoutSpec,
+    LinearSpec,
+    NormSpec,
+    Operation,
+)
+
+V3 = ["mobilenet-v3-large", "mobilenet-v3-small"]
+
+
+def layers(model: str, **options: Any) -> tuple[LayerPlan, ...]:
+    return Small({"model": model, **options}, 224).plan.layers
+
+
+def found(kind: type[Operation], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
+    return {one.name: one.operation for one in of if isinstance(one.operation, kind)}
+
+
+def test_v2_has_the_names_of_torchvision():
+    names = [one.name for one in layers("mobilenet")]
+
+    assert names[:8] == [
+        *("features/0/0", "features/0/1", "features/0/2"),
+        *("features/1/conv/0/0", "features/1/conv/0/1", "features/1/conv/0/2"),
+        *("features/1/conv/1", "features/1/conv/2"),
+    ]
+    assert [name.removeprefix("features/3/") for name in names if "/3/" in name[:11]] == [
+        *("conv/0/0", "conv/0/1", "conv/0/2", "conv/1/0", "conv/1/1", "conv/1/2"),
+        *("conv/2", "conv/3", "add"),
+    ]
+    assert names[-6:] == [
+        *("features/18/0", "features/18/1", "features/18/2"),
+        *("avgpool", "classifier/0", "classifier/1"),
+    ]
+
+
+def test_v2_goes_around_the_blocks_that_keep_the_shape():
+    planned = layers("mobilenet")
+    around = [one.name.split("/")[1] for one in planned if one.route is Route.FORK]
+    joined = [one.name.split("/")[1] for one in planned if one.route is Route.JOIN]
+
+    assert around == joined == ["3", "5", "6", "8", "9", "10", "12", "13", "15", "16"]
+
+
+def test_v2_halves_the_image_five_times():
+    convs = found(ConvSpec, layers("mobilenet"))
+    strided = [name for name, conv in convs.items() if conv.stride == 2]
+
+    assert strided == [
+        "features/0/0",
+        *(f"features/{block}/conv/1/0" for block in (2, 4, 7, 14)),
+    ]
+
+
+def test_v2_cuts_its_rectifiers_off_at_six():
+    assert {one.kind for one in found(ActivationSpec, layers("mobilenet")).values()} == {"relu6"}
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"),
+    [("mobilenet-v3-large", "1/0 2/0 3/0 5/0"), ("mobilenet-v3-small", "0/0 1/0 2/0 4/0")],
+)
+def test_v3_halves_the_image_five_times(model: str, blocks: str):
+    convs = found(ConvSpec, layers(model))
+
+    assert [name for name, conv in convs.items() if conv.stride == 2] == [
+        "conv_stem",
+        *(f"blocks/{block}/conv_dw" for block in blocks.split()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "gated"),
+    [
+        ("mobilenet-v3-large", "2/0 2/1 2/2 4/0 4/1 5/0 5/1 5/2"),
+        ("mobilenet-v3-small", "0/0 2/0 2/1 2/2 3/0 3/1 4/0 4/1 4/2"),
+    ],
+)
+def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
+    activations = found(ActivationSpec, layers(model))
+    gates = [name for name in activations if name.endswith("/se/gate")]
+
+    assert [name.removeprefix("blocks/").removesuffix("/se/gate") for name in gates] == (
+        gated.split()
+    )
+    assert {activations[name].kind for name in gates} == {"hard_sigmoid"}
+    assert {one.kind for name, one in activations.items() if name.endswith("se/act1")} == {"relu"}
+
+
+@pytest.mark.parametrize(
+    ("model", "end"),
+    [("mobilenet-v3-large", "blocks/6/0"), ("mobilenet-v3-small", "blocks/5/0")],
+)
+def test_v3_ends_with_a_head_behind_its_pool(model: str, end: str):
+    names = [one.name for one in layers(model)]
+
+    assert names[-9:] == [
+        *(f"{end}/conv", f"{end}/bn1", f"{end}/act1"),
+        *("global_pool", "conv_head", "act2", "flatten", "dropout", "classifier"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "bias"),
+    [
+        ("mobilenet-v3-large", 1280, False),
+        ("mobilenet-v3-small", 1280, False),
+        ("mobilenet-v3-large-published", 1280, True),
+        ("mobilenet-v3-small-published", 1024, True),
+    ],
+)
+def test_the_published_head_has_a_bias_and_another_width(model: str, head: int, bias: bool):
+    planned = layers(model)
+    conv, linear = found(ConvSpec, planned)["conv_head"], found(LinearSpec, planned)["classifier"]
+
+    assert (conv.outputs, conv.bias, linear.inputs) == (head, bias, head)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("mobilenet", "classifier/0"), *((model, "dropout") for model in V3)],
+)
+def test_a_fifth_is_dropped_before_the_classifier_unless_told(model: str, name: str):
+    assert found(DropoutSpec, layers(model)) == {name: DropoutSpec(0.2)}
+    assert found(DropoutSpec, layers(model, dropout_rate=0.7)) == {name: DropoutSpec(0.7)}
+    assert found(DropoutSpec, layers(model, dropout_rate=0.0)) == {}
+
+
+@pytest.mark.parametrize("model", ["mobilenet", *V3])
+def test_every_norm_may_be_a_group_norm_or_none(model: str):
+    batch = layers(model)
+    group = layers(model, norm_type="group", norm_num_groups=4)
+    bare = layers(model, norm_type="none")
+
+    assert [one.name for one in group] == [one.name for one in batch]
+    assert {one.kind for one in found(NormSpec, group).values()} == {"group"}
+    assert found(NormSpec, bare) == {}
+    assert all(conv.bias for name, conv in found(ConvSpec, bare).items() if name != "conv_head")

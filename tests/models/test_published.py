@@ -1,0 +1,40 @@
+"""Every network has the parameters that others have published for it, planned and live."""
+
+import pytest
+import torch
+from pages.published import PUBLISHED, Published
+
+from convoy.config.catalog import MODELS
+from convoy.config.schema import build_config
+from convoy.errors import ConfigError
+from convoy.models.network import NetworkPlan, plan_network
+from convoy.run.network import build_network, whole
+
+
+def planned(model: str, **options: object) -> NetworkPlan:
+    return plan_network(build_config({"model": model, "data": "generated", **options}))
+
+
+@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
+def test_a_network_has_the_published_parameters(one: Published) -> None:
+    plan = planned(one.model, **dict(one.options))
+    network = build_network(plan, [whole(plan)], 0, torch.device("meta"))
+    live = sum(weight.numel() for weight in network.slice.named_weights().values())
+
+    assert (plan.parameters, live) == (one.parameters, one.parameters)
+
+
+def test_every_network_has_a_published_count() -> None:
+    assert {one.model for one in PUBLISHED} == set(MODELS)
+
+
+def test_the_one_network_that_cannot_be_filtered_by_sixteens_is_refused_with_the_way_out() -> None:
+    wider = {"group_dim": 16, "expand_ratio": 4}
+    with pytest.raises(ConfigError) as refused:
+        planned("efficientnet-b6", **wider)
+
+    assert str(refused.value) == (
+        "--group-dim 16 would cut the 56 channels of blocks/0/0/conv_dw into 3 groups, which they "
+        "do not divide into; try 8"
+    )
+    assert planned("efficientnet-b6", **wider | {"group_dim": 8}).parameters == 34_539_912

@@ -1,0 +1,77 @@
+"""SqueezeNet: fires with and without a bypass, pools without padding, no norms."""
+
+from typing import Any
+
+import pytest
+from families import Small
+
+from convoy.models.layers import LayerPlan, Route
+from convoy.models.network import NetworkPlan
+from convoy.models.operations import ConvSpec, DropoutSpec, MaxPoolSpec, NormSpec
+
+
+def plan(size: int = 224, **options: Any) -> NetworkPlan:
+    return Small({"model": "squeezenet", **options}, size).plan
+
+
+def fire(number: int, of: NetworkPlan) -> list[tuple[str, Route]]:
+    start = f"fire{number}/"
+    return [(one.name.removeprefix(start), one.route) for one in of.layers if start in one.name]
+
+
+INSIDE = [
+    ("squeeze_relu", Route.MAIN),
+    ("expand1x1", Route.FORK),
+    ("expand3x3", Route.SIDE),
+    ("concat", Route.JOIN),
+    ("relu", Route.MAIN),
+]
+
+
+def test_a_fire_expands_in_two_ways():
+    assert fire(3, plan()) == [("squeeze", Route.MAIN), *INSIDE]
+
+
+@pytest.mark.parametrize("number", [3, 5, 7, 9])
+def test_a_bypass_goes_around_every_second_fire(number: int):
+    bypassed = plan(use_bypass=True)
+
+    assert fire(number, bypassed) == [("squeeze", Route.FORK), *INSIDE, ("add", Route.JOIN)]
+    assert fire(number - 1, bypassed) == [("squeeze", Route.MAIN), *INSIDE]
+
+
+def test_images_shrink_to_thirteen_pixels_before_the_classes():
+    costs = {one.name: one.bundle_out[0] for one in plan(227).costs}
+
+    assert [costs[name].size for name in ("conv1", "pool1", "pool4", "pool8", "conv10")] == (
+        [114, 56, 27, 13, 13]
+    )
+    assert (costs["fire9/relu"].channels, costs["avgpool"].channels) == (512, 10)
+
+
+def test_pools_have_no_padding_and_stand_behind_the_stem_and_two_fires():
+    layers = plan().layers
+    names = [one.name for one in layers]
+    pools = [one.name for one in layers if isinstance(one.operation, MaxPoolSpec)]
+
+    assert pools == ["pool1", "pool4", "pool8"]
+    assert [names[names.index(pool) - 1] for pool in pools] == ["relu1", "fire4/relu", "fire8/relu"]
+    assert {one.operation for one in layers if one.name in pools} == {MaxPoolSpec("none")}
+
+
+@pytest.mark.parametrize("norm_type", ["batch", "group", "none"])
+def test_there_is_neither_norm_nor_bias(norm_type: str):
+    operations = [one.operation for one in plan(norm_type=norm_type).layers]
+
+    assert not any(isinstance(one, NormSpec) for one in operations)
+    assert not any(isinstance(one, ConvSpec) and one.bias for one in operations)
+
+
+def dropouts(layers: tuple[LayerPlan, ...]) -> list[DropoutSpec]:
+    return [one.operation for one in layers if isinstance(one.operation, DropoutSpec)]
+
+
+def test_half_is_dropped_before_the_last_convolution_unless_told():
+    assert dropouts(plan().layers) == [DropoutSpec(0.5)]
+    assert dropouts(plan(dropout_rate=0.1).layers) == [DropoutSpec(0.1)]
+    assert dropouts(plan(dropout_rate=0.0).layers) == []

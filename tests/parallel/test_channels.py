@@ -1,0 +1,139 @@
+"""What crosses a border is not copied: it lies in memory as the transport wants it already."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy.config.schema import build_config
+from convoy.layers.build import build_layers
+from convoy.models.network import plan_network
+from convoy.parallel.channels import P2PChannel, with_strides
+from convoy.parallel.slice import Slice, carry
+
+CPU = torch.device("cpu")
+FAMILIES = ("resnet50", "resnext14", "efficientnet-b0", "mobilenet", "mobilenet-v3-small")
+
+
+class Arrived(dist.Work):
+    """Nothing is on its way here."""
+
+    def wait(self, timeout: object = None) -> bool:
+        del timeout
+        return True
+
+
+class Watched(P2PChannel):
+    """A channel that notes what is handed to the transport."""
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        super().__init__(shapes, CPU, None, 0, 0)  # type: ignore[arg-type]  # it needs no group
+        self.sent: list[Tensor] = []
+        self.awaited: list[Tensor] = []
+
+    def _isend(self, tensor: Tensor) -> dist.Work:
+        self.sent.append(tensor)
+        return Arrived()
+
+    def _irecv(self, tensor: Tensor) -> dist.Work:
+        self.awaited.append(tensor.fill_(1))
+        return Arrived()
+
+
+def handed_over(*bundles: Sequence[Tensor]) -> list[Tensor]:
+    """What the transport gets of these bundles, without the header that tells their strides."""
+    channel = Watched([tuple(one.shape) for one in bundles[0]])
+    for bundle in bundles:
+        channel.send(bundle)
+    return [one for one in channel.sent if one.is_floating_point()]
+
+
+def is_copy(handed: Tensor, given: Tensor) -> bool:
+    return handed.data_ptr() != given.data_ptr()
+
+
+def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]]]:
+    """What would cross a border before each layer."""
+    config = build_config(
+        {"model": model, "data": "synthetic", "image_size": 32, "num_classes": 10}
+    )
+    layers = plan_network(config).layers
+    network = Slice(layers, build_layers(layers, seed=0)).train(training)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    bundle: tuple[Tensor, ...] = (torch.randn(2, 32, 32, 3).permute(0, 3, 1, 2),)
+    found = []
+    with torch.no_grad():
+        for (name, layer), route in zip(network.layers.items(), network.routes, strict=True):
+            found.append((name, bundle))
+            bundle = carry(layer, route, tuple(one.clone() for one in bundle))
+    return found
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "answering"])
+@pytest.mark.parametrize("model", FAMILIES)
+def test_no_activation_of_any_family_is_copied_at_any_border(model: str, training: bool) -> None:
+    copied = [
+        name
+        for name, bundle in bundles_of(model, training)
+        for one, given in zip(handed_over(bundle), bundle, strict=True)
+        if is_copy(one, given) or not one.is_contiguous()
+    ]
+
+    assert copied == []
+
+
+PIXELS = torch.arange(24.0).view(2, 12, 1, 1)
+ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # of the same numbers in a row
+
+
+@pytest.mark.parametrize("first", ONE_PIXEL)
+@pytest.mark.parametrize("later", ONE_PIXEL)
+def test_an_image_of_one_pixel_lies_the_same_whatever_its_strides_say(
+    first: tuple[int, ...], later: tuple[int, ...]
+) -> None:
+    told, given = (PIXELS.as_strided(PIXELS.shape, one) for one in (first, later))
+    sent = handed_over((told,), (given,))[1]
+    seen = with_strides(given, first)
+
+    assert not is_copy(sent, given)
+    assert not is_copy(seen, given)
+    assert seen.stride() == first
+    assert torch.equal(seen, PIXELS)
+
+
+def test_what_lies_otherwise_than_the_first_is_laid_anew() -> None:
+    first = torch.randn(2, 3, 4, 4)
+    later = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    sent = handed_over((first,), (later,))[1]
+
+    assert is_copy(sent, later)
+    assert torch.equal(sent, later)
+
+
+def test_what_repeats_itself_is_written_out_once() -> None:
+    spread = torch.randn(2, 3, 1, 1).expand(2, 3, 4, 4)
+    (sent,) = handed_over((spread,))
+
+    assert sent.is_contiguous()
+    assert sent.numel() == spread.numel()
+
+
+def test_one_bundle_is_received_ahead_and_only_once_its_strides_are_known() -> None:
+    channel = Watched([(2, 3)])
+    channel.prefetch()
+    before = len(channel.awaited)
+    channel.receive()
+    first = len(channel.awaited)
+    channel.prefetch()
+    channel.prefetch()
+    ahead = len(channel.awaited)
+    channel.receive()
+
+    assert (before, first, ahead, len(channel.awaited)) == (0, 2, 3, 3)
+
+
+def test_a_batch_of_another_size_is_refused() -> None:
+    with pytest.raises(AssertionError, match="pad the last batch"):
+        Watched([(2, 3)]).send([torch.zeros(1, 3)])

@@ -1,0 +1,147 @@
+"""The line: order, memory and results of an update whose stages are processes of their own."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from lines import (
+    Case,
+    Crew,
+    crew,
+    starts_of,
+    train_all,
+    train_stage,
+    train_unruly,
+    watch,
+)
+from torch.distributed.pipelining.schedules import (
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from convoy.plan.schedules import SCHEDULES, looped
+from convoy.plan.schedules.actions import Action
+
+STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def line(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crew]:
+    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+        yield made
+
+
+def case_for(line: Crew, schedule: str, rounds: int = 2) -> Case:
+    """Twice the micro-batches that grouped needs, so that all stages reach full flow."""
+    stages = len(line.pipes)
+    starts = starts_of(Case(), *STARTS[: stages - 1])
+    return Case(starts, schedule, rounds * 2 * stages, samples=2, size=8)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_each_stage_holds_what_the_schedule_says(line: Crew, schedule: str):
+    case = case_for(line, schedule)
+    seen = line.run(train_stage, case)
+    stages = len(seen)
+    law = [
+        SCHEDULES[schedule].peak_stash(stage, stages, case.micro_batches) for stage in range(stages)
+    ]
+
+    assert [one.stash for one in seen] == law
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gradients_are_told_once_for_each_micro_batch_of_every_update(line: Crew, schedule: str):
+    case = case_for(line, schedule, rounds=1)
+    seen = line.run(train_stage, case, 2)
+
+    for part in seen:
+        for name, digests in part.gradients.items():
+            first, second = digests[: case.micro_batches], digests[case.micro_batches :]
+
+            assert first == second, name
+            assert len(set(first)) == case.micro_batches, name
+
+
+@pytest.mark.processes
+def test_images_are_taken_from_the_feed_as_forwards_come(line: Crew):
+    case = case_for(line, "interleaved")
+    first = line.run(watch, case)[0]
+    ahead = len(line.pipes) - 1
+    expected = [min(done + ahead, case.micro_batches) for done in range(1, case.micro_batches + 1)]
+
+    assert first.taken == expected
+
+
+@pytest.mark.processes
+def test_results_exist_on_the_last_stage_only(line: Crew):
+    case = case_for(line, "grouped")
+    *others, last = line.run(watch, case)
+
+    assert [one.results for one in others] == [0] * len(others)
+    assert last.results == case.micro_batches
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_nothing_that_traveled_is_left_after_the_update(line: Crew, schedule: str):
+    assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
+
+
+@pytest.mark.processes
+def test_one_line_after_another_runs_in_the_same_processes(line: Crew):
+    cases = [case_for(line, schedule) for schedule in ("grouped", "sequential", "interleaved")]
+    by_stage = line.run(train_all, cases)
+
+    for stage in by_stage:
+        assert stage[0].gradients == stage[1].gradients == stage[2].gradients
+
+
+@pytest.mark.processes
+def test_a_schedule_that_holds_more_than_it_promised_is_stopped(tmp_path_factory):
+    with crew(1, tmp_path_factory.mktemp("alone")) as alone:
+        (said,) = alone.run(train_unruly, Case(micro_batches=3))
+
+    assert said.startswith("stage 0 of 1 holds 2 activation sets, but unruly with 3 micro-batches")
+
+
+def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:
+    """What torch's own generator gives for each process, without its gaps."""
+    inputs = SimpleNamespace(
+        pp_group_size=processes,
+        n_local_stages=stages // processes,
+        microbatches_per_round=processes,
+        _n_microbatches=micro_batches,
+    )
+    rows = [kind._calculate_single_rank_operations(inputs, one) for one in range(processes)]
+    return [[str(action) for action in row if action is not None] for row in rows]
+
+
+def named(process: int, action: Action) -> str:
+    """An action as torch prints it."""
+    return str(action) if action.stage is not None else f"{process}{action}"
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_zero_bubble_is_the_order_of_torch(stages: int):
+    for count in range(stages, 4 * stages, stages):
+        ours = [
+            [named(process, action) for action in row]
+            for process, row in enumerate(SCHEDULES["zero-bubble"].orders(stages, count))
+        ]
+
+        assert ours == torch_order(ScheduleInterleavedZeroBubble, stages, stages, count)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 4])
+@pytest.mark.parametrize("processes", range(2, 6))
+def test_looped_is_the_order_of_torch(processes: int, rounds: int):
+    stages = processes * rounds
+    for count in range(processes, 5 * processes, processes):
+        ours = [list(map(str, row)) for row in looped(rounds).orders(stages, count)]
+
+        assert ours == torch_order(ScheduleInterleaved1F1B, processes, stages, count)

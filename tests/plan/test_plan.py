@@ -1,0 +1,204 @@
+"""A whole plan from one configuration: its parts fit together, and what cannot be is refused."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.schema import build_config
+from convoy.errors import ConfigError
+from convoy.plan.plan import RunPlan, plan_run
+
+
+def plan(found: int | None = None, **asked: Any) -> RunPlan:
+    """The plan of a small network over so many samples as the source was found to have."""
+    return plan_run(build_config({"model": "resnet8", **asked}), found)
+
+
+def test_the_parts_of_a_plan_agree():
+    run = plan(micro_batch_size=4, gradient_accumulation=4, replicas=2, shards=2, epoch=3)
+
+    assert run.batch.samples_per_update == run.loop.samples_per_update == 32
+    assert (run.topology.stages, run.topology.replicas, run.topology.processes) == (2, 2, 4)
+    assert len(run.stages) == len(run.memory) == len(run.devices) == 2
+    assert (run.loop.updates_per_epoch, run.loop.updates) == (250, 750)
+
+
+def test_stages_cover_the_network_once():
+    run = plan(shards=4, gradient_accumulation=4)
+    costs = [cost for stage in run.stages for cost in run.layer_costs(stage)]
+
+    assert costs == list(run.network.costs)
+    assert [name for stage in run.stages for name in stage.names] == [one.name for one in costs]
+
+
+def test_the_memory_of_all_stages_holds_every_weight_once():
+    run = plan(shards=3, gradient_accumulation=3)
+
+    assert sum(memory.weights for memory in run.memory) == 4 * 75_290
+
+
+def test_one_stage_is_the_whole_network():
+    (stage,) = plan().stages
+
+    assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
+
+
+def test_splits_cut_where_they_say():
+    splits = ("layer1/0/relu", "layer3/0")
+    run = plan(pipeline_splits=splits, gradient_accumulation=3)
+
+    assert [stage.names[0] for stage in run.stages] == ["conv1", "layer1/0/relu", "layer3/0/conv1"]
+
+
+def test_without_splits_the_stages_do_about_the_same_work():
+    run = plan(shards=2, gradient_accumulation=2)
+    work = [sum(cost.macs for cost in run.layer_costs(stage)) for stage in run.stages]
+
+    assert max(work) < 1.1 * min(work)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "planned"),
+    [
+        ({"data": "cifar10"}, None, 50_000),
+        ({"data": "shapes"}, None, 8_000),
+        ({"data": "shapes", "samples": 640}, None, 640),
+        ({"data": "cifar10"}, 4_000, 4_000),
+    ],
+)
+def test_the_source_says_how_many_samples_there_are_or_else_the_catalog(
+    asked: dict[str, Any], found: int | None, planned: int
+):
+    assert plan(found, **asked).loop.samples == planned
+
+
+def test_an_empty_source_is_refused_and_not_taken_for_an_unknown_one():
+    with pytest.raises(ConfigError, match=r"needs 32 samples .* the source has 0"):
+        plan(found=0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "stages", "words"),
+    [
+        (1, 1, "1 replica × 1 stage"),
+        (2, 1, "2 replicas × 1 stage"),
+        (1, 3, "1 replica × 3 stages"),
+    ],
+)
+def test_the_layout_is_told_in_words(replicas: int, stages: int, words: str):
+    run = plan(replicas=replicas, shards=stages, gradient_accumulation=stages)
+
+    assert run.layout == words
+
+
+def test_recomputation_follows_the_number_of_stages():
+    assert not plan().recompute.enabled
+    assert plan(shards=2, gradient_accumulation=2).recompute.enabled
+
+
+def test_balanced_borders_are_known_from_given_ones():
+    balanced = plan(shards=2, gradient_accumulation=2)
+    given = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
+
+    assert (balanced.balanced, balanced.borders) == (True, ("layer2/0/bn1",))
+    assert (given.balanced, given.borders) == (False, ("layer2/0/conv1",))
+    assert (plan().balanced, plan().borders) == (False, ())
+
+
+FOLDED = {
+    "by devices": {"shards": 3, "device_mapping": (4, 4, 4)},
+    "by one shard": {"shards": 1, "device_mapping": (4,)},
+    "by both": {"shards": 1, "device_mapping": (4, 4, 4)},
+    "without a number": {"device_mapping": (4, 4, 4)},
+}
+
+
+@pytest.mark.parametrize("asked", FOLDED.values(), ids=FOLDED.keys())
+def test_sequential_stages_of_one_device_are_one_process(asked: dict[str, Any]):
+    splits = ("layer2", "layer3/0/conv2")
+    run = plan(pipeline_schedule="sequential", pipeline_splits=splits, **asked)
+    (stage,) = run.stages
+
+    assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
+    assert (run.topology.stages, run.topology.processes, run.devices) == (1, 1, (4,))
+    assert [one.names[0] for one in run.folded_stages] == [
+        "conv1",
+        "layer2/0/conv1",
+        "layer3/0/conv2",
+    ]
+    assert run.recompute.enabled
+    assert run.recompute.kept == ("layer1/0/relu", "layer3/0/relu1")
+
+
+def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
+    run = plan(
+        shards=2,
+        device_mapping=(0, 0),
+        pipeline_schedule="sequential",
+        recompute_checkpoints=("layer3",),
+    )
+
+    assert run.balanced
+    assert run.recompute.kept == ("layer2/0/conv1", "layer3/0/relu")
+
+
+def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batches():
+    folded = plan(shards=3, device_mapping=(0, 0, 0), pipeline_schedule="sequential")
+    whole = plan(shards=1, gradient_accumulation=7)
+
+    assert folded.memory[0].activations < whole.memory[0].activations
+
+
+def test_without_recomputation_folded_borders_mean_nothing():
+    asked = {"shards": 3, "device_mapping": (0, 0, 0), "pipeline_schedule": "sequential"}
+    run = plan(enable_recompute=False, **asked)
+
+    assert len(run.folded_stages) == 3
+    assert run.recompute.kept == ()
+    assert run.memory == plan(enable_recompute=False).memory
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pipeline_schedule": "grouped", "device_mapping": (0, 0, 0)},
+        {"pipeline_schedule": "sequential", "device_mapping": (0, 0, 1)},
+        {"pipeline_schedule": "sequential"},
+    ],
+)
+def test_all_other_stages_stay_processes_of_their_own(asked: dict[str, Any]):
+    run = plan(shards=3, gradient_accumulation=6, **asked)
+
+    assert (len(run.stages), run.topology.processes, run.folded_stages) == (3, 3, ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"shards": 2, "gradient_accumulation": 3}, "multiple of 2"),
+        ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
+        (
+            {"pipeline_schedule": "sequential", "shards": 3, "device_mapping": (0,)},
+            "names 1 device for 3 stages",
+        ),
+        (
+            {
+                "pipeline_schedule": "sequential",
+                "shards": 1,
+                "pipeline_splits": ("fc",),
+                "device_mapping": (0, 1),
+            },
+            "names 2 devices for 1 stage",
+        ),
+        ({"shards": 99}, "99 stages need at least 99 layers but the model has 28; lower --shards"),
+        ({"recompute_checkpoints": ("fc",)}, "use --enable-recompute"),
+        ({"enable_recompute": True, "recompute_checkpoints": ("fz",)}, "no layer of this model"),
+        ({"pipeline_splits": ("layer9",)}, "no layer of this model"),
+        ({"replicas": 3, "instances": 2}, "--instances"),
+        ({"norm_type": "group", "norm_num_groups": 5}, "--norm-num-groups"),
+        ({"model": "resnet18", "image_size": 17, "micro_batch_size": 1}, "--micro-batch-size 2"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(asked: dict[str, Any], reason: str):
+    with pytest.raises(ConfigError, match=reason):
+        plan(**asked)

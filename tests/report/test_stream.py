@@ -1,0 +1,88 @@
+"""A safe stream never fails: not without a stream, not with a broken one, not with odd letters."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy.report.stream import SafeStream
+
+WRITER = """
+import sys
+from convoy.report.stream import SafeStream
+safe = SafeStream(sys.stdout)
+for n in range(2000):
+    safe.print(f"line {n} " + "x" * 100)
+safe.close()
+sys.stderr.write("survived")
+"""
+
+
+def test_what_is_printed_is_there_at_once(tmp_path: Path):
+    with (tmp_path / "out").open("w") as stream:
+        SafeStream(stream).print("hello")
+        seen = (tmp_path / "out").read_text()
+
+    assert seen == "hello\n"
+
+
+def test_without_a_stream_it_is_silent():
+    safe = SafeStream(None)
+    safe.print("hello")
+    safe.close()
+
+    assert not safe.is_open
+    assert not safe.isatty()
+
+
+def test_a_closed_stream_silences_it():
+    stream = io.StringIO()
+    safe = SafeStream(stream)
+    stream.close()
+    safe.print("hello")
+
+    assert not safe.is_open
+    assert not safe.isatty()
+
+
+def test_letters_that_the_stream_cannot_spell_are_replaced():
+    content = io.BytesIO()
+    safe = SafeStream(io.TextIOWrapper(content, encoding="ascii"))
+    safe.print("größe …")
+
+    assert content.getvalue() == b"gr??e ?\n"
+
+
+def test_a_broken_pipe_silences_it():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        safe = SafeStream(stream)
+        safe.print("hello")
+        safe.print("again")
+
+    assert not safe.is_open
+
+
+def test_a_full_disk_is_no_reason_to_be_silent():
+    with Path("/dev/full").open("w") as stream:
+        safe = SafeStream(stream)
+        safe.print("hello")
+        is_open = safe.is_open
+        safe.close()  # from here on nothing may fail when the stream is closed
+
+    assert is_open
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("out", ["| head -c 10 >/dev/null", ">&-", ">/dev/full"])
+def test_a_program_whose_stdout_breaks_ends_well(out: str):
+    command = f'set -o pipefail; "$0" -c "$1" {out}'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, WRITER], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "survived")

@@ -1,0 +1,90 @@
+"""An average of the newest checkpoints; it gives way to whoever waits for the end."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from convoy.checkpoint import reading
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.config.schema import build_config
+from convoy.config.sections.checkpoint import AverageConfig
+from convoy.errors import CheckpointError
+from convoy.models.network import plan_network
+from convoy.run.averaging import AveragingStopped, average_checkpoints
+from convoy.run.network import build_network, whole
+
+CONFIG = build_config(
+    {
+        "model": "resnet8",
+        "image_size": 12,
+        "samples": 64,
+        "micro_batch_size": 8,
+        "threads": 1,
+        "dataloader_worker": 0,
+        "weight_avg_strategy": "mean",
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    plan = plan_network(CONFIG)
+    model = build_network(plan, [whole(plan)], 0, torch.device("cpu")).tensors()
+    for update in (2, 4):
+        Store(tmp_path).save(Contents(model=model, state={"update": update}), update)
+    return tmp_path
+
+
+def test_an_average_says_what_it_is_made_of(folder: Path) -> None:
+    made = average_checkpoints(CONFIG, folder)
+
+    assert (made.strategy, made.checkpoints, made.update) == ("mean", 2, 4)
+    assert made.path == folder / "averaged" / "mean-2-recompute" / "update-4"
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(-1, 5), (0, 5), (1, 1), (3, 3), (9, 5)])
+@pytest.mark.parametrize("strategy", ["mean", "exponential"])
+def test_so_many_of_the_newest_are_averaged(
+    tmp_path: Path, strategy: str, asked: int, taken: int
+) -> None:
+    values = [1.0, 8.0, -3.0, 0.5, 6.0]
+    for update, value in enumerate(values, start=1):
+        model = {"w": torch.full((3,), value)}
+        Store(tmp_path).save(Contents(model=model, state={"update": update}), update)
+    wish = AverageConfig(
+        weight_avg_strategy=strategy,
+        weight_avg_n=asked,
+        weight_avg_exp_decay=0.75,
+        norm_statistics="average",
+    )
+    made = average_checkpoints(replace(CONFIG, average=wish), tmp_path)
+    expected = values[-taken]
+    for value in values[len(values) - taken + 1 :]:
+        expected = 0.75 * expected + 0.25 * value
+    if strategy == "mean":
+        expected = sum(values[-taken:]) / taken
+
+    assert made.checkpoints == taken
+    assert reading.load(made.path).model["w"].tolist() == pytest.approx([expected] * 3, rel=1e-6)
+
+
+def test_an_urgent_end_stops_it_at_the_next_micro_batch(folder: Path) -> None:
+    asked: list[int] = []
+
+    def after_three() -> bool:
+        asked.append(len(asked))
+        return len(asked) == 3
+
+    with pytest.raises(AveragingStopped):
+        average_checkpoints(CONFIG, folder, after_three)
+
+    assert len(asked) == 3
+    assert not (folder / "averaged").exists()
+
+
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
+        average_checkpoints(CONFIG, tmp_path)

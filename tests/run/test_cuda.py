@@ -1,0 +1,61 @@
+"""Options that only CUDA honors become settings that cuDNN, NCCL and torch read."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.config.schema import build_config
+from convoy.run.device import prepare_cuda, variables
+
+MEMORY = 16 * 2**30
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("NCCL_ALGO", raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    matmul = torch.backends.cuda.matmul
+    before = torch.backends.cudnn.benchmark, matmul.allow_fp16_reduced_precision_reduction
+    yield
+    torch.backends.cudnn.benchmark, matmul.allow_fp16_reduced_precision_reduction = before
+
+
+@pytest.mark.parametrize(
+    ("values", "stage", "said"),
+    [
+        ({}, 0, {}),
+        ({"available_memory_proportion": (0.25,)}, 3, {"CUDNN_CONV_WSCAP_DBG": "4096"}),
+        ({"available_memory_proportion": (0.5, 0.125)}, 1, {"CUDNN_CONV_WSCAP_DBG": "2048"}),
+        ({"available_memory_proportion": (1e-9,)}, 0, {"CUDNN_CONV_WSCAP_DBG": "1"}),
+        ({"gcl_method": "clockwise_ring"}, 0, {"NCCL_ALGO": "Ring"}),
+        ({"gcl_method": "broadcast"}, 0, {"NCCL_ALGO": "Tree"}),
+    ],
+)
+def test_an_option_becomes_a_variable(
+    values: dict[str, Any], stage: int, said: dict[str, str]
+) -> None:
+    assert variables(build_config(values), stage, MEMORY) == said
+
+
+@pytest.mark.parametrize(("target", "tries"), [("cycles", True), ("memory", False)])
+def test_speed_first_lets_algorithms_be_tried(target: str, tries: bool) -> None:
+    prepare_cuda(build_config({"exchange_memory_target": target}), 0, MEMORY)
+
+    assert torch.backends.cudnn.benchmark is tries
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_half_partials_are_taken_only_when_asked_for(wish: bool) -> None:
+    prepare_cuda(build_config({"half_partial": wish}), 0, MEMORY)
+
+    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction is wish
+
+
+def test_a_variable_of_the_user_stays() -> None:
+    os.environ["NCCL_ALGO"] = "Tree"
+    prepare_cuda(build_config({"gcl_method": "clockwise_ring"}), 0, MEMORY)
+
+    assert os.environ["NCCL_ALGO"] == "Tree"

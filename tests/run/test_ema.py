@@ -1,0 +1,152 @@
+"""EMA of a network: which tensors it has, how it is validated, and which checkpoints fit."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from convoy.checkpoint.contents import Contents
+from convoy.config.schema import build_config
+from convoy.config.sections.checkpoint import AverageConfig
+from convoy.errors import CheckpointError
+from convoy.events import Validated
+from convoy.numerics.dtypes import BFLOAT16, FLOAT32, DtypePolicy, NumberType
+from convoy.numerics.flat import FlatWeights
+from convoy.optim.ema import ExponentialMovingAverage
+from convoy.optim.optimizer import Optimizer
+from convoy.optim.update_rules import make_update_rule
+from convoy.parallel.replicas import Alone
+from convoy.plan.plan import plan_run
+from convoy.run.network import Network, build_network, freeze, whole
+from convoy.run.parameter_groups import make_ema
+from convoy.run.state import refuse_misfit
+from convoy.run.validation import with_ema
+
+CONFIG = build_config({"model": "resnet8", "image_size": 12, "samples": 64, "micro_batch_size": 8})
+PLAN = plan_run(CONFIG)
+
+
+def built(*frozen: str) -> Network:
+    stage = [whole(PLAN.network)]
+    return freeze(build_network(PLAN.network, stage, 0, torch.device("cpu")), frozen)
+
+
+def averaging(
+    network: Network, decay: float = 0.5, policy: DtypePolicy | None = None
+) -> ExponentialMovingAverage:
+    weights = FlatWeights(network.slice.named_weights())
+    optimizer = Optimizer(weights, make_update_rule(CONFIG.optimizer, 1), policy=policy)
+    config = replace(CONFIG, average=AverageConfig(ema_decay=decay))
+    return make_ema(config, network, [optimizer], Alone())
+
+
+def shift(network: Network) -> None:
+    with torch.no_grad():
+        for one in network.tensors().values():
+            one.add_(1.0)
+
+
+def test_it_starts_with_the_first_update_and_has_its_statistics():
+    network = built()
+    average = averaging(network)
+
+    assert not average.started and average.named() == {}
+    shift(network)
+    average.update()
+    assert average.started
+    assert torch.equal(average.named()["bn1.running_mean"], network.tensors()["bn1.running_mean"])
+
+
+def test_without_a_decay_there_is_no_average():
+    average = averaging(built(), decay=0.0)
+    average.update()
+    average.load({"fc.weight": torch.zeros(1)})
+
+    assert not average.started and average.named() == {}
+
+
+def test_every_tensor_of_a_network_has_its_average_frozen_ones_too():
+    network = built("conv1", "bn1")
+    average = averaging(network)
+    for _ in range(3):
+        average.update()
+    live, found = network.tensors(), average.named()
+
+    assert found.keys() == live.keys()
+    assert all(torch.equal(found[name], live[name]) for name in live)
+
+
+def validated(loss: float) -> Validated:
+    return Validated(3, 1.0, 0.1, 0.5, loss, 10, 1.0, 10.0)
+
+
+@pytest.mark.parametrize("used", [FLOAT32, BFLOAT16])
+def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_as_it_was(
+    used: NumberType,
+):
+    network = built()
+    average = averaging(network, policy=DtypePolicy(compute=used))
+    for _ in range(2):
+        shift(network)
+        average.update()
+    before = {name: one.clone() for name, one in network.tensors().items()}
+    seen: list[Tensor] = []
+
+    def measure(*_: float) -> Validated:
+        seen.append(network.tensors()["fc.weight"].clone())
+        return validated(loss=float(len(seen)))
+
+    told = with_ema(measure, average, 3, 1.0)
+    expected = used.nearest(average.named()["fc.weight"])
+
+    assert torch.equal(seen[0], before["fc.weight"])
+    assert torch.equal(seen[1], expected)
+    assert not torch.equal(seen[1], seen[0])
+    assert (told.loss, told.average_loss) == (1.0, 2.0)
+    assert all(torch.equal(one, before[name]) for name, one in network.tensors().items())
+
+
+def test_weights_without_an_average_are_measured_once():
+    told = with_ema(lambda *_: validated(0.7), averaging(built()), 3, 1.0)
+
+    assert told == validated(0.7)
+
+
+def test_weights_come_back_when_measuring_fails():
+    network = built()
+    average = averaging(network)
+    average.update()
+    shift(network)
+    before = network.tensors()["fc.weight"].clone()
+    calls: list[int] = []
+
+    def measure(update: int, _: float) -> Validated:
+        calls.append(update)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return validated(0.7)
+
+    with pytest.raises(KeyboardInterrupt):
+        with_ema(measure, average, 3, 1.0)
+
+    assert torch.equal(network.tensors()["fc.weight"], before)
+
+
+def test_an_average_of_another_network_is_refused_where_one_is_wanted():
+    network = built()
+    optimizer = Optimizer(
+        FlatWeights(network.slice.named_weights()), make_update_rule(CONFIG.optimizer, 1)
+    )
+    meter = {"loss": 0.0, "right": 0, "micro_batches": 0, "samples": 0}
+    contents = Contents(
+        model=network.tensors(),
+        optimizer=optimizer.named_state(),
+        averages={"fc.weight": torch.zeros(3, 3)},
+        state={"update": 3, "meter": meter},
+    )
+    averages = replace(CONFIG, average=AverageConfig(ema_decay=0.9))
+
+    refuse_misfit(PLAN, contents)  # nobody asks for it
+    with pytest.raises(CheckpointError, match="does not fit this average"):
+        refuse_misfit(plan_run(averages), contents)

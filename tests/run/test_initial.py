@@ -1,0 +1,96 @@
+"""Weights to begin with: found, checked against the network, and told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.store import Store
+from convoy.config.schema import build_config
+from convoy.errors import CheckpointError, ConfigError
+from convoy.plan.plan import RunPlan, plan_run
+from convoy.run.initial_weights import initial_weights
+from convoy.run.network import build_network, whole
+
+
+def plan_of(path: Path | None, **values: Any) -> RunPlan:
+    asked = {"model": "resnet8", "image_size": 12, "init_path": None if path is None else str(path)}
+    return plan_run(build_config(asked | values))
+
+
+def save(folder: Path, *updates: int) -> None:
+    """Checkpoints whose weights all hold the number of their update."""
+    plan = plan_of(None).network
+    form = build_network(plan, [whole(plan)], 0, torch.device("cpu")).tensors()
+    for update in updates:
+        model = {name: torch.full_like(one, update) for name, one in form.items()}
+        Store(folder).save(Contents(model=model, state={"update": update}), update)
+
+
+def held(path: Path) -> set[float]:
+    weights = initial_weights(plan_of(path)).weights
+    assert weights is not None
+    return {float(value) for one in weights.values() for value in one.unique()}
+
+
+def test_without_a_path_there_are_none() -> None:
+    assert initial_weights(plan_of(None)).weights is None
+    assert initial_weights(plan_of(None)).notices == []
+
+
+def test_a_run_gives_its_newest_and_a_checkpoint_itself(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 4, 12)
+    save(tmp_path / "checkpoints" / "averaged" / "mean", 7)
+
+    assert held(tmp_path) == held(tmp_path / "checkpoints") == {12}
+    assert held(tmp_path / "checkpoints" / "update-4") == {4}
+    assert held(tmp_path / "checkpoints" / "averaged" / "mean") == {7}
+
+
+def test_what_is_found_is_told_with_its_update_and_its_digest(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 12)
+    (notice,) = initial_weights(plan_of(tmp_path)).notices
+
+    assert (notice.kind, notice.update) == ("init", 0)
+    assert f"{tmp_path / 'checkpoints' / 'update-12'} after update 12, sha256 " in notice.text
+
+
+def test_a_damaged_one_is_passed_over_and_told(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 4, 12)
+    (tmp_path / "checkpoints" / "update-12" / "model.safetensors").write_bytes(b"no")
+    damaged, found = initial_weights(plan_of(tmp_path)).notices
+
+    assert damaged.kind == "damaged_checkpoint" and "update-12" in damaged.text
+    assert "after update 4" in found.text
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"model": "resnet14"}, r"\d+ missing \(layer1\.1"),
+        ({"norm_type": "group", "norm_num_groups": 8}, r"\d+ unexpected \(.*running_"),
+        ({"data": "generated", "num_classes": 7}, r"fc\.bias 10 float32 for 7 float32"),
+    ],
+)
+def test_the_weights_of_another_network_are_refused_in_one_line(
+    tmp_path: Path, values: dict[str, Any], why: str
+) -> None:
+    save(tmp_path / "checkpoints", 12)
+
+    with pytest.raises(CheckpointError, match=rf"^--init-path {tmp_path}: .*{why}") as error:
+        initial_weights(plan_of(tmp_path, **values))
+
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_without_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(ConfigError, match=r"nothing does not exist$"):
+        initial_weights(plan_of(tmp_path / "nothing"))
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
+        initial_weights(plan_of(tmp_path))
+    with pytest.raises(CheckpointError, match="is not a folder"):
+        initial_weights(plan_of(tmp_path / "file"))

@@ -1,0 +1,47 @@
+"""The live layers of a process: what is frozen passes as in evaluation, and is left alone."""
+
+import torch
+
+from convoy.config.schema import build_config
+from convoy.layers.dropout import Dropout, DropPath
+from convoy.layers.norms import BatchNorm
+from convoy.plan.plan import plan_run
+from convoy.run.network import Network, build_network, freeze, whole
+
+ASKED = {
+    "model": "efficientnet-cifar",
+    "norm_num_groups": 4,
+    "dropout_rate": 0.5,
+    "block_survival_prob": 0.5,
+}
+
+
+def network(first: str) -> Network:
+    plan = plan_run(build_config(ASKED | {"fine_tune_first_trainable_layer": first}))
+    built = build_network(plan.network, [whole(plan.network)], 0, torch.device("cpu"))
+    return freeze(built, [layer.name for layer in plan.frozen_layers])
+
+
+def at_work(one: Network) -> dict[type, int]:
+    """Layers that measure or draw in a training pass."""
+    parts = list(one.slice.train().modules())
+    norms = sum(isinstance(part, BatchNorm) and part.measures for part in parts)
+    drops = sum(isinstance(part, DropPath) and part.draws for part in parts)
+    outs = sum(isinstance(part, Dropout) and part.draws for part in parts)
+    return {BatchNorm: norms, DropPath: drops, Dropout: outs}
+
+
+def test_what_is_frozen_measures_nothing_and_leaves_nothing_out() -> None:
+    everything, last = at_work(network("conv_stem")), at_work(network("classifier"))
+
+    assert min(everything.values()) > 0
+    assert last == {BatchNorm: 0, DropPath: 0, Dropout: 0}
+
+
+def test_frozen_layers_answer_alike_in_training_and_evaluation() -> None:
+    one = network("classifier")
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        training, evaluation = (one.slice.train(mode)(images)[0] for mode in (True, False))
+
+    assert torch.equal(training, evaluation)

@@ -1,0 +1,66 @@
+"""Where a run begins, and whether all processes were started alike."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.config.schema import RunConfig, build_config
+from convoy.errors import ConfigError
+from convoy.parallel.control import Matter, Single
+from convoy.run.starting_point import check_same_on_all_ranks
+
+
+class Told(Single):
+    """A council that remembers what each process said, and answers with all of it."""
+
+    def __init__(self) -> None:
+        self.said: list[torch.Tensor] = []
+
+    def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
+        assert (matter, update) == (Matter.BEGIN, 0)
+        self.said.append(part)
+        return self.said
+
+
+def config(**values: Any) -> RunConfig:
+    return build_config(values)
+
+
+def both(first: RunConfig, second: RunConfig, samples: tuple[int, int] = (9, 9)) -> None:
+    council = Told()
+    check_same_on_all_ranks(council, first, samples[0])
+    check_same_on_all_ranks(council, second, samples[1])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lr": 0.3},
+        {"pipeline_schedule": "grouped"},
+        {"enable_recompute": True},
+        {"ckpts_per_epoch": 2},
+        {"logs_per_epoch": 9},
+        {"valid_batch_size": 3},
+        {"max_cross_replica_buffer_size": 2048},
+    ],
+)
+def test_another_option_on_one_process_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="rank 1 has other options or data than rank 0"):
+        both(config(), config(**values))
+
+
+def test_other_data_on_one_process_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the same data"):
+        both(config(), config(), samples=(9, 10))
+
+
+def test_things_may_lie_elsewhere_on_another_host() -> None:
+    here = config(
+        data_dir="/a", log_dir="x", progress="plain", init_path="/a/run", pretrained="/a/w.pth"
+    )
+
+    both(
+        here,
+        config(data_dir="/b", name="n", name_suffix="s", init_path="/b/run", pretrained="/b/w.pth"),
+    )

@@ -1,0 +1,73 @@
+"""What state.json says of a run is checked, value by value, before anything is restored."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.engine.metrics import Totals
+from convoy.engine.step_guard import GuardState
+from convoy.errors import CheckpointError
+from convoy.run.state import _record, _totals
+
+ROOT = Path(__file__).parents[2]
+METER = {"loss": 1.5, "right": 3, "micro_batches": 2, "samples": 8}
+RECORD = {
+    "followed": 64.0,
+    "before": 32.0,
+    "skipped": 3,
+    "ceiling": 128.0,
+    "calm": 7,
+    "in_a_row": 1,
+}
+BROKEN_METERS = [None, [], {}, "loss", METER | {"loss": 1}, METER | {"right": 0.5}]
+BROKEN_METERS += [METER | {"left_out": None}, {"loss": 1.5}, METER | {"samples": "8"}]
+BROKEN_RECORDS = [[], {}, 3, RECORD | {"followed": "64"}, RECORD | {"before": -1.0}]
+BROKEN_RECORDS += [RECORD | {"skipped": 0.5}, RECORD | {"ceiling": 0.0}, {"followed": None}]
+
+
+def test_sums_of_the_running_report_are_read_as_written() -> None:
+    assert _totals(METER) == Totals(1.5, 2, 3, 8, 0)
+    assert _totals(METER | {"left_out": 1}) == Totals(1.5, 2, 3, 8, 1)
+
+
+@pytest.mark.parametrize("meter", BROKEN_METERS)
+def test_broken_sums_of_the_running_report_are_refused(meter: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"no sums of the running report \(meter\)"):
+        _totals(meter)
+
+
+def test_a_loss_scale_is_read_as_written_and_older_checkpoints_have_none() -> None:
+    assert _record(RECORD) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
+    assert _record(None) == GuardState()
+
+
+@pytest.mark.parametrize("saved", BROKEN_RECORDS)
+def test_a_checkpoint_with_a_broken_loss_scale_is_refused(saved: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"no loss scale and skipped updates \(judge\)"):
+        _record(saved)
+
+
+@pytest.mark.processes
+def test_broken_state_is_refused_without_asserts_too() -> None:
+    script = f"""
+from convoy.errors import CheckpointError
+from convoy.run.state import _record, _totals
+
+assert False, "asserts are off"
+refused = 0
+for read, values in ((_totals, {BROKEN_METERS!r}), (_record, {BROKEN_RECORDS!r})):
+    for value in values:
+        try:
+            read(value)
+        except CheckpointError:
+            refused += 1
+print(refused)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-O", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert int(ran.stdout) == len(BROKEN_METERS) + len(BROKEN_RECORDS)

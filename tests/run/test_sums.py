@@ -1,0 +1,75 @@
+"""What a configuration says of sums is what each weight's gradient tree is built with."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.config.schema import build_config
+from convoy.numerics.dtypes import DtypePolicy
+from convoy.numerics.gradients import DIVIDED_FIRST
+from convoy.plan.plan import plan_run
+from convoy.run.network import build_network, whole
+from convoy.run.parameter_groups import Sums, by_policy, sums_of
+
+
+def sums(name: str, **values: Any) -> Sums:
+    return sums_of(build_config(values))(name)
+
+
+def test_unasked_all_weights_are_alike() -> None:
+    assert sums("fc.weight") == sums("conv1.weight") == Sums(None, "auto")
+
+
+@pytest.mark.parametrize("way", ["auto", "mean", "running-mean", "sum"])
+def test_all_weights_take_the_way_that_was_asked_for(way: str) -> None:
+    assert sums("fc.weight", gradient_reduction=way) == Sums(None, way)
+
+
+def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> None:
+    wish = {
+        "accumulator_dtype": "bfloat16",
+        "accumulator_dtype_rules": ("*.bias=auto", "fc.*=float64", "*.bn?.*=float32"),
+    }
+    found = {
+        name: sums(name, **wish).dtype
+        for name in ("fc.bias", "fc.weight", "layer1.0.bn1.weight", "FC.weight", "conv1.weight")
+    }
+
+    assert found == {
+        "fc.bias": None,
+        "fc.weight": torch.float64,
+        "layer1.0.bn1.weight": torch.float32,
+        "FC.weight": torch.bfloat16,
+        "conv1.weight": torch.bfloat16,
+    }
+
+
+@pytest.mark.parametrize("way", ["auto", "mean", "running-mean", "sum"])
+def test_patterns_of_whole_names_say_what_is_divided_first(way: str) -> None:
+    wish = {"gradient_reduction": way, "gradient_mean_reduce_re": (r"fc\.w", r".*\.bias")}
+
+    assert sums("fc.bias", **wish).reduction == DIVIDED_FIRST
+    assert sums("fc.weight", **wish).reduction == way
+
+
+def test_weights_of_other_sums_are_of_another_kind() -> None:
+    config = build_config(
+        {
+            "model": "resnet8",
+            "accumulator_dtype_rules": ("fc.*=float64",),
+            "gradient_mean_reduce_re": (".*bias",),
+        }
+    )
+    plan = plan_run(config).network
+    layers = build_network(plan, [whole(plan)], 0, torch.device("cpu")).slice
+    policies = by_policy(config, layers)
+
+    assert set(policies) == {
+        DtypePolicy(),
+        DtypePolicy(reduction=DIVIDED_FIRST),
+        DtypePolicy(accumulator=torch.float64),
+        DtypePolicy(accumulator=torch.float64, reduction=DIVIDED_FIRST),
+    }
+    assert list(policies[DtypePolicy(accumulator=torch.float64)]) == ["fc.weight"]
+    assert sum(map(len, policies.values())) == len(layers.named_weights())

@@ -1,0 +1,166 @@
+"""What is asked for is what is built: no option stops at the plan."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.config.schema import build_config
+from convoy.data.sources.generated import Generated
+from convoy.engine.metrics import Totals
+from convoy.engine.step_guard import NonFinitePolicy
+from convoy.engine.stopping import StopRequest
+from convoy.engine.update import ParameterGroup
+from convoy.events import Observers
+from convoy.launch.world import World
+from convoy.numerics.dtypes import FLOAT16, DtypePolicy, NumberType
+from convoy.numerics.loss_scale import GradientRangeCounter
+from convoy.optim.state_storage import MappedFile, OnDevice
+from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.parallel.process_groups import Group
+from convoy.parallel.recompute import Recomputing
+from convoy.parallel.replicas import FastReplicas, Meeting, Together
+from convoy.parallel.state_sharding import gatherer
+from convoy.plan.plan import plan_run
+from convoy.plan.precision import LossScalePlan
+from convoy.run import build as passage
+from convoy.run.build import TrainingParts, build, make_guard, make_replicas
+from convoy.run.lifecycle import Lifecycle
+from convoy.run.process import ProcessContext, join_run
+from convoy.run.starting_point import StartingPoint
+from convoy.run.writer import NullWriter
+
+
+def post_of(**values: Any) -> ProcessContext:
+    asked = {"model": "resnet8", "data": "generated", "image_size": 12, "threads": 1}
+    with join_run(World.alone(), plan_run(build_config(asked | values))) as post:
+        return post
+
+
+def run_of(folder: Path, **values: Any) -> TrainingParts:
+    return build(post_of(**values), Generated(64, 12, 10, 0), None, folder)
+
+
+def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    (group,) = run.groups
+
+    assert isinstance(group.optimizer.storage, OnDevice)
+    assert run.network.runs == run.network.slices
+
+
+def test_given_weights_are_all_that_a_run_takes_over(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    given = {name: torch.full_like(one, 0.25) for name, one in run.network.tensors().items()}
+    lifecycle = Lifecycle(run, {}, NullWriter(), Observers(), StopRequest())
+    lifecycle.load(StartingPoint(0, str(tmp_path), weights=given))
+    found = run.network.tensors()
+    state = run.groups[0].optimizer.named_state(gatherer(run.replicas, 0))
+
+    assert any(name.endswith(".running_var") for name in given)
+    assert all(torch.equal(found[name], one) for name, one in given.items())
+    assert not any(bool(one.any()) for one in state.values())
+    assert (run.trainer.meter.totals(), lifecycle.validated) == (Totals(), None)
+
+
+def test_offloaded_state_lies_in_a_file(tmp_path: Path) -> None:
+    (group,) = run_of(tmp_path, offload_optimizer=True).groups
+
+    assert isinstance(group.optimizer.storage, MappedFile)
+    assert group.optimizer.storage.folder == tmp_path
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
+def test_gradients_are_summed_in_the_type_that_was_asked_for(tmp_path: Path, name: str) -> None:
+    run = run_of(tmp_path, accumulator_dtype=name)
+    gradients = run.groups[0].gradients
+    for weight in run.network.slice.parameters():
+        weight.grad = torch.ones_like(weight)
+    gradients.collect()
+
+    assert {str(node.vector.dtype) for node in gradients.nodes()} == {f"torch.{name}"}
+
+
+def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
+    (frugal,) = run.network.runs
+
+    assert isinstance(frugal, Recomputing)
+    assert len(frugal.segments) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "meeting"),
+    [
+        ({}, ExactReplicas, Meeting(False, 10 * 2**20, False)),
+        ({"reduction": "fast"}, FastReplicas, Meeting(False, 10 * 2**20, False)),
+        ({"enable_optimizer_rts": True}, ExactReplicas, Meeting(True, 10 * 2**20, False)),
+        ({"overlap_reduction": True}, ExactReplicas, Meeting(False, 10 * 2**20, True)),
+        (
+            {"max_cross_replica_buffer_size": 4096},
+            ExactReplicas,
+            Meeting(False, 4096, False),
+        ),
+    ],
+)
+def test_replicas_meet_as_they_were_asked_to(
+    values: dict[str, Any],
+    kind: type[Together],
+    meeting: Meeting,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passage, "Peers", lambda group: group)
+    post = post_of(**values)
+    siblings = Group((0, 1), 0, object())  # type: ignore[arg-type]  # nobody is spoken to here
+    made = make_replicas(replace(post, groups=replace(post.groups, siblings=siblings)))
+
+    assert type(made) is kind
+    assert made.meeting == meeting
+
+
+def test_what_is_asked_of_non_finite_values_is_what_rules(tmp_path: Path) -> None:
+    plain = run_of(tmp_path).trainer.step.guard
+    other = run_of(
+        tmp_path, on_nonfinite="skip", max_skipped=3, loss_scaling=8.0
+    ).trainer.step.guard
+    watched = run_of(tmp_path, enable_fp_exceptions=True).trainer.step.guard
+
+    assert plain.policy == NonFinitePolicy(skip=False, most_in_a_row=10, watch_layers=False)
+    assert (other.policy, other.step_context(0, float).scale) == (
+        NonFinitePolicy(skip=True, most_in_a_row=3),
+        8.0,
+    )
+    assert watched.policy.watch_layers
+    assert plain.traps is not None and len(plain.traps.layers) == len(plain.traps.names)
+
+
+def test_gradients_of_16_bits_are_counted_or_clipped_only_when_asked(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    (group,) = run.groups
+    config = run.context.plan.config
+    clips = replace(config, precision=replace(config.precision, saturate_on_overflow=True))
+    follows = replace(run.context.plan.loop, loss_scale=LossScalePlan(automatic=True))
+
+    make_guard(
+        replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
+    )
+    assert group.gradients.on_leaf is None  # of 32 bits
+    group.optimizer.policy = DtypePolicy(compute=FLOAT16)
+    make_guard(run.context, run.network, [group])
+    assert group.gradients.on_leaf is None
+    make_guard(
+        replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
+    )
+    assert _wishes(group) == (FLOAT16, False, True)
+    make_guard(
+        replace(run.context, plan=replace(run.context.plan, loop=follows)), run.network, [group]
+    )
+    assert _wishes(group) == (FLOAT16, True, False)
+
+
+def _wishes(group: ParameterGroup) -> tuple[NumberType, bool, bool]:
+    tally = group.gradients.on_leaf
+    assert isinstance(tally, GradientRangeCounter)
+    return tally.of, tally.counts, tally.saturates

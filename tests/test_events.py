@@ -1,0 +1,43 @@
+"""Observers get every event in order, and cannot stop a run."""
+
+import pytest
+
+from convoy.events import Ended, Event, Noticed, Observers, Updated
+
+FIRST, SECOND = Updated(1, 0.5), Updated(2, 0.5)
+
+
+def test_every_observer_gets_every_event_in_order() -> None:
+    seen = list[tuple[str, Event]]()
+    observers = Observers(
+        [lambda event: seen.append(("log", event)), lambda event: seen.append(("screen", event))]
+    )
+    observers.notify(FIRST)
+    observers.notify(SECOND)
+
+    assert seen == [("log", FIRST), ("screen", FIRST), ("log", SECOND), ("screen", SECOND)]
+
+
+def test_an_event_without_observers_is_no_error() -> None:
+    Observers().notify(Ended(3, "done"))
+
+
+def test_an_observer_that_fails_is_reported_once_and_dropped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen, calls = list[Event](), list[int]()
+
+    def fail(event: Event) -> None:
+        calls.append(event.update)
+        raise RuntimeError("tracker is offline")
+
+    observers = Observers([fail, seen.append])
+    observers.notify(FIRST)
+    observers.notify(SECOND)
+
+    assert calls == [1]
+    assert [event for event in seen if not isinstance(event, Noticed)] == [FIRST, SECOND]
+    (notice,) = (event for event in seen if isinstance(event, Noticed))
+    assert (notice.kind, notice.update) == ("observer_failed", 1)
+    assert "tracker is offline" in notice.text
+    assert capsys.readouterr().err.count("tracker is offline") == 1

@@ -1,0 +1,182 @@
+"""This machine: idle threads, freed memory, cores, and the workers that fit."""
+
+import ctypes
+import os
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy import machine
+from convoy.errors import ConfigError
+from convoy.machine import (
+    SPIN_COUNT,
+    available_cores,
+    bind_to_cores,
+    check_capacity,
+    free_memory_bytes,
+    keep_freed_memory,
+    limit_openmp_spinning,
+    share_cores,
+)
+
+
+@pytest.fixture
+def _without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that it is put back whatever the test does
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_without_settings")
+def test_waiting_threads_soon_give_up_their_core() -> None:
+    limit_openmp_spinning()
+
+    assert os.environ["GOMP_SPINCOUNT"] == SPIN_COUNT
+
+
+@pytest.mark.usefixtures("_without_settings")
+def test_the_users_own_count_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    limit_openmp_spinning()
+
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+
+
+@pytest.mark.usefixtures("_without_settings")
+def test_the_users_own_policy_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    limit_openmp_spinning()
+
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
+class Library:
+    """A C library that records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def mallopt(self, parameter: int, value: int) -> None:
+        self.calls.append((parameter, value))
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    fake = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: fake)
+    return fake
+
+
+def test_large_blocks_stay_in_the_process(library: Library) -> None:
+    keep_freed_memory()
+
+    assert library.calls == [(-3, 32 * 2**20), (-1, 2**31 - 1)]
+
+
+def test_the_users_malloc_setting_stays(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    keep_freed_memory()
+
+    assert library.calls == []
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+
+    keep_freed_memory()
+
+
+def test_each_worker_gets_neighboring_cores() -> None:
+    assert share_cores([0, 1, 2, 3], 2) == ((0, 1), (2, 3))
+    assert share_cores([0, 1, 2, 3, 4], 2) == ((0, 1, 2), (3, 4))
+    assert share_cores([3, 5, 7], 1) == ((3, 5, 7),)
+
+
+def test_more_workers_than_cores_take_them_in_turn() -> None:
+    assert share_cores([4, 9], 5) == ((4,), (9,), (4,), (9,), (4,))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 70), st.integers(1, 70))
+def test_every_core_is_used_and_nobody_has_much_more(cores: int, workers: int) -> None:
+    shares = share_cores(range(cores), workers)
+    sizes = {len(share) for share in shares}
+    uses = [sum(core in share for share in shares) for core in range(cores)]
+
+    assert len(shares) == workers
+    assert max(sizes) - min(sizes) <= 1
+    assert max(uses) - min(uses) <= 1
+    assert min(uses) >= 1
+    if workers <= cores:
+        assert list(chain(*shares)) == list(range(cores))
+
+
+def test_available_cores_are_those_of_this_process() -> None:
+    assert set(available_cores()) == os.sched_getaffinity(0)
+
+
+def test_cores_that_do_not_exist_are_refused_without_an_error() -> None:
+    before = os.sched_getaffinity(0)
+    bound = bind_to_cores([100_000])
+
+    assert not bound
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.fixture
+def _ten_gigabytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   10000000 kB\n")
+    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_LIMIT", tmp_path / "max")
+    monkeypatch.setattr(machine, "_USED", tmp_path / "current")
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_workers_that_fit_are_accepted() -> None:
+    check_capacity(64, bytes_each=50_000_000)
+
+    assert free_memory_bytes() == 10_240_000_000
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_too_many_workers_are_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"^65 workers are more than the 64 .*--replicas"):
+        check_capacity(65)
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_too_much_memory_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"^4 workers need about 12.4 GB .* 10.2 GB are free"):
+        check_capacity(4, bytes_each=3_000_000_000)
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_force_skips_the_check() -> None:
+    check_capacity(1000, bytes_each=10**12, force=True)
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
+    (tmp_path / "max").write_text("900000000\n")
+    (tmp_path / "current").write_text("400000000\n")
+
+    assert free_memory_bytes() == 500_000_000
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_a_container_without_a_limit_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "current").write_text("400000000\n")
+
+    assert free_memory_bytes() == 10_240_000_000
+
+
+@pytest.mark.usefixtures("_ten_gigabytes")
+def test_unknown_memory_refuses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").unlink()
+    check_capacity(4, bytes_each=10**15)
+
+    assert free_memory_bytes() is None
