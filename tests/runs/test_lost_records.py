@@ -97,7 +97,7 @@ def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) 
     said = convoy("data", "verify", tars, "--no-decode")
 
     assert said.code == 3
-    assert "not the image that was indexed: another checksum" in said.out + said.err
+    assert "other checksum" in said.out + said.err
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
