@@ -88,3 +88,6 @@ class BusyError(ConvoyError):
     """Another process works in the run folder."""
 
     code = ExitCode.BUSY
+
+
+ERRORS: dict[int, type[ConvoyError]] = {error.code: error for error in ConvoyError.__subclasses__()}

@@ -87,10 +87,8 @@ _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _USED = Path("/sys/fs/cgroup/memory.current")
 
 
-def check_capacity(workers: int, bytes_each: int = 0, force: bool = False) -> None:
+def check_capacity(workers: int, bytes_each: int = 0) -> None:
     """ConfigError if the workers do not fit; `bytes_each` is the planned memory of a stage."""
-    if force:
-        return
     if workers > MOST_WORKERS:
         raise ConfigError(
             f"{workers} workers are more than the {MOST_WORKERS} one machine may run; "

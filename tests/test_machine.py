@@ -154,11 +154,6 @@ def test_too_much_memory_is_refused_with_both_numbers() -> None:
 
 
 @pytest.mark.usefixtures("_ten_gigabytes")
-def test_force_skips_the_check() -> None:
-    check_capacity(1000, bytes_each=10**12, force=True)
-
-
-@pytest.mark.usefixtures("_ten_gigabytes")
 def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
     (tmp_path / "max").write_text("900000000\n")
     (tmp_path / "current").write_text("400000000\n")

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
 from io import UnsupportedOperation
 from multiprocessing import forkserver, resource_tracker
@@ -17,13 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from convoy.errors import ConfigError, ExitCode
-from convoy.launch.outcome import WorkerRank
 from convoy.launch.worker import (
     FORWARDED_SIGNALS,
     MAX_MESSAGE_BYTES,
-    Message,
-    WorkerEnded,
-    WorkerError,
+    WorkerMessage,
     WorkerPipes,
     WorkerSpec,
     decode_message,
@@ -121,21 +119,21 @@ class PipeReader:
         return [line for lines in reads for line in lines] + self._lines.rest()
 
 
-class OutputForwarder:
-    """Copies the lines that one worker prints to one of our streams."""
+@dataclass(frozen=True)
+class WorkerRank:
+    """The rank of a worker, and its replica and stage."""
 
-    def __init__(self, reader: PipeReader, stream: TextIO, prefix: str) -> None:
-        self.reader = reader
-        self.stream = stream
-        self.prefix = prefix
+    rank: int
+    replica: int
+    stage: int
 
-    def forward(self, lines: list[bytes]) -> None:
-        if not lines:
-            return
-        text = "".join(f"{self.prefix}{line.decode(errors='replace')}\n" for line in lines)
-        with suppress(BrokenPipeError):  # our own reader has gone; the run continues
-            self.stream.write(text)
-            self.stream.flush()
+    @property
+    def prefix(self) -> str:
+        """Before each line that the worker prints; rank 0 prints as if it were alone."""
+        return f"[replica {self.replica}, stage {self.stage}] " if self.rank else ""
+
+    def __str__(self) -> str:
+        return f"replica {self.replica}, stage {self.stage} (rank {self.rank})"
 
 
 class WorkerStatus(Enum):
@@ -155,9 +153,9 @@ class WorkerProcess:
         self.rank = rank
         self.status = WorkerStatus.NOT_STARTED
         self.code: int = ExitCode.DONE  # once ENDED or INTERRUPTED
-        self.reported: WorkerEnded | WorkerError | None = None
+        self.reported: WorkerMessage | None = None
         self.was_killed = False
-        self._outputs: list[OutputForwarder] = []
+        self._outputs: list[tuple[PipeReader, TextIO]] = []
         self._messages: PipeReader
         self._lifeline: Connection
         self._process: BaseProcess
@@ -171,9 +169,7 @@ class WorkerProcess:
             messages_end, lifeline_end, self._output_to(sys.stdout), self._output_to(sys.stderr)
         )
         self._messages = PipeReader(messages, MAX_MESSAGE_BYTES)
-        self._process = context.Process(
-            target=worker_main, args=(spec.to_json(), pipes), name=str(self.rank)
-        )
+        self._process = context.Process(target=worker_main, args=(spec, pipes), name=str(self.rank))
         try:
             self._process.start()
         finally:  # the worker has copies of its own; ours would keep the pipes open
@@ -181,21 +177,24 @@ class WorkerProcess:
                 end.close()
 
     def _output_to(self, stream: TextIO) -> Connection:
-        is_first = self.rank.rank == 0
-        number = _descriptor(stream) if is_first else None
-        if number is not None:
-            stream.flush()
-            return Connection(os.dup(number), readable=False)
+        if self.rank.rank == 0:
+            with suppress(UnsupportedOperation, ValueError):  # a stream that is in memory only
+                number = stream.fileno()
+                stream.flush()
+                return Connection(os.dup(number), readable=False)
         reading, writing = multiprocessing.Pipe(duplex=False)
-        prefix = "" if is_first else self.rank.prefix
-        self._outputs.append(OutputForwarder(PipeReader(reading, _MAX_OUTPUT_LINE), stream, prefix))
+        self._outputs.append((PipeReader(reading, _MAX_OUTPUT_LINE), stream))
         return writing
+
+    @property
+    def _readers(self) -> list[PipeReader]:
+        return [self._messages, *(reader for reader, _ in self._outputs)]
 
     @property
     def sources(self) -> list[Connection | int]:
         """One of these becomes ready when the worker writes; the last one when it ends."""
-        readers = [self._messages, *(output.reader for output in self._outputs)]
-        return [*(reader.pipe for reader in readers if reader.is_open), self._process.sentinel]
+        pipes = [reader.pipe for reader in self._readers if reader.is_open]
+        return [*pipes, self._process.sentinel]
 
     @property
     def exit_code(self) -> int | None:
@@ -204,15 +203,19 @@ class WorkerProcess:
 
     def forward_output(self) -> None:
         """Print what it printed; all of it when it is over."""
-        is_over = self.exit_code is not None
-        for output in self._outputs:
-            output.forward(output.reader.read_all() if is_over else output.reader.read())
+        for reader, stream in self._outputs:
+            lines = [line.decode(errors="replace") for line in self._lines(reader)]
+            if lines:
+                with suppress(BrokenPipeError):  # our own reader has gone; the run continues
+                    stream.write("".join(f"{self.rank.prefix}{line}\n" for line in lines))
+                    stream.flush()
 
-    def read_messages(self) -> list[Message]:
+    def read_messages(self) -> list[WorkerMessage]:
         """What it reported; ValueError for anything that is not a message."""
-        is_over = self.exit_code is not None
-        lines = self._messages.read_all() if is_over else self._messages.read()
-        return [decode_message(line) for line in lines]
+        return [decode_message(line) for line in self._lines(self._messages)]
+
+    def _lines(self, reader: PipeReader) -> list[bytes]:
+        return reader.read() if self.exit_code is None else reader.read_all()
 
     @property
     def is_stopped(self) -> bool:
@@ -239,14 +242,6 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Close the pipes, the lifeline too: if anything is left of it, it ends now."""
-        for reader in (self._messages, *(output.reader for output in self._outputs)):
+        for reader in self._readers:
             reader.pipe.close()
         self._lifeline.close()
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    """None for a stream that is in memory only."""
-    try:
-        return stream.fileno()
-    except (UnsupportedOperation, ValueError):
-        return None

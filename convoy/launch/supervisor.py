@@ -11,18 +11,22 @@ import os
 import signal
 import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
-from types import FrameType
+from time import monotonic
 
-from convoy.errors import ConfigError, ExitCode
-from convoy.launch.outcome import LaunchResult, WorkerFailure, WorkerRank, in_order
-from convoy.launch.processes import StartContext, WorkerProcess, WorkerStatus, worker_context
-from convoy.launch.worker import FORWARDED_SIGNALS, WorkerEnded, WorkerError, WorkerSpec
+from convoy.errors import ERRORS, ConfigError, ConvoyError, ExitCode
+from convoy.launch.processes import (
+    StartContext,
+    WorkerProcess,
+    WorkerRank,
+    WorkerStatus,
+    worker_context,
+)
+from convoy.launch.worker import FORWARDED_SIGNALS, WorkerError, WorkerSpec, code_of_peer
 from convoy.launch.world import World
 from convoy.machine import available_cores, check_capacity, limit_openmp_spinning, share_cores
 from convoy.plan.topology import TopologyPlan
@@ -41,10 +45,72 @@ class Limits:
     """Memory of a worker, and how long things may take, in seconds."""
 
     bytes_each: int = 0  # memory of the largest stage, as planned
-    force: bool = False  # start even if the machine looks too small
     settle: float = 1.0  # after a lost peer was reported: how long its own end may take to be seen
     grace: float = 5.0  # from SIGTERM to SIGKILL once a worker failed
     saving: float = 60.0  # from a signal of the user to SIGKILL: the update is finished and saved
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """One worker's end that was not in order."""
+
+    rank: WorkerRank
+    text: str  # follows the rank: "was ended by SIGKILL"
+    code: int
+    at: float  # seconds of the monotonic clock
+    is_consequence: bool = False  # of another worker's failure
+    error: WorkerError | None = None  # the exception, if there was one
+
+    def __str__(self) -> str:
+        return f"{self.rank} {self.text}"
+
+    @classmethod
+    def of(cls, rank: WorkerRank, error: WorkerError) -> "WorkerFailure":
+        """A reported exception. One about a lost peer is a consequence."""
+        peer_code = code_of_peer(error.kind, error.text)
+        text = f"failed: {error.kind}: {error.text}"
+        return cls(rank, text, peer_code or error.code, error.at, peer_code is not None, error)
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """How a run with several workers ended: its exit code, and its failures, the cause first."""
+
+    code: int
+    failures: tuple[WorkerFailure, ...] = ()
+
+    @property
+    def cause(self) -> WorkerFailure | None:
+        return self.failures[0] if self.failures else None
+
+    def error(self) -> ConvoyError | None:
+        """What to raise: a worker's own error keeps its type and text, a bug its traceback."""
+        if self.cause is None:
+            return None
+        error = self.cause.error
+        if error is not None and (error.code in ERRORS or error.kind == "ConvoyError"):
+            return ERRORS.get(error.code, ConvoyError)(error.text)
+        if self.cause.code in ERRORS:
+            return ERRORS[self.cause.code](
+                f"{self.cause}; the others were stopped; "
+                "`convoy resume` goes on from the last checkpoint, if there is one"
+            )
+        return ConvoyError("\n".join(self.describe()))
+
+    def describe(self) -> list[str]:
+        """All that is known, in lines: the cause with its traceback, then the consequences."""
+        lines: list[str] = []
+        for failure in self.failures:
+            follows = failure.is_consequence and failure is not self.cause
+            lines.append(f"consequence: {failure}" if follows else str(failure))
+            if failure.error is not None and not follows:
+                lines.extend(failure.error.traceback.rstrip().splitlines())
+        return lines
+
+
+def in_order(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]:
+    """Causes before consequences, each by time."""
+    return tuple(sorted(failures, key=lambda failure: (failure.is_consequence, failure.at)))
 
 
 def run_workers(
@@ -52,16 +118,15 @@ def run_workers(
     target: str,
     payload: Mapping[str, object],
     threads: int,
-    limits: Limits | None = None,
+    limits: Limits = Limits(),
     preload: tuple[str, ...] = (),
 ) -> LaunchResult:
-    """One process for each rank runs `module:function` to its end; see `worker.Target`.
+    """One process for each rank runs `module:function` to its end; see `WorkerSpec`.
 
     What a target imports late should be named in `preload`: it is then loaded once for all.
     """
-    limits = limits or Limits()
     size = topology.processes
-    check_capacity(size, limits.bytes_each, limits.force)
+    check_capacity(size, limits.bytes_each)
     limit_openmp_spinning()
     text, environment = json.dumps(payload), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
@@ -141,10 +206,9 @@ class Supervisor:
             self._add_failure(worker, f"sent an invalid message: {error}", ExitCode.BUG)
             return
         for message in messages:
+            worker.reported = message
             if isinstance(message, WorkerError):
                 self._add(WorkerFailure.of(worker.rank, message))
-            if isinstance(message, WorkerEnded | WorkerError):
-                worker.reported = message
 
     def _process_end(self, worker: WorkerProcess) -> None:
         """Decide what the end of a process means."""
@@ -153,9 +217,9 @@ class Supervisor:
         worker.status = WorkerStatus.FAILED
         if isinstance(reported, WorkerError) or worker.was_killed:
             return
-        if isinstance(reported, WorkerEnded) and reported.code in _NORMAL_CODES:
+        if reported is not None and reported.code in _NORMAL_CODES:
             worker.status, worker.code = WorkerStatus.ENDED, reported.code
-        elif isinstance(reported, WorkerEnded):
+        elif reported is not None:
             self._add_failure(worker, f"ended with code {reported.code}", reported.code)
         elif -code in self._forwarded:
             # It could not handle the signal yet, so the others cannot finish their update either.
@@ -165,7 +229,7 @@ class Supervisor:
             self._add_failure(worker, _exit_text(code), ExitCode.WORKER_LOST)
 
     def _add_failure(self, worker: WorkerProcess, text: str, code: int) -> None:
-        self._add(WorkerFailure(worker.rank, text, code, _now()))
+        self._add(WorkerFailure(worker.rank, text, code, monotonic()))
 
     def _add(self, failure: WorkerFailure) -> None:
         """What happens after the others were told to stop is a consequence."""
@@ -188,15 +252,15 @@ class Supervisor:
         if self._stopped_at is not None or not self._failures:
             return
         first = in_order(self._failures)[0]
-        if first.is_consequence and _now() < first.at + self.limits.settle:
+        if first.is_consequence and monotonic() < first.at + self.limits.settle:
             return  # its cause has not been seen yet
-        self._stopped_at = _now()
+        self._stopped_at = monotonic()
         self._send_all(signal.SIGTERM)
         self._kill_after(self.limits.grace)
 
     def _enforce_deadline(self) -> None:
         """Kill who has not ended by now; a failure of its own unless the others failed first."""
-        if _now() < self._deadline:
+        if monotonic() < self._deadline:
             return
         is_failure = self._stopped_at is None and not self._with_status(WorkerStatus.INTERRUPTED)
         late = self._running if is_failure else []
@@ -212,7 +276,7 @@ class Supervisor:
             worker.send_signal(number)
 
     def _kill_after(self, seconds: float) -> None:
-        self._deadline = min(self._deadline, _now() + seconds)
+        self._deadline = min(self._deadline, monotonic() + seconds)
 
     def _kill(self) -> None:
         for worker in self._running:
@@ -227,11 +291,15 @@ class Supervisor:
         if failures and (was_ready or not failures[0].is_consequence):
             return LaunchResult(failures[0].code, failures)
         ended = self._with_status(WorkerStatus.ENDED, WorkerStatus.INTERRUPTED)
-        if len({worker.code for worker in ended}) == 1:
-            return LaunchResult(ended[0].code)
+        first, other = ended[0], next((one for one in ended if one.code != ended[0].code), None)
+        if other is None:
+            return LaunchResult(first.code)
         if self._forwarded:
             return LaunchResult(_SIGNAL_CODES[self._forwarded[0]])
-        return _disagreement(ended)
+        # Workers agree on how a run ends; if they do not, it is a bug.
+        text = f"ended with code {first.code}, but {other.rank} with {other.code}"
+        failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
+        return LaunchResult(ExitCode.BUG, (failure,))
 
 
 def _start_one(worker: WorkerProcess, context: StartContext, spec: WorkerSpec) -> StartContext:
@@ -258,32 +326,18 @@ def _exit_text(code: int) -> str:
     return f"was ended by {known.get(-code, f'signal {-code}')}"
 
 
-def _disagreement(ended: Sequence[WorkerProcess]) -> LaunchResult:
-    """Workers agree on how a run ends; if they do not, it is a bug."""
-    first, *others = ended
-    other = next(worker for worker in others if worker.code != first.code)
-    text = f"ended with code {first.code}, but {other.rank} with {other.code}"
-    return LaunchResult(ExitCode.BUG, (WorkerFailure(first.rank, text, ExitCode.BUG, _now()),))
-
-
-def _now() -> float:
-    return time.monotonic()
-
-
 @contextmanager
 def _signals_into(arrived: list[int]) -> Iterator[None]:
     """Signals to this process are only collected; in a thread other than the main one, not even."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def collect(number: int, frame: FrameType | None) -> None:
-        del frame
-        arrived.append(number)
-
     # A signal that was ignored when we were started stays ignored: that is how `nohup` works.
     handled = [number for number in FORWARDED_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, collect) for number in handled}
+    before = {
+        number: signal.signal(number, lambda number, _: arrived.append(number))
+        for number in handled
+    }
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What runs inside a worker process: its spec, its messages to the supervisor, and its lifeline.
+"""What runs inside a worker process: its spec, its message to the supervisor, and its lifeline.
 
 A worker ends when its supervisor does, however that happened: they hold the ends of one pipe.
 The usual way, prctl(PR_SET_PDEATHSIG), watches the thread that forked the worker. That is the
@@ -9,6 +9,7 @@ SIGKILL as soon as the other end of the pipe closes; it reaches even a stopped p
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -18,28 +19,18 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
+from pkgutil import resolve_name
 from typing import Any
 
 from convoy.errors import ConvoyError, ExitCode
 from convoy.launch.world import World
 from convoy.machine import bind_to_cores
 
-# A target takes its rank in the world and the payload, and returns an exit code.
-Target = Callable[[World, dict[str, Any]], int]
-
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MAX_MESSAGE_BYTES = 262_144  # enough for the longest texts with every character escaped
 _MAX_TEXT = 8_000
 _MAX_TRACEBACK = 16_000
-
-
-@dataclass(frozen=True)
-class WorkerStarted:
-    """The worker is ready to begin."""
-
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -60,17 +51,26 @@ class WorkerError:
     at: float  # seconds of the monotonic clock, which all processes of a host share
 
 
-Message = WorkerStarted | WorkerEnded | WorkerError
-_NAMES: dict[type[Message], str] = {
-    WorkerStarted: "started",
-    WorkerEnded: "ended",
-    WorkerError: "failed",
-}
+WorkerMessage = WorkerEnded | WorkerError  # the last thing a worker sends, and the only one
+
+# What torch reports in the survivors. gloo names its own source file, and no rank.
+_PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pipe|timeout)", re.S)
+_PEER_LATE = re.compile(r"gloo/.*Timed out waiting", re.S)
+_PEER_ERRORS = {"DistNetworkError", "DistStoreError"}
 
 
-def encode_message(message: Message) -> bytes:
+def code_of_peer(kind: str, text: str) -> ExitCode | None:
+    """If an error was caused by another process: the exit code for that; None otherwise."""
+    if _PEER_LATE.search(text):
+        return ExitCode.HANG
+    if kind in _PEER_ERRORS or _PEER_LOST.search(text):
+        return ExitCode.WORKER_LOST
+    return None
+
+
+def encode_message(message: WorkerMessage) -> bytes:
     """One line of JSON, never pickle; the end of a long traceback is kept: it names the error."""
-    fields = {"message": _NAMES[type(message)], **asdict(message)}
+    fields = asdict(message)
     if isinstance(message, WorkerError):
         fields["text"] = message.text[:_MAX_TEXT]
         fields["traceback"] = message.traceback[-_MAX_TRACEBACK:]
@@ -80,19 +80,16 @@ def encode_message(message: Message) -> bytes:
     return line
 
 
-def decode_message(line: bytes) -> Message:
+def decode_message(line: bytes) -> WorkerMessage:
     """ValueError for anything that `encode_message` would not have written."""
     try:
         fields = json.loads(line)
     except RecursionError as error:
         raise ValueError("a message nested too deep") from error
     match fields:
-        case {"message": "started", "pid": int(pid)}:
-            return WorkerStarted(pid)
-        case {"message": "ended", "code": int(code)}:
+        case {"code": int(code), **rest} if not rest:
             return WorkerEnded(code)
         case {
-            "message": "failed",
             "kind": str(kind),
             "text": str(text),
             "traceback": str(traceback),
@@ -105,22 +102,14 @@ def decode_message(line: bytes) -> Message:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What one worker runs. Sent as JSON."""
+    """What one worker runs."""
 
-    target: str  # "module:function"
+    target: str  # "module:function", which takes the world and the payload: returns an exit code
     world: World
     payload: str  # JSON
     threads: int
     cores: tuple[int, ...]
     environment: dict[str, str]  # the supervisor's now; the forkserver's may be older
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "WorkerSpec":
-        fields = json.loads(text)
-        return cls(**fields | {"world": World(**fields["world"]), "cores": tuple(fields["cores"])})
 
 
 @dataclass(frozen=True)
@@ -133,16 +122,19 @@ class WorkerPipes:
     stderr: Connection
 
 
-def worker_main(spec: str, pipes: WorkerPipes) -> None:
+def worker_main(spec: WorkerSpec, pipes: WorkerPipes) -> None:
     """Where a worker begins. It exits without waiting for anything that is still running."""
     end_with_pipe(pipes.lifeline.fileno())
     _start_session()
     _redirect_output(pipes.stdout, pipes.stderr)
-    message = _run(WorkerSpec.from_json(spec), pipes.messages)
+    message = _run(spec)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    _send(pipes.messages, message)
+    line = memoryview(encode_message(message))
+    with suppress(BrokenPipeError):  # a supervisor that is gone needs no message
+        while line:
+            line = line[os.write(pipes.messages.fileno(), line) :]
     os._exit(message.code)
 
 
@@ -154,25 +146,16 @@ def end_with_pipe(descriptor: int) -> None:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
     else:
-        threading.Thread(target=_wait_and_end, args=(descriptor,), daemon=True).start()
-    if _is_closed(descriptor, milliseconds=0):  # before the kernel was watching
-        _end()
+        threading.Thread(target=_end_when_closed, args=(descriptor, None), daemon=True).start()
+    _end_when_closed(descriptor, milliseconds=0)  # it may have been before the kernel was watching
 
 
-def _wait_and_end(descriptor: int) -> None:
-    _is_closed(descriptor, milliseconds=None)
-    _end()
-
-
-def _is_closed(descriptor: int, milliseconds: int | None) -> bool:
-    """Nothing is ever sent, so anything to read is the end."""
+def _end_when_closed(descriptor: int, milliseconds: int | None) -> None:
+    """Wait so long, or for ever. Nothing is ever sent, so anything to read is the end."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(milliseconds))
-
-
-def _end() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    if poll.poll(milliseconds):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _start_session() -> None:
@@ -190,22 +173,29 @@ def _redirect_output(stdout: Connection, stderr: Connection) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
 
 
-def _run(spec: WorkerSpec, messages: Connection) -> WorkerEnded | WorkerError:
+def _run(spec: WorkerSpec) -> WorkerMessage:
     try:
         # Blocked since the forkserver started; a pending signal is delivered and handled here.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)
         _set_up_process(spec)
-        _send(messages, WorkerStarted(os.getpid()))
-        return WorkerEnded(int(find(spec.target)(spec.world, json.loads(spec.payload))))
-    except SystemExit as exiting:
-        return WorkerEnded(_exit_code(exiting.code))
+        target: Callable[[World, dict[str, Any]], int] = resolve_name(spec.target)
+        return WorkerEnded(int(target(spec.world, json.loads(spec.payload))))
+    except SystemExit as exiting:  # as the interpreter reads the argument of sys.exit
+        code = ExitCode.DONE if exiting.code is None else exiting.code
+        return WorkerEnded(code if isinstance(code, int) else ExitCode.BUG)
     except KeyboardInterrupt:
         # Nobody was ready to finish an update: the supervisor must not wait for the others to.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         return WorkerEnded(ExitCode.INTERRUPTED)
     except BaseException as error:
-        return _describe_error(error)
+        return WorkerError(
+            kind=type(error).__name__,
+            text=str(error),
+            traceback="".join(traceback.format_exception(error)),
+            code=error.code if isinstance(error, ConvoyError) else ExitCode.BUG,
+            at=time.monotonic(),
+        )
 
 
 def _set_up_process(spec: WorkerSpec) -> None:
@@ -218,35 +208,3 @@ def _set_up_process(spec: WorkerSpec) -> None:
     import torch  # loaded already when we come from the forkserver
 
     torch.set_num_threads(spec.threads)
-
-
-def find(target: str) -> Target:
-    """The function that `module:function` names."""
-    module, _, name = target.partition(":")
-    function: Target = vars(import_module(module))[name]
-    return function
-
-
-def _exit_code(code: object) -> int:
-    """As the interpreter reads the argument of sys.exit."""
-    if code is None:
-        return ExitCode.DONE
-    return code if isinstance(code, int) else ExitCode.BUG
-
-
-def _describe_error(error: BaseException) -> WorkerError:
-    return WorkerError(
-        kind=type(error).__name__,
-        text=str(error),
-        traceback="".join(traceback.format_exception(error)),
-        code=error.code if isinstance(error, ConvoyError) else ExitCode.BUG,
-        at=time.monotonic(),
-    )
-
-
-def _send(messages: Connection, message: Message) -> None:
-    """The whole line; a supervisor that is gone needs no message."""
-    line = memoryview(encode_message(message))
-    with suppress(BrokenPipeError):
-        while line:
-            line = line[os.write(messages.fileno(), line) :]

@@ -12,7 +12,7 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import UpdateResult
 from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
 from convoy.events import Averaged, Began, Ended, Noticed, Observers, Validated
-from convoy.launch.outcome import code_of_peer
+from convoy.launch.worker import code_of_peer
 from convoy.parallel.control import Matter
 from convoy.report.progress_state import Throughput
 from convoy.report.summary import Summary

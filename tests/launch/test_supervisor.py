@@ -15,13 +15,13 @@ import pytest
 from running import PATIENCE, wait_until
 
 from convoy.errors import ConfigError, ConvoyError, DataError, WorkerLostError
-from convoy.launch.outcome import LaunchResult
-from convoy.launch.supervisor import Limits, run_workers
+from convoy.launch.supervisor import LaunchResult, Limits, run_workers
 from convoy.launch.worker import FORWARDED_SIGNALS
 from convoy.plan.topology import TopologyPlan
 
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
+USUAL = Limits()
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _targets_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    replicas: int, stages: int, target: str, limits: Limits | None = None, **payload: Any
+    replicas: int, stages: int, target: str, limits: Limits = USUAL, **payload: Any
 ) -> LaunchResult:
     topology = TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
     return run_workers(topology, f"launch_targets:{target}", payload, 1, limits)
@@ -180,7 +180,9 @@ def test_the_cause_is_found_even_if_the_others_fail_before_it_is_told() -> None:
 def test_a_target_that_does_not_exist_is_told() -> None:
     error = run(1, 2, "nothing_of_this_name").error()
 
-    assert "KeyError: 'nothing_of_this_name'" in str(error)
+    assert "AttributeError: module 'launch_targets' has no attribute 'nothing_of_this_name'" in str(
+        error
+    )
 
 
 def test_too_many_workers_are_refused_before_anything_starts(tmp_path: Path) -> None:

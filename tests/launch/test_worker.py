@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from convoy.launch.worker import (
     MAX_MESSAGE_BYTES,
-    Message,
     WorkerEnded,
     WorkerError,
-    WorkerStarted,
+    WorkerMessage,
     decode_message,
     encode_message,
 )
@@ -24,10 +23,8 @@ from convoy.launch.worker import (
 FAILED = WorkerError(kind="DataError", text="no\nrecords", traceback="Traceback …", code=3, at=12.5)
 
 
-@pytest.mark.parametrize(
-    "message", [WorkerStarted(7), WorkerEnded(75), FAILED], ids=lambda one: type(one)
-)
-def test_a_message_is_one_line_that_can_be_read_back(message: Message) -> None:
+@pytest.mark.parametrize("message", [WorkerEnded(75), FAILED], ids=lambda one: type(one))
+def test_a_message_is_one_line_that_can_be_read_back(message: WorkerMessage) -> None:
     line = encode_message(message)
 
     assert decode_message(line) == message
@@ -64,13 +61,13 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
         b"{",
         b"[]",
         b"null",
-        b'{"message": "started"}',
-        b'{"message": "started", "pid": "7"}',
-        b'{"message": "ended", "code": 0.5}',
-        b'{"message": "begun", "pid": 7}',
+        b"{}",
+        b'{"code": "7"}',
+        b'{"code": 0.5}',
+        b'{"code": 7, "pid": 7}',
         b"\xff\xfe",
         b"[" * 100_000,
-        json.dumps({"message": "failed", "kind": "E", "text": "t", "code": 1, "at": 0.0}).encode(),
+        json.dumps({"kind": "E", "text": "t", "code": 1, "at": 0.0}).encode(),
     ],
     ids=range(11),
 )
@@ -96,7 +93,7 @@ print("holding", flush=True)
 time.sleep(600)
 """
 HOLDS = "worker.end_with_pipe(int(sys.argv[1]))"
-WATCHES = "worker._wait_and_end(int(sys.argv[1]))"
+WATCHES = "worker._end_when_closed(int(sys.argv[1]), None)"
 
 
 def holder(does: str, reading: int) -> subprocess.Popen[str]:

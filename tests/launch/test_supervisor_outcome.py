@@ -3,7 +3,8 @@
 import pytest
 
 from convoy.errors import ConfigError, ConvoyError, DataError, HangError, WorkerLostError
-from convoy.launch.outcome import LaunchResult, WorkerFailure, WorkerRank, in_order
+from convoy.launch.processes import WorkerRank
+from convoy.launch.supervisor import LaunchResult, WorkerFailure, in_order
 from convoy.launch.worker import WorkerError
 
 FIRST, SECOND = WorkerRank(rank=0, replica=0, stage=0), WorkerRank(rank=2, replica=1, stage=0)
@@ -22,7 +23,7 @@ def outcome(*failures: WorkerFailure) -> LaunchResult:
 
 def test_a_worker_is_named_by_replica_stage_and_rank() -> None:
     assert str(SECOND) == "replica 1, stage 0 (rank 2)"
-    assert SECOND.prefix == "[replica 1, stage 0] "
+    assert (FIRST.prefix, SECOND.prefix) == ("", "[replica 1, stage 0] ")
 
 
 def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
