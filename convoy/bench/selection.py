@@ -2,14 +2,12 @@
 to run.
 """
 
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from convoy.bench.benchmarks_yml import Definitions, read_benchmarks
-from convoy.bench.definition import Benchmark, Variant, variants
+from convoy.bench.benchmarks_yml import Definitions, Variant, read_benchmarks, variants
 from convoy.config.command_line import Parser, spell_out, unknown_words
 from convoy.config.settings import Dropped, Problem, refuse
 from convoy.config.values import ValueType, WrongType
@@ -38,32 +36,32 @@ class BenchConfig:
     dropped: tuple[Dropped, ...] = ()
 
 
+# How argparse takes the words behind a flag. One without any value is found wrong later.
+_TAKES: dict[str, dict[str, Any]] = {
+    "nothing": {"action": "store_const", "const": []},
+    "one": {"nargs": "?", "const": ""},
+    "several": {"nargs": "*", "action": "extend"},
+}
+
+
 @dataclass(frozen=True)
 class _Flag:
     """An option of the runner; one with a reason is checked and then dropped."""
 
     spelling: str
-    takes: Literal["nothing", "one", "several"]
+    takes: str
     help: str
     dropped: str = ""
     choices: tuple[str, ...] = ()
     is_number: bool = False
 
-    @property
-    def dest(self) -> str:
-        return self.spelling.removeprefix("--").replace("-", "_")
-
-    def problem(self, value: str) -> str | None:
-        """What is wrong with one value."""
-        try:
-            number = ValueType(float if self.is_number else str).read([value])
-        except WrongType as wrong:
-            return str(wrong)
+    def check(self, value: str) -> None:
+        """WrongType says what is wrong with one value."""
+        number = ValueType(float if self.is_number else str).read([value])
         if self.is_number and number <= 0:
-            return f"must be above 0, got {value}"
+            raise WrongType(f"must be above 0, got {value}")
         if self.choices and value not in self.choices:
-            return f"cannot be {shown(value)}; {suggest(value, self.choices)}"
-        return None
+            raise WrongType(f"cannot be {shown(value)}; {suggest(value, self.choices)}")
 
 
 _FLAGS = (
@@ -91,40 +89,27 @@ _FLAGS = (
 
 def read_runner(words: list[str]) -> tuple[BenchConfig, list[Problem]]:
     """What the words behind the program's name ask for, and everything wrong with them."""
-    parser = _parser()
+    parser = Parser(prog=PROGRAM, allow_abbrev=False)
+    for flag in _FLAGS:
+        text = f"{flag.help} ({flag.dropped})" if flag.dropped else flag.help
+        parser.add_argument(flag.spelling, dest=flag.spelling, help=text, **_TAKES[flag.takes])
     whole, problems = _without_values_of_switches(spell_out(words, parser))
     own, extra = parser.parse_known_args(whole)
-    given = {flag.spelling: _given(flag, own) for flag in _FLAGS}
+    typed = {name: value for name, value in vars(own).items() if value is not None}
+    given = {name: [one] if isinstance(one, str) else one for name, one in typed.items()}
     config = BenchConfig(
-        tuple(given["--spec"] or (USUAL_FILE,)),
-        tuple(given["--benchmark"] or ()),
-        own.include_convergence,
-        own.allow_wandb,
-        own.compile_only,
+        tuple(given.get("--spec") or (USUAL_FILE,)),
+        tuple(given.get("--benchmark") or ()),
+        "--include-convergence" in given,
+        "--allow-wandb" in given,
+        "--compile-only" in given,
         tuple(
-            Dropped(" ".join([flag.spelling, *values]), flag.dropped)
+            Dropped(" ".join([flag.spelling, *given[flag.spelling]]), flag.dropped)
             for flag in _FLAGS
-            if flag.dropped and (values := given[flag.spelling]) is not None
+            if flag.dropped and flag.spelling in given
         ),
     )
     return config, [*unknown_words(extra, parser), *problems, *_wrong_values(given)]
-
-
-def _parser() -> Parser:
-    parser = Parser(prog=PROGRAM, allow_abbrev=False)
-    for flag in _FLAGS:
-        match flag.takes:
-            case "nothing":
-                parser.add_argument(flag.spelling, action="store_true", help=_help(flag))
-            case "one":
-                parser.add_argument(flag.spelling, nargs="?", const="", help=_help(flag))
-            case "several":
-                parser.add_argument(flag.spelling, nargs="*", action="extend", help=_help(flag))
-    return parser
-
-
-def _help(flag: _Flag) -> str:
-    return f"{flag.help} ({flag.dropped})" if flag.dropped else flag.help
 
 
 def _without_values_of_switches(words: list[str]) -> tuple[list[str], list[Problem]]:
@@ -141,22 +126,15 @@ def _without_values_of_switches(words: list[str]) -> tuple[list[str], list[Probl
     return kept, problems
 
 
-def _given(flag: _Flag, own: Namespace) -> list[str] | None:
-    """The values behind a flag as typed; None where it was not typed."""
-    value = vars(own)[flag.dest]
-    if flag.takes == "nothing":
-        return [] if value else None
-    return [value] if isinstance(value, str) else value
-
-
-def _wrong_values(given: dict[str, list[str] | None]) -> Iterator[Problem]:
+def _wrong_values(given: Mapping[str, list[str]]) -> Iterator[Problem]:
     for flag in _FLAGS:
-        values = given[flag.spelling]
-        if flag.takes == "nothing" or values is None:
+        if flag.takes == "nothing" or flag.spelling not in given:
             continue
-        for value in values or [""]:
-            if (text := flag.problem(value)) is not None:
-                yield Problem(flag.spelling, text)
+        for value in given[flag.spelling] or [""]:
+            try:
+                flag.check(value)
+            except WrongType as wrong:
+                yield Problem(flag.spelling, str(wrong))
 
 
 SHIPPED = Path(__file__).parent.parent / "benchmarks"
@@ -264,13 +242,11 @@ def _chosen(
     config: BenchConfig, found: Mapping[str, list[Variant]], notes: list[str]
 ) -> list[Variant]:
     """Those named, each once; or all, of which the convergence runs want a word of their own."""
-    by_name = {variant.name: [variant] for group in found.values() for variant in group} | dict(
-        found
-    )
+    every = [variant for group in found.values() for variant in group]
     if config.benchmark:
+        by_name = {variant.name: [variant] for variant in every} | dict(found)
         named = [variant for name in config.benchmark for variant in by_name[name]]
         return list({variant.name: variant for variant in named}.values())
-    every = [variant for group in found.values() for variant in group]
     if config.include_convergence:
         return every
     left_out = {each.benchmark.name for each in every if each.benchmark.converges}
@@ -289,7 +265,7 @@ def _adapted(variant: Variant, config: BenchConfig) -> Variant:
     if not config.compile_only:
         return replace(variant, words=words)
     # Nothing is measured where nothing runs.
-    unmeasured: Benchmark = replace(variant.benchmark, metrics={}, derived={})
+    unmeasured = replace(variant.benchmark, metrics={}, derived={})
     return replace(variant, benchmark=unmeasured, words=(*words, "--compile-only"))
 
 

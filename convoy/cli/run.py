@@ -37,7 +37,7 @@ from convoy.plan.plan import plan_run
 from convoy.text import printable
 
 if TYPE_CHECKING:
-    from convoy.bench.definition import Variant
+    from convoy.bench.benchmarks_yml import Variant
 
 SAYS = """Run a command line of the IPU applications as it is written, behind `--`:
   convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA

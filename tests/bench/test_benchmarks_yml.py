@@ -7,12 +7,16 @@ import pytest
 
 from convoy.bench.benchmarks_yml import (
     MOST_VARIANTS,
+    Benchmark,
+    Column,
     Definitions,
+    Metric,
+    combinations,
     read_benchmarks,
     read_sweeps,
     scalar_text,
+    variants,
 )
-from convoy.bench.definition import Benchmark, Column, Metric, combinations, variants
 from convoy.config.values import WrongType
 from convoy.config.yaml_reader import YamlEntry, parse_yaml
 from convoy.errors import ConfigError

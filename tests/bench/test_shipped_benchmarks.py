@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from convoy.bench.benchmarks_yml import read_benchmarks
-from convoy.bench.definition import Benchmark, Metric, Variant, placeholders, variants
+from convoy.bench.benchmarks_yml import (
+    Benchmark,
+    Metric,
+    Variant,
+    placeholders,
+    read_benchmarks,
+    variants,
+)
 from convoy.bench.selection import SHIPPED, select, shipped_files
 
 COUNTS = {"pytorch-inference": (11, 28), "pytorch-training": (7, 7), "tensorflow": (37, 148)}

@@ -7,8 +7,7 @@ import pytest
 from golden.mixtures import POPART, PYTORCH, TENSORFLOW, mixtures
 from hypothesis import given, settings
 
-from convoy.bench.benchmarks_yml import read_benchmarks
-from convoy.bench.definition import Benchmark, variants
+from convoy.bench.benchmarks_yml import Benchmark, read_benchmarks, variants
 from convoy.bench.selection import shipped_files
 from convoy.cli.args import add_config, read_line
 from convoy.config.named import shipped

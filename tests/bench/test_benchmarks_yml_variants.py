@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.bench.definition import (
+from convoy.bench.benchmarks_yml import (
     Benchmark,
     ExpressionError,
     Metric,
