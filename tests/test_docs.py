@@ -2,23 +2,22 @@
 
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 
 import pretended
 import pytest
 import write_docs
 from pages import options as options_page
+from pages.command_words import parser_of
 from running import convoy
 
-from convoy.cli import data
-from convoy.cli.args import read_line, read_plain
 from convoy.config import option_docs as described
+from convoy.config.command_line import read_flags, spell_out, unknown_words
+from convoy.config.flags import canonical
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 TRAINING = ("train", "plan")
-OF_RUNS = ("resume", "validate", "average", "import", "export", "data bench", "data show")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
@@ -45,14 +44,13 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
 
         assert said.code == 0, f"{page.name}: {said.err}"
     else:
-        add_own = import_module(f"convoy.cli.{verb}")._add_own
         if verb == "data":
             verb, rest = f"data {rest[0]}", rest[1:]
-            add_own = vars(data)[f"_add_{verb.removeprefix('data ')}"]
-        if verb in OF_RUNS:
-            assert read_line(verb, rest, "", add_own).problems == []
-        else:
-            read_plain(verb, rest, "", add_own)
+        parser = parser_of(verb)
+        own, extra = parser.parse_known_args(spell_out(rest, parser))
+
+        assert unknown_words(extra, parser) == []
+        assert "typed" not in own or read_flags(own.typed, canonical()).problems == []
 
 
 @pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda one: str(one)[-60:])

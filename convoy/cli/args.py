@@ -2,7 +2,7 @@
 
 import re
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -39,8 +39,23 @@ class Line:
     given: Given
     problems: list[Problem]
 
-    def asked(self) -> RequestedOptions:
-        """What it asks for, with its named configuration."""
+    def asked(
+        self,
+        misfits: Iterable[Problem] = (),
+        without: Collection[str] = (),
+        run: Given | None = None,
+    ) -> RequestedOptions:
+        """What it asks for, with its named configuration or on top of the settings of a run.
+
+        `misfits` are further problems; `without` are options that the verb takes in its own way.
+        """
+        given = {name: setting for name, setting in self.given.items() if name not in without}
+        if run:
+            problems = [*self.problems, *misfits]
+            if self.own.config or self.own.config_path:
+                text = "cannot be given: a run has its own configuration"
+                problems.append(Problem("--config", text))
+            return RequestedOptions(given, run, problems)
         dialect = _dialect(self.own.dialect)
         try:
             named, problems = read_named(
@@ -50,7 +65,8 @@ class Line:
             refuse([*self.problems, Problem("", str(error))])
             raise
         unsaid = dialect.settings(values_of(layer(named, self.given)))
-        return RequestedOptions(self.given, named, [*self.problems, *problems], dialect=unsaid)
+        problems = [*self.problems, *problems, *misfits]
+        return RequestedOptions(given, named, problems, dialect=unsaid)
 
 
 def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]) -> Line:
@@ -89,6 +105,14 @@ def add_config(parser: Parser) -> None:
         default=canonical().name,
         help="whose words that file uses: convoy, pytorch, tensorflow or popart",
     )
+
+
+def too_small(own: Namespace, *names: str, least: int = 1) -> Iterator[Problem]:
+    """Those of a verb's own numbers that are below the least; one that is unset is not."""
+    for name in names:
+        value = vars(own)[name]
+        if value is not None and value < least:
+            yield Problem(f"--{name.replace('_', '-')}", f"must be at least {least}, got {value}")
 
 
 def _dialect(name: str) -> Dialect:

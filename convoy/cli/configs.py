@@ -1,12 +1,11 @@
 """convoy configs"""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from convoy.cli.args import read_plain
-from convoy.cli.output import say
+from convoy.cli.output import show
 from convoy.config.command_line import Parser
 from convoy.config.named import read_named, shipped_names
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
@@ -36,19 +35,19 @@ def main(words: list[str]) -> int:
     """A table, or one configuration whole."""
     own = read_plain("configs", words, SAYS, _add_own)
     if own.name is not None:
-        _print_one(_resolved(own.name), own.json)
-        return ExitCode.DONE
-    rows = all_rows()
-    if own.json:
-        print(json.dumps(rows, indent=1))
+        settings = _resolved(own.name).settings
+        options = {name: asdict(setting) for name, setting in settings.items()}
+        show(own.json, options, settings_as_yaml(settings).rstrip("\n").split("\n"))
     else:
-        say(list(_table(rows)))
+        rows = all_rows()
+        show(own.json, rows, _table(rows))
     return ExitCode.DONE
 
 
 def all_rows() -> list[dict[str, Any]]:
     """Every configuration, by model, devices and name."""
-    return sorted(map(_row, shipped_names()), key=_place)
+    rows = map(_row, shipped_names())
+    return sorted(rows, key=lambda row: (row["model"] or "", row["devices"] or 0, row["name"]))
 
 
 def _resolved(name: str) -> Resolved:
@@ -56,21 +55,16 @@ def _resolved(name: str) -> Resolved:
     return resolve(RequestedOptions(named=named, problems=problems, environment={}))
 
 
-def _print_one(resolved: Resolved, as_json: bool) -> None:
-    if as_json:
-        options = {name: asdict(setting) for name, setting in resolved.settings.items()}
-        print(json.dumps(options, indent=1))
-        return
-    print(settings_as_yaml(resolved.settings), end="")
-
-
 def _row(name: str) -> dict[str, Any]:
     """Its figures, and what speaks against it. One that cannot be resolved has no figures."""
+    row = {"name": name, **dict.fromkeys(_FIGURES), "problem": None}
     try:
         config = _resolved(name).config
+        row |= _figures(config)
+        plan_run(config)
     except ConfigError as error:
-        return {"name": name, **dict.fromkeys(_FIGURES), "problem": _first_line(error)}
-    return {"name": name, **_figures(config), "problem": _problem(config)}
+        row["problem"] = str(error).splitlines()[0]
+    return row
 
 
 def _figures(config: RunConfig) -> dict[str, Any]:
@@ -90,37 +84,18 @@ def _figures(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _problem(config: RunConfig) -> str | None:
-    try:
-        plan_run(config)
-    except ConfigError as error:
-        return _first_line(error)
-    return None
-
-
-def _first_line(error: ConfigError) -> str:
-    return str(error).splitlines()[0]
-
-
-def _place(row: dict[str, Any]) -> tuple[str, int, str]:
-    """Where a row stands in the list: by network, then by size."""
-    return row["model"] or "", row["devices"] or 0, row["name"]
-
-
 def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    lines = [_TITLES, *rows]
-    wide = {key: max(len(_word(line[key])) for line in lines) for key in ("name", "model")}
-    for line in lines:
-        word = {key: _word(line[key]) for key in _TITLES}
+    words = [
+        {key: "" if row[key] is None else str(row[key]) for key in _TITLES}
+        for row in (_TITLES, *rows)
+    ]
+    wide = {key: max(len(word[key]) for word in words) for key in ("name", "model")}
+    for word in words:
         yield (
             f"{word['name']:<{wide['name']}}  {word['model']:<{wide['model']}}  "
             f"{word['devices']:>7}  {word['global_batch_size']:>6}  "
             f"{word['updates_per_epoch']:>13}  {word['problem']}".rstrip()
         )
-
-
-def _word(value: str | int | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _add_own(parser: Parser) -> None:

@@ -6,17 +6,17 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from convoy.cli.args import Line, add_config, read_line, read_plain
+from convoy.cli.args import Line, add_config, read_line, read_plain, too_small
 from convoy.cli.output import note, say
 from convoy.config.command_line import Parser
 from convoy.config.resolve import Resolved, resolve
+from convoy.config.schema import RunConfig
 from convoy.config.settings import Problem, refuse, values_of
 from convoy.config.support import refuse_unready, refuse_unready_data
-from convoy.errors import ConfigError, ExitCode
+from convoy.errors import ExitCode
 from convoy.machine import available_cores
 from convoy.plan.layouts import Layout
 from convoy.report.progress import make_bar
@@ -61,14 +61,13 @@ def run_convert(words: list[str]) -> int:
     from convoy.data.convert.plan import ConversionRequest, Sharding
     from convoy.data.progress import ProgressCallbacks
 
-    sharding = Sharding(own.shards or (), own.shard_records or Sharding.records)
     request = ConversionRequest(
         source=Path(own.source),
         target=Path(own.target),
         form=own.to,
         split=None if own.split == "all" else own.split,
-        sharding=sharding,
-        workers=own.workers or len(available_cores()),
+        sharding=Sharding(own.shards or (), own.shard_records or Sharding.records),
+        workers=own.workers,
         shuffle=own.shuffle,
         most_bad=own.max_bad_records if own.bad_records == "skip" else None,
     )
@@ -102,14 +101,10 @@ def _convert_misfits(own: Namespace) -> Iterator[Problem]:
         yield Problem("--shards", "takes one number, or one for each split: 1024,128")
     if any(count < 1 for count in own.shards or ()):
         yield Problem("--shards", "must be at least 1")
-    for name in ("shard_records", "workers"):
-        value = vars(own)[name]
-        if value is not None and value < 1:
-            yield Problem(f"--{name.replace('_', '-')}", f"must be at least 1, got {value}")
+    yield from too_small(own, "shard_records", "workers")
     if not 0 <= own.max_bad_records <= _MOST_BAD:
         yield Problem("--max-bad-records", f"must be 0 … {_MOST_BAD}, got {own.max_bad_records}")
-    if own.shuffle is not None and own.shuffle < 0:
-        yield Problem("--shuffle", f"must be at least 0, got {own.shuffle}")
+    yield from too_small(own, "shuffle", least=0)
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -128,9 +123,16 @@ def _add_convert(parser: Parser) -> None:
     add("--shards", type=_counts, metavar="N[,M]", help="shards of a split, or of each")
     add("--shard-records", type=int, metavar="N", help="records of a shard [1024]")
     add("--shuffle", type=int, metavar="SEED", help="write in another, random order")
-    add("--workers", type=int, metavar="N", help="threads; unset: one a core")
+    _add_workers(parser)
     add("--bad-records", default="error", choices=["error", "skip"], help="[error]")
     add("--max-bad-records", type=int, default=100, metavar="N", help="that skip allows [100]")
+
+
+def _add_workers(parser: Parser) -> None:
+    cores = len(available_cores())
+    parser.add_argument(
+        "--workers", type=int, default=cores, metavar="N", help="threads; unset: one a core"
+    )
 
 
 VERIFY_SAYS = """\
@@ -142,29 +144,28 @@ all is good, with 3 otherwise."""
 def run_verify(words: list[str]) -> int:
     """All faults of a split as soon as it is read."""
     own = read_plain("data verify", words, VERIFY_SAYS, _add_verify)
-    if own.workers is not None and own.workers < 1:
-        raise ConfigError(f"--workers must be at least 1, got {own.workers}")
+    refuse(too_small(own, "workers"))
     from convoy.data.progress import ProgressCallbacks
     from convoy.data.verify import Scope, verify
 
     scope = Scope(
         folder=Path(own.folder),
         split=None if own.split == "all" else own.split,
-        workers=own.workers or len(available_cores()),
+        workers=own.workers,
         decoded=own.decode,
     )
-    splits = []
+    reports = []
     with (
         closing(make_bar(sys.stderr, "reading", "bytes")) as reading,
         closing(make_bar(sys.stderr, "reading", "records")) as working,
     ):
         for report in verify(scope, ProgressCallbacks(note, reading, working)):
-            splits.append(report)
+            reports.append(report)
             say([] if own.json else report.lines())
-    good = all(report.is_good for report in splits)
+    good = all(report.is_good for report in reports)
     if own.json:
-        told = {report.split: report.as_json() for report in splits}
-        print(json.dumps({"folder": own.folder, "good": good, "splits": told}, indent=1))
+        splits = {report.split: report.as_json() for report in reports}
+        print(json.dumps({"folder": own.folder, "good": good, "splits": splits}, indent=1))
     return ExitCode.DONE if good else ExitCode.DATA
 
 
@@ -172,7 +173,7 @@ def _add_verify(parser: Parser) -> None:
     add = parser.add_argument
     add("folder", metavar="DIR", help="where the data is")
     add("--split", default="all", choices=["train", "validation", "all"], help="[all]")
-    add("--workers", type=int, metavar="N", help="threads; unset: one a core")
+    _add_workers(parser)
     add("--no-decode", dest="decode", action="store_false", help="headers of images only")
     add("--json", action="store_true", help="print the result as JSON")
 
@@ -183,7 +184,6 @@ and put together as in training. An element is one micro-batch, copied as if to 
 and --elements say how many; 2 epochs of 512 elements, or of all the data, if nothing does.
 With --doctor: what limits a training, and which settings would help by how much, all measured."""
 
-_US = "convoy data bench"
 _OF_THE_FEED = ("dataloader_worker", "enable_recompute", "offload_optimizer")
 _FEW = 64  # samples: a model that sums up more before it changes would only take longer
 
@@ -191,18 +191,17 @@ _FEW = 64  # samples: a model that sums up more before it changes would only tak
 def run_bench(words: list[str]) -> int:
     """The figures of each epoch, as soon as they are there; then what the doctor says."""
     line = read_line("data bench", words, BENCH_SAYS, _add_bench)
-    asked = line.asked()
-    resolved = resolve(replace(asked, problems=[*asked.problems, *_bench_misfits(line)]))
-    trains = line.own.doctor and line.own.model_rate is None
+    own, resolved = line.own, resolve(line.asked(_bench_misfits(line)))
+    trains = own.doctor and own.model_rate is None
     (refuse_unready if trains else refuse_unready_data)(resolved)
     resolved = inspect_data(resolved)[0]
     from convoy.bench.feed import EpochSpeed, bench_feed, mean_line
     from convoy.run.open_feed import open_feed
 
-    own = line.own
     epochs: list[EpochSpeed] = []
-    opened = open_feed(_alone(resolved).config)
-    for epoch in bench_feed(opened, _epochs(line), own.elements, own.copy):
+    # Those of a named configuration are the length of its training, which nobody asks for.
+    count = int(values_of(line.given).get("epoch", 2))
+    for epoch in bench_feed(open_feed(_alone(resolved)), count, own.elements, own.copy):
         epochs.append(epoch)
         say([] if own.json else [epoch.line(len(epochs))])
     figures: dict[str, Any] = {"epochs": [epoch.as_json() for epoch in epochs]}
@@ -210,8 +209,7 @@ def run_bench(words: list[str]) -> int:
     if own.doctor:
         from convoy.bench.doctor import diagnose
 
-        opened = open_feed(_alone(resolved, _FEW).config)
-        diagnosis = diagnose(opened, own.model_rate, print_error)
+        diagnosis = diagnose(open_feed(_alone(resolved, _FEW)), own.model_rate, print_error)
         figures["doctor"] = diagnosis.as_json()
         say([] if own.json else ["", *diagnosis.lines()])
     if own.json:
@@ -219,7 +217,7 @@ def run_bench(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _alone(resolved: Resolved, most: int | None = None) -> Resolved:
+def _alone(resolved: Resolved, most: int | None = None) -> RunConfig:
     """The same micro-batches, all of them for one process; at most so many samples an update."""
     batch = resolved.config.batch
     micro_batches = batch.gradient_accumulation * batch.replicas
@@ -227,39 +225,33 @@ def _alone(resolved: Resolved, most: int | None = None) -> Resolved:
         micro_batches = min(micro_batches, max(1, most // batch.micro_batch_size))
     values = Layout().values(micro_batches) | {"instances": 1, "hosts": 1, "bn_span": 1}
     kept = {name: one for name, one in values.items() if name not in _OF_THE_FEED}
-    return settle(resolved.changed(kept, _US), 1)
-
-
-def _epochs(line: Line) -> int:
-    """Those of a named configuration are the length of its training, which nobody asks for."""
-    return int(line.given["epoch"].value) if "epoch" in line.given else 2
+    return settle(resolved.changed(kept, "convoy data bench"), 1).config
 
 
 def _bench_misfits(line: Line) -> Iterator[Problem]:
-    own, rate = line.own, line.own.model_rate
-    if "epoch" in line.given and line.given["epoch"].value % 1:
-        yield Problem("--epochs", f"must be a whole number here, got {line.given['epoch'].value:g}")
-    if own.elements is not None and own.elements < 1:
-        yield Problem("--elements", f"must be at least 1, got {own.elements}")
+    rate = line.own.model_rate
+    yield from _broken_epoch(line, "--epochs")
+    yield from too_small(line.own, "elements")
     if rate is not None and not (0 < rate < math.inf):
         yield Problem("--model-rate", f"must be above 0 and finite, got {rate:g}")
-    if rate is not None and not own.doctor:
+    if rate is not None and not line.own.doctor:
         yield Problem("--model-rate", "is for the doctor; add --doctor")
 
 
+def _broken_epoch(line: Line, spelling: str) -> Iterator[Problem]:
+    epoch = values_of(line.given).get("epoch")
+    if epoch is not None and epoch % 1:
+        yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
+
+
 def _add_bench(parser: Parser) -> None:
-    parser.add_argument("--elements", type=int, metavar="N", help="micro-batches of an epoch [512]")
-    parser.add_argument(
-        "--no-copy", dest="copy", action="store_false", help="leave each element where it is"
-    )
-    parser.add_argument("--doctor", action="store_true", help="find what limits, and what helps")
-    parser.add_argument(
-        "--model-rate",
-        type=float,
-        metavar="X",
-        help="images/s that the model takes; measured by a short training if unset",
-    )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    rate_help = "images/s that the model takes; measured by a short training if unset"
+    add = parser.add_argument
+    add("--elements", type=int, metavar="N", help="micro-batches of an epoch [512]")
+    add("--no-copy", dest="copy", action="store_false", help="leave each element where it is")
+    add("--doctor", action="store_true", help="find what limits, and what helps")
+    add("--model-rate", type=float, metavar="X", help=rate_help)
+    add("--json", action="store_true", help="print the figures as JSON")
     add_config(parser)
 
 
@@ -269,21 +261,19 @@ for each sample, a column for each epoch from --epoch on (1 is the first). With 
 validation: samples from anywhere in that split, each with its label beneath."""
 
 _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
-_USUAL = "samples.png"
 
 
 def run_show(words: list[str]) -> int:
     """Write one file and say what is in it."""
     line = read_line("data show [--output FILE.png]", words, SHOW_SAYS, _add_show)
-    asked, own = line.asked(), line.own
-    given = {name: one for name, one in line.given.items() if name not in (_OUTPUT, "epoch")}
-    problems = [*asked.problems, *_show_misfits(line)]
-    resolved = resolve(replace(asked, command_line=given, problems=problems))
+    own, given = line.own, values_of(line.given)
+    output = Path(given.get(_OUTPUT) or "samples.png")
+    resolved = resolve(line.asked(_show_misfits(line, output), without=(_OUTPUT, "epoch")))
     refuse_unready_data(resolved)
     from convoy.run.contact_sheet import SheetWish, write_sheet
 
-    first = int(values_of(line.given).get("epoch") or 1) - 1
-    wish = SheetWish(_output(line), own.rows, own.columns, first, own.split, own.override)
+    first = int(given.get("epoch") or 1) - 1
+    wish = SheetWish(output, own.rows, own.columns, first, own.split, own.override)
     sheet = write_sheet(settle(inspect_data(resolved)[0], 1).config, wish)
     columns = len(sheet.rows[0].cells)
     of_epochs = f", {columns} epoch{'s' * (columns > 1)}" if sheet.heads else ""
@@ -293,19 +283,11 @@ def run_show(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _output(line: Line) -> Path:
-    return Path(values_of(line.given).get(_OUTPUT) or _USUAL)
-
-
-def _show_misfits(line: Line) -> Iterator[Problem]:
-    for flag, count in (("--rows", line.own.rows), ("--columns", line.own.columns)):
-        if count < 1:
-            yield Problem(flag, f"must be at least 1, got {count}")
-    epoch = values_of(line.given).get("epoch")
-    if epoch is not None and epoch % 1:
-        yield Problem("--epoch", f"must be a whole number here, got {epoch:g}")
-    if _output(line).suffix.lower() != ".png":
-        yield Problem("--output", f"{_output(line)} is no name for a picture; end it in .png")
+def _show_misfits(line: Line, output: Path) -> Iterator[Problem]:
+    yield from too_small(line.own, "rows", "columns")
+    yield from _broken_epoch(line, "--epoch")
+    if output.suffix.lower() != ".png":
+        yield Problem("--output", f"{output} is no name for a picture; end it in .png")
 
 
 def _add_show(parser: Parser) -> None:
@@ -317,34 +299,21 @@ def _add_show(parser: Parser) -> None:
 
 
 ACTIONS = {
-    "convert": "class folders, TFRecord and WebDataset shards into each other",
-    "verify": "read everything, and list every record that is bad",
-    "fetch": "download a data set from its official address, with its checksums",
-    "bench": "how fast the images of a run come; with --doctor, what limits it",
-    "show": "a picture of samples as training sees them",
+    "convert": (run_convert, "class folders, TFRecord and WebDataset shards into each other"),
+    "verify": (run_verify, "read everything, and list every record that is bad"),
+    "fetch": (run_fetch, "download a data set from its official address, with its checksums"),
+    "bench": (run_bench, "how fast the images of a run come; with --doctor, what limits it"),
+    "show": (run_show, "a picture of samples as training sees them"),
 }
-SAYS = "\n".join(
-    [
-        "What can be done with data:",
-        *(f"  {name:<8} {says}" for name, says in ACTIONS.items()),
-        "`convoy data ACTION --help` tells more.",
-    ]
-)
-
-
-RUN = {
-    "convert": run_convert,
-    "verify": run_verify,
-    "fetch": run_fetch,
-    "bench": run_bench,
-    "show": run_show,
-}
+_LIST = "\n".join(f"  {name:<8} {says}" for name, (_, says) in ACTIONS.items())
+SAYS = f"What can be done with data:\n{_LIST}\n`convoy data ACTION --help` tells more."
 
 
 def main(words: list[str]) -> int:
     """Hand the rest of the words to the action."""
     own = read_plain("data", words[:1], SAYS, _add_own)
-    return RUN[own.action](words[1:])
+    run, _ = ACTIONS[own.action]
+    return run(words[1:])
 
 
 def _add_own(parser: Parser) -> None:

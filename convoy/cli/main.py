@@ -3,9 +3,9 @@
 import os
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from pkgutil import resolve_name
 
 from convoy import __version__
 from convoy.cli.output import say_error
@@ -16,27 +16,40 @@ from convoy.registry import suggest
 
 @dataclass(frozen=True)
 class Verb:
-    """A word of the command line and the file that carries it out."""
+    """A word of the command line and the function that carries it out."""
 
     name: str
     says: str
+    function: str = ""  # file and function, if not `main` in the file of its name
 
 
 VERBS = (
     Verb("train", "train a network; with no option at all, on the built-in shapes"),
-    Verb("resume", "go on with a run from its newest sound checkpoint, to the bit"),
+    Verb(
+        "resume",
+        "go on with a run from its newest sound checkpoint, to the bit",
+        "train:run_resume",
+    ),
     Verb("validate", "top-1, top-5 and loss of checkpoints, every sample once"),
-    Verb("average", "one checkpoint out of many"),
+    Verb("average", "one checkpoint out of many", "weights:run_average"),
     Verb("plan", "what a run would be: batches, stages, schedule, memory, rates"),
     Verb("run", "a command line of the IPU applications, as it is written"),
     Verb("prove", "the same training under many layouts: are the weights the same to the bit?"),
     Verb("data", "fetch, convert and verify data sets, see how fast they come, look at them"),
-    Verb("import", "weights of torchvision, timm and others as a checkpoint"),
-    Verb("export", "a checkpoint as weights of torchvision or timm, a program, or ONNX"),
+    Verb("import", "weights of torchvision, timm and others as a checkpoint", "weights:run_import"),
+    Verb(
+        "export",
+        "a checkpoint as weights of torchvision or timm, a program, or ONNX",
+        "weights:run_export",
+    ),
     Verb("models", "the networks there are"),
     Verb("configs", "the named configurations there are"),
     Verb("options", "every option with its meaning"),
-    Verb("completion", "a script that completes commands in bash, zsh or fish"),
+    Verb(
+        "completion",
+        "a script that completes commands in bash, zsh or fish",
+        "options:run_completion",
+    ),
 )
 
 
@@ -59,27 +72,19 @@ def main(words: list[str]) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
         return code
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader of our output has gone, as `head` does; the rest has nowhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.DONE
-        _tell(error, debug)
-        return ExitCode.STORAGE
-    except ConvoyError as error:
-        _tell(error, debug)
-        return error.code
+    except BrokenPipeError:
+        # The reader of our output has gone, as `head` does; the rest has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    except (ConvoyError, OSError) as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        say_error(error)
+        return error.code if isinstance(error, ConvoyError) else ExitCode.STORAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-
-
-def _tell(error: Exception, debug: bool) -> None:
-    """In plain lines, and on request with the place in the code."""
-    if debug:
-        import traceback
-
-        traceback.print_exc()
-    say_error(error)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -89,16 +94,20 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"convoy {__version__}")
         return ExitCode.DONE
-    names = [verb.name for verb in VERBS]
-    if words[0] not in names:
-        raise ConfigError(f"unknown verb {words[0]!r}; {suggest(words[0], names)}")
     limit_openmp_spinning()
     keep_freed_memory()
-    verb = import_module(f"convoy.cli.{words[0]}")
     try:
-        code: int = verb.main(words[1:])
+        return call_verb(words[0], words[1:])
     except SystemExit as leaving:  # argparse leaves so after it has printed the help
         return leaving.code if isinstance(leaving.code, int) else ExitCode.DONE
+
+
+def call_verb(name: str, words: list[str]) -> int:
+    """Its file is imported only now."""
+    functions = {verb.name: verb.function or f"{verb.name}:main" for verb in VERBS}
+    if name not in functions:
+        raise ConfigError(f"unknown verb {name!r}; {suggest(name, functions)}")
+    code: int = resolve_name(f"convoy.cli.{functions[name]}")(words)
     return code
 
 

@@ -1,16 +1,16 @@
 """convoy models"""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from convoy.cli.args import read_plain
-from convoy.cli.output import say
+from convoy.cli.output import show
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser
 from convoy.config.schema import build_config
 from convoy.errors import ExitCode
+from convoy.models.layers import LayerCost
 from convoy.models.network import NetworkPlan, plan_network
 from convoy.plan.precision import WHOLE
 from convoy.plan.stages import split_points, splits_as_text
@@ -30,17 +30,11 @@ def main(words: list[str]) -> int:
         points = split_points(_plan(own.name), micro_batch_size=1)
         rows, lines = [asdict(point) for point in points], iter(splits_as_text(points))
     else:
-        rows, lines = _layers(own.name), _layer_table(own.name)
-    if own.json:
-        print(json.dumps(rows, indent=1))
-    else:
-        say(list(lines))
+        costs = _plan(own.name).costs
+        rows = [{"name": one.name, "parameters": one.parameters, "macs": one.macs} for one in costs]
+        lines = _layer_table(costs)
+    show(own.json, rows, lines)
     return ExitCode.DONE
-
-
-def network_rows() -> list[dict[str, Any]]:
-    """Every network with its figures."""
-    return [_row(name) for name in MODELS]
 
 
 def _plan(name: str) -> NetworkPlan:
@@ -48,18 +42,21 @@ def _plan(name: str) -> NetworkPlan:
     return plan_network(build_config({"model": name, "data": "generated", **MODELS[name].defaults}))
 
 
-def _row(name: str) -> dict[str, Any]:
-    plan = _plan(name)
-    return {
-        "name": name,
-        "family": MODELS[name].family,
-        "parameters": plan.parameters,
-        "macs": plan.macs,
-        "activation_bytes": WHOLE * sum(cost.kept for cost in plan.costs),
-        "image_size": plan.image_size,
-        "classes": plan.classes,
-        "layers": len(plan.layers),
-    }
+def network_rows() -> list[dict[str, Any]]:
+    """Every network with its figures."""
+    return [
+        {
+            "name": name,
+            "family": MODELS[name].family,
+            "parameters": plan.parameters,
+            "macs": plan.macs,
+            "activation_bytes": WHOLE * sum(cost.kept for cost in plan.costs),
+            "image_size": plan.image_size,
+            "classes": plan.classes,
+            "layers": len(plan.layers),
+        }
+        for name, plan in ((name, _plan(name)) for name in MODELS)
+    ]
 
 
 def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -76,15 +73,7 @@ def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def _layers(name: str) -> list[dict[str, Any]]:
-    return [
-        {"name": cost.name, "parameters": cost.parameters, "macs": cost.macs}
-        for cost in _plan(name).costs
-    ]
-
-
-def _layer_table(name: str) -> Iterator[str]:
-    costs = _plan(name).costs
+def _layer_table(costs: Sequence[LayerCost]) -> Iterator[str]:
     wide = max(len(cost.name) for cost in costs)
     yield f"{'layer':<{wide}} {'parameters':>12} {'multiply-adds':>14}  tensors out"
     for cost in costs:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from convoy.cli.args import add_config, read_line
-from convoy.cli.output import say
+from convoy.cli.output import show
 from convoy.config.command_line import Parser
 from convoy.config.resolve import Resolved, resolve
 from convoy.config.schema import RunConfig
@@ -63,10 +63,7 @@ def show_plan(resolved: Resolved, explain: bool) -> None:
 def show_splits(config: RunConfig, as_json: bool) -> None:
     """`--pipeline-splits list`: where a stage may begin, instead of a plan or a run."""
     points = split_points(plan_training_network(config), config.batch.micro_batch_size)
-    if as_json:
-        print(json.dumps([asdict(point) for point in points], indent=1))
-    else:
-        say(splits_as_text(points))
+    show(as_json, [asdict(point) for point in points], splits_as_text(points))
 
 
 def _add_own(parser: Parser) -> None:

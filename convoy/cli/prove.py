@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.cli.args import add_config, read_line
+from convoy.cli.args import add_config, read_line, too_small
 from convoy.cli.output import say, say_error
 from convoy.config.catalog import DATA
 from convoy.config.command_line import Parser
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import option_table
-from convoy.config.settings import Setting, from_source, layer
+from convoy.config.settings import from_source, layer, refuse, values_of
 from convoy.config.support import refuse_unready
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.plan.layouts import Layout, all_layouts, crossings
@@ -59,7 +59,13 @@ _UNSEEN = {
 def main(words: list[str]) -> int:
     """Real runs in real processes, one layout after the other."""
     line = read_line("prove", words, SAYS, _add_own)
-    _refuse(line.own.most_processes, line.given)
+    refuse(too_small(line.own, "most_processes"))
+    in_vain = [option_table()[name].flag for name in _OWN if name in line.given]
+    if in_vain:
+        raise ConfigError(
+            f"{' and '.join(in_vain)} cannot be given: prove trains in folders of its own, "
+            "from the start to the end, and removes them"
+        )
     asked = line.asked()
     usual = from_source("convoy prove", _usual(asked, line.own.quick))
     resolved = resolve(replace(asked, dialect=usual))
@@ -90,22 +96,10 @@ def _add_own(parser: Parser) -> None:
     add_config(parser)
 
 
-def _refuse(most_processes: int, given: Mapping[str, Setting]) -> None:
-    """What has no place here."""
-    if most_processes < 1:
-        raise ConfigError(f"--most-processes must be at least 1, got {most_processes}")
-    in_vain = [option_table()[name].flag for name in _OWN if name in given]
-    if in_vain:
-        raise ConfigError(
-            f"{' and '.join(in_vain)} cannot be given: prove trains in folders of its own, "
-            "from the start to the end, and removes them"
-        )
-
-
 def _usual(asked: RequestedOptions, quick: bool) -> Mapping[str, Any]:
     """What nobody has to say. Images that lie in files have their own number and size."""
     usual = _QUICK if quick else _SMALL
-    data = layer(asked.named, asked.command_line).get("data", Setting("shapes", "default")).value
+    data = values_of(layer(asked.named, asked.command_line)).get("data", "shapes")
     if data not in DATA or not DATA[data].on_disk:
         return usual
     return {name: one for name, one in usual.items() if name not in ("samples", "image_size")}
@@ -134,12 +128,6 @@ class _Stopped(Exception):
         self.code = code
 
 
-def _reason(run: Path) -> str | None:
-    """Why a run ended; None if it did not even begin."""
-    summary = run / "summary.json"
-    return Summary.read(summary).exit_reason if summary.exists() else None
-
-
 class Bench:
     """Trains under one layout after the other, and compares with the first."""
 
@@ -155,29 +143,33 @@ class Bench:
     def train(self, layout: Layout) -> Proof:
         """From the start to the end."""
         run = self._new_folder()
-        self._run(layout, {"checkpoint_output_path": str(run)})
+        self._run(layout, run)
         return self._proof(layout, run)
 
     def cross(self, before: Layout, after: Layout) -> Proof:
         """Half of it under one layout, the rest under another."""
         run = self._new_folder()
         shutil.copytree(self._half(before), run)
-        self._run(after, {}, resumed=run)
+        self._run(after, run)
         return replace(self._proof(after, run), before=before)
 
     def _half(self, layout: Layout) -> Path:
         if layout not in self._halves:
-            run = self._halves[layout] = self._new_folder()
-            more = {"checkpoint_output_path": str(run), "stop_after": self.updates // 2}
-            self._run(layout, more)
+            self._halves[layout] = self._new_folder()
+            self._run(layout, self._halves[layout], stop_after=self.updates // 2)
         return self._halves[layout]
 
-    def _run(self, layout: Layout, more: dict[str, Any], resumed: Path | None = None) -> None:
-        values = {**_UNSEEN, **layout.values(self.micro_batches), **more}
+    def _run(self, layout: Layout, run: Path, stop_after: int | None = None) -> None:
+        """Begin a run in a new folder, or resume the one that is there."""
+        resumed = run if run.exists() else None
+        values = {**_UNSEEN, **layout.values(self.micro_batches), "stop_after": stop_after}
+        if resumed is None:
+            values["checkpoint_output_path"] = str(run)
         resolved = self.resolved.changed(values, "convoy prove")
         code = run_in_workers(RunRequest(resolved, resumed, quiet=True), plan_run(resolved.config))
-        reason = _reason(resumed or Path(more["checkpoint_output_path"]))
-        if reason != ("limit" if "stop_after" in more else "done"):
+        summary = run / "summary.json"  # not there if the run did not even begin
+        reason = Summary.read(summary).exit_reason if summary.exists() else None
+        if reason != ("done" if stop_after is None else "limit"):
             raise _Stopped(code)  # by a signal: what came of it is no evidence
 
     def _proof(self, layout: Layout, run: Path) -> Proof:

@@ -3,12 +3,12 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convoy.cli.args import Line, home_of, read_line
+from convoy.cli.main import call_verb
 from convoy.cli.output import say
 from convoy.config.command_line import Parser, as_flags
 from convoy.config.flags import Given
@@ -53,11 +53,11 @@ def main(words: list[str]) -> int:
     """Say what the command became, and carry it out."""
     # The runner's own users put it at the end of their line.
     rest = [word for word in words if word != _DRY]
-    own, typed = _halves(rest)
-    line = read_line("run [options] -- COMMAND…", own, SAYS, _add_own)
-    if not typed:
+    place = rest.index("--") if "--" in rest else len(rest)
+    line = read_line("run [options] -- COMMAND…", rest[:place], SAYS, _add_own)
+    if not rest[place + 1 :]:
         raise ConfigError(_BEHIND)
-    command = split_command(typed, os.environ)
+    command = split_command(rest[place + 1 :], os.environ)
     is_dry = _DRY in words
     if (runner := identify(command, {})).purpose is Purpose.BENCHMARK:
         return _benchmarks(command, runner, line, is_dry)
@@ -73,22 +73,22 @@ def main(words: list[str]) -> int:
     say(_as_text(described))
     os.environ.update(meaning.environment)
     verb, *action = meaning.verb.split()  # `data bench` is an action of a verb
-    return int(import_module(f"convoy.cli.{verb}").main([*action, *arguments]))
+    return call_verb(verb, [*action, *arguments])
 
 
-def _halves(words: list[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and those of the command."""
-    if "--" not in words:
-        return words, []
-    place = words.index("--")
-    return words[:place], words[place + 1 :]
+def _target(meaning: Interpretation) -> tuple[Path | None, Path | None]:
+    """The run or checkpoint that the verb works on, and the run that it is or lies in."""
+    if meaning.verb in ("train", DATA_BENCH) or meaning.target is None:
+        return None, None
+    target = Path(meaning.target)
+    return target, home_of(target) if target.exists() else None
 
 
 def _arguments(meaning: Interpretation) -> tuple[list[str], Resolved | None]:
     """The words of the canonical command behind its verb, and the options they resolve to; those
     of a run or checkpoint are its own."""
-    target, asked = _target(meaning), meaning.asked
-    if target is not None and (_home(target) or not asked.named):
+    (target, home), asked = _target(meaning), meaning.asked
+    if target is not None and (home or not asked.named):
         refuse(asked.problems)
         return [str(target), *flags_of(asked.command_line)], None
     resolved = resolve(asked)
@@ -100,50 +100,32 @@ def _arguments(meaning: Interpretation) -> tuple[list[str], Resolved | None]:
 
 def _describe(meaning: Interpretation, arguments: list[str]) -> Description:
     """All there is to say of a command but its plan."""
-    dropped = [*meaning.dropped, *_unused_configs(meaning)]
+    _, home = _target(meaning)
+    unused = values_after("--config", meaning.program.words) if home else []
+    reason = "a run has its own configuration"
+    dropped = [*meaning.dropped, *(Dropped(f"--config {name}", reason) for name in unused)]
     return {
         "dialect": meaning.program.dialect,
         "program": meaning.program.name,
         "command": shlex.join(["convoy", *meaning.verb.split(), *arguments]),
         "became": [{"word": each.word, "became": each.to} for each in meaning.mapped],
-        "dropped": [{"word": each.word, "reason": each.reason} for each in dropped],
+        "dropped": [asdict(each) for each in dropped],
         "environment": dict(meaning.environment),
     }
 
 
-def _target(meaning: Interpretation) -> Path | None:
-    """The run or checkpoint that the verb works on."""
-    begins = meaning.verb in ("train", DATA_BENCH)
-    return None if begins or meaning.target is None else Path(meaning.target)
-
-
-def _home(target: Path) -> Path | None:
-    return home_of(target) if target.exists() else None
-
-
-def _unused_configs(meaning: Interpretation) -> Iterator[Dropped]:
-    target = _target(meaning)
-    if target is not None and _home(target):
-        for name in values_after("--config", meaning.program.words):
-            yield Dropped(f"--config {name}", "a run has its own configuration")
-
-
 def _plan(meaning: Interpretation, resolved: Resolved | None) -> Description | None:
     """What a run is comes from its folder; without it, from what the command says of it."""
-    target = _target(meaning)
-    home = _home(target) if target is not None else None
-    if home is not None:
-        resolved = _of_run(meaning, settings_of_run(home / "config.yaml"))
+    _, home = _target(meaning)
+    before = settings_of_run(home / "config.yaml") if home is not None else {}
+    if home is not None and meaning.verb == "resume":
+        # What is said now may change how a run goes on, but not how it was trained.
+        resolved = resolve_resumed(before, meaning.asked.command_line, [], override=False)
+    elif home is not None:
+        resolved = resolve(RequestedOptions(named=before, environment={}))
     if resolved is None:
         return None
     return plan_as_json(plan_run(resolved.config), resolved.settings)
-
-
-def _of_run(meaning: Interpretation, before: Given) -> Resolved:
-    """What is said now may change how a run goes on, but not how it was trained."""
-    if meaning.verb == "resume":
-        return resolve_resumed(before, meaning.asked.command_line, [], override=False)
-    return resolve(RequestedOptions(named=before, environment={}))
 
 
 def _as_text(described: Description) -> list[str]:
@@ -176,7 +158,7 @@ def _benchmarks(command: Command, runner: Program, line: Line, is_dry: bool) -> 
         "dialect": runner.dialect,
         "program": runner.name,
         "notes": list(chosen.notes),
-        "dropped": [{"word": each.word, "reason": each.reason} for each in chosen.dropped],
+        "dropped": [asdict(each) for each in chosen.dropped],
         "benchmarks": [_variant(variant, line.given) for variant in chosen.variants],
     }
     print(json.dumps(described, indent=1))

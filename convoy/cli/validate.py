@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from convoy.cli.output import note, say_error
 from convoy.config.command_line import Parser
 from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
-from convoy.config.settings import Problem, Setting, layer
+from convoy.config.settings import Problem, Setting, layer, values_of
 from convoy.config.support import refuse_unready
 from convoy.errors import CheckpointError, ExitCode, NumericError
 from convoy.report.format import percent
@@ -26,22 +26,20 @@ A run stands for all of its checkpoints. A checkpoint without its run needs --mo
 With --random-weights there is no run: a fresh network is measured."""
 
 Row = dict[str, Any]
+Jobs = list[tuple[RunConfig, list[Path] | None]]  # checkpoints; None for a fresh network
 
 _COMPILED = "compiled"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be measured: checkpoints, or, where there are none, a fresh network."""
-
-    config: RunConfig
-    paths: list[Path] | None
 
 
 def main(words: list[str]) -> int:
     """One line, or one JSON object, for each time a checkpoint is measured."""
     line = _compiled(read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own))
-    rows = [row for job in _jobs(line) for row in _rows(job, line.own.json)]
+    targets = [find_target(Path(path)) for path in line.own.targets]
+    # Everything that can be refused is refused before anything is measured.
+    jobs: Jobs = [(_config(_of_target(line, target)), target.paths) for target in targets]
+    if not targets:
+        jobs = [(_config(_fresh(line)), None)]
+    rows = [row for config, paths in jobs for row in _rows(config, paths, line.own.json)]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
     if any("error" in row for row in rows):
@@ -71,14 +69,6 @@ def _judged(rows: list[Row]) -> ExitCode:
     return ExitCode.NUMERIC if broken else ExitCode.DONE
 
 
-def _jobs(line: Line) -> list[Job]:
-    """Everything that can be refused is refused before anything is measured."""
-    targets = [find_target(Path(path)) for path in line.own.targets]
-    if not targets:
-        return [Job(_config(_fresh(line)), None)]
-    return [Job(_config(_of_target(line, target)), target.paths) for target in targets]
-
-
 def _config(asked: RequestedOptions) -> RunConfig:
     resolved = resolve(asked)
     refuse_unready(resolved)
@@ -88,8 +78,7 @@ def _config(asked: RequestedOptions) -> RunConfig:
 def _fresh(line: Line) -> RequestedOptions:
     """Without a run there is only the network as it would begin."""
     asked = line.asked()
-    wish = layer(asked.named, asked.command_line).get("random_weights")
-    if wish is not None and wish.value:
+    if values_of(layer(asked.named, asked.command_line)).get("random_weights"):
         return asked
     missing = Problem("", "name a run or a checkpoint, or give --random-weights")
     return replace(asked, problems=[*asked.problems, missing])
@@ -98,40 +87,33 @@ def _fresh(line: Line) -> RequestedOptions:
 def _of_target(line: Line, target: Target) -> RequestedOptions:
     """A run brings its configuration; without it a checkpoint may take a named one."""
     problems = []
-    if "random_weights" in line.given and line.given["random_weights"].value:
+    if values_of(line.given).get("random_weights"):
         text = "measures a fresh network: leave it out, or name no run"
         problems.append(Problem("--random-weights", text))
-    if not target.settings:
-        asked = line.asked()
-        return replace(asked, problems=[*asked.problems, *problems])
-    if line.own.config or line.own.config_path:
-        problems.append(Problem("--config", "cannot be given: a run has its own configuration"))
-    return RequestedOptions(line.given, target.settings, [*line.problems, *problems])
+    return line.asked(problems, run=target.settings)
 
 
-def _rows(job: Job, quiet: bool) -> Iterator[Row]:
-    """Each result is told as soon as it is there."""
-    for score in _scores(job):
+def _rows(config: RunConfig, paths: list[Path] | None, quiet: bool) -> Iterator[Row]:
+    """Each result is told as soon as it is there. Without checkpoints: of a fresh network."""
+    from convoy.run.validation import validate_checkpoints, validate_fresh
+
+    times = config.validation.repeat
+    scores = (
+        validate_fresh(config, times)
+        if paths is None
+        else validate_checkpoints(config, paths, times)
+    )
+    for score in scores:
         if isinstance(score, CheckpointError):
             say_error(score)
             yield {"error": str(score)}
             continue
         for one in score.skipped:
             note(f"skipped {one}")
-        row = _row(score, job.config.validation.latency)
+        row = _row(score, config.validation.latency)
         if not quiet:
             print(_text(row))
         yield row
-
-
-def _scores(job: Job) -> Iterator["NetworkScore | CheckpointError"]:
-    from convoy.run.validation import validate_checkpoints, validate_fresh
-
-    times = job.config.validation.repeat
-    if job.paths is None:
-        yield from validate_fresh(job.config, times)
-    else:
-        yield from validate_checkpoints(job.config, job.paths, times)
 
 
 def _row(score: "NetworkScore", with_latency: bool) -> Row:

@@ -6,12 +6,11 @@ Each verb is asked for its parser, so nothing is said twice.
 from argparse import SUPPRESS, Action
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 from convoy.cli import data
-from convoy.cli.main import VERBS
+from convoy.cli.main import VERBS, call_verb
 from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser, flag_of
 from convoy.config.flags import Flag
@@ -72,13 +71,13 @@ def all_verbs() -> tuple[VerbWords, ...]:
 
 
 def _actions(verb: str) -> list[tuple[str, str]]:
-    return [(f"{verb} {name}", says) for name, says in data.ACTIONS.items() if verb == "data"]
+    return [(f"{verb} {name}", says) for name, (_, says) in data.ACTIONS.items() if verb == "data"]
 
 
 @cache
 def run_options() -> tuple[Spelling, ...]:
     """The options that verbs of a run share, in the order of the table."""
-    actions = _parser_of("train")._actions
+    actions = parser_of("train")._actions
     flags = [flag for action in actions if (flag := flag_of(action)) and not flag.older]
     return tuple(_run_option(flag) for flag in flags)
 
@@ -91,23 +90,24 @@ class _Caught(Exception):
         self.parser = parser
 
 
-def _parser_of(verb: str) -> Parser:
+def parser_of(verb: str) -> Parser:
+    """The parser of a verb, or of an action of one."""
+
     def catch(parser: Parser, *words: Any) -> None:
         del words
         raise _Caught(parser)
 
     name, _, action = verb.partition(" ")
-    main = data.RUN[action] if action else import_module(f"convoy.cli.{name}").main
     with patch.object(Parser, "parse_known_args", catch):
         try:
-            main(["--help"])
+            data.ACTIONS[action][0](["--help"]) if action else call_verb(name, ["--help"])
         except _Caught as caught:
             return caught.parser
     raise AssertionError(f"convoy {verb} --help asks no parser")
 
 
 def _verb(name: str, says: str) -> VerbWords:
-    actions = _parser_of(name)._actions
+    actions = parser_of(name)._actions
     own = [action for action in actions if action.option_strings and not flag_of(action)]
     places = [action for action in actions if not action.option_strings]
     return VerbWords(

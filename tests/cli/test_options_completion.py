@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from running import convoy
 
-from convoy.cli.completion import FILES, SCRIPTS
 from convoy.cli.data import ACTIONS
 from convoy.cli.main import VERBS
+from convoy.cli.options import FILES, SCRIPTS
 from convoy.config.catalog import MODELS
 from convoy.config.named import shipped_names
 from convoy.config.schema import option_table
