@@ -90,13 +90,19 @@ _FLAGS = (
 def read_runner(words: list[str]) -> tuple[BenchConfig, list[Problem]]:
     """What the words behind the program's name ask for, and everything wrong with them."""
     parser = Parser(prog=PROGRAM, allow_abbrev=False)
+    names: dict[str, str] = {}  # those argparse gives them
     for flag in _FLAGS:
         text = f"{flag.help} ({flag.dropped})" if flag.dropped else flag.help
-        parser.add_argument(flag.spelling, dest=flag.spelling, help=text, **_TAKES[flag.takes])
+        action = parser.add_argument(flag.spelling, help=text, **_TAKES[flag.takes])
+        names[flag.spelling] = action.dest
     whole, problems = _without_values_of_switches(spell_out(words, parser))
     own, extra = parser.parse_known_args(whole)
-    typed = {name: value for name, value in vars(own).items() if value is not None}
-    given = {name: [one] if isinstance(one, str) else one for name, one in typed.items()}
+    typed = {spelling: vars(own)[name] for spelling, name in names.items()}
+    given = {
+        spelling: [value] if isinstance(value, str) else value
+        for spelling, value in typed.items()
+        if value is not None
+    }
     config = BenchConfig(
         tuple(given.get("--spec") or (USUAL_FILE,)),
         tuple(given.get("--benchmark") or ()),

@@ -12,7 +12,7 @@ from convoy.config.command_line import Parser, add_flags, read_flags, spell_out,
 from convoy.config.flags import Dialect, Given, OtherDialects, canonical
 from convoy.config.named import read_named
 from convoy.config.resolve import RequestedOptions, settings_of_run
-from convoy.config.settings import Problem, Setting, layer, refuse, values_of
+from convoy.config.settings import Problem, layer, refuse, values_of
 from convoy.errors import CheckpointError, ConfigError
 from convoy.files import FINE_TUNE
 from convoy.registry import suggest
@@ -147,27 +147,19 @@ def _parser(verb: str, says: str) -> Parser:
     )
 
 
-@dataclass(frozen=True)
-class Target:
-    """Checkpoints, and the settings of the run they belong to."""
-
-    paths: list[Path]
-    settings: dict[str, Setting]
-
-
-def find_target(path: Path) -> Target:
-    """A run means all of its checkpoints, averages behind those they are of, fine-tuned ones last;
-    a checkpoint means only itself."""
+def find_target(path: Path) -> tuple[list[Path], Given]:
+    """Checkpoints, and the settings of the run they belong to. A run means all of its checkpoints,
+    averages behind those they are of, fine-tuned ones last; a checkpoint means only itself."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
-    if (path / "config.yaml").is_file():
+    home = home_of(path)
+    if home == path:
         paths = _below(path / "checkpoints") + _below(path / FINE_TUNE / "checkpoints")
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
-        return Target(paths, settings_of_run(path / "config.yaml"))
-    home = home_of(path)
-    paths = [] if (path / "MANIFEST.json").exists() else _below(path)
-    return Target(paths or [path], settings_of_run(home / "config.yaml") if home else {})
+    else:
+        paths = [] if (path / "MANIFEST.json").exists() else _below(path)
+    return paths or [path], settings_of_run(home / "config.yaml") if home else {}
 
 
 def home_of(path: Path) -> Path | None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from pkgutil import resolve_name
@@ -13,44 +12,30 @@ from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.machine import keep_freed_memory, limit_openmp_spinning
 from convoy.registry import suggest
 
-
-@dataclass(frozen=True)
-class Verb:
-    """A word of the command line and the function that carries it out."""
-
-    name: str
-    says: str
-    function: str = ""  # file and function, if not `main` in the file of its name
-
-
-VERBS = (
-    Verb("train", "train a network; with no option at all, on the built-in shapes"),
-    Verb(
-        "resume",
-        "go on with a run from its newest sound checkpoint, to the bit",
-        "train:run_resume",
-    ),
-    Verb("validate", "top-1, top-5 and loss of checkpoints, every sample once"),
-    Verb("average", "one checkpoint out of many", "weights:run_average"),
-    Verb("plan", "what a run would be: batches, stages, schedule, memory, rates"),
-    Verb("run", "a command line of the IPU applications, as it is written"),
-    Verb("prove", "the same training under many layouts: are the weights the same to the bit?"),
-    Verb("data", "fetch, convert and verify data sets, see how fast they come, look at them"),
-    Verb("import", "weights of torchvision, timm and others as a checkpoint", "weights:run_import"),
-    Verb(
-        "export",
-        "a checkpoint as weights of torchvision or timm, a program, or ONNX",
-        "weights:run_export",
-    ),
-    Verb("models", "the networks there are"),
-    Verb("configs", "the named configurations there are"),
-    Verb("options", "every option with its meaning"),
-    Verb(
-        "completion",
-        "a script that completes commands in bash, zsh or fish",
-        "options:run_completion",
-    ),
-)
+VERBS = {
+    "train": "train a network; with no option at all, on the built-in shapes",
+    "resume": "go on with a run from its newest sound checkpoint, to the bit",
+    "validate": "top-1, top-5 and loss of checkpoints, every sample once",
+    "average": "one checkpoint out of many",
+    "plan": "what a run would be: batches, stages, schedule, memory, rates",
+    "run": "a command line of the IPU applications, as it is written",
+    "prove": "the same training under many layouts: are the weights the same to the bit?",
+    "data": "fetch, convert and verify data sets, see how fast they come, look at them",
+    "import": "weights of torchvision, timm and others as a checkpoint",
+    "export": "a checkpoint as weights of torchvision or timm, a program, or ONNX",
+    "models": "the networks there are",
+    "configs": "the named configurations there are",
+    "options": "every option with its meaning",
+    "completion": "a script that completes commands in bash, zsh or fish",
+}
+# The others are `main` of the file of their name.
+_FUNCTIONS = {
+    "resume": "train:run_resume",
+    "average": "weights:run_average",
+    "import": "weights:run_import",
+    "export": "weights:run_export",
+    "completion": "options:run_completion",
+}
 
 
 def run() -> None:
@@ -104,16 +89,15 @@ def _dispatch(words: list[str]) -> int:
 
 def call_verb(name: str, words: list[str]) -> int:
     """Its file is imported only now."""
-    functions = {verb.name: verb.function or f"{verb.name}:main" for verb in VERBS}
-    if name not in functions:
-        raise ConfigError(f"unknown verb {name!r}; {suggest(name, functions)}")
-    code: int = resolve_name(f"convoy.cli.{functions[name]}")(words)
+    if name not in VERBS:
+        raise ConfigError(f"unknown verb {name!r}; {suggest(name, VERBS)}")
+    code: int = resolve_name(f"convoy.cli.{_FUNCTIONS.get(name, f'{name}:main')}")(words)
     return code
 
 
 def help_text() -> str:
     """What `convoy --help` prints."""
-    verbs = "\n".join(f"  {verb.name:<10} {verb.says}" for verb in VERBS)
+    verbs = "\n".join(f"  {name:<10} {says}" for name, says in VERBS.items())
     return (
         "convoy trains image classifiers as a convoy: pipeline stages in a line, "
         "replicas side by side.\n\n"

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import Line, Target, add_config, find_target, read_line
+from convoy.cli.args import Line, add_config, find_target, read_line
 from convoy.cli.output import note, say_error
 from convoy.config.command_line import Parser
+from convoy.config.flags import Given
 from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Problem, Setting, layer, values_of
@@ -36,7 +37,7 @@ def main(words: list[str]) -> int:
     line = _compiled(read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own))
     targets = [find_target(Path(path)) for path in line.own.targets]
     # Everything that can be refused is refused before anything is measured.
-    jobs: Jobs = [(_config(_of_target(line, target)), target.paths) for target in targets]
+    jobs: Jobs = [(_config(_of_run(line, run)), paths) for paths, run in targets]
     if not targets:
         jobs = [(_config(_fresh(line)), None)]
     rows = [row for config, paths in jobs for row in _rows(config, paths, line.own.json)]
@@ -84,13 +85,13 @@ def _fresh(line: Line) -> RequestedOptions:
     return replace(asked, problems=[*asked.problems, missing])
 
 
-def _of_target(line: Line, target: Target) -> RequestedOptions:
+def _of_run(line: Line, run: Given) -> RequestedOptions:
     """A run brings its configuration; without it a checkpoint may take a named one."""
     problems = []
     if values_of(line.given).get("random_weights"):
         text = "measures a fresh network: leave it out, or name no run"
         problems.append(Problem("--random-weights", text))
-    return line.asked(problems, run=target.settings)
+    return line.asked(problems, run=run)
 
 
 def _rows(config: RunConfig, paths: list[Path] | None, quiet: bool) -> Iterator[Row]:

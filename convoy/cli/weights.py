@@ -78,7 +78,7 @@ def run_export(words: list[str]) -> int:
     """Write one file and say what is in it."""
     line = read_line(_USAGE, _of_any_batch(words), EXPORT_SAYS, _add_export)
     own, source = line.own, Path(line.own.source)
-    run = find_target(source).settings
+    _, run = find_target(source)
     resolved = _resolved_without_data(line.asked(without=_OURS, run=run))
     from convoy.run.export_weights import ExportWish, export
 

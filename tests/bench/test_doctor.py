@@ -83,7 +83,7 @@ def test_a_slow_disk_is_found_and_more_readers_at_a_time_help(
     clock = WaitingClock()
     monkeypatch.setattr("convoy.bench.feed.perf_counter", clock)
     folder = write_folder(tmp_path, train=24)
-    disk = SlowDisk(open_folder(folder, "train"), 0.03, clock.wait)
+    disk = SlowDisk(open_folder(folder, "train"), seconds=0.03, wait=clock.wait)
     found = examined(fed_by(disk, config(folder, dataloader_worker=1)), FAST, HASTY)
 
     assert found.limit == "disk"

@@ -9,7 +9,6 @@ from running import convoy
 from convoy.cli.main import VERBS
 from convoy.config.schema import option_table
 
-NAMES = [verb.name for verb in VERBS]
 OF_A_RUN = ("train", "resume", "validate", "average", "plan")
 HEAVY = ("torch", "numpy", "rich", "yaml")
 
@@ -27,7 +26,7 @@ print(codes, [name for name in {HEAVY} if name in sys.modules])
 
 
 @pytest.mark.parametrize("word", ["--help", "-h", "--hel"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", VERBS)
 def test_help_is_printed_and_is_no_error(name: str, word: str) -> None:
     said = convoy(name, word)
 
@@ -35,7 +34,7 @@ def test_help_is_printed_and_is_no_error(name: str, word: str) -> None:
     assert said.out.startswith(f"usage: convoy {name}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", VERBS)
 def test_help_fits_a_window_of_a_hundred_columns(name: str) -> None:
     lines = convoy(name, "--help").out.splitlines()
 

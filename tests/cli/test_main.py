@@ -15,8 +15,6 @@ from convoy.cli import main as door
 from convoy.cli.main import VERBS
 from convoy.errors import ConvoyError, DataError, ExitCode
 
-NAMES = [verb.name for verb in VERBS]
-
 
 def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `convoy models` fail."""
@@ -33,14 +31,14 @@ def test_without_a_verb_the_verbs_are_shown(words: list[str]) -> None:
     said = convoy(*words)
 
     assert (said.code, said.err) == (0, "")
-    assert all(f"\n  {verb.name} " in said.out and verb.says in said.out for verb in VERBS)
+    assert all(f"\n  {verb} " in said.out and says in said.out for verb, says in VERBS.items())
 
 
 def test_the_version_is_told() -> None:
     assert convoy("--version").out == f"convoy {__version__}\n"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", VERBS)
 def test_every_verb_has_a_parser_that_says_what_it_does(name: str) -> None:
     assert (parser_of(name).description or "").rstrip().endswith(".")
 

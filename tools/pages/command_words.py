@@ -64,9 +64,7 @@ class VerbWords:
 def all_verbs() -> tuple[VerbWords, ...]:
     """Every verb there is, each before its actions."""
     return tuple(
-        _verb(name, says)
-        for verb in VERBS
-        for name, says in ((verb.name, verb.says), *_actions(verb.name))
+        _verb(name, says) for verb in VERBS.items() for name, says in (verb, *_actions(verb[0]))
     )
 
 
