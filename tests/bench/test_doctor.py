@@ -32,7 +32,7 @@ PHOTOS = {
     "dataset_cache": False,
     "threads": 1,
 }
-FAST, SLOW = 1e6, 5.0  # images per second of a model
+FAST, SLOW = 1e6, 10.0  # images per second of a model
 
 
 class SlowDisk:

@@ -29,8 +29,6 @@ TOO_FEW = {
     "efficientnet_b4_g16_large_batch_size_high_throughput": (2, 4, "1; use 4"),
 }
 
-Row = dict[str, str]
-
 
 @pytest.fixture(scope="module")
 def listed() -> dict[str, dict[str, Any]]:
@@ -59,64 +57,60 @@ def test_there_are_as_many_as_the_applications_have(listed: dict[str, Any]) -> N
     assert set(listed) == {row["name"] for row in ROWS} | set(OURS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-def test_each_is_listed_with_its_figures(row: Row, listed: dict[str, Any]) -> None:
-    ours = listed[row["name"]]
-    batch = int(row["micro"]) * int(row["accumulated"]) * int(row["replicas"])
+def test_each_is_listed_with_its_figures(listed: dict[str, Any]) -> None:
+    for row in ROWS:
+        ours, name = listed[row["name"]], row["name"]
+        batch = int(row["micro"]) * int(row["accumulated"]) * int(row["replicas"])
 
-    assert (ours["model"], ours["data"]) == (row["model"], row["data"])
-    assert ours["micro_batch_size"] == int(row["micro"])
-    assert ours["gradient_accumulation"] == int(row["accumulated"])
-    assert ours["replicas"] == int(row["replicas"])
-    assert ours["global_batch_size"] == int(row["batch"]) == batch
-    assert ours["stages"] == int(row["stages"])
-    assert ours["devices"] == int(row["stages"]) * int(row["replicas"])
-    assert not row["updates"] or ours["updates_per_epoch"] == int(row["updates"])
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-def test_each_has_its_recipe(row: Row) -> None:
-    ours = options(row["name"])
-
-    assert ours["norm_type"] == row["norm"]
-    assert ours["bn_span"] == int(row["span"])
-    assert ours["precision"] == row["precision"]
-    if row["optimizer"]:
-        assert ours["optimizer"] == OPTIMIZERS.get(row["optimizer"], row["optimizer"])
-        assert bool(ours["momentum"]) == (row["optimizer"] != "SGD")
-        assert ours["lr_schedule"] == SCHEDULES.get(row["schedule"], row["schedule"])
-        assert ours["epoch"] == float(row["epochs"])
+        assert (ours["model"], ours["data"]) == (row["model"], row["data"]), name
+        assert ours["micro_batch_size"] == int(row["micro"]), name
+        assert ours["gradient_accumulation"] == int(row["accumulated"]), name
+        assert ours["replicas"] == int(row["replicas"]), name
+        assert ours["global_batch_size"] == int(row["batch"]) == batch, name
+        assert ours["stages"] == int(row["stages"]), name
+        assert ours["devices"] == int(row["stages"]) * int(row["replicas"]), name
+        assert not row["updates"] or ours["updates_per_epoch"] == int(row["updates"]), name
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in TRAINING if row["name"] not in TOO_FEW], ids=lambda row: row["name"]
-)
-def test_each_plan_has_the_same_figures_and_its_rate(row: Row) -> None:
-    said = convoy("plan", "--json", "--config", row["name"])
-    assert (said.code, said.err) == (0, "")
-    plan = json.loads(said.out)
+def test_each_has_its_recipe() -> None:
+    for row in ROWS:
+        ours, name = options(row["name"]), row["name"]
 
-    assert plan["batch"]["samples_per_update"] == int(row["batch"])
-    assert len(plan["stages"]) == int(row["stages"])
-    assert plan["topology"]["processes"] == int(row["stages"]) * int(row["replicas"])
-    assert plan["updates"]["per_epoch"] == int(row["updates"])
-    assert plan["updates"]["total"] == int(row["updates"]) * int(row["epochs"])
-    assert not row["rate"] or plan["learning_rate"]["base"] == rate(row["rate"])
+        assert ours["norm_type"] == row["norm"], name
+        assert ours["bn_span"] == int(row["span"]), name
+        assert ours["precision"] == row["precision"], name
+        if row["optimizer"]:
+            assert ours["optimizer"] == OPTIMIZERS.get(row["optimizer"], row["optimizer"]), name
+            assert bool(ours["momentum"]) == (row["optimizer"] != "SGD"), name
+            assert ours["lr_schedule"] == SCHEDULES.get(row["schedule"], row["schedule"]), name
+            assert ours["epoch"] == float(row["epochs"]), name
 
 
-@pytest.mark.parametrize("name", TOO_FEW)
-def test_the_four_that_their_own_library_refuses_are_refused(
-    name: str, listed: dict[str, Any]
-) -> None:
-    stages, multiple, got = TOO_FEW[name]
-    text = (
-        f"Grouped with {stages} stages needs --gradient-accumulation to be a multiple of "
-        f"{multiple} and at least {multiple}, got {got}"
-    )
-    said = convoy("plan", "--config", name)
+def test_each_plan_has_the_same_figures_and_its_rate() -> None:
+    for row in [row for row in TRAINING if row["name"] not in TOO_FEW]:
+        name = row["name"]
+        said = convoy("plan", "--json", "--config", name)
+        assert (said.code, said.err) == (0, ""), name
+        plan = json.loads(said.out)
 
-    assert listed[name]["problem"] == text
-    assert (said.code, said.err) == (2, f"convoy: {text}\n")
+        assert plan["batch"]["samples_per_update"] == int(row["batch"]), name
+        assert len(plan["stages"]) == int(row["stages"]), name
+        assert plan["topology"]["processes"] == int(row["stages"]) * int(row["replicas"]), name
+        assert plan["updates"]["per_epoch"] == int(row["updates"]), name
+        assert plan["updates"]["total"] == int(row["updates"]) * int(row["epochs"]), name
+        assert not row["rate"] or plan["learning_rate"]["base"] == rate(row["rate"]), name
+
+
+def test_the_four_that_their_own_library_refuses_are_refused(listed: dict[str, Any]) -> None:
+    for name, (stages, multiple, got) in TOO_FEW.items():
+        text = (
+            f"Grouped with {stages} stages needs --gradient-accumulation to be a multiple of "
+            f"{multiple} and at least {multiple}, got {got}"
+        )
+        said = convoy("plan", "--config", name)
+
+        assert listed[name]["problem"] == text
+        assert (said.code, said.err) == (2, f"convoy: {text}\n")
 
 
 def test_no_other_has_a_problem(listed: dict[str, Any]) -> None:

@@ -9,14 +9,14 @@ from convoy.config.schema import option_table
 OF_A_RUN = ("bench", "show")
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "--hel"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_every_action_has_help_within_a_hundred_columns(action: str, word: str) -> None:
-    said = convoy("data", action, word)
+def test_every_action_has_help_within_a_hundred_columns(action: str) -> None:
+    said = convoy("data", action, "--help")
 
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"usage: convoy data {action}")
     assert [line for line in said.out.splitlines() if len(line) > 100] == []
+    assert [convoy("data", action, word) for word in ("-h", "--hel")] == [said, said]
 
 
 def test_the_help_of_the_verb_lists_its_actions() -> None:

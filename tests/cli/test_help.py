@@ -25,20 +25,14 @@ print(codes, [name for name in {HEAVY} if name in sys.modules])
 """
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "--hel"])
 @pytest.mark.parametrize("name", VERBS)
-def test_help_is_printed_and_is_no_error(name: str, word: str) -> None:
-    said = convoy(name, word)
+def test_help_is_no_error_and_fits_a_window_of_a_hundred_columns(name: str) -> None:
+    said = convoy(name, "--help")
 
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"usage: convoy {name}")
-
-
-@pytest.mark.parametrize("name", VERBS)
-def test_help_fits_a_window_of_a_hundred_columns(name: str) -> None:
-    lines = convoy(name, "--help").out.splitlines()
-
-    assert [line for line in lines if len(line) > 100] == []
+    assert [line for line in said.out.splitlines() if len(line) > 100] == []
+    assert [convoy(name, word) for word in ("-h", "--hel")] == [said, said]
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)

@@ -37,19 +37,15 @@ def test_all_lines_are_here() -> None:
 @pytest.mark.parametrize(("row", "expected"), PLANNED)
 def test_a_line_comes_to_what_its_application_would_do(row: Row, expected: Figures) -> None:
     meaning = dry(row.line)
+    verb = "validate" if "valid" in meaning["program"] else "train"
 
     assert figures(meaning["plan"]) == expected
     assert meaning["dialect"] == row.dialect
     assert meaning["program"] == Path(row.start.split()[1]).name
-
-
-@pytest.mark.parametrize("row", [row for row, _ in PLANNED])
-def test_the_canonical_command_says_exactly_the_same(row: Row) -> None:
-    meaning = dry(row.line)
-    verb = "validate" if "valid" in meaning["program"] else "train"
-
     assert shlex.split(meaning["command"])[:2] == ["convoy", verb]
+    # The canonical command says exactly the same.
     assert repeated(meaning, target="RUN") == values(meaning["plan"])
+    assert_every_option_is_told(row, meaning)
 
 
 def test_an_option_without_its_value_is_told_by_name() -> None:
@@ -98,9 +94,8 @@ def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
     assert large == {"hosts": 4, "instances": 16, "replicas": 16, "stages": 4, "processes": 64}
 
 
-@pytest.mark.parametrize("row", [row for row, _ in PLANNED])
-def test_every_option_of_a_line_became_something_or_was_left_out(row: Row) -> None:
-    meaning = dry(row.line)
+def assert_every_option_is_told(row: Row, meaning: Meaning) -> None:
+    """It became something or was left out."""
     told = [one["word"] for one in meaning["became"] + meaning["dropped"]]
     typed = [word.partition("=")[0] for word in shlex.split(row.tail) if word.startswith("--")]
     untold = [word for word in typed if not any(one.startswith(word) for one in told)]
