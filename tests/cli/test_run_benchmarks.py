@@ -218,3 +218,11 @@ def test_a_misspelt_benchmark_is_answered_with_near_names(here: Path) -> None:
 
 def test_a_file_that_is_not_there_is_told() -> None:
     assert refusals(f"{RUNNER} --spec mine.yml") == ["there is no configuration file mine.yml"]
+
+
+def test_the_help_of_the_runner_names_its_values_in_its_own_way() -> None:
+    said = convoy("run", "--", *shlex.split(RUNNER), "--help")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("usage: python3 -m examples_utils benchmark ")
+    assert "--spec [SPEC ...]" in said.out and "--log-dir [LOG_DIR]" in said.out
