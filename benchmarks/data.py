@@ -28,14 +28,13 @@ from plain_loader import PillowCifar, PillowPhotos, loader
 
 from convoy.config.schema import build_config
 from convoy.data.images.crop import training_windows
-from convoy.data.images.decode import decode
-from convoy.data.images.header import read_header
+from convoy.data.images.decode import decode, read_header
 from convoy.data.images.resize import ThreadBuffer
-from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
-from convoy.data.sources.generated import Generated
-from convoy.data.sources.in_memory import InMemorySource
+from convoy.data.records.ledger import RecordLocation
+from convoy.data.records.record import NO_BOXES, EncodedImage
+from convoy.data.source import Source
 from convoy.data.sources.photos import Photos
-from convoy.data.sources.source import Source
+from convoy.data.sources.pixel_source import Generated, InMemorySource
 from convoy.machine import keep_freed_memory
 from convoy.run.open_feed import OpenFeed, feed_of
 

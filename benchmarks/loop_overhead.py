@@ -20,7 +20,7 @@ from assembled import alone, parts_of, plan_of, updates_of
 from interleaved import options_of, ratio_with_interval
 from torch import Tensor, nn
 
-from convoy.data.sources.generated import Generated
+from convoy.data.sources.pixel_source import Generated
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts

@@ -13,12 +13,9 @@ from convoy.config.sections.learning_rate import LearningRateConfig
 from convoy.config.sections.loss import LossConfig
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.data.augment import PAD_CROP_FLIP
-from convoy.data.loader import LoaderOptions, TrainingFeed
-from convoy.data.order import Order
+from convoy.data.loader import DeviceTransfer, LoaderOptions, Order, TrainingFeed
 from convoy.data.source import Ids, Labels
-from convoy.data.sources.generated import Generated
-from convoy.data.sources.source import PixelView
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.sources.pixel_source import Generated, PixelView
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.micro_batches import MicroBatches, UpdateShare
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard

@@ -96,7 +96,7 @@ def imports_in(name: str, text: str, *others: str) -> list[Import]:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.batch", "from convoy.data.order import Order"),
+        ("convoy.plan.batch", "from convoy.data.loader import Order"),
         ("convoy.plan.batch", "import convoy.engine.trainer"),
         ("convoy.plan.batch", "def f():\n  from convoy.rng import key"),
         ("convoy.engine.trainer", "from convoy.report.log import Log"),

@@ -5,8 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from convoy.data.images.decode import decode
-from convoy.data.images.header import MOST_PIXELS, MOST_SIDE, ImageError, read_header
+from convoy.data.images.decode import MOST_PIXELS, MOST_SIDE, ImageError, decode, read_header
 
 ERRORS = (ImageError,)
 _FORMS = ("PNG", "GIF", "BMP", "WEBP")

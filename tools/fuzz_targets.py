@@ -20,8 +20,8 @@ from convoy.data.records import index as index_file
 from convoy.data.records import tfrecord_format as frames
 from convoy.data.records.index import BadIndexError, IndexedFile, IndexLayout
 from convoy.data.records.indexing import ShardScan, join
-from convoy.data.records.record import NO_BOXES, BadContentError
-from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
+from convoy.data.records.record import NO_BOXES, BadContentError, Sample
+from convoy.data.records.tfrecord import read_facts, read_image, write_sample
 from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, cifar100
 from convoy.errors import DataError
 

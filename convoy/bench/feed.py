@@ -14,9 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convoy.data.loader import LoaderOptions, MicroBatch, SyntheticFeed, TrainingFeed
-from convoy.data.order import MicroBatchIndex
-from convoy.data.sources.source import View
+from convoy.data.loader import (
+    LoaderOptions,
+    MicroBatch,
+    MicroBatchIndex,
+    SyntheticFeed,
+    TrainingFeed,
+)
+from convoy.data.source import View
 from convoy.engine.micro_batches import targets_of
 from convoy.optim.update_rules import StepContext
 from convoy.run.build import build

@@ -8,17 +8,18 @@ from convoy.config.catalog import ENCODED
 from convoy.config.schema import RunConfig
 from convoy.config.sections.data import DataConfig
 from convoy.data.loader import (
+    DeviceTransfer,
     LoaderOptions,
     NeededInputs,
+    Order,
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
+    some_of,
 )
 from convoy.data.mix import Mixing
-from convoy.data.order import Order, some_of
 from convoy.data.records.ledger import NAME, Ledger
-from convoy.data.sources.source import Source
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.source import Source
 from convoy.machine import available_cores
 from convoy.models.network import COLORS
 from convoy.plan.plan import RunPlan, used_samples

@@ -1,11 +1,14 @@
-"""From samples to micro-batches on the device: read ahead by workers, assembled, transferred."""
+"""From samples to micro-batches on the device: chosen, read ahead by workers, transferred.
+
+Which samples an update takes is a pure function of (seed, epoch, position).
+"""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from threading import Lock
 from typing import TypeVar
@@ -15,10 +18,119 @@ import torch
 from torch import Tensor
 
 from convoy.data.mix import UNMIXED, Mix, Mixing
-from convoy.data.order import MicroBatchIndex, Order
-from convoy.data.source import Ids
-from convoy.data.sources.source import View
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.source import Ids, Normalization, Pixels, View
+from convoy.plan.batch import BatchPlan
+from convoy.rng import key, permutation
+
+
+@dataclass(frozen=True)
+class MicroBatchIndex:
+    """One micro-batch of the run: its update (from 0) and its number within the update."""
+
+    update: int
+    micro: int  # counted over all replicas: `BatchPlan.micro_batches_of` says who computes it
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the samples over the whole run. What does not fill an update is left out."""
+
+    samples: int
+    batch: BatchPlan
+    seed: int
+    chosen: Ids | None = None  # the samples that are used; None: all
+    first_epoch: int = 0  # of this phase, when others came before
+
+    @property
+    def updates_per_epoch(self) -> int:
+        return self.batch.updates_per_epoch(self.samples)
+
+    def epoch(self, index: MicroBatchIndex) -> int:
+        return self.first_epoch + index.update // self.updates_per_epoch
+
+    def number(self, index: MicroBatchIndex) -> int:
+        """The number of the micro-batch within its epoch, counted over all replicas."""
+        assert 0 <= index.micro < self.batch.micro_batches
+        update = index.update % self.updates_per_epoch
+        return update * self.batch.micro_batches + index.micro
+
+    def ids(self, index: MicroBatchIndex) -> Ids:
+        """The sample ids of one micro-batch."""
+        size = self.batch.micro_batch_size
+        start = self.number(index) * size
+        ids = _shuffled(self.seed, self.epoch(index), self.samples)[start : start + size]
+        return ids if self.chosen is None else self.chosen[ids]
+
+
+def some_of(samples: int, used: int) -> Ids:
+    """A subset, spread evenly: the same for every seed, and larger ones contain smaller ones."""
+    return np.sort(permutation(key("some of the samples"), samples)[:used])
+
+
+@lru_cache(maxsize=4)  # the workers are at most two epochs apart
+def _shuffled(seed: int, epoch: int, samples: int) -> Ids:
+    order = permutation(key(seed, "order", epoch), samples)
+    order.setflags(write=False)
+    return order
+
+
+class DeviceTransfer:
+    """Copies batches to the device, normalized before (`host`), after (`device`) or not (`none`).
+
+    Images travel as bytes if they are normalized on the device, or if `eight_bit` says so.
+    """
+
+    def __init__(
+        self,
+        normalization: Normalization,
+        where: str,
+        device: torch.device,
+        eight_bit: bool = False,
+    ) -> None:
+        self.where = "device" if eight_bit and where == "host" else where
+        self.as_bytes = eight_bit or where == "device"
+        self.device = device
+        mean = np.array(normalization.mean, np.float32)
+        deviation = np.array(normalization.deviation, np.float32)
+        self._scale = 1 / (255 * deviation)
+        self._shift = mean / deviation
+        self._device_scale = torch.from_numpy(self._scale).to(device).view(-1, 1, 1)
+        self._device_shift = torch.from_numpy(self._shift).to(device).view(-1, 1, 1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the images on the host."""
+        return torch.uint8 if self.as_bytes else torch.float32
+
+    def allocate(self, images: int, size: int, as_bytes: bool = False) -> Tensor:
+        """The host buffer of a batch: (images, height, width, 3)."""
+        dtype = torch.uint8 if as_bytes else self.dtype
+        return torch.empty(images, size, size, 3, dtype=dtype)
+
+    def normalize_into(self, buffer: Tensor, pixels: Pixels) -> None:
+        """Runs in a worker: everything that can be done without the device."""
+        images = buffer.numpy()
+        if self.as_bytes or self.where == "none":
+            images[:] = pixels
+            return
+        # By whole rows of pixels: five times as fast as by pixels of three channels.
+        rows = images.reshape(*images.shape[:2], -1)
+        scale, shift = (np.tile(value, images.shape[2]) for value in (self._scale, self._shift))
+        np.multiply(pixels.reshape(rows.shape), scale, out=rows)
+        rows -= shift
+
+    def images(self, images: Tensor) -> Tensor:
+        """Runs in the training loop. Channels come first by a change of strides: no copy."""
+        moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
+        if self.as_bytes:
+            moved = moved.float()  # a copy, which may be changed
+        if self.where == "device":
+            moved.mul_(self._device_scale).sub_(self._device_shift)
+        return moved
+
+    def labels(self, labels: Tensor) -> Tensor:
+        return labels.to(self.device, non_blocking=True)
+
 
 T = TypeVar("T")
 

@@ -1,10 +1,14 @@
-"""The arrays of a batch of samples, the two splits of a data set, and its normalization."""
+"""What every data set offers: labels, and views of its images for training and validation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from convoy.config.sections.data import DataConfig
+from convoy.data.records.ledger import Ledger
 
 Ids = npt.NDArray[np.int64]  # (batch,)
 Labels = npt.NDArray[np.int64]  # (batch,)
@@ -22,3 +26,58 @@ class Normalization:
     def without_deviation(self) -> "Normalization":
         """Pixels of 0 … 255 lose their mean and keep their spread."""
         return Normalization(self.mean, (1 / 255, 1 / 255, 1 / 255))
+
+
+Unread = tuple[int, ...]  # positions in a batch whose own sample could not be read
+
+
+OnStep = Callable[[str], None]  # is called with the name of each step of the work when it is done
+
+
+def no_steps(step: str) -> None:
+    """For callers that do not measure the steps."""
+
+
+class View(Protocol):
+    """Samples as the network gets them: images of one size, as bytes, and labels.
+
+    A pure function of ids and epoch (the seed is inside), safe to call from any thread.
+    """
+
+    @property
+    def size(self) -> int:
+        """Height and width of the images."""
+
+    def __len__(self) -> int: ...
+
+    def labels(self, ids: Ids) -> Labels: ...
+
+    def __call__(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> Unread:
+        """Write the images to `out`; returns where another sample had to stand in."""
+
+
+class Source(Protocol):
+    """One split of a data set. Reading is a pure function of the ids, safe from any thread."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def normalization(self) -> Normalization: ...
+
+    @property
+    def mean_only(self) -> Normalization:
+        """The normalization of applications that only subtract the mean."""
+
+    def __len__(self) -> int: ...
+
+    def labels(self, ids: Ids) -> Labels: ...
+
+    def content(self, ids: Ids) -> bytes:
+        """Bytes that tell these images from others."""
+
+    def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
+        """Augmented images. Without a ledger, a record that cannot be read ends the run."""
+
+    def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
+        """The same images in every epoch."""

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.images.decode import decode
-from convoy.data.images.header import ImageError, read_header
+from convoy.data.images.decode import ImageError, decode, read_header
 from convoy.data.progress import (
     Progress,
     ProgressCallbacks,
@@ -23,7 +22,7 @@ from convoy.data.records import tar_reader, tfrecord
 from convoy.data.records.folder import open_folder
 from convoy.data.records.index import Index, ShardFormat
 from convoy.data.records.indexing import ScannedShard, join, scan_file, stored_checksums
-from convoy.data.records.ledger import BadRecord
+from convoy.data.records.ledger import BadRecord, BadRecordError
 from convoy.data.records.manifest import (
     NAME,
     WrittenPart,
@@ -34,7 +33,7 @@ from convoy.data.records.manifest import (
     refuse_unfinished,
 )
 from convoy.data.records.open import SPLITS, find_data, splits_in
-from convoy.data.records.record import BadRecordError, Records
+from convoy.data.records.record import Records
 from convoy.data.records.shards import ShardedRecords, ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_set, read_metadata
 from convoy.data.records.tfrecord import TfRecords

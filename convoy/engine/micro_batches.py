@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from convoy.batch import Mixed, Targets
-from convoy.data.loader import LoaderOptions, SyntheticFeed, TrainingFeed
+from convoy.data.loader import LoaderOptions, MicroBatchIndex, SyntheticFeed, TrainingFeed
 from convoy.data.loader import MicroBatch as LoadedBatch
-from convoy.data.order import MicroBatchIndex
 from convoy.engine.stopping import REASONS
 from convoy.parallel.control import Council, Matter, Single
 from convoy.parallel.executor import MicroBatch

@@ -12,8 +12,7 @@ from convoy.checkpoint.contents import Contents, Tensors, match, weights_sha256
 from convoy.checkpoint.store import Store, every
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
-from convoy.data.loader import NeededInputs
-from convoy.data.order import MicroBatchIndex
+from convoy.data.loader import MicroBatchIndex, NeededInputs
 from convoy.data.sources.open import open_source
 from convoy.errors import CheckpointError
 from convoy.machine import threads_each

@@ -8,7 +8,7 @@ from tempfile import gettempdir
 
 from convoy.data.feeds import ledger_of, loader_options, training_feed, validation_feed
 from convoy.data.records.ledger import Ledger
-from convoy.data.sources.source import Source
+from convoy.data.source import Source
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.micro_batches import MicroBatches
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of
-from convoy.data.loader import MicroBatch
-from convoy.data.order import MicroBatchIndex
-from convoy.data.source import Ids, Pixels, Split
+from convoy.data.loader import MicroBatch, MicroBatchIndex
+from convoy.data.source import Ids, Pixels, Split, View
 from convoy.data.sources.open import open_source
-from convoy.data.sources.source import View
 from convoy.errors import ConfigError
 from convoy.files import storage_errors, write_atomically
 from convoy.models.network import plan_network

@@ -7,10 +7,9 @@ import torch
 
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
-from convoy.data.loader import LoaderOptions, NeededInputs, TrainingFeed
-from convoy.data.order import MicroBatchIndex
+from convoy.data.loader import LoaderOptions, MicroBatchIndex, NeededInputs, TrainingFeed
+from convoy.data.source import Source, View
 from convoy.data.sources.open import open_source
-from convoy.data.sources.source import Source, View
 from convoy.errors import ConfigError
 from convoy.models.network import plan_training_network
 from convoy.plan.plan import RunPlan, plan_run, used_samples

@@ -18,8 +18,8 @@ from convoy.config.resolve import Resolved
 from convoy.config.schema import RunConfig
 from convoy.config.settings import binding_values, digest, settings_as_yaml
 from convoy.config.support import inactive_options, typed
+from convoy.data.source import Source
 from convoy.data.sources.open import fingerprint, open_source
-from convoy.data.sources.source import Source
 from convoy.engine.stopping import StopRequest
 from convoy.events import Event, Noticed, Observers
 from convoy.files import write_atomically

@@ -14,7 +14,8 @@ from waiting_clock import WaitingClock
 from convoy.bench.doctor import Diagnosis, TimeBudget, diagnose
 from convoy.config.schema import RunConfig, build_config
 from convoy.data.records.folder import open_folder
-from convoy.data.records.record import EncodedImage, RecordLocation, Records
+from convoy.data.records.ledger import RecordLocation
+from convoy.data.records.record import EncodedImage, Records
 from convoy.data.source import Labels
 from convoy.data.sources.photos import Photos
 from convoy.run.open_feed import OpenFeed, feed_of, open_feed

@@ -12,7 +12,7 @@ from convoy.bench.doctor import Candidate, Seconds, candidates, interval_of, try
 from convoy.bench.feed import FeedTimer, Timed
 from convoy.config.schema import RunConfig, build_config, option_table
 from convoy.data.source import Ids, Pixels
-from convoy.data.sources.generated import Generated
+from convoy.data.sources.pixel_source import Generated
 from convoy.run.open_feed import OpenFeed, feed_of
 
 VALUES = {

@@ -11,7 +11,7 @@ from running import convoy_process
 from convoy.data.convert.conversion import convert
 from convoy.data.convert.plan import ConversionRequest, Sharding
 from convoy.data.progress import ProgressCallbacks, ignore
-from convoy.data.records.boxes import FILE_NAME
+from convoy.data.records.folder import FILE_NAME
 from convoy.data.records.open import find_data, open_location
 from convoy.data.records.record import Form
 from convoy.data.source import Split

@@ -9,17 +9,18 @@ import torch
 from convoy.data import loader as feed_module
 from convoy.data.augment import NONE, PAD_CROP_FLIP, Augmentation
 from convoy.data.loader import (
+    DeviceTransfer,
     LoaderOptions,
     MicroBatch,
+    MicroBatchIndex,
     NeededInputs,
+    Order,
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
 )
-from convoy.data.order import MicroBatchIndex, Order
 from convoy.data.source import Ids, Labels, Normalization, Pixels
-from convoy.data.sources.source import PixelView
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.sources.pixel_source import PixelView
 from convoy.errors import DataError
 from convoy.plan.batch import BatchPlan
 

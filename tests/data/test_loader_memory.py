@@ -11,11 +11,11 @@ LOADING = """
 import resource, sys
 from pathlib import Path
 import numpy as np, simplejpeg, torch
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.loader import DeviceTransfer
 from convoy.data.loader import LoaderOptions, TrainingFeed
-from convoy.data.order import Order, MicroBatchIndex
+from convoy.data.loader import Order, MicroBatchIndex
 from convoy.data.sources.photos import IMAGENET, Photos, PhotoView
-from convoy.data.sources.photo_reader import PhotoOptions, make_reader
+from convoy.data.sources.photo_readers import PhotoOptions, make_reader
 from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
 from convoy.plan.batch import BatchPlan
 

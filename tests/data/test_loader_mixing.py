@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from convoy.config.sections.data import MixingConfig
-from convoy.data.loader import LoaderOptions, MicroBatch, NeededInputs, TrainingFeed
+from convoy.data.loader import (
+    DeviceTransfer,
+    LoaderOptions,
+    MicroBatch,
+    MicroBatchIndex,
+    NeededInputs,
+    Order,
+    TrainingFeed,
+)
 from convoy.data.mix import UNMIXED, Mixing
-from convoy.data.order import MicroBatchIndex, Order
 from convoy.data.source import Ids, Labels, Normalization, Pixels
-from convoy.data.sources.source import PixelView
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.sources.pixel_source import PixelView
 from convoy.plan.batch import BatchPlan
 
 CPU = torch.device("cpu")

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from convoy.data.records import tfrecord_format as frames
-from convoy.data.records.record import Boxes
-from convoy.data.records.sample import Sample, write_sample
-from convoy.data.records.tfrecord import TfRecords, open_tfrecords
+from convoy.data.records.record import Boxes, Sample
+from convoy.data.records.tfrecord import TfRecords, open_tfrecords, write_sample
 from convoy.data.records.tfrecord_format import byte_strings, floats, integers, write_example
 from convoy.data.source import Split
 

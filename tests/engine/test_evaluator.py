@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from small_pieces import CPU, Shuffled, small_network
 
-from convoy.data.loader import LoaderOptions, ValidationFeed
+from convoy.data.loader import DeviceTransfer, LoaderOptions, ValidationFeed
 from convoy.data.source import Ids, Labels, Pixels
-from convoy.data.sources.source import PixelView
-from convoy.data.transfer import DeviceTransfer
+from convoy.data.sources.pixel_source import PixelView
 from convoy.engine.evaluator import Score, Share, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm

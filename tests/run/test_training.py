@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from convoy.config.schema import build_config
-from convoy.data.sources.generated import Generated
+from convoy.data.sources.pixel_source import Generated
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import NonFinitePolicy
 from convoy.engine.stopping import StopRequest

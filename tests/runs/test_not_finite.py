@@ -7,7 +7,7 @@ import pytest
 from running import TINY, Said, convoy, convoy_process
 
 from convoy.checkpoint.store import Store
-from convoy.data.order import MicroBatchIndex, Order
+from convoy.data.loader import MicroBatchIndex, Order
 from convoy.plan.batch import BatchPlan
 
 WORDS = [one for one in TINY if not one.startswith("--gradient")]

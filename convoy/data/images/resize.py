@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from convoy.data.images.crop import Window, center
-from convoy.data.images.decode import Image, decode
-from convoy.data.images.header import Encoded, Header, read_header
+from convoy.data.images.decode import Encoded, Header, Image, decode, read_header
 
 MOST_KEPT = 16 * 2**20  # bytes of each buffer; larger images are rare
 

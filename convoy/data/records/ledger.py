@@ -1,4 +1,4 @@
-"""The bad records of a run: one file that all of its processes add to, and a limit.
+"""Bad records: where one is, and those of a run: one file that all of its processes add to, and a limit.
 
 One line per record, so that many processes can write at once and a resumed run knows them.
 """
@@ -10,8 +10,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 
-from convoy.data.records.record import BadRecordError, RecordLocation
 from convoy.errors import DataError, StorageError
+
+
+@dataclass(frozen=True)
+class RecordLocation:
+    """Where a record is: what a user needs to inspect it with other tools."""
+
+    file: str
+    offset: int | None = None  # in bytes; None where the file is the record
+    number: int | None = None  # within the file, from 0
+
+    def __str__(self) -> str:
+        offset = "" if self.offset is None else f": byte {self.offset}"
+        number = "" if self.number is None else f", record {self.number}"
+        return f"{self.file}{offset}{number}"
+
+
+class BadRecordError(DataError):
+    """One record that cannot be used, whatever the reason."""
+
+    def __init__(self, location: RecordLocation, reason: str) -> None:
+        super().__init__(f"{location}: {reason}")
+        self.location = location
+        self.reason = reason
+
 
 NAME = "bad_records.jsonl"  # in the folder of a run
 

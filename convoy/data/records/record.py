@@ -4,13 +4,14 @@ import os
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.source import Labels
 from convoy.errors import DataError
 from convoy.text import printable
@@ -23,31 +24,8 @@ MAX_RECORD_BYTES = 2**26  # nothing longer is ever read into memory
 UNKNOWN = -1  # the label of a record that is known to be bad
 
 
-@dataclass(frozen=True)
-class RecordLocation:
-    """Where a record is: what a user needs to inspect it with other tools."""
-
-    file: str
-    offset: int | None = None  # in bytes; None where the file is the record
-    number: int | None = None  # within the file, from 0
-
-    def __str__(self) -> str:
-        offset = "" if self.offset is None else f": byte {self.offset}"
-        number = "" if self.number is None else f", record {self.number}"
-        return f"{self.file}{offset}{number}"
-
-
 class BadContentError(ValueError):
     """Why bytes are not a usable record; the caller knows where they are."""
-
-
-class BadRecordError(DataError):
-    """One record that cannot be used, whatever the reason."""
-
-    def __init__(self, location: RecordLocation, reason: str) -> None:
-        super().__init__(f"{location}: {reason}")
-        self.location = location
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -220,3 +198,36 @@ class CachedRecords:
                 self._cached[number] = EncodedImage(bytes(image.encoded), image.boxes)
                 self.cached_bytes += size
         return self._cached[number]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Everything that is written about one image."""
+
+    encoded: bytes
+    label: int  # from 0
+    synset: str  # the name of the class, as its folder has it
+    filename: str
+    width: int
+    height: int
+    text: str = ""  # the class in words
+    boxes: Boxes = field(default_factory=lambda: NO_BOXES)
+
+
+_SLACK = 0.01  # beyond 0 … 1, from rounding; it is cut off
+
+
+def box_problems(boxes: Boxes) -> Iterator[tuple[int, str]]:
+    """The number of each invalid box, with the reason."""
+    inside = np.abs(boxes - 0.5) <= 0.5 + _SLACK  # false for NaN
+    upright = boxes[:, :2] <= boxes[:, 2:]
+    for row in np.flatnonzero(~(inside.all(axis=1) & upright.all(axis=1))).tolist():
+        corners = ", ".join(f"{corner:g}" for corner in boxes[row])
+        is_share = inside[row].all()
+        rule = "x1 ≤ x2 and y1 ≤ y2" if is_share else "shares of width and height, 0 … 1"
+        yield row, f"{corners}: must be {rule}"
+
+
+def with_area(boxes: Boxes) -> Boxes:
+    """Without those that rounding, or the edge of the image, made flat."""
+    return boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]

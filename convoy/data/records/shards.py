@@ -18,14 +18,13 @@ import numpy as np
 
 from convoy.data.records.folder import SPLIT_NAMES
 from convoy.data.records.index import Index, IndexedFile, ShardFormat
+from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.records.record import (
     UNKNOWN,
     BadContentError,
-    BadRecordError,
     Boxes,
     EncodedImage,
     FileState,
-    RecordLocation,
     open_file,
     read_range,
     refuse_change,

@@ -14,8 +14,7 @@ import google_crc32c
 from convoy.data.progress import Notice, Progress
 from convoy.data.records.index import MOST_CLASSES, Index
 from convoy.data.records.indexing import open_index
-from convoy.data.records.record import BadContentError, PackedNames
-from convoy.data.records.sample import Sample
+from convoy.data.records.record import BadContentError, PackedNames, Sample
 from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.records.tar_reader import (
     IMAGES,

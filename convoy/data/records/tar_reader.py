@@ -15,11 +15,17 @@ from typing import BinaryIO, NamedTuple
 import google_crc32c
 import numpy as np
 
-from convoy.data.records.boxes import box_problems, with_area
 from convoy.data.records.folder import SUFFIXES
 from convoy.data.records.index import MOST_CLASSES
 from convoy.data.records.indexing import ShardScan
-from convoy.data.records.record import MAX_RECORD_BYTES, NO_BOXES, BadContentError, Boxes
+from convoy.data.records.record import (
+    MAX_RECORD_BYTES,
+    NO_BOXES,
+    BadContentError,
+    Boxes,
+    box_problems,
+    with_area,
+)
 from convoy.errors import DataError
 from convoy.text import printable, shown
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.data.source import Ids, Labels, Normalization, Pixels, Split
-from convoy.data.sources.source import PixelSource
+from convoy.data.sources.pixel_source import PixelSource
 from convoy.errors import ConfigError, DataError
 
 SIDE = 32

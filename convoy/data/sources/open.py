@@ -11,13 +11,11 @@ from convoy.config.sections.data import DataConfig
 from convoy.data.progress import Notice, Progress, ignore
 from convoy.data.records.open import cropped_side, open_records, splits_in
 from convoy.data.records.record import CachedRecords, Records
-from convoy.data.source import Split
+from convoy.data.source import Source, Split
 from convoy.data.sources.cifar import cifar10, cifar100
-from convoy.data.sources.generated import Generated
-from convoy.data.sources.in_memory import keep_in_memory
 from convoy.data.sources.photos import Photos
+from convoy.data.sources.pixel_source import Generated, keep_in_memory
 from convoy.data.sources.shapes import Shapes
-from convoy.data.sources.source import Source
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan
 

@@ -11,12 +11,26 @@ import numpy as np
 
 from convoy.config.sections.data import DataConfig
 from convoy.data.feeds import workers_of
-from convoy.data.loader_processes import LoaderJob, ProcessReader
-from convoy.data.records.ledger import BadRecord, Ledger
-from convoy.data.records.record import UNKNOWN, BadRecordError, Records, StandIns
-from convoy.data.source import Ids, Labels, Normalization, Pixels, Split
-from convoy.data.sources.photo_reader import PhotoOptions, PhotoReader, make_reader
-from convoy.data.sources.source import OnStep, Unread, View, no_steps
+from convoy.data.records.ledger import BadRecord, BadRecordError, Ledger
+from convoy.data.records.record import UNKNOWN, Records, StandIns
+from convoy.data.source import (
+    Ids,
+    Labels,
+    Normalization,
+    OnStep,
+    Pixels,
+    Split,
+    Unread,
+    View,
+    no_steps,
+)
+from convoy.data.sources.photo_readers import (
+    LoaderJob,
+    PhotoOptions,
+    PhotoReader,
+    ProcessReader,
+    make_reader,
+)
 from convoy.errors import DataError
 
 IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -10,7 +10,7 @@ from small_photos import contents, converted, jpeg, tree, write_photos
 from convoy.data.convert.conversion import convert
 from convoy.data.convert.plan import ConversionRequest, Sharding
 from convoy.data.progress import ProgressCallbacks, ignore
-from convoy.data.records.boxes import FILE_NAME
+from convoy.data.records.folder import FILE_NAME
 from convoy.data.records.manifest import JOURNAL, NAME
 from convoy.data.records.open import open_records
 from convoy.data.records.record import Form

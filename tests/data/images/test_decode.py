@@ -7,8 +7,7 @@ import pytest
 from pictures import damaged, entropy_start, jpeg, picture, saved
 from PIL import Image
 
-from convoy.data.images.decode import decode, reduced
-from convoy.data.images.header import Header, ImageError, read_header
+from convoy.data.images.decode import Header, ImageError, decode, read_header, reduced
 from convoy.data.source import Pixels
 
 FULL = jpeg(picture(120, 200))

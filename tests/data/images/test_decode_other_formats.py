@@ -8,8 +8,7 @@ import pytest
 from pictures import picture, saved
 from PIL import Image
 
-from convoy.data.images.decode import decode
-from convoy.data.images.header import ImageError, read_header
+from convoy.data.images.decode import ImageError, decode, read_header
 from convoy.data.source import Pixels
 
 PIXELS = picture(30, 50)

@@ -8,7 +8,7 @@ from pictures import damaged, jpeg, picture, saved
 from PIL import Image
 
 from convoy.data.images.crop import Window, training_windows
-from convoy.data.images.header import ImageError, read_header
+from convoy.data.images.decode import ImageError, read_header
 from convoy.data.images.resize import training_photo, validation_photo
 from convoy.data.source import Pixels
 

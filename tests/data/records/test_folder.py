@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.records.boxes import FILE_NAME
-from convoy.data.records.folder import ImageFolder, open_folder
-from convoy.data.records.record import MAX_RECORD_BYTES, BadRecordError, Records
+from convoy.data.records.folder import FILE_NAME, ImageFolder, open_folder
+from convoy.data.records.ledger import BadRecordError
+from convoy.data.records.record import MAX_RECORD_BYTES, Records
 from convoy.errors import ConfigError, DataError, ExitCode
 
 NAMES = st.text(

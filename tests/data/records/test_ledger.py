@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.data.records.ledger import NAME, BadRecord, Ledger
-from convoy.data.records.record import BadRecordError, RecordLocation
+from convoy.data.records.ledger import NAME, BadRecord, BadRecordError, Ledger, RecordLocation
 from convoy.errors import DataError, StorageError
 
 

@@ -9,8 +9,7 @@ from tars import write_samples
 
 from convoy.data.records.folder import ImageFolder
 from convoy.data.records.open import cropped_side, find_data, open_records
-from convoy.data.records.record import Records
-from convoy.data.records.sample import Sample
+from convoy.data.records.record import Records, Sample
 from convoy.data.records.tar import TarShards
 from convoy.data.records.tfrecord import TfRecords, write_shard
 from convoy.data.source import Split

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from convoy.data.records.record import (
-    NO_BOXES,
-    BadRecordError,
-    CachedRecords,
-    EncodedImage,
-    RecordLocation,
-)
+from convoy.data.records.ledger import BadRecordError, RecordLocation
+from convoy.data.records.record import NO_BOXES, CachedRecords, EncodedImage
 
 
 class Counted:

@@ -12,8 +12,8 @@ import webdataset
 from tars import sample, tar_bytes, write_samples, write_tar
 
 from convoy.data.records.folder import open_folder
-from convoy.data.records.record import UNKNOWN, BadRecordError, EncodedImage, Records
-from convoy.data.records.sample import Sample
+from convoy.data.records.ledger import BadRecordError
+from convoy.data.records.record import UNKNOWN, EncodedImage, Records, Sample
 from convoy.data.records.tar import TarShards, open_tar_shards, shard_name, write_shard
 from convoy.data.source import Split
 from convoy.errors import DataError

@@ -11,9 +11,7 @@ import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.records.boxes import with_area
-from convoy.data.records.record import NO_BOXES, Boxes
-from convoy.data.records.sample import Sample
+from convoy.data.records.record import NO_BOXES, Boxes, Sample, with_area
 from convoy.data.records.tar import shard_name, write_shard
 from convoy.data.records.tar_reader import scan_shard
 

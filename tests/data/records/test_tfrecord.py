@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 from tfrecord_files import BOXES, example, opened, sample, write_raw, write_set
 
 from convoy.data.records import tfrecord_format as frames
-from convoy.data.records.record import (
-    UNKNOWN,
-    BadRecordError,
-    EncodedImage,
-    RecordLocation,
-    Records,
-)
-from convoy.data.records.sample import Sample
+from convoy.data.records.ledger import BadRecordError, RecordLocation
+from convoy.data.records.record import UNKNOWN, EncodedImage, Records, Sample
 from convoy.data.records.tfrecord import TfRecords, scan_shard, write_shard
 from convoy.data.records.tfrecord_format import integers
 from convoy.errors import DataError, ExitCode

@@ -17,7 +17,7 @@ from convoy.data.sources.cifar import (
     cifar10,
     cifar100,
 )
-from convoy.data.sources.source import PixelSource
+from convoy.data.sources.pixel_source import PixelSource
 from convoy.errors import ConfigError, DataError, ExitCode
 
 BOTH = pytest.mark.parametrize(("layout", "opens"), [(CIFAR10, cifar10), (CIFAR100, cifar100)])

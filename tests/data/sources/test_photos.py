@@ -9,15 +9,13 @@ import simplejpeg
 from photo_files import damage, photo_paths, write_folder
 
 from convoy.data.images.crop import CropRule, Window, training_windows
-from convoy.data.images.header import read_header
+from convoy.data.images.decode import read_header
 from convoy.data.images.resize import training_photo, validation_photo
 from convoy.data.records.folder import open_folder
-from convoy.data.records.ledger import Ledger
-from convoy.data.records.record import BadRecordError
-from convoy.data.source import Ids, Pixels
-from convoy.data.sources.photo_reader import PhotoOptions, make_reader
+from convoy.data.records.ledger import BadRecordError, Ledger
+from convoy.data.source import Ids, Pixels, View
+from convoy.data.sources.photo_readers import PhotoOptions, make_reader
 from convoy.data.sources.photos import Photos, PhotoView
-from convoy.data.sources.source import View
 from convoy.errors import DataError
 
 SIZE = 32

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from convoy.data.sources.pixel_source import PixelSource
 from convoy.data.sources.shapes import (
     OUTLINES,
     SceneRng,
@@ -17,7 +18,6 @@ from convoy.data.sources.shapes import (
     shape,
     standing,
 )
-from convoy.data.sources.source import PixelSource
 from convoy.errors import ConfigError, DataError
 
 # Of the first ten images, 32 × 32, seed 0. Whoever changes it changes the data of every past run.

@@ -9,14 +9,17 @@ import pytest
 from photo_files import damage, photo_paths, write_folder
 
 from convoy.data.images.crop import CropRule
-from convoy.data.loader_processes import COMMAND, LoaderJob, ProcessReader
 from convoy.data.records.folder import open_folder
-from convoy.data.records.ledger import Ledger
-from convoy.data.records.record import BadRecordError
-from convoy.data.source import Ids, Pixels
-from convoy.data.sources.photo_reader import PhotoOptions, make_reader
+from convoy.data.records.ledger import BadRecordError, Ledger
+from convoy.data.source import Ids, Pixels, View
+from convoy.data.sources.photo_readers import (
+    COMMAND,
+    LoaderJob,
+    PhotoOptions,
+    ProcessReader,
+    make_reader,
+)
 from convoy.data.sources.photos import Photos, PhotoView
-from convoy.data.sources.source import View
 from convoy.errors import DataError, WorkerLostError
 
 SIZE = 32
@@ -27,18 +30,17 @@ WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH.name)
 # A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
 FRAGILE = """
 import os, signal, sys
-from convoy.data import loader_processes
-from convoy.data.sources import photo_reader
+from convoy.data.sources import photo_readers
 
 size = int(sys.argv.pop(1))
 
-def fragile(encoded, *rest, whole=photo_reader.pixels_for):
+def fragile(encoded, *rest, whole=photo_readers.pixels_for):
     if len(encoded) == size:
         os.kill(os.getpid(), signal.SIGSEGV)
     return whole(encoded, *rest)
 
-photo_reader.pixels_for = fragile
-loader_processes.main()
+photo_readers.pixels_for = fragile
+photo_readers.main()
 """
 
 
@@ -76,7 +78,7 @@ def children() -> list[psutil.Process]:
     return [
         one
         for one in psutil.Process().children()
-        if "convoy.data.loader_processes" in one.cmdline()
+        if "convoy.data.sources.photo_readers" in one.cmdline()
     ]
 
 
@@ -161,4 +163,4 @@ def test_a_folder_that_is_gone_ends_the_run_by_name(root: Path, tmp_path: Path) 
 
 
 def test_loaders_are_started_by_this_python() -> None:
-    assert (sys.executable, "-m", "convoy.data.loader_processes") == COMMAND
+    assert (sys.executable, "-m", "convoy.data.sources.photo_readers") == COMMAND

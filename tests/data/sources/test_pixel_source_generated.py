@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from convoy.data.sources.generated import Generated
-from convoy.data.sources.source import PixelSource
+from convoy.data.sources.pixel_source import Generated, PixelSource
 from convoy.errors import ConfigError
 
 

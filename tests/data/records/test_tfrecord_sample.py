@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tfrecord_files import example, sample
 
-from convoy.data.records.record import Boxes
-from convoy.data.records.sample import Sample, read_facts, read_image, write_sample
+from convoy.data.records.record import Boxes, Sample
+from convoy.data.records.tfrecord import read_facts, read_image, write_sample
 from convoy.data.records.tfrecord_format import (
     BadContentError,
     Features,

@@ -9,7 +9,7 @@ import pytest
 from pictures import claiming, jpeg, picture, saved
 from PIL import Image
 
-from convoy.data.images.header import MOST_SIDE, UNCOMMON, Header, ImageError, read_header
+from convoy.data.images.decode import MOST_SIDE, UNCOMMON, Header, ImageError, read_header
 
 SMALL = jpeg(picture(24, 40))
 
@@ -117,7 +117,7 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, i
     bomb = claiming(jpeg(np.zeros((8, 8, 3), np.uint8)) + bytes(2_500), *sides)
     looking = f"""
         import resource
-        from convoy.data.images.header import ImageError, read_header
+        from convoy.data.images.decode import ImageError, read_header
 
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:

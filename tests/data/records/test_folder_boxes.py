@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.data.records.boxes import FILE_NAME, BoxTable, read_boxes
+from convoy.data.records.folder import FILE_NAME, BoxTable, read_boxes
 from convoy.errors import ConfigError, DataError
 
 SHARES = st.floats(min_value=0, max_value=1, width=32)

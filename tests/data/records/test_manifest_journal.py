@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy.data.convert.journal import open_journal
-from convoy.data.records.manifest import JOURNAL, NAME, LeftOut, WrittenPart
+from convoy.data.records.manifest import JOURNAL, NAME, LeftOut, WrittenPart, open_journal
 from convoy.errors import ConfigError
 
 WHO: dict[str, Any] = {"source": {"a": 1}, "form": "tfrecord", "shuffle": None, "splits": {}}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.order import MicroBatchIndex, Order
+from convoy.data.loader import MicroBatchIndex, Order
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
 from convoy.plan.batch import BatchPlan

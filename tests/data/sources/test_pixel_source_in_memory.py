@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from convoy.data.source import Ids, Labels, Pixels
-from convoy.data.sources.generated import Generated
-from convoy.data.sources.in_memory import InMemorySource, keep_in_memory
+from convoy.data.sources.pixel_source import Generated, InMemorySource, keep_in_memory
 
 
 class Counting(Generated):
