@@ -212,8 +212,8 @@ class FeedTimer:
         """Seconds of each step of one micro-batch, from its ids to the device."""
         feed, transfer, device = self._opened.feed, self._opened.feed.transfer, self._opened.device
         index = next(self._indices(range(self._next(1), self._update)))
-        ids, epoch = feed.order.ids(index), feed.order.epoch(index)
-        mix = feed.mixing.draw(epoch, feed.order.number(index), len(ids))
+        ids, (epoch, number) = feed.order.ids(index), feed.order.place(index)
+        mix = feed.mixing.draw(epoch, number, len(ids))
         mixes = mix.own is not None or mix.box is not None
         buffer = transfer.allocate(len(ids), view.size)
         pixels = buffer.numpy() if transfer.as_bytes else np.empty(buffer.shape, np.uint8)
@@ -222,11 +222,10 @@ class FeedTimer:
         if not transfer.as_bytes:
             transfer.normalize_into(buffer, pixels)
             lap("normalize" if transfer.where == "host" else "collate")
-        ready = mix.on_host(buffer)
         if mixes and mix.by_worker:
+            buffer = mix.images(buffer)
             lap(_MIX)
-        assert ready is not None
-        moved = transfer.images(ready)
+        moved = transfer.images(buffer)
         _synchronize(device)
         lap(_TRANSFER)
         mix.on_device(moved)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from threading import Lock
 from typing import TypeVar
@@ -41,24 +41,22 @@ class Order:
     chosen: Ids | None = None  # the samples that are used; None: all
     first_epoch: int = 0  # of this phase, when others came before
 
-    @property
+    @cached_property
     def updates_per_epoch(self) -> int:
         return self.batch.updates_per_epoch(self.samples)
 
-    def epoch(self, index: MicroBatchIndex) -> int:
-        return self.first_epoch + index.update // self.updates_per_epoch
-
-    def number(self, index: MicroBatchIndex) -> int:
-        """The number of the micro-batch within its epoch, counted over all replicas."""
-        assert 0 <= index.micro < self.batch.micro_batches
-        update = index.update % self.updates_per_epoch
-        return update * self.batch.micro_batches + index.micro
+    def place(self, index: MicroBatchIndex) -> tuple[int, int]:
+        """Its epoch, and its number within the epoch, counted over all replicas."""
+        each = self.batch.micro_batches
+        assert 0 <= index.micro < each
+        epochs, update = divmod(index.update, self.updates_per_epoch)
+        return self.first_epoch + epochs, update * each + index.micro
 
     def ids(self, index: MicroBatchIndex) -> Ids:
         """The sample ids of one micro-batch."""
+        epoch, number = self.place(index)
         size = self.batch.micro_batch_size
-        start = self.number(index) * size
-        ids = _shuffled(self.seed, self.epoch(index), self.samples)[start : start + size]
+        ids = _shuffled(self.seed, epoch, self.samples)[number * size : (number + 1) * size]
         return ids if self.chosen is None else self.chosen[ids]
 
 
@@ -89,6 +87,7 @@ class DeviceTransfer:
     ) -> None:
         self.where = "device" if eight_bit and where == "host" else where
         self.as_bytes = eight_bit or where == "device"
+        self.dtype = torch.uint8 if self.as_bytes else torch.float32  # of the images on the host
         self.device = device
         mean = np.array(normalization.mean, np.float32)
         deviation = np.array(normalization.deviation, np.float32)
@@ -96,11 +95,6 @@ class DeviceTransfer:
         self._shift = mean / deviation
         self._device_scale = torch.from_numpy(self._scale).to(device).view(-1, 1, 1)
         self._device_shift = torch.from_numpy(self._shift).to(device).view(-1, 1, 1)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the images on the host."""
-        return torch.uint8 if self.as_bytes else torch.float32
 
     def allocate(self, images: int, size: int, as_bytes: bool = False) -> Tensor:
         """The host buffer of a batch: (images, height, width, 3)."""
@@ -121,15 +115,15 @@ class DeviceTransfer:
 
     def images(self, images: Tensor) -> Tensor:
         """Runs in the training loop. Channels come first by a change of strides: no copy."""
+        if images.dtype != self.dtype:  # a large batch has waited as bytes
+            pixels, images = images.numpy(), self.allocate(*images.shape[:2])
+            self.normalize_into(images, pixels)
         moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
         if self.as_bytes:
             moved = moved.float()  # a copy, which may be changed
         if self.where == "device":
             moved.mul_(self._device_scale).sub_(self._device_shift)
         return moved
-
-    def labels(self, labels: Tensor) -> Tensor:
-        return labels.to(self.device, non_blocking=True)
 
 
 T = TypeVar("T")
@@ -210,13 +204,6 @@ class PendingBatch:
     unread: list[int] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
-    def is_complete_with(self, unread: Iterable[int]) -> bool:
-        """Whether the piece that has just been written was the last one."""
-        with self.lock:
-            self.unread.extend(unread)
-            self.missing -= 1
-            return self.missing == 0
-
 
 _EVERYTHING = NeededInputs()
 
@@ -228,6 +215,8 @@ class _Feed:
         self.view = view
         self.transfer = transfer
         self.needed = needed
+        self._image_pixels = 3 * view.size**2
+        self._image_bytes = self._image_pixels * transfer.dtype.itemsize  # on the host
 
     def _prepared(
         self, specs: Iterable[BatchSpec], size: int, options: LoaderOptions
@@ -236,77 +225,64 @@ class _Feed:
         pending: deque[PendingBatch] = deque()
         piece = min(options.piece or size, size)
         pieces = -(-size // piece)
+        ahead = options.depth
+        if self.needed.images:
+            ahead = max(1, min(ahead, _MAX_BYTES_AHEAD // (size * self._image_bytes)))
         jobs = self._jobs(specs, piece, pending)
-        depth = self._batches_ahead(size, options.depth) * pieces
-        with closing(prefetch(jobs, options.workers, depth)) as done:
+        with closing(prefetch(jobs, options.workers, ahead * pieces)) as done:
             for number, _ in enumerate(done, 1):
                 if number % pieces == 0:
                     yield pending.popleft()
 
-    def _batches_ahead(self, size: int, depth: int) -> int:
-        """As many as `depth`, if they do not take too much memory."""
-        if not self.needed.images:
-            return depth
-        return max(1, min(depth, _MAX_BYTES_AHEAD // self._bytes_of(size)))
-
-    def _bytes_of(self, images: int) -> int:
-        return images * 3 * self.view.size**2 * self.transfer.dtype.itemsize
-
     def _jobs(
         self, specs: Iterable[BatchSpec], piece: int, pending: deque[PendingBatch]
     ) -> Iterator[Callable[[], None]]:
+        """Each fills a piece of a batch; the batch is added to `pending` before its first one."""
         for spec in specs:
-            starts = range(0, len(spec.ids), piece)
-            batch = self._allocate(spec, len(starts))
-            pending.append(batch)
+            count, images, labels = len(spec.ids), None, None
+            if self.needed.images:
+                # Two batches of floats would be too much: they stay bytes until they are used.
+                is_large = 2 * count * self._image_bytes > _MAX_BYTES_AHEAD
+                as_bytes = is_large and not spec.mix.by_worker
+                images = self.transfer.allocate(count, self.view.size, as_bytes)
+            if self.needed.labels:
+                labels = torch.from_numpy(self.view.labels(spec.ids))
+            starts = range(0, count, piece)
+            pending.append(PendingBatch(spec, images, labels, len(starts)))
             for start in starts:
-                yield partial(self._fill, batch, slice(start, start + piece))
-
-    def _allocate(self, spec: BatchSpec, pieces: int) -> PendingBatch:
-        count, images, labels = len(spec.ids), None, None
-        if self.needed.images:
-            # Two batches of floats would be too much: they stay bytes until they are used.
-            as_bytes = 2 * self._bytes_of(count) > _MAX_BYTES_AHEAD and not spec.mix.by_worker
-            images = self.transfer.allocate(count, self.view.size, as_bytes)
-        if self.needed.labels:
-            labels = torch.from_numpy(self.view.labels(spec.ids))
-        return PendingBatch(spec, images, labels, pieces)
+                yield partial(self._fill, pending[-1], slice(start, start + piece))
 
     def _fill(self, batch: PendingBatch, piece: slice) -> None:
-        """Runs in a worker."""
+        """Runs in a worker. Bytes are written in place, floats a few images at a time."""
         if batch.images is None:
             return
-        unread = self._read(batch.spec.ids[piece], batch.spec.epoch, batch.images[piece])
-        if batch.is_complete_with(piece.start + position for position in unread):
-            batch.images = batch.spec.mix.on_host(batch.images)
-
-    def _read(self, ids: Ids, epoch: int, out: Tensor) -> list[int]:
-        """Bytes are written in place, floats by way of bytes, a few images at a time."""
-        if out.dtype == torch.uint8:
-            return list(self.view(ids, epoch, out.numpy()))
-        unread: list[int] = []
-        few = max(1, _MAX_BYTES_AT_ONCE // (3 * self.view.size**2))
+        spec, unread = batch.spec, list[int]()
+        ids, out = spec.ids[piece], batch.images[piece]
+        in_place = out.dtype == torch.uint8
+        few = len(ids) if in_place else max(1, _MAX_BYTES_AT_ONCE // self._image_pixels)
         for start in range(0, len(ids), few):
             some = slice(start, start + few)
-            pixels = np.empty(out[some].shape, np.uint8)
-            unread += (start + position for position in self.view(ids[some], epoch, pixels))
-            self.transfer.normalize_into(out[some], pixels)
-        return unread
+            pixels = out.numpy() if in_place else np.empty(out[some].shape, np.uint8)
+            found = self.view(ids[some], spec.epoch, pixels)
+            unread += (piece.start + start + position for position in found)
+            if not in_place:
+                self.transfer.normalize_into(out[some], pixels)
+        with batch.lock:
+            batch.unread += unread
+            batch.missing -= 1
+            is_complete = batch.missing == 0
+        if is_complete and spec.mix.by_worker:
+            batch.images = spec.mix.images(batch.images)
 
-    def _transferred(self, batch: PendingBatch) -> tuple[Tensor | None, Tensor | None]:
-        """Images and labels on the device."""
-        images, labels = batch.images, batch.labels
+    def _on_device(self, batch: PendingBatch) -> MicroBatch:
+        """Transferred, then mixed if no worker has done that."""
+        mix, images, labels = batch.spec.mix, batch.images, batch.labels
         if images is not None:
-            images = self.transfer.images(self._normalized(images))
-        return images, None if labels is None else self.transfer.labels(labels)
-
-    def _normalized(self, images: Tensor) -> Tensor:
-        """A large batch has waited as bytes."""
-        if images.dtype == self.transfer.dtype:
-            return images
-        buffer = self.transfer.allocate(len(images), self.view.size)
-        self.transfer.normalize_into(buffer, images.numpy())
-        return buffer
+            images = mix.on_device(self.transfer.images(images))
+        if labels is not None:
+            labels = labels.to(self.transfer.device, non_blocking=True)
+        targets, shares = mix.targets(labels)
+        return MicroBatch(images, targets, shares=shares)
 
 
 class TrainingFeed(_Feed):
@@ -330,7 +306,7 @@ class TrainingFeed(_Feed):
         """In the order of the indices, prepared ahead."""
         with closing(self._prepared_at(indices, options)) as batches:
             for batch in batches:
-                yield self._mixed(batch)  # without a name: it would live for one more batch
+                yield self._on_device(batch)  # without a name: it would live for one more batch
 
     def on_host(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
@@ -340,12 +316,6 @@ class TrainingFeed(_Feed):
             for batch in batches:
                 yield MicroBatch(batch.images, batch.labels)
 
-    def _mixed(self, batch: PendingBatch) -> MicroBatch:
-        mix = batch.spec.mix
-        images, labels = self._transferred(batch)
-        targets, shares = mix.targets(labels)
-        return MicroBatch(mix.on_device(images), targets, shares=shares)
-
     def _prepared_at(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[PendingBatch]:
@@ -353,8 +323,8 @@ class TrainingFeed(_Feed):
         return self._prepared(specs, self.order.batch.micro_batch_size, options)
 
     def _spec(self, index: MicroBatchIndex) -> BatchSpec:
-        ids, epoch = self.order.ids(index), self.order.epoch(index)
-        return BatchSpec(ids, epoch, self.mixing.draw(epoch, self.order.number(index), len(ids)))
+        ids, (epoch, number) = self.order.ids(index), self.order.place(index)
+        return BatchSpec(ids, epoch, self.mixing.draw(epoch, number, len(ids)))
 
 
 class ValidationFeed(_Feed):
@@ -377,16 +347,15 @@ class ValidationFeed(_Feed):
 
     def batches(self, numbers: Iterable[int], options: LoaderOptions) -> Generator[ValidationBatch]:
         """Those of these numbers, prepared ahead."""
-        specs = (BatchSpec(self._ids(number), 0, Mix(self.size)) for number in numbers)
+        every = np.arange(self.count * self.size, dtype=np.int64).clip(max=len(self.view) - 1)
+        rows = every.reshape(self.count, self.size)
+        specs = (BatchSpec(rows[number], 0, Mix(self.size)) for number in numbers)
         with closing(self._prepared(specs, self.size, options)) as batches:
-            for batch in batches:
-                images, labels = self._transferred(batch)
-                samples = min(self.size, len(self.view) - int(batch.spec.ids[0]))
-                yield ValidationBatch(images, labels, samples, tuple(sorted(batch.unread)))
-
-    def _ids(self, number: int) -> Ids:
-        first, last = number * self.size, len(self.view) - 1
-        return np.minimum(np.arange(first, first + self.size, dtype=np.int64), last)
+            for pending in batches:
+                batch = self._on_device(pending)
+                samples = min(self.size, len(self.view) - int(pending.spec.ids[0]))
+                unread = tuple(sorted(pending.unread))
+                yield ValidationBatch(batch.images, batch.labels, samples, unread)
 
 
 class SyntheticFeed:

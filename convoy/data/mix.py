@@ -62,13 +62,9 @@ class Mix:
         """How far before it the image lies from which the box comes; of two it is the other one."""
         return 1 if self.samples == 2 else 2
 
-    def on_host(self, images: Tensor | None) -> Tensor | None:
-        """Runs in a worker, with pixels as rows."""
-        return self.images(images) if images is not None and self.by_worker else images
-
-    def on_device(self, images: Tensor | None) -> Tensor | None:
+    def on_device(self, images: Tensor) -> Tensor:
         """Runs in the loop, with pixels as planes. Planes are rows with other strides: no copy."""
-        if images is None or self.by_worker:
+        if self.by_worker or (self.own is None and self.box is None):
             return images
         return self.images(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
@@ -90,14 +86,9 @@ class Mix:
 
     def targets(self, labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Labels of (micro,) → as (several, micro), their shares likewise; unmixed they stay."""
-        parts = self._parts()
-        if labels is None or len(parts) == 1:
+        if labels is None or (self.own is None and self.box is None):
             return labels, None
-        shares = torch.from_numpy(np.stack([share for _, share in parts]).astype(np.float32))
-        return torch.stack([labels.roll(back) for back, _ in parts]), shares.to(labels.device)
-
-    def _parts(self) -> list[tuple[int, F64]]:
-        """Whose label counts, as places before the image, and its share: the image itself first."""
+        # Whose label counts, as places before the image, and its share: the image itself first.
         parts = [(0, np.ones(self.samples))]
         if self.own is not None:
             parts = [(0, self.own), (1, 1 - self.own)]
@@ -105,7 +96,8 @@ class Mix:
             kept, beyond = self.box.kept, self._beyond
             there = [(back + beyond, (1 - kept) * np.roll(share, beyond)) for back, share in parts]
             parts = [*((back, kept * share) for back, share in parts), *there]
-        return parts
+        shares = torch.from_numpy(np.stack([share for _, share in parts]).astype(np.float32))
+        return torch.stack([labels.roll(back) for back, _ in parts]), shares.to(labels.device)
 
 
 class Mixing:

@@ -171,7 +171,7 @@ def test_training_augments_each_sample_by_its_own_epoch() -> None:
     batches = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
     for index, batch in zip(indices, batches, strict=True):
         ids = feed.order.ids(index)
-        epoch = feed.order.epoch(index)
+        epoch, _ = feed.order.place(index)
         pixels = PAD_CROP_FLIP(Numbered(48).pixels(ids), ids, seed=5, epoch=epoch)
 
         assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), pixels)

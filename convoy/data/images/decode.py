@@ -1,6 +1,7 @@
-"""The header of an image, then its pixels. Ordinary JPEG by libjpeg-turbo; by Pillow PNG, GIF, BMP, WebP,
-CMYK JPEG. Nothing of the size that a header claims is allocated, and what exceeds the limits is
-never decoded.
+"""The header of an image, then its pixels.
+
+Nothing of the size that a header claims is allocated, and what exceeds the limits is never decoded.
+Ordinary JPEG is read by libjpeg-turbo; PNG, GIF, BMP, WebP, CMYK JPEG by Pillow.
 
 The result is always rows of RGB bytes:
 

@@ -1,4 +1,4 @@
-"""Bad records: where one is, and those of a run: one file that all of its processes add to, and a limit.
+"""Where a bad record is, and the bad ones of a run: a file that all processes add to, and a limit.
 
 One line per record, so that many processes can write at once and a resumed run knows them.
 """

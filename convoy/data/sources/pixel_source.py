@@ -93,25 +93,20 @@ class InMemorySource(PixelSource):
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._ids)
 
     def pixels(self, ids: Ids) -> Pixels:
-        return self._all_pixels().take(ids, axis=0)
-
-    def labels(self, ids: Ids) -> Labels:
-        return self._labels.take(ids)
-
-    def _all_pixels(self) -> Pixels:
         """Made at the first call: a process that needs only labels is spared the work."""
         with self._lock:
             if self._pixels is None:
-                size = self.image_size
-                pixels = np.empty((len(self), size, size, 3), np.uint8)
+                self._pixels = np.empty((len(self), self.image_size, self.image_size, 3), np.uint8)
                 for start in range(0, len(self), _CHUNK):
                     chunk = slice(start, start + _CHUNK)
-                    pixels[chunk] = self._source.pixels(self._ids[chunk])
-                self._pixels = pixels
-            return self._pixels
+                    self._pixels[chunk] = self._source.pixels(self._ids[chunk])
+        return self._pixels.take(ids, axis=0)
+
+    def labels(self, ids: Ids) -> Labels:
+        return self._labels.take(ids)
 
 
 def keep_in_memory(source: PixelSource, max_bytes: int) -> PixelSource:
