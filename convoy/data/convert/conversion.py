@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,11 +26,12 @@ from convoy.data.convert.plan import (
     plan_conversion,
 )
 from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
-from convoy.data.records import manifest, tar, tfrecord
+from convoy.data.records import tar, tfrecord
 from convoy.data.records.folder import FILE_NAME
 from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import (
     JOURNAL,
+    NAME,
     Journal,
     LeftOut,
     WrittenPart,
@@ -42,10 +43,14 @@ from convoy.data.records.tar import METADATA
 from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError, StorageError
 from convoy.files import atomic_path
+from convoy.text import counted
 
 _SHOWN = 100  # bad records that an error lists; `convoy data verify` lists all
 _FIELD_BYTES = 2**16  # that a record may have beside its image
 _TEMPORARY = ".*.tmp-*"
+
+
+Written = Mapping[Split, list[WrittenPart]]
 
 
 @dataclass(frozen=True)
@@ -74,13 +79,14 @@ def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> Convers
         with open_journal(request.target, identity) as journal:
             _remove_temporary(request.target)
             written = _write_parts(request, source, plan, journal, bad, callbacks)
-            write_class_words(request.target, source)
+            if source.words_file.is_file():
+                _write(request.target / CLASS_WORDS, source.words_file.read_bytes())
             if request.form == "webdataset":
-                write_metadata(request, source, written)
+                _write_json(request.target / METADATA, _metadata(request, source, written))
             if request.form == "folder":
-                write_boxes(request.target, source, plan, written)
+                _write_boxes(request.target, source, plan, written)
                 os.sync()
-            write_manifest(request, source, identity, written)
+            _write_json(request.target / NAME, _manifest(request, source, identity, written))
             (request.target / JOURNAL).unlink()
     except OSError as error:
         raise StorageError(
@@ -89,7 +95,7 @@ def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> Convers
         ) from error
     parts = [part for parts in written.values() for part in parts]
     return ConversionResult(
-        records={split: sum(part.records for part in some) for split, some in written.items()},
+        records={split: _count_records(parts) for split, parts in written.items()},
         parts=len(parts),
         bytes=sum(part.bytes for part in parts),
         left_out=tuple(text for split in source.splits for text in bad.messages(split)),
@@ -114,9 +120,7 @@ class BadRecordLimit:
         with self._lock:
             self._found[split, bad.number] = bad.says
             if self._most is not None and len(self._found) > self._most:
-                raise DataError(
-                    f"{self._count()}, --max-bad-records allows {self._most}:\n{self._list()}"
-                )
+                raise self._error(f", --max-bad-records allows {self._most}")
 
     def add_known(self, source: ConversionSource) -> None:
         """Those that were found when the shards were indexed."""
@@ -130,19 +134,14 @@ class BadRecordLimit:
 
     def refuse_any(self) -> None:
         if self._found and self._most is None:
-            raise DataError(
-                f"{self._count()} in the source; --bad-records skip leaves them out:\n"
-                f"{self._list()}"
-            )
+            raise self._error(" in the source; --bad-records skip leaves them out")
 
-    def _count(self) -> str:
-        count = len(self._found)
-        return f"{count} bad record{'s' * (count != 1)}"
-
-    def _list(self) -> str:
+    def _error(self, problem: str) -> DataError:
         lines = [f"  {self._found[key]}" for key in sorted(self._found)]
-        more = len(lines) - _SHOWN
-        return "\n".join([*lines[:_SHOWN], *([f"  and {more} more"] if more > 0 else [])])
+        if len(lines) > _SHOWN:
+            lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more"]
+        listed = "\n".join(lines)
+        return DataError(f"{counted(len(self._found), 'bad record')}{problem}:\n{listed}")
 
 
 def _write_parts(
@@ -152,7 +151,7 @@ def _write_parts(
     journal: Journal,
     bad: BadRecordLimit,
     callbacks: ProgressCallbacks,
-) -> Mapping[Split, list[WrittenPart]]:
+) -> Written:
     """Write all parts that are not there yet; DataError at the end for bad records."""
     counter = ProgressCounter(sum(len(part.numbers) for part in plan.parts), callbacks.working)
     with WorkerThreads(request.workers) as threads:
@@ -192,8 +191,14 @@ class _PartWriter:
             self.counter.add(len(part.numbers))
             return known
         left_out: list[LeftOut] = []
+        samples = self._samples(part, left_out)
         try:
-            records = self._write(path, part, self._samples(part, left_out))
+            if self.request.form == "tfrecord":
+                records = tfrecord.write_shard(path, samples)
+            elif self.request.form == "webdataset":
+                records = tar.write_shard(path, samples, part.first)
+            else:
+                records = _write_folder(path, samples)
         except _EmptyPartError:
             return None
         measured = measure(path)
@@ -201,13 +206,6 @@ class _PartWriter:
         written = WrittenPart(part.name, *measured, records, tuple(left_out))
         self.journal.add(written)
         return written
-
-    def _write(self, path: Path, part: TargetPart, samples: Iterable[Sample]) -> int:
-        if self.request.form == "tfrecord":
-            return tfrecord.write_shard(path, samples)
-        if self.request.form == "webdataset":
-            return tar.write_shard(path, samples, part.first)
-        return _write_folder(path, samples)
 
     def _samples(self, part: TargetPart, left_out: list[LeftOut]) -> Iterator[Sample]:
         """All of a part but its bad ones, which are added to `left_out`."""
@@ -266,81 +264,69 @@ def _remove_temporary(target: Path) -> None:
             path.unlink()
 
 
-Written = Mapping[Split, list[WrittenPart]]
-
-
 def _write(path: Path, content: bytes) -> None:
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
 
 
-def write_class_words(target: Path, source: ConversionSource) -> None:
-    """The classes in words are copied as they are."""
-    if source.words_file.is_file():
-        _write(target / CLASS_WORDS, source.words_file.read_bytes())
+def _write_json(path: Path, table: dict[str, Any]) -> None:
+    _write(path, json.dumps(table, indent=1).encode())
 
 
-def write_metadata(request: ConversionRequest, source: ConversionSource, written: Written) -> None:
+def _metadata(
+    request: ConversionRequest, source: ConversionSource, written: Written
+) -> dict[str, Any]:
     """`metadata.json`, as the reference's reader wants it beside tar shards."""
-    sums = [part.sha256 for parts in written.values() for part in parts]
-    table: dict[str, Any] = {
-        **{
-            f"{split}_length": sum(part.records for part in parts)
-            for split, parts in written.items()
-        },
+    sums = "".join(part.sha256 for parts in written.values() for part in parts)
+    return {
+        **{f"{split}_length": _count_records(parts) for split, parts in written.items()},
         "format": "img",
         "shuffle": request.shuffle is not None,
         **{f"{split}_transform_pipeline": [] for split in written},
         "seed": request.shuffle,
         "image_quality": None,  # no image was encoded again
-        "checksum": hashlib.sha256("".join(sums).encode()).hexdigest(),
+        "checksum": hashlib.sha256(sums.encode()).hexdigest(),
         "class_names": source.class_names,
     }
-    _write(request.target / METADATA, json.dumps(table, indent=1).encode())
 
 
-def write_boxes(
+def _manifest(
+    request: ConversionRequest,
+    source: ConversionSource,
+    identity: Mapping[str, Any],
+    written: Written,
+) -> dict[str, Any]:
+    """What was written, with checksums; last of all."""
+    return {
+        "format": request.form,
+        "class_names": source.class_names,
+        "conversion": identity,
+        "splits": {
+            split: {"records": _count_records(parts), "shards": [asdict(part) for part in parts]}
+            for split, parts in written.items()
+        },
+    }
+
+
+def _count_records(parts: Iterable[WrittenPart]) -> int:
+    return sum(part.records for part in parts)
+
+
+def _write_boxes(
     target: Path, source: ConversionSource, plan: ConversionPlan, written: Written
 ) -> None:
     """The table of boxes beside class folders, if any image has one."""
-    rows = [row for split in plan.names for row in _rows(source, split, plan, written[split])]
+    rows = []
+    for split, (numbers, names) in plan.names.items():
+        left_out = {bad.number for part in written[split] for bad in part.left_out}
+        for number, name in zip(numbers.tolist(), names, strict=True):
+            for box in source.splits[split].boxes(number) if number not in left_out else ():
+                rows.append(name + b"," + ",".join(map(_text, box)).encode() + b"\n")
     if rows:
         _write(target / FILE_NAME, b"".join(rows))
-
-
-def _rows(
-    source: ConversionSource, split: Split, plan: ConversionPlan, parts: list[WrittenPart]
-) -> Iterator[bytes]:
-    left_out = {bad.number for part in parts for bad in part.left_out}
-    numbers, names = plan.names[split]
-    for number, name in zip(numbers.tolist(), names, strict=True):
-        for box in source.splits[split].boxes(number) if number not in left_out else ():
-            yield name + b"," + ",".join(map(_text, box)).encode() + b"\n"
 
 
 def _text(corner: np.float32) -> str:
     """As short as possible, but read as the same number again."""
     short = np.format_float_positional(corner, trim="0")
     return short if np.float32(float(short)) == corner else repr(float(corner))
-
-
-def write_manifest(
-    request: ConversionRequest,
-    source: ConversionSource,
-    identity: Mapping[str, Any],
-    written: Written,
-) -> None:
-    """What was written, with checksums; last of all."""
-    table = {
-        "format": request.form,
-        "class_names": source.class_names,
-        "conversion": identity,
-        "splits": {
-            split: {
-                "records": sum(part.records for part in parts),
-                "shards": [part.as_json() for part in parts],
-            }
-            for split, parts in written.items()
-        },
-    }
-    _write(request.target / manifest.NAME, json.dumps(table, indent=1).encode())

@@ -124,8 +124,6 @@ def _read_words(path: Path) -> dict[str, str]:
 
 MOST_SHARDS = 50_000  # of a split: a manifest lists them all, and names have five digits
 
-Digests = npt.NDArray[np.uint64]
-
 # No path, nothing hidden, no control character, and no comma or space that a row would lose.
 _SAFE = re.compile(rb"(?![.\s]|\xef\xbb\xbf)[^\x00-\x1f/,\x7f]{1,255}(?<!\s)")
 
@@ -274,12 +272,13 @@ class FileNames:
 
     def __init__(self, notice: Notice) -> None:
         self._notice = notice
-        self._taken: Digests = np.empty(0, np.uint64)
+        self._taken: npt.NDArray[np.uint64] = np.empty(0, ">u8")
 
     def of(self, split: Split, records: StoredRecords, numbers: Ids) -> PackedNames:
         """One name for each of these records, which come class after class."""
         names = PackedNames(os.fsencode(records.words(number)[0]) for number in numbers.tolist())
-        digests = np.fromiter(map(_digest, names), np.uint64, len(names))
+        hashes = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
+        digests = np.frombuffer(b"".join(hashes), ">u8")
         reason = _unfit(names, records.labels[numbers].tolist())
         # The table of boxes knows files by their names alone, without the folder.
         if len(np.unique(digests)) < len(digests) or np.isin(digests, self._taken).any():
@@ -301,10 +300,6 @@ def _unfit(names: PackedNames, labels: list[int]) -> str | None:
             return f"{shown(os.fsdecode(name))} comes behind {shown(os.fsdecode(last))}"
         last, last_label = name, label
     return None
-
-
-def _digest(name: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
 
 
 def _numbered(split: Split, names: PackedNames) -> Iterator[bytes]:

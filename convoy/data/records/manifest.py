@@ -58,9 +58,6 @@ class WrittenPart:
             raise TypeError("names and checksums are strings")
         return part
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def matches(self, path: Path) -> bool:
         """Whether the same bytes are there now."""
         return measure(path) == (self.bytes, self.sha256)
@@ -190,7 +187,7 @@ class Journal:
 
     def add(self, part: WrittenPart) -> None:
         with self._lock:
-            _append(self._handle, part.as_json())
+            _append(self._handle, asdict(part))
             self.done[part.name] = part
 
 
@@ -203,12 +200,15 @@ def open_journal(target: Path, identity: Mapping[str, Any]) -> Iterator[Journal]
     target.mkdir(parents=True, exist_ok=True)
     handle = os.open(target / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        _lock(handle, target)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{target}: another process converts into this folder") from None
         known, done = _read(handle)
         _refuse_other(target, known or identity, identity)
         if known is None:
             done = parts
-            _append(handle, identity, *(part.as_json() for part in done))
+            _append(handle, identity, *(asdict(part) for part in done))
             sync_folder(target)
         yield Journal(handle, {part.name: part for part in done})
     finally:
@@ -225,13 +225,6 @@ def _refuse_foreign(target: Path) -> None:
         raise ConfigError(
             f"{target}: not empty, {shown(others[0])} is in it; name a new folder to convert into"
         )
-
-
-def _lock(handle: int, target: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BusyError(f"{target}: another process converts into this folder") from None
 
 
 def _read(handle: int) -> tuple[Any, list[WrittenPart]]:
