@@ -237,10 +237,10 @@ class Candidate:
 
 def candidates(config: RunConfig, cores: int) -> list[Candidate]:
     """Settings that the run does not have and that have an effect on it."""
-    return [candidate for candidate in _thinkable(config, cores) if candidate.can_help(config)]
+    return [candidate for candidate in _alternatives(config, cores) if candidate.can_help(config)]
 
 
-def _thinkable(config: RunConfig, cores: int) -> Iterator[Candidate]:
+def _alternatives(config: RunConfig, cores: int) -> Iterator[Candidate]:
     data, micro = config.data, config.batch.micro_batch_size
     workers = workers_of(data)
     for count in sorted({0, 1, cores, 2 * cores, min(4 * max(workers, 1), MAX_WORKERS)}):
@@ -279,28 +279,22 @@ def _compared(
     opened: OpenFeed, chosen: Sequence[Candidate], seconds: Seconds, rounds: int
 ) -> list[Trial]:
     """Round by round, so that other load on the machine meets all of them alike."""
-    feeds = [opened, *(_changed(opened, candidate) for candidate in chosen)]
+    feeds = [opened]
+    for candidate in chosen:
+        config = candidate.of(opened.plan.config)
+        fresh = candidate.needs_same_samples
+        feeds.append(open_feed(config) if fresh else feed_of(config, opened.source, opened.device))
     spent: list[list[float]] = [[] for _ in feeds]
     for number in range(rounds + 1):
         # There and back again: what was measured late is early in the next round.
         for position in range(len(feeds))[:: -1 if number % 2 else 1]:
             spent[position].append(seconds(feeds[position]))
     present, *others = [times[1:] for times in spent]  # the first round is for warming up
+    ratios = [[now / time for now, time in zip(present, times, strict=True)] for times in others]
     return [
-        Trial(candidate.words, _speedup(present, times), candidate.changes_bits)
-        for candidate, times in zip(chosen, others, strict=True)
+        Trial(candidate.words, interval_of(values), candidate.changes_bits)
+        for candidate, values in zip(chosen, ratios, strict=True)
     ]
-
-
-def _speedup(present: Sequence[float], others: Sequence[float]) -> Interval:
-    return interval_of([now / other for now, other in zip(present, others, strict=True)])
-
-
-def _changed(opened: OpenFeed, candidate: Candidate) -> OpenFeed:
-    config = candidate.of(opened.plan.config)
-    if candidate.needs_same_samples:
-        return open_feed(config)
-    return feed_of(config, opened.source, opened.device)
 
 
 @dataclass(frozen=True)

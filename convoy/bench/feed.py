@@ -160,7 +160,7 @@ class FeedTimer:
     def seconds(self, timed: Timed, updates: int, same_samples: bool = False) -> float:
         """How long so many updates take, from the start of the workers on."""
         first = 0 if same_samples else self._next(updates)
-        indices = self._indices(range(first, first + updates))
+        indices = self._opened.indices(first * self._micro_batches, updates * self._micro_batches)
         began = perf_counter()
         with closing(timed.feed.micro_batches(indices, timed.options)) as stream:
             for _ in range(updates):
@@ -211,7 +211,7 @@ class FeedTimer:
     def _laps(self, view: View) -> dict[str, float]:
         """Seconds of each step of one micro-batch, from its ids to the device."""
         feed, transfer, device = self._opened.feed, self._opened.feed.transfer, self._opened.device
-        index = next(self._indices(range(self._next(1), self._update)))
+        index = MicroBatchIndex(self._next(1), 0)
         ids, (epoch, number) = feed.order.ids(index), feed.order.place(index)
         mix = feed.mixing.draw(epoch, number, len(ids))
         mixes = mix.own is not None or mix.box is not None
@@ -238,10 +238,6 @@ class FeedTimer:
         """The first of so many updates whose samples have not been used."""
         first, self._update = self._update, self._update + updates
         return first
-
-    def _indices(self, updates: range) -> Iterator[MicroBatchIndex]:
-        micros = range(self._micro_batches)
-        return (MicroBatchIndex(update, micro) for update in updates for micro in micros)
 
 
 def _stopwatch() -> tuple[Callable[[str], None], dict[str, float]]:

@@ -41,7 +41,10 @@ def crop_and_mirror(
     starts = (np.arange(count) * tall + top)[:, None] + np.arange(height)  # rows of the frames
     cropped = _rows(framed, width)[starts * wide + left[:, None]]
     images: Pixels = cropped.view(np.uint8).reshape(pixels.shape)
-    _mirror(images, np.flatnonzero(mirrored))
+    if mirrored.any():  # all rows at once, as those of one tall image
+        chosen = images[mirrored]
+        tall = chosen.reshape(-1, *chosen.shape[2:])
+        images[mirrored] = cv2.flip(tall, 1).reshape(chosen.shape)
     return images
 
 
@@ -52,14 +55,6 @@ def _rows(framed: Pixels, width: int) -> npt.NDArray[np.void]:
     pixels = framed.size // channels
     row = np.dtype((np.void, width * channels))
     return np.ndarray(pixels - width + 1, row, framed, strides=(channels,))
-
-
-def _mirror(pixels: Pixels, some: Ids) -> None:
-    """All rows at once, as those of one tall image."""
-    if len(some):
-        chosen = pixels[some]
-        tall = chosen.reshape(-1, *chosen.shape[2:])
-        pixels[some] = cv2.flip(tall, 1).reshape(chosen.shape)
 
 
 NONE = Augmentation()

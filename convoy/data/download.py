@@ -243,8 +243,8 @@ def _request(url: str, part: Path, here: int) -> HTTPResponse:
         raise _RetryError(f"no connection: {error}") from error
 
 
-class _RefusedError(Exception):
-    """The reason why an archive is not unpacked."""
+def _refused(archive: Path, reason: str) -> DataError:
+    return DataError(f"{archive}: {reason}; refused")
 
 
 class _LimitedGzip(gzip.GzipFile):
@@ -252,13 +252,14 @@ class _LimitedGzip(gzip.GzipFile):
 
     def __init__(self, archive: Path, most_bytes: int) -> None:
         super().__init__(archive, "rb")
-        self.left, self.most_bytes = most_bytes, most_bytes
+        self.archive, self.left, self.most_bytes = archive, most_bytes, most_bytes
 
     def read(self, size: int | None = -1) -> bytes:
         data = super().read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise _RefusedError(f"it unpacks to more than the {self.most_bytes} bytes allowed")
+            reason = f"it unpacks to more than the {self.most_bytes} bytes allowed"
+            raise _refused(self.archive, reason)
         return data
 
 
@@ -273,35 +274,33 @@ def unpack(archive: Path, into: Path, most_bytes: int) -> None:
         ):
             for number, member in enumerate(tar):
                 if number == _MOST_MEMBERS:
-                    raise _RefusedError(f"it has more than {_MOST_MEMBERS} members")
-                _check_member(member, most_bytes)
+                    raise _refused(archive, f"it has more than {_MOST_MEMBERS} members")
+                if reason := _member_problem(member, most_bytes):
+                    raise _refused(archive, f"its member {reason}")
                 content = tar.extractfile(member)
                 if content is not None:  # folders come with their files
                     target = into / member.name
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with content, target.open("xb") as file:
                         shutil.copyfileobj(content, file, _CHUNK)
-    except _RefusedError as error:
-        raise DataError(f"{archive}: {error}; refused") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise DataError(f"{archive}: two members named {error.filename}; refused") from error
+        raise _refused(archive, f"two members named {error.filename}") from error
     except _DAMAGE as error:
         raise DataError(f"{archive}: damaged, or no .tar.gz: {error}") from error
 
 
-def _check_member(member: tarfile.TarInfo, most_bytes: int) -> None:
-    """A folder or a plain file whose path leads nowhere but down."""
+def _member_problem(member: tarfile.TarInfo, most_bytes: int) -> str | None:
+    """None for a folder or a plain file whose path leads nowhere but down."""
     name, path = member.name, PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise _RefusedError(f"its member {name!r} leads out of the folder")
+        return f"{name!r} leads out of the folder"
     if len(os.fsencode(name)) > _MOST_NAME_BYTES:
-        raise _RefusedError(f"its member {name[:40]!r}… has a name of {len(name)} characters")
+        return f"{name[:40]!r}… has a name of {len(name)} characters"
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
-        raise _RefusedError(f"its member {name!r} is a link or another special file")
+        return f"{name!r} is a link or another special file"
     if not 0 <= member.size <= most_bytes:
-        raise _RefusedError(
-            f"its member {name!r} has {member.size} bytes, {most_bytes} are allowed in all"
-        )
+        return f"{name!r} has {member.size} bytes, {most_bytes} are allowed in all"
+    return None
 
 
 def _install(archive: Archive, packed: Path, folder: Path) -> Path:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from threading import Event, Lock
-from types import TracebackType
 from typing import TypeVar
 
 Notice = Callable[[str], None]  # a line for the user
@@ -69,11 +68,6 @@ class WorkerThreads:
     def __enter__(self) -> "WorkerThreads":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -14,6 +14,8 @@ Ids = npt.NDArray[np.int64]  # (batch,)
 Labels = npt.NDArray[np.int64]  # (batch,)
 Pixels = npt.NDArray[np.uint8]  # (batch, height, width, 3): channels last
 Split = Literal["train", "validation"]
+Unread = tuple[int, ...]  # positions in a batch whose own sample could not be read
+OnStep = Callable[[str], None]  # is called with the name of each step of the work when it is done
 
 
 @dataclass(frozen=True)
@@ -22,16 +24,6 @@ class Normalization:
 
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
-
-    def without_deviation(self) -> "Normalization":
-        """Pixels of 0 … 255 lose their mean and keep their spread."""
-        return Normalization(self.mean, (1 / 255, 1 / 255, 1 / 255))
-
-
-Unread = tuple[int, ...]  # positions in a batch whose own sample could not be read
-
-
-OnStep = Callable[[str], None]  # is called with the name of each step of the work when it is done
 
 
 def no_steps(step: str) -> None:

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from convoy.data.progress import (
 )
 from convoy.data.records import tar_reader, tfrecord
 from convoy.data.records.folder import open_folder
-from convoy.data.records.index import Index, ShardFormat
+from convoy.data.records.index import ShardFormat
 from convoy.data.records.indexing import ScannedShard, join, scan_file, stored_checksums
 from convoy.data.records.ledger import BadRecord, BadRecordError
 from convoy.data.records.manifest import (
@@ -34,7 +35,7 @@ from convoy.data.records.manifest import (
 )
 from convoy.data.records.open import SPLITS, find_data, splits_in
 from convoy.data.records.record import Records
-from convoy.data.records.shards import ShardedRecords, ShardSet, find_shards, list_shards
+from convoy.data.records.shards import ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_set, read_metadata
 from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
@@ -127,18 +128,13 @@ def verify(scope: Scope, callbacks: ProgressCallbacks) -> Iterator[SplitReport]:
             if location.form == "folder":
                 _verify_folder(location.folder, report, scope, threads, callbacks)
             else:
-                shards = _shards(location.folder, location.form, report)
+                place = location.folder, split, location.form
+                some = ShardSet(*place, tuple(list_shards(*place)))  # even if not a complete set
+                shards = report.attempt(partial(find_shards, *place), some)
                 _verify_shards(shards, report, scope, threads, callbacks.reading)
             with report.collecting():
                 refuse_unfinished(location.folder)
             yield report
-
-
-def _shards(folder: Path, kind: ShardFormat, report: SplitReport) -> ShardSet:
-    """Those that are there, even if they are not a complete set."""
-    split = report.split
-    some = ShardSet(folder, split, kind, tuple(list_shards(folder, split, kind)))
-    return report.attempt(lambda: find_shards(folder, split, kind), some)
 
 
 def _cifar_layout(folder: Path) -> CifarFormat | None:
@@ -243,7 +239,10 @@ def _verify_shards(
         part, scanned = SplitReport(split, shards.kind), None
         with part.collecting():
             scanned = _scan(shards.kind, path, checksums)
-            records = _open_shard(folder, join(shards.kind, [scanned], ignore), metadata)
+            index = join(shards.kind, [scanned], ignore)
+            records: Records = TarShards(folder, index, metadata)
+            if shards.kind == "tfrecord":
+                records = TfRecords(folder, index, metadata.class_names)
             part.files, part.records, part.bytes = 1, len(records), scanned[0].bytes
             _check_records(records, range(len(records)), part, scope, threads)
             counter.add(scanned[0].bytes)
@@ -282,9 +281,3 @@ def _scan(
     if stored is not None and len(stored) == file.records:
         found.crc = array("I", stored.tolist())
     return file, found
-
-
-def _open_shard(folder: Path, index: Index, metadata: Metadata) -> ShardedRecords:
-    if index.kind == "tfrecord":
-        return TfRecords(folder, index, metadata.class_names)
-    return TarShards(folder, index, metadata)

@@ -6,6 +6,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from convoy.data.images.crop import Window
+from convoy.data.images.decode import Header
+from convoy.data.images.resize import crop, pixels_for
 from convoy.data.source import Pixels
 
 
@@ -56,3 +59,10 @@ def damaged(encoded: bytes, seed: int, count: int = 16) -> bytes:
     for place in chance.integers(stretch, min(stretch + 4096, len(made) - 2), count):
         made[place] = int(chance.integers(256))
     return bytes(made)
+
+
+def training_photo(
+    encoded: bytes, header: Header, window: Window, mirrored: bool, size: int, out: Pixels
+) -> None:
+    """That window of the image, as a reader writes it."""
+    crop(pixels_for(encoded, header, window, size), header, window, mirrored, out)

@@ -72,7 +72,14 @@ def read_header(encoded: Encoded) -> Header:
     """The header of an image that may be decoded; ImageError for all others."""
     kind = _kind(bytes(encoded[:_LONGEST_START]))
     header = _jpeg(encoded) if kind == "jpeg" else _other(encoded, kind)
-    _check(header.width, header.height)
+    _, width, height, _ = header
+    if width < 1 or height < 1:
+        raise ImageError(f"{width} × {height} pixels is no image")
+    if max(width, height) > MOST_SIDE or width * height > MOST_PIXELS:
+        raise ImageError(
+            f"{width} × {height} pixels is too large: at most {MOST_SIDE:,} a side "
+            f"and {MOST_PIXELS:,} in all"
+        )
     return header
 
 
@@ -108,16 +115,6 @@ def _other(encoded: Encoded, kind: ImageFormat) -> Header:
         return Header(kind, image.width, image.height, image.mode)
 
 
-def _check(width: int, height: int) -> None:
-    if width < 1 or height < 1:
-        raise ImageError(f"{width} × {height} pixels is no image")
-    if max(width, height) > MOST_SIDE or width * height > MOST_PIXELS:
-        raise ImageError(
-            f"{width} × {height} pixels is too large: at most {MOST_SIDE:,} a side "
-            f"and {MOST_PIXELS:,} in all"
-        )
-
-
 def _reason(error: Exception) -> str:
     """One line that can be printed."""
     text = " ".join(str(error).split())
@@ -125,16 +122,6 @@ def _reason(error: Exception) -> str:
 
 
 _DEEP = "I;16"  # Pillow's word for 16-bit grey; all else it reads as bytes
-
-
-def decode_with_pillow(encoded: Encoded, kind: ImageFormat) -> npt.NDArray[np.uint8]:
-    """All pixels, (height, width, 3)."""
-    with open_with_pillow(encoded, kind) as image:
-        if image.mode == _DEEP:
-            # Pillow's own conversion would turn all that is above 255 into white.
-            high = (np.asarray(image) >> 8).astype(np.uint8)
-            return np.repeat(high[:, :, None], 3, axis=2)
-        return np.array(image.convert("RGB"))
 
 
 Image = npt.NDArray[np.uint8]  # (height, width, 3)
@@ -161,7 +148,12 @@ def decode(
         return _strict(encoded, "RGB", (height, width), allocate(height * width * 3))
     if header.colors in _INKS:
         _strict(encoded, "CMYK", (header.height, header.width))  # Pillow would pass over damage
-    return decode_with_pillow(encoded, header.kind)
+    with open_with_pillow(encoded, header.kind) as image:
+        if image.mode == _DEEP:
+            # Pillow's own conversion would turn all that is above 255 into white.
+            high = (np.asarray(image) >> 8).astype(np.uint8)
+            return np.repeat(high[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGB"))
 
 
 def reduced(header: Header, least: tuple[int, int] | None) -> tuple[int, int]:

@@ -78,14 +78,6 @@ _decoded_bytes = ThreadBuffer()
 _resized_bytes = ThreadBuffer()
 
 
-def training_photo(
-    encoded: Encoded, header: Header, window: Window, mirrored: bool, size: int, out: Image
-) -> None:
-    """That window of the image."""
-    pixels = pixels_for(encoded, header, window, size)
-    crop(pixels, header, window, mirrored, out)
-
-
 def pixels_for(encoded: Encoded, header: Header, window: Window, size: int) -> Image:
     """The whole image, with no more pixels than the window can use."""
     least = (

@@ -176,11 +176,6 @@ def list_images(home: Path) -> Listing:
     return Listing(walk.classes, labels, names, walk.remarks())
 
 
-def class_folders(home: Path) -> tuple[bytes, ...]:
-    """The names of the class folders of a split, sorted by their bytes."""
-    return _Walk(home).classes
-
-
 class _Walk:
     """Visits every folder of a split once, whatever links there are."""
 
@@ -398,7 +393,7 @@ def _refuse_too_little(home: Path, listing: Listing) -> None:
 
 def _refuse_different_classes(homes: dict[Split, Path]) -> None:
     """Labels are numbers of folders: one folder more would shift all after it."""
-    classes = {split: set(class_folders(home)) for split, home in homes.items()}
+    classes = {split: set(_Walk(home).classes) for split, home in homes.items()}
     for split, names in classes.items():
         if not names:
             raise ConfigError(

@@ -174,25 +174,18 @@ def _shard_state(path: Path) -> IndexedFile:
 
 
 def index_paths(shards: ShardSet) -> list[Path]:
-    """Where an index may be stored, the best path first."""
-    beside = shards.folder / f".convoy-{shards.split}.index"
-    cache = _cache_folder()
-    if cache is None:
-        return [beside]
+    """Where an index may be stored, the best path first: beside the data, in the user's cache."""
+    paths = [shards.folder / f".convoy-{shards.split}.index"]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the standard says to ignore others
+        if not os.environ.get("HOME", "unset"):
+            return paths
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:  # a user without a home
+            return paths
     folder = hashlib.sha256(os.fsencode(shards.folder.resolve())).hexdigest()[:32]
-    return [beside, cache / f"{folder}-{shards.split}.index"]
-
-
-def _cache_folder() -> Path | None:
-    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if configured.is_absolute():  # the standard says to ignore others
-        return configured / "convoy"
-    if not os.environ.get("HOME", "unset"):
-        return None
-    try:
-        return Path.home() / ".cache" / "convoy"
-    except RuntimeError:  # a user without a home
-        return None
+    return [*paths, cache / "convoy" / f"{folder}-{shards.split}.index"]
 
 
 def _load_stored(

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from convoy.errors import DataError, StorageError
+from convoy.text import counted
 
 
 @dataclass(frozen=True)
@@ -95,21 +96,15 @@ class Ledger:
                 self._write(bad)
                 self._known[bad.key] = bad
             if len(self._known) > self.limit:
-                raise DataError(self._too_many())
+                records = "\n".join(f"  {bad}" for bad in self._known.values())
+                count = counted(len(self._known), "bad record")
+                raise DataError(f"{count}, --max-bad-records allows {self.limit}:\n{records}")
 
     def new_records(self) -> list[BadRecord]:
         """Those that were found since the last call."""
         records = self.records
         new, self._reported = records[self._reported :], len(records)
         return new
-
-    def _too_many(self) -> str:
-        records = "\n".join(f"  {bad}" for bad in self._known.values())
-        count = len(self._known)
-        return (
-            f"{count} bad record{'s' * (count != 1)}, --max-bad-records allows {self.limit}:\n"
-            f"{records}"
-        )
 
     def _write(self, bad: BadRecord) -> None:
         if self.path is None:

@@ -141,8 +141,13 @@ class StandIns:
 
     def __init__(self, known: Labels) -> None:
         """`known` is UNKNOWN where a record is so bad that its class cannot be read."""
-        self._known = known
-        self.labels = _filled(known)
+        self._known = self.labels = known
+        good = np.flatnonzero(known != UNKNOWN)
+        if len(good) == 0:
+            raise DataError("none of the records can be used")
+        if len(good) < len(known):  # others take the label of the next good one, cyclically
+            following = np.searchsorted(good, np.arange(len(known)))
+            self.labels = known[good[following % len(good)]]
 
     def after(self, number: int) -> Iterator[int]:
         """Records of the same class, in the order in which they are tried."""
@@ -151,18 +156,6 @@ class StandIns:
         for candidate in np.roll(same, -start).tolist():
             if candidate != number:
                 yield candidate
-
-
-def _filled(known: Labels) -> Labels:
-    """A position without a label takes that of the next one with a label, cyclically."""
-    good = np.flatnonzero(known != UNKNOWN)
-    if len(good) == 0:
-        raise DataError("none of the records can be used")
-    if len(good) == len(known):
-        return known
-    following = np.searchsorted(good, np.arange(len(known)))
-    filled: Labels = known[good[following % len(good)]]
-    return filled
 
 
 class CachedRecords:

@@ -19,7 +19,6 @@ from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.records.tar_reader import (
     IMAGES,
     DamageError,
-    TarMember,
     TarSample,
     content,
     members,
@@ -60,7 +59,15 @@ def read_metadata(folder: Path, split: Split) -> Metadata:
     path = folder / METADATA
     if not path.exists():
         return Metadata()
-    table = _read_table(path)
+    try:
+        with path.open("rb") as file:
+            table = json.loads(file.read(_MOST_METADATA_BYTES))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: no JSON ({error}); correct or remove it") from error
+    if not isinstance(table, dict):
+        raise DataError(f"{path}: holds no names and values; correct or remove it")
     if table.get("format", "img") != "img":
         raise ConfigError(
             f"{path}: samples in the format {shown(str(table['format']))} are pickled tensors, "
@@ -79,23 +86,8 @@ def read_metadata(folder: Path, split: Split) -> Metadata:
     return Metadata(length, _strings(path, table, f"{split}_transform_pipeline"), names)
 
 
-def _read_table(path: Path) -> Mapping[str, Any]:
-    try:
-        with path.open("rb") as file:
-            table = json.loads(file.read(_MOST_METADATA_BYTES))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: no JSON ({error}); correct or remove it") from error
-    if not isinstance(table, dict):
-        raise DataError(f"{path}: holds no names and values; correct or remove it")
-    return table
-
-
 def _strings(path: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = table.get(key)
-    if value is None:
-        return ()
+    value = [] if table.get(key) is None else table[key]
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise DataError(f"{path}: {key} is no list of texts")
     return tuple(value)
@@ -124,24 +116,22 @@ class TarShards(ShardedRecords):
 
 def read_names(path: Path) -> PackedNames:
     """File names of all samples in their order; only headers and small members are read."""
+    names = PackedNames()
     with path.open("rb", buffering=2**12) as stream:
-        return PackedNames(_names(stream, stream.seek(0, os.SEEK_END)))
+        try:
+            for sample in samples(members(stream, stream.seek(0, os.SEEK_END))):
+                names.append(_name_in_json(stream, sample) or _name_of(sample))
+        except DamageError:
+            names.append(b"")  # the rest of a damaged shard is one bad record
+    return names
 
 
-def _names(stream: BinaryIO, total: int) -> Iterator[bytes]:
-    try:
-        for sample in samples(members(stream, total)):
-            yield _name_in_json(stream, sample.parts.get(b"json")) or _name_of(sample)
-    except DamageError:
-        yield b""  # the rest of a damaged shard is one bad record
-
-
-def _name_in_json(stream: BinaryIO, member: TarMember | None) -> bytes:
+def _name_in_json(stream: BinaryIO, sample: TarSample) -> bytes:
+    member = sample.parts.get(b"json")
     if member is None or member.size > _MOST_JSON_BYTES:
         return b""
     try:
-        name = json.loads(content(stream, member))[FILE_NAME]
-        return os.fsencode(name)
+        return os.fsencode(json.loads(content(stream, member))[FILE_NAME])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return b""
 

@@ -202,16 +202,14 @@ def masked_crc(data: bytes | ByteArray) -> int:
 
 def compression(start: bytes) -> str | None:
     """What a shard is compressed with, judged by its first bytes; None for a plain one."""
-    if len(start) < 2 or (len(start) >= HEAD_BYTES and _is_head(start[:HEAD_BYTES])):
+    if len(start) < 2 or (
+        len(start) >= HEAD_BYTES and _HEAD.unpack(start[:HEAD_BYTES])[1] == masked_crc(start[:8])
+    ):
         return None
     if start[:2] == b"\x1f\x8b":
         return "gzip"
     # A zlib stream: deflate with a window of 32 KiB, and a multiple of 31 as its first number.
     return "zlib" if start[0] == 0x78 and int.from_bytes(start[:2], "big") % 31 == 0 else None
-
-
-def _is_head(head: bytes) -> bool:
-    return bool(_HEAD.unpack(head)[1] == masked_crc(head[:8]))
 
 
 _BYTE_STRINGS, _FLOATS, _INTEGERS = 1, 2, 3

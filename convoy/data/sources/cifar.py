@@ -7,6 +7,7 @@ planes of 32 × 32 bytes, red first. A file that cannot be right is named with b
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -112,17 +113,8 @@ class CifarSource(PixelSource):
         return self._labels.take(ids)
 
 
-def cifar10(folder: Path, split: Split) -> CifarSource:
-    """CIFAR-10 from a folder that holds its files, or holds `cifar-10-batches-bin`."""
-    return _open(CIFAR10, folder, split)
-
-
-def cifar100(folder: Path, split: Split) -> CifarSource:
-    """CIFAR-100 with its fine labels, from a folder with its files or `cifar-100-binary`."""
-    return _open(CIFAR100, folder, split)
-
-
 def _open(form: CifarFormat, folder: Path, split: Split) -> CifarSource:
+    """From a folder that holds the files, or holds the folder that its archive unpacks to."""
     home = _home(form, folder)
     paths = [home / name for name in form.files[split]]
     _refuse_missing(form, home, paths)
@@ -132,6 +124,10 @@ def _open(form: CifarFormat, folder: Path, split: Split) -> CifarSource:
     except OSError as error:
         raise DataError(f"{error.filename or home}: cannot be read: {error.strerror}") from error
     return CifarSource(pixels, labels, names, form.normalization)
+
+
+cifar10 = partial(_open, CIFAR10)
+cifar100 = partial(_open, CIFAR100)  # with its fine labels
 
 
 def _home(form: CifarFormat, folder: Path) -> Path:

@@ -313,17 +313,13 @@ def main() -> None:
     job = LoaderJob(given["folder"], given["split"], PhotoOptions(**given["options"]))
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        reader = _open(job)
+        records = open_records(Path(job.folder), job.split, ignore, ignore)
+        reader = make_reader(records, job.options, cropped_side(records))
         _say({})
         for line in sys.stdin:
             _say(_answer(reader, json.loads(line), pixels))
     except ConvoyError as error:
         _say({"error": str(error)})
-
-
-def _open(job: LoaderJob) -> PhotoReader:
-    records = open_records(Path(job.folder), job.split, ignore, ignore)
-    return make_reader(records, job.options, cropped_side(records))
 
 
 def _answer(reader: PhotoReader, request: Any, pixels: Pixels) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class PixelSource(ABC):
 
     @property
     def mean_only(self) -> Normalization:
-        return self.normalization.without_deviation()
+        return Normalization(self.normalization.mean, (1 / 255, 1 / 255, 1 / 255))
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -94,19 +94,8 @@ def hourglass(x: Field, y: Field) -> Field:
     return edge
 
 
-OUTLINES: dict[str, Outline] = {
-    "disc": disc,
-    "square": square,
-    "triangle": triangle,
-    "star": star,
-    "cross": cross,
-    "ring": ring,
-    "crescent": crescent,
-    "heart": heart,
-    "arrow": arrow,
-    "hourglass": hourglass,
-}
-
+_OUTLINES = (disc, square, triangle, star, cross, ring, crescent, heart, arrow, hourglass)
+OUTLINES: dict[str, Outline] = {outline.__name__: outline for outline in _OUTLINES}
 
 SMALLEST = 8  # pixels a side: on fewer, not even the ring has a hole
 

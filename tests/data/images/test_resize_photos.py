@@ -4,12 +4,12 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from pictures import damaged, jpeg, picture, saved
+from pictures import damaged, jpeg, picture, saved, training_photo
 from PIL import Image
 
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, read_header
-from convoy.data.images.resize import training_photo, validation_photo
+from convoy.data.images.resize import validation_photo
 from convoy.data.source import Pixels
 
 

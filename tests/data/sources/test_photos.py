@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import simplejpeg
 from photo_files import damage, photo_paths, write_folder
+from pictures import training_photo
 
 from convoy.data.images.crop import CropRule, Window, training_windows
 from convoy.data.images.decode import read_header
-from convoy.data.images.resize import training_photo, validation_photo
+from convoy.data.images.resize import validation_photo
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
