@@ -22,11 +22,9 @@ from convoy.config.command_line import as_flags
 from convoy.config.schema import RunConfig, option_table
 from convoy.config.settings import COMMAND_LINE, Setting
 from convoy.config.support import inactive_options
-from convoy.data.feeds import MAX_WORKERS, workers_of
-from convoy.data.loader import SyntheticFeed
+from convoy.data.feeds import MAX_WORKERS, synthetic_feed, workers_of
 from convoy.launch.world import World
 from convoy.machine import available_cores
-from convoy.models.network import COLORS
 from convoy.report.format import percent, speed_text
 from convoy.run.open_feed import OpenFeed, feed_of, open_feed
 from convoy.run.process import join_run
@@ -365,10 +363,7 @@ def _rates(
     if model_rate is not None:
         feed, joint = timer.rates([alone, together], seconds)
         return feed, model_rate, joint
-    network = opened.plan.network
-    size = network.image_size
-    shape = (opened.plan.batch.micro_batch_size, COLORS, size, size)
-    resident = together._replace(feed=SyntheticFeed(shape, network.classes, opened.device))
+    resident = together._replace(feed=synthetic_feed(opened.plan, opened.device))
     feed, own, joint = timer.rates([alone, resident, together], seconds)
     return feed, own, joint
 

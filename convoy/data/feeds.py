@@ -60,9 +60,7 @@ def training_feed(
     """The training micro-batches; synthetic ones never leave the device."""
     data, mixing, network = plan.config.data, plan.config.mixing, plan.network
     if data.data == "synthetic":
-        size = network.image_size
-        shape = (plan.batch.micro_batch_size, COLORS, size, size)
-        return SyntheticFeed(shape, network.classes, device, data.seed)
+        return synthetic_feed(plan, device)
     used = used_samples(plan.config, len(source))
     chosen = some_of(len(source), used) if used < len(source) else None
     return TrainingFeed(
@@ -72,6 +70,13 @@ def training_feed(
         needed,
         Mixing(mixing, data.seed, network.image_size),
     )
+
+
+def synthetic_feed(plan: RunPlan, device: torch.device) -> SyntheticFeed:
+    """A micro-batch of the size of the run's."""
+    network = plan.network
+    shape = (plan.batch.micro_batch_size, COLORS, network.image_size, network.image_size)
+    return SyntheticFeed(shape, network.classes, device, plan.config.data.seed)
 
 
 def validation_feed(

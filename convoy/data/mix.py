@@ -100,13 +100,13 @@ class Mix:
         return torch.stack([labels.roll(back) for back, _ in parts]), shares.to(labels.device)
 
 
+@dataclass(frozen=True)
 class Mixing:
     """How the micro-batches of a run are mixed: square images of one side."""
 
-    def __init__(self, config: MixingConfig, seed: int, side: int) -> None:
-        self.config = config
-        self.seed = seed
-        self.side = side
+    config: MixingConfig
+    seed: int
+    side: int
 
     def draw(self, epoch: int, number: int, samples: int) -> Mix:
         """For the micro-batch of this number within its epoch."""

@@ -1,5 +1,6 @@
 """What every data set offers: labels, and views of its images for training and validation."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -48,28 +49,31 @@ class View(Protocol):
         """Write the images to `out`; returns where another sample had to stand in."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """One split of a data set. Reading is a pure function of the ids, safe from any thread."""
 
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def normalization(self) -> Normalization: ...
+    class_names: tuple[str, ...]
+    normalization: Normalization
 
     @property
     def mean_only(self) -> Normalization:
         """The normalization of applications that only subtract the mean."""
+        return Normalization(self.normalization.mean, (1 / 255, 1 / 255, 1 / 255))
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def labels(self, ids: Ids) -> Labels: ...
 
+    @abstractmethod
     def content(self, ids: Ids) -> bytes:
         """Bytes that tell these images from others."""
 
+    @abstractmethod
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         """Augmented images. Without a ledger, a record that cannot be read ends the run."""
 
+    @abstractmethod
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         """The same images in every epoch."""

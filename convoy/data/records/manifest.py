@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from threading import Lock
@@ -177,17 +177,17 @@ _DIFFERENCES = {
 }
 
 
+@dataclass(frozen=True)
 class Journal:
     """Open for one conversion; made by `open_journal`."""
 
-    def __init__(self, handle: int, done: dict[str, WrittenPart]) -> None:
-        self.done = done
-        self._handle = handle
-        self._lock = Lock()
+    handle: int
+    done: dict[str, WrittenPart]
+    lock: Lock = field(default_factory=Lock)
 
     def add(self, part: WrittenPart) -> None:
-        with self._lock:
-            _append(self._handle, asdict(part))
+        with self.lock:
+            _append(self.handle, asdict(part))
             self.done[part.name] = part
 
 

@@ -60,7 +60,7 @@ def make_reader(
     """`cropped` is the size of photos that were stored as their centres."""
     if options.rule is None:
         return CenterCropReader(records, options.size, cropped)
-    return RandomCropReader(records, options)
+    return RandomCropReader(records, options, CropRule[options.rule])
 
 
 @contextmanager
@@ -106,14 +106,13 @@ class CenterCropReader:
             validation_photo(record.encoded, self.size, out)
 
 
+@dataclass(frozen=True)
 class RandomCropReader:
     """A random window of each photo, half of them mirrored."""
 
-    def __init__(self, records: Records, options: PhotoOptions) -> None:
-        assert options.rule is not None
-        self.records = records
-        self.options = options
-        self._rule = CropRule[options.rule]
+    records: Records
+    options: PhotoOptions
+    rule: CropRule
 
     def fill(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> list[int]:
         """Headers first: the windows of a whole batch are drawn at once."""
@@ -152,7 +151,7 @@ class RandomCropReader:
         sizes = np.array([(header.height, header.width) for _, header in opened], np.int64)
         boxes = [record.boxes for record, _ in opened] if self.options.use_boxes else None
         seed = self.options.seed
-        windows, mirrored = training_windows(sizes, ids, seed, epoch, self._rule, boxes)
+        windows, mirrored = training_windows(sizes, ids, seed, epoch, self.rule, boxes)
         return [
             (Window(*window), flipped)
             for window, flipped in zip(windows.tolist(), mirrored.tolist(), strict=True)

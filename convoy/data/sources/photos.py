@@ -6,6 +6,7 @@ in the ledger.
 
 import hashlib
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from convoy.data.source import (
     Normalization,
     OnStep,
     Pixels,
+    Source,
     Split,
     Unread,
     View,
@@ -38,7 +40,7 @@ IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 IMAGENET_MEAN = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 255,) * 3)
 
 
-class Photos:
+class Photos(Source):
     """One split of encoded photos."""
 
     normalization = IMAGENET
@@ -98,25 +100,23 @@ class Photos:
                 ledger.add(BadRecord.of(error, self.split))
 
 
+@dataclass(frozen=True)
 class PhotoView:
     """Photos of one size. Without a ledger, a bad one ends the run."""
 
-    def __init__(
-        self, photos: Photos, size: int, reader: PhotoReader, ledger: Ledger | None = None
-    ) -> None:
-        self.size = size
-        self._photos = photos
-        self._reader = reader
-        self._ledger = ledger
+    photos: Photos
+    size: int
+    reader: PhotoReader
+    ledger: Ledger | None = None
 
     def __len__(self) -> int:
-        return len(self._photos)
+        return len(self.photos)
 
     def labels(self, ids: Ids) -> Labels:
-        return self._photos.labels(ids)
+        return self.photos.labels(ids)
 
     def __call__(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> Unread:
-        failed = self._reader.fill(ids, epoch, out, on_step)
+        failed = self.reader.fill(ids, epoch, out, on_step)
         if not failed:
             return ()
         unread = tuple(
@@ -130,16 +130,16 @@ class PhotoView:
     def _read_or_substitute(self, sample: int, epoch: int, out: Pixels) -> bool:
         """Whether the sample could be read after all; if not, another of its class is there."""
         try:
-            self._reader.fill_one(sample, sample, epoch, out)
+            self.reader.fill_one(sample, sample, epoch, out)
             return True
         except BadRecordError as error:
-            if self._ledger is None:
+            if self.ledger is None:
                 raise
-            self._ledger.add(BadRecord.of(error, self._photos.split))
-        photos = self._photos
+            self.ledger.add(BadRecord.of(error, self.photos.split))
+        photos = self.photos
         for candidate in photos.stand_ins.after(sample):
             with suppress(BadRecordError):  # it is reported when its own turn comes
-                self._reader.fill_one(candidate, sample, epoch, out)
+                self.reader.fill_one(candidate, sample, epoch, out)
                 return False
         label = photos.class_names[photos.stand_ins.labels[sample]]
         raise DataError(

@@ -4,7 +4,7 @@ A data set whose images all have one size derives from `PixelSource` and adds `p
 and `__len__`; `sources/open.py` opens it by name.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from threading import Lock
 
@@ -14,29 +14,27 @@ from convoy import rng
 from convoy.config.sections.data import DataConfig
 from convoy.data.augment import BY_DATA, NONE, Augmentation
 from convoy.data.records.ledger import Ledger
-from convoy.data.source import Ids, Labels, Normalization, OnStep, Pixels, Unread, View, no_steps
+from convoy.data.source import (
+    Ids,
+    Labels,
+    Normalization,
+    OnStep,
+    Pixels,
+    Source,
+    Unread,
+    View,
+    no_steps,
+)
 from convoy.errors import ConfigError
 
 
-class PixelSource(ABC):
+class PixelSource(Source):
     """A source whose images all have one size, and cannot be bad once it is open."""
 
-    class_names: tuple[str, ...]
     image_size: int
-    normalization: Normalization
-
-    @property
-    def mean_only(self) -> Normalization:
-        return Normalization(self.normalization.mean, (1 / 255, 1 / 255, 1 / 255))
-
-    @abstractmethod
-    def __len__(self) -> int: ...
 
     @abstractmethod
     def pixels(self, ids: Ids) -> Pixels: ...
-
-    @abstractmethod
-    def labels(self, ids: Ids) -> Labels: ...
 
     def content(self, ids: Ids) -> bytes:
         return np.ascontiguousarray(self.pixels(ids)).tobytes()
