@@ -11,9 +11,8 @@ from convoy.config.catalog import MODELS
 from convoy.config.command_line import as_flags
 from convoy.config.flags import Dialect, Flag
 from convoy.config.named import shipped_names
-from convoy.config.option import Option
+from convoy.config.option import Option, as_words
 from convoy.config.schema import option_table
-from convoy.config.values import as_words
 
 ROWS = list(option_table().values())
 

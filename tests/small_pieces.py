@@ -10,8 +10,7 @@ from networks import SingleStage
 from torch import nn
 
 from convoy.config.sections.learning_rate import LearningRateConfig
-from convoy.config.sections.loss import LossConfig
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.data.augment import PAD_CROP_FLIP
 from convoy.data.loader import DeviceTransfer, LoaderOptions, Order, TrainingFeed
 from convoy.data.source import Ids, Labels

@@ -15,8 +15,8 @@ from pathlib import Path, PurePath
 from statistics import fmean
 from typing import Any
 
+from convoy.config.option import ValueType, WrongType, as_words
 from convoy.config.settings import Problem, refuse
-from convoy.config.values import ValueType, WrongType, as_words
 from convoy.config.yaml_reader import YamlEntry, read_yaml
 from convoy.errors import ConfigError
 from convoy.registry import suggest

@@ -9,8 +9,8 @@ from typing import Any
 
 from convoy.bench.benchmarks_yml import Definitions, Variant, read_benchmarks, variants
 from convoy.config.command_line import Parser, spell_out, unknown_words
+from convoy.config.option import ValueType, WrongType
 from convoy.config.settings import Dropped, Problem, refuse
-from convoy.config.values import ValueType, WrongType
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 from convoy.text import printable, shown

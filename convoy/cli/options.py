@@ -8,7 +8,7 @@ from typing import Any
 from convoy.cli.args import read_plain
 from convoy.config.command_line import Parser
 from convoy.config.flags import canonical
-from convoy.config.option import Option
+from convoy.config.option import Option, spelled
 from convoy.config.option_docs import (
     WHERE,
     availability_as_text,
@@ -19,7 +19,6 @@ from convoy.config.option_docs import (
 )
 from convoy.config.schema import option_table
 from convoy.config.settings import Problem, refuse
-from convoy.config.values import spelled
 from convoy.errors import ConfigError, ExitCode
 from convoy.registry import near_names
 from convoy.text import printable

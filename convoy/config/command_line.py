@@ -19,10 +19,9 @@ from convoy.config.flags import (
     no_other_dialects,
     put_together,
 )
-from convoy.config.option import Option
+from convoy.config.option import Option, WrongType, as_words, spelled
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.settings import COMMAND_LINE, Dropped, Problem, Setting
-from convoy.config.values import WrongType, as_words, spelled
 from convoy.errors import ConfigError
 from convoy.registry import near_names
 from convoy.text import printable, shown

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
-from convoy.config.option import Option
+from convoy.config.option import Option, ValueType, WrongType, as_words, named
 from convoy.config.schema import option_table
 from convoy.config.settings import Dropped, Problem, Setting, from_source
-from convoy.config.values import ValueType, WrongType, as_words, named
 from convoy.text import shown
 
 Given = dict[str, Setting]

@@ -14,9 +14,9 @@ from convoy.config.flags import (
     no_other_dialects,
     put_together,
 )
+from convoy.config.option import WrongType
 from convoy.config.schema import option_table
 from convoy.config.settings import Dropped, Problem, Setting
-from convoy.config.values import WrongType
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 from convoy.text import printable, shown

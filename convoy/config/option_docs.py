@@ -5,9 +5,8 @@ the whole table.
 from typing import Any
 
 from convoy.config.catalog import MODELS
-from convoy.config.option import Option, Support
+from convoy.config.option import Option, Support, spelled
 from convoy.config.schema import option_table
-from convoy.config.values import spelled
 
 # A column has little room; a reader of programs gets the whole words.
 WHERE = {Support.HERE: "here", Support.CUDA: "CUDA", Support.NOWHERE: "nowhere"}

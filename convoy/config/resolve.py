@@ -8,6 +8,7 @@ from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
 from convoy.config.named import read_settings
+from convoy.config.option import WrongType
 from convoy.config.rules import broken_rules
 from convoy.config.schema import RunConfig, build_config, mutually_exclusive, option_table
 from convoy.config.settings import (
@@ -19,7 +20,6 @@ from convoy.config.settings import (
     refuse,
     values_of,
 )
-from convoy.config.values import WrongType
 from convoy.errors import ConfigError
 
 Settings = dict[str, Setting]

@@ -10,13 +10,11 @@ from convoy.config.sections.checkpoint import AverageConfig, CheckpointConfig
 from convoy.config.sections.data import DataConfig, MixingConfig
 from convoy.config.sections.device import CompilerConfig, DeviceConfig
 from convoy.config.sections.learning_rate import LearningRateConfig
-from convoy.config.sections.loss import LossConfig
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.config.sections.parallel import MemoryConfig, PipelineConfig, ReplicaConfig
 from convoy.config.sections.precision import PrecisionConfig
-from convoy.config.sections.report import ReportConfig
-from convoy.config.sections.validation import ValidationConfig
+from convoy.config.sections.report import ReportConfig, ValidationConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from convoy.config.option import spelled
 from convoy.config.schema import option_table
-from convoy.config.values import spelled
 from convoy.errors import ConfigError
 from convoy.text import printable
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
-from convoy.config.option import Option
+from convoy.config.option import Option, spelled
 from convoy.config.resolve import Resolved
 from convoy.config.rules import data_dir_is_given
 from convoy.config.schema import RunConfig, option_table
 from convoy.config.settings import COMMAND_LINE, Problem, Setting, refuse
-from convoy.config.values import spelled
 
 _FILE = re.compile(r", line \d+$")  # how the source of a value in a file ends
 _SHIPPED = re.compile(r"config (\S+), line \d+")  # the same of a configuration that we ship
@@ -57,7 +56,7 @@ def typed(settings: Mapping[str, Setting]) -> dict[str, Setting]:
 
 def _why_inactive(run: RunConfig, row: Option) -> str | None:
     """The first condition that holds."""
-    reasons = (condition(run) for condition in row.declared.inactive)
+    reasons = (condition(run) for condition in row.declared.idle)
     why = next((reason for reason in reasons if reason is not None), None)
     return why or row.unsupported(run.device.device)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from convoy.config.flags import Flag, canonical
-from convoy.config.values import WrongType
+from convoy.config.option import WrongType
 
 
 def same(*spellings: str) -> Iterator[Flag]:

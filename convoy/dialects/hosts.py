@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.config.values import ValueType, WrongType
+from convoy.config.option import ValueType, WrongType
 from convoy.config.yaml_reader import clean_text, read_limited
 from convoy.errors import ConfigError
 from convoy.text import shown

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convoy.config.flags import Given
-from convoy.config.option import Limit
+from convoy.config.option import Limit, ValueType, WrongType, spelled
 from convoy.config.settings import Dropped, Problem, Setting
-from convoy.config.values import ValueType, WrongType, spelled
 from convoy.text import shown
 
 COUNT = Limit(at_least=1, at_most=65536)

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from convoy.config.flags import Given
+from convoy.config.option import ValueType, WrongType
 from convoy.config.settings import Problem
-from convoy.config.values import ValueType, WrongType
 from convoy.dialects.hosts import Hosts, read_hostfile, read_hosts
 from convoy.dialects.launch_request import LaunchRequest, combine, read_count, split_words
 from convoy.registry import near_names

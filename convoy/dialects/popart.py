@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from convoy.config.flags import Combiner, Dialect, Flag, Translation
+from convoy.config.option import ValueType, WrongType
 from convoy.config.settings import Setting
-from convoy.config.values import ValueType, WrongType
 from convoy.dialects.flag_readers import lower_case, one_of
 
 NAME = "popart"

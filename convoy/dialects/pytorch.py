@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from convoy.config.flags import TARGET, Dialect, Flag, Translation, canonical
-from convoy.config.values import ValueType
+from convoy.config.option import ValueType
 
 NAME = "pytorch"
 ITERATIONS = 100  # loader steps in an epoch of data that is made up

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 
 from convoy.config.flags import TARGET, Dialect, Flag
-from convoy.config.values import ValueType, WrongType
+from convoy.config.option import ValueType, WrongType
 from convoy.dialects.flag_readers import lower_case, one_of, same
 from convoy.dialects.tensorflow_combined import COMBINERS, shards_become_replicas
 from convoy.dialects.tensorflow_defaults import tensorflow_defaults

@@ -8,8 +8,8 @@ from typing import Any
 
 from convoy.config.catalog import DATA
 from convoy.config.flags import MEASURES_DATA, Combiner, Translation
+from convoy.config.option import WrongType
 from convoy.config.settings import Setting, values_of
-from convoy.config.values import WrongType
 from convoy.dialects.tensorflow_defaults import (
     data_set,
     data_set_of_folder,

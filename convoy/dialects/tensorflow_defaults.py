@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
-from convoy.config.values import WrongType
+from convoy.config.option import WrongType
 
 DATASETS = {"imagenet": "imagenet", "cifar-10": "cifar10", "cifar-100": "cifar100"}
 _FOLDERS = {

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from convoy.batch import Mixed, Targets
-from convoy.config.sections.loss import LossConfig
+from convoy.config.sections.optimizer import LossConfig
 
 
 class CrossEntropy:

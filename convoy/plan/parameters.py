@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from convoy.config.option import spelled
 from convoy.config.rules import MEANS, TYPES, divided_rule
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Problem, refuse
-from convoy.config.values import spelled
 from convoy.errors import ConfigError
 from convoy.models.layers import LayerPlan
 from convoy.models.operations import (

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
 
+from convoy.config.option import as_words
 from convoy.config.settings import Setting
 from convoy.config.support import InactiveOption, Unavailable
-from convoy.config.values import as_words
 from convoy.plan.loop import LoopPlan, ShownChanges, shown_changes
 from convoy.plan.parameters import frozen_as_text
 from convoy.plan.phases import plan_phases

@@ -7,10 +7,10 @@ from shlex import quote
 from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.format import JSON
 from convoy.checkpoint.store import Store
+from convoy.config.option import WrongType, spelled
 from convoy.config.resolve import Resolved
 from convoy.config.schema import option_table
 from convoy.config.settings import Setting, changed
-from convoy.config.values import WrongType, spelled
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Event, Noticed, Validated
 from convoy.plan.loop import LoopPlan

@@ -17,7 +17,7 @@ from convoy.bench.benchmarks_yml import (
     scalar_text,
     variants,
 )
-from convoy.config.values import WrongType
+from convoy.config.option import WrongType
 from convoy.config.yaml_reader import YamlEntry, parse_yaml
 from convoy.errors import ConfigError
 

@@ -8,9 +8,9 @@ from hypothesis import given
 
 from convoy.config.command_line import Parser, add_flags, read_flags, spell_out
 from convoy.config.flags import canonical
+from convoy.config.option import as_words
 from convoy.config.schema import SECTIONS, option_table
 from convoy.config.settings import COMMAND_LINE, values_of
-from convoy.config.values import as_words
 from convoy.errors import ConfigError
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from convoy.config.command_line import ContextLayers, Parser, add_flags, read_flags, spell_out
 from convoy.config.flags import Dialect, Flag, Translation, canonical
+from convoy.config.option import WrongType
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import option_table
 from convoy.config.settings import Dropped, Setting, refuse, values_of
-from convoy.config.values import WrongType
 from convoy.errors import ConfigError
 
 

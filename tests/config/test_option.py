@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pretended
 import pytest
 
-from convoy.config.option import Limit, Support, option, options_of
-from convoy.config.values import ValueType, WrongType
+from convoy.config.option import Limit, Support, ValueType, WrongType, option, options_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from convoy.config import resolve as resolve_module
-from convoy.config.option import Declaration, Limit, Option
+from convoy.config.option import Declaration, Limit, Option, ValueType
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import RunConfig, option_table
 from convoy.config.settings import Problem, Setting, from_source
-from convoy.config.values import ValueType
 from convoy.errors import ConfigError
 
 

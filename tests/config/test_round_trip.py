@@ -10,10 +10,10 @@ from hypothesis import given
 from convoy.cli.args import add_config, read_line
 from convoy.config.command_line import as_flags
 from convoy.config.named import read_named, read_settings, shipped_names
+from convoy.config.option import ValueType, WrongType, as_words
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
 from convoy.config.schema import option_table
 from convoy.config.settings import Setting, settings_as_yaml, values_of
-from convoy.config.values import ValueType, WrongType, as_words
 
 LISTS = [name for name, row in option_table().items() if row.kind == ValueType(str, many=True)]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.values import WrongType
+from convoy.config.option import WrongType
 from convoy.dialects.hosts import read_hostfile, read_hosts
 
 

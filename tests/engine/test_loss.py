@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from convoy.batch import Mixed
-from convoy.config.sections.loss import LossConfig
+from convoy.config.sections.optimizer import LossConfig
 from convoy.engine.loss import CrossEntropy
 
 

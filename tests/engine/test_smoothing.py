@@ -7,7 +7,7 @@ import torch
 
 from convoy.batch import Mixed
 from convoy.config.sections.data import MixingConfig
-from convoy.config.sections.loss import LossConfig
+from convoy.config.sections.optimizer import LossConfig
 from convoy.data.mix import Mixing
 from convoy.engine.loss import CrossEntropy
 

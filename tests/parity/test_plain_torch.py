@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from networks import CLASSES, SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.config.sections.loss import LossConfig
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
 from convoy.engine.loss import CrossEntropy
 from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.config.inactive import no_optimizer_state
 from convoy.config.schema import build_config
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.optimizer import OptimizerConfig, no_optimizer_state
 from convoy.errors import ConfigError
 from convoy.optim.update_rules import make_update_rule
 from convoy.plan.plan import plan_run

@@ -2,10 +2,9 @@
 
 import json
 
-from convoy.config.option import Option
+from convoy.config.option import Option, spelled
 from convoy.config.option_docs import WHERE, json_schema, meaning, summary
 from convoy.config.schema import SECTIONS, option_table
-from convoy.config.values import spelled
 
 _HEAD = """# Options
 

@@ -1,8 +1,9 @@
 """How samples are grouped into updates, how long a run is, and its second phase."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from convoy.config.option import Exclusion, free_option, option
+from convoy.config.option import Exclusion, free_option, option, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,16 +16,11 @@ class BatchConfig:
     gradient_accumulation: int = free_option(
         1,
         "Micro-batches of one replica summed before each weight update.",
-        at_least=1,
-        at_most=65536,
+        between=(1, 65536),
         jointly=True,
     )
     replicas: int = free_option(
-        1,
-        "Copies of the network, each with its own samples.",
-        at_least=1,
-        at_most=65536,
-        jointly=True,
+        1, "Copies of the network, each with its own samples.", between=(1, 65536), jointly=True
     )
     device_iterations: int = free_option(
         1,
@@ -57,9 +53,11 @@ class LengthConfig:
         0,
         "Epochs that the first weights were trained for: reports and the order of samples count "
         "on from there.",
-        at_least=0,
-        at_most=1e9,
+        between=(0, 1e9),
     )
+
+
+fine_tune_option = partial(option, idle=without("half_res_training"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,30 +67,19 @@ class FineTuneConfig:
     half_res_training: bool = option(
         False, "Train on smaller images (160 of 224, 5 of 7 pixels), then fine-tune on whole ones."
     )
-    fine_tune_epoch: int = option(
-        0, "Epochs of fine-tuning.", at_least=0, at_most=1_000_000, needs="half_res_training"
+    fine_tune_epoch: int = fine_tune_option(0, "Epochs of fine-tuning.", between=(0, 1_000_000))
+    fine_tune_lr: float = fine_tune_option(
+        0.25, "Learning rate of fine-tuning, falling by a cosine.", between=(0, 1e30)
     )
-    fine_tune_lr: float = option(
-        0.25,
-        "Learning rate of fine-tuning, falling by a cosine.",
-        at_least=0,
-        at_most=1e30,
-        needs="half_res_training",
-    )
-    fine_tune_micro_batch_size: int = option(
-        1,
-        "Micro-batch of fine-tuning.",
-        at_least=1,
-        also=("--fine-tune-batch-size",),
-        needs="half_res_training",
+    fine_tune_micro_batch_size: int = fine_tune_option(
+        1, "Micro-batch of fine-tuning.", at_least=1, also=("--fine-tune-batch-size",)
     )
     fine_tune_gradient_accumulation: int = free_option(
         1,
         "Micro-batches of one replica per update of fine-tuning.",
-        at_least=1,
-        at_most=65536,
+        between=(1, 65536),
         jointly=True,
-        needs="half_res_training",
+        idle=without("half_res_training"),
     )
     fine_tune_first_trainable_layer: str | None = option(
         None,

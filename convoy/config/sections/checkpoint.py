@@ -2,8 +2,26 @@
 
 from dataclasses import dataclass
 
-from convoy.config import inactive
-from convoy.config.option import free_option, option
+from convoy.config.option import Condition, free_option, option, when, where
+
+
+def no_checkpoints(but: str = "") -> Condition:
+    return when(lambda run: not run.checkpoint.saves, f"with --ckpts-per-epoch 0{but}")
+
+
+no_average = where("weight_avg_strategy", "none", why="`convoy average` takes it")
+nothing_to_average = when(
+    lambda run: not run.checkpoint.saves and run.average.weight_avg_strategy != "none",
+    "with --ckpts-per-epoch 0: a run averages its checkpoints, and there are none",
+)
+fewer_are_kept = when(
+    lambda run: 0 < run.checkpoint.keep_last < run.average.weight_avg_n,
+    "above --keep-last {run.checkpoint.keep_last}",
+)
+ema_is_never_used = when(
+    lambda run: not run.checkpoint.saves and run.validation.validation_mode == "none",
+    "with --ckpts-per-epoch 0 and --validation-mode none: it is neither kept nor measured",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +58,20 @@ class CheckpointConfig:
         "Epochs before the first checkpoint; unset: with --epochs-per-ckpt so many that the last "
         "one falls on the end.",
         at_least=0,
-        idle=inactive.no_checkpoints,
+        idle=no_checkpoints(),
     )
     keep_last: int = free_option(
         0,
         "Newest checkpoints kept; 0 keeps all.",
         at_least=0,
         also=("--max-ckpts-to-keep",),
-        idle=inactive.checkpoint_only_of_a_stop,
+        idle=no_checkpoints(", unless the run is stopped"),
     )
     on_save_error: str = free_option(
         "stop",
         "When a checkpoint cannot be written.",
         choices=("stop", "continue"),
-        idle=inactive.stop_must_be_saved,
+        idle=no_checkpoints(": what a stop saves must be written"),
     )
 
     @property
@@ -72,14 +90,14 @@ class AverageConfig:
         "Average of the checkpoints that a run makes at its end; `convoy average` takes the mean "
         "where none is chosen.",
         choices=("none", "mean", "exponential"),
-        idle=inactive.nothing_to_average,
+        idle=nothing_to_average,
     )
     weight_avg_n: int = free_option(
         -1,
         "Newest checkpoints to average; -1 (or 0) takes all.",
         at_least=-1,
         also=("--weight-avg-N",),
-        idle=(inactive.no_average, inactive.no_checkpoints, inactive.fewer_are_kept),
+        idle=(no_average, no_checkpoints(), fewer_are_kept),
     )
     weight_avg_exp_decay: float = free_option(
         0.99,
@@ -87,9 +105,9 @@ class AverageConfig:
         above=0,
         at_most=0.999999,
         idle=(
-            inactive.no_average,
-            inactive.no_checkpoints,
-            inactive.where("weight_avg_strategy", "mean"),
+            no_average,
+            no_checkpoints(),
+            where("weight_avg_strategy", "mean"),
         ),
     )
     norm_statistics: str = free_option(
@@ -97,13 +115,12 @@ class AverageConfig:
         "Running statistics of the average: recompute them over the training data, "
         "average them too, or keep the newest checkpoint's.",
         choices=("recompute", "average", "keep"),
-        idle=(inactive.no_average, inactive.no_checkpoints),
+        idle=(no_average, no_checkpoints()),
     )
     ema_decay: float = free_option(
         0.0,
         "Share of the old average kept at each update, by an average of the weights that is "
         "measured beside them and kept at the end; 0: none.",
-        at_least=0,
-        at_most=0.999999,
-        idle=inactive.ema_is_never_used,
+        between=(0, 0.999999),
+        idle=ema_is_never_used,
     )

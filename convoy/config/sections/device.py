@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
-from convoy.config import inactive
-from convoy.config.option import free_option, option
+from convoy.config.option import free_option, option, when, where, without
+
+one_device = where("device", "cpu", "mps")
+loaders_are_not_shared = when(
+    lambda run: run.device.instances > 1, "yet: every replica reads its own samples"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,23 +18,21 @@ class DeviceConfig:
     threads: int = option(
         0,
         "Threads of each process on the CPU; 0 shares the cores. The bits depend on it.",
-        at_least=0,
-        at_most=512,
+        between=(0, 512),
     )
     select_devices: tuple[int, ...] = free_option(
         (),
         "Numbers of the accelerators to use; unset: all.",
         at_least=0,
         also=("--select-ipus", "--select-ipu"),
-        idle=inactive.one_device,
+        idle=one_device,
     )
-    hosts: int = free_option(1, "Machines.", at_least=1, at_most=65536)
+    hosts: int = free_option(1, "Machines.", between=(1, 65536))
     instances: int = free_option(
         1,
         "Groups of replicas that share a loader.",
-        at_least=1,
-        at_most=65536,
-        idle=inactive.loaders_are_not_shared,
+        between=(1, 65536),
+        idle=loaders_are_not_shared,
     )
     exchange_memory_target: str = option(
         "balanced",
@@ -56,15 +58,15 @@ class CompilerConfig:
         None,
         "Folder of compiled stages; what lies there is not compiled again.",
         also=("--executable-cache-path",),
-        needs="compile",
+        idle=without("compile"),
     )
     force_recompile: bool = free_option(
-        False, "Compile anew, whatever --model-cache-path holds.", needs="compile"
+        False, "Compile anew, whatever --model-cache-path holds.", idle=without("compile")
     )
     tmp_execs: bool = free_option(
         False,
         "Compile in a folder of its own within --model-cache-path, and remove it at the end.",
-        needs=("compile", "model_cache_path"),
+        idle=(without("compile"), without("model_cache_path")),
     )
     num_io_tiles: int = free_option(
         0,

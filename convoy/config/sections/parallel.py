@@ -2,8 +2,22 @@
 
 from dataclasses import dataclass
 
-from convoy.config import inactive
-from convoy.config.option import free_option, option
+from convoy.config.option import Run, free_option, option, when
+from convoy.config.sections.device import one_device
+from convoy.config.sections.optimizer import no_state_and_no_copy, one_micro_batch
+
+one_replica = when(lambda run: run.batch.replicas == 1, "with one replica")
+# Stages that share a device run as one; only recomputation knows where they begin.
+folded_without_recompute = when(
+    lambda run: run.pipeline.folds_into_one and run.memory.enable_recompute is False,
+    "on one device with --no-enable-recompute",
+)
+
+
+def mapping_without_devices(run: Run) -> str | None:
+    """All processes share the one device there is, but a mapping may still fold stages."""
+    by_mapping = run.pipeline.folds_into_one and run.pipeline.shards != 1
+    return None if by_mapping else one_device(run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,27 +25,26 @@ class PipelineConfig:
     """How one copy of the network is spread over devices."""
 
     shards: int | None = free_option(
-        None, "Pipeline stages; unset follows the splits.", at_least=1, at_most=4096
+        None, "Pipeline stages; unset follows the splits.", between=(1, 4096)
     )
     pipeline_splits: tuple[str, ...] = free_option(
         (),
         "Layers that begin a new stage; none given: balanced by cost; list: shows them all.",
-        idle=inactive.folded_without_recompute,
+        idle=folded_without_recompute,
     )
     pipeline_schedule: str = free_option(
         "interleaved",
         "Order of forward and backward work.",
         choices=("grouped", "interleaved", "1f1b", "sequential", "zero-bubble", "looped"),
-        idle=inactive.one_stage,
+        idle=when(lambda run: run.pipeline.stages == 1, "with one stage"),
     )
     stages_per_device: int = free_option(
         1,
         "Stages on each device, one for each time around; for the looped schedule.",
-        at_least=1,
-        at_most=64,
+        between=(1, 64),
     )
     device_mapping: tuple[int, ...] = free_option(
-        (), "Device of each stage.", at_least=0, idle=inactive.mapping_without_devices
+        (), "Device of each stage.", at_least=0, idle=mapping_without_devices
     )
     sharding_include_filter: tuple[str, ...] = free_option(
         (), "Parts of names where balancing may begin a stage.", ready=((),)
@@ -74,7 +87,7 @@ class MemoryConfig:
         False,
         "Keep the optimizer's state off the device between updates: in the host's memory, "
         "or in a file when the device is a CPU.",
-        idle=inactive.no_state_and_no_copy,
+        idle=no_state_and_no_copy,
     )
     min_remote_tensor_size: int = free_option(
         128,
@@ -85,7 +98,7 @@ class MemoryConfig:
     enable_optimizer_rts: bool = free_option(
         False,
         "Each replica keeps its part of the optimizer's state alone (ZeRO-1).",
-        idle=(inactive.one_replica, inactive.no_state_and_no_copy),
+        idle=(one_replica, no_state_and_no_copy),
     )
     accumulator_dtype: str = option(
         "auto",
@@ -103,7 +116,7 @@ class MemoryConfig:
         "How the gradients of an update become one: their mean, a running mean that never grows, "
         "or their sum; auto: running where sums are float16, else the mean.",
         choices=("auto", "mean", "running-mean", "sum"),
-        idle=inactive.one_micro_batch,
+        idle=one_micro_batch,
     )
     available_memory_proportion: tuple[float, ...] = option(
         (),
@@ -123,18 +136,18 @@ class ReplicaConfig:
         "exact",
         "Sum over replicas: exact gives the bits of one replica, fast those of torch's all-reduce.",
         choices=("exact", "fast"),
-        idle=inactive.one_replica,
+        idle=one_replica,
     )
     overlap_reduction: bool = free_option(
         False,
         "Begin to exchange gradients during the last backward of an update. Never changes a bit.",
-        idle=inactive.one_replica,
+        idle=one_replica,
     )
     max_cross_replica_buffer_size: int = free_option(
         10 * 2**20,
         "Bytes of gradients on their way between replicas at most.",
         at_least=1024,
-        idle=inactive.one_replica,
+        idle=one_replica,
     )
     max_reduce_many_buffer_size: int = free_option(
         0,
@@ -165,7 +178,6 @@ class ReplicaConfig:
     bn_span: int = option(
         1,
         "Consecutive replicas that share the statistics of batch norm.",
-        at_least=1,
-        at_most=65536,
+        between=(1, 65536),
         also=("--BN-span",),
     )

@@ -1,9 +1,62 @@
-"""What a run reports: intervals, names, display, trackers."""
+"""When accuracy is measured, and what a run reports: intervals, names, display, trackers."""
 
 from dataclasses import dataclass
 
-from convoy.config import inactive
-from convoy.config.option import Exclusion, free_option
+from convoy.config.option import Exclusion, Run, free_option, unless, when, where
+
+no_validation = where("validation_mode", "none", why="`convoy validate` takes it")
+folder_is_given = when(
+    lambda run: run.checkpoint.checkpoint_output_path is not None, "beside --output"
+)
+
+
+def only_for_validate(run: Run) -> str | None:
+    del run
+    return "on training: `convoy validate` takes it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationConfig:
+    """When accuracy is measured."""
+
+    validation_mode: str = free_option(
+        "after", "During training, only after it, or never.", choices=("none", "during", "after")
+    )
+    validation_frequency: int = free_option(
+        1,
+        "Epochs between validations in mode during.",
+        at_least=1,
+        idle=unless("validation_mode", "during"),
+    )
+    valid_batch_size: int = free_option(
+        256, "Samples in one validation pass.", at_least=1, idle=no_validation
+    )
+    random_weights: bool = free_option(
+        False,
+        "Measure a fresh network; `convoy validate` then needs no run.",
+        idle=only_for_validate,
+    )
+    repeat: int = free_option(
+        1, "Times `convoy validate` measures the same weights.", at_least=1, idle=only_for_validate
+    )
+    latency: bool = free_option(
+        False,
+        "Tell how long `convoy validate` takes for a batch: mean and 99th percentile.",
+        idle=only_for_validate,
+    )
+    backend: str = free_option(
+        "torch",
+        "What computes the answers of `convoy validate`: torch, torch.compile, or ONNX Runtime "
+        "(an extra).",
+        choices=("torch", "compiled", "onnxruntime"),
+        idle=only_for_validate,
+    )
+    num_inference_thread: int = free_option(
+        1,
+        "Threads of `convoy validate` that ask for answers side by side.",
+        between=(1, 512),
+        ready=(1,),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +75,7 @@ class ReportConfig:
     log_dir: str = free_option(
         "runs",
         "Parent of new run folders.",
-        idle=inactive.folder_is_given,
+        idle=folder_is_given,
         fixed="a run stays in its folder",
     )
     name: str | None = free_option(
@@ -31,7 +84,7 @@ class ReportConfig:
     name_suffix: str | None = free_option(
         None,
         "Comes behind the name of the run folder, given or found.",
-        idle=inactive.folder_is_given,
+        idle=folder_is_given,
         fixed="a run stays in its folder",
     )
     progress: str = free_option(

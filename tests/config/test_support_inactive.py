@@ -127,7 +127,7 @@ def test_every_option_of_the_table_is_tried_here() -> None:
     may_be_idle = {
         row.flag
         for row in option_table().values()
-        if row.declared.inactive or row.declared.support is not Support.HERE
+        if row.declared.idle or row.declared.support is not Support.HERE
     }
 
     assert {flag for _, flag, _ in IN_VAIN} == may_be_idle

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.values import ValueType, WrongType, as_words, spelled
+from convoy.config.option import ValueType, WrongType, as_words, spelled
 
 WHOLE, NUMBER, TEXT, SWITCH = ValueType(int), ValueType(float), ValueType(str), ValueType(bool)
 
