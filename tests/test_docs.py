@@ -11,7 +11,7 @@ from pages import options as options_page
 from pages.command_words import parser_of
 from running import convoy
 
-from convoy.config import option_docs as described
+from convoy.config import support as described
 from convoy.config.command_line import read_flags, spell_out, unknown_words
 from convoy.config.flags import canonical
 

@@ -9,7 +9,9 @@ from convoy.cli.args import read_plain
 from convoy.config.command_line import Parser
 from convoy.config.flags import canonical
 from convoy.config.option import Option, spelled
-from convoy.config.option_docs import (
+from convoy.config.schema import option_table
+from convoy.config.settings import Problem, refuse
+from convoy.config.support import (
     WHERE,
     availability_as_text,
     json_schema,
@@ -17,8 +19,6 @@ from convoy.config.option_docs import (
     summary,
     support_as_text,
 )
-from convoy.config.schema import option_table
-from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError, ExitCode
 from convoy.registry import near_names
 from convoy.text import printable

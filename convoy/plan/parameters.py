@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from convoy.config.option import spelled
-from convoy.config.rules import MEANS, TYPES, divided_rule
+from convoy.config.resolve import MEANS, TYPES, divided_rule
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError

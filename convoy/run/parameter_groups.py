@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from convoy.config.rules import divided_rule
+from convoy.config.resolve import divided_rule
 from convoy.config.schema import RunConfig
 from convoy.engine.update import ParameterGroup
 from convoy.numerics.dtypes import FLOAT32, TYPES, DtypePolicy, NumberType, Rounder

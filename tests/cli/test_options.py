@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft7Validator
 from running import convoy
 
-from convoy.config import option_docs as described
+from convoy.config import support as described
 from convoy.config.schema import option_table
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "convoy.schema.json"

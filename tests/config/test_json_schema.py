@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft7Validator
 
-from convoy.config import option_docs as schema_file
+from convoy.config import support as schema_file
 from convoy.config.catalog import MODELS
 from convoy.config.named import shipped, shipped_names
 from convoy.config.option import Option, WrongType
-from convoy.config.option_docs import json_schema
 from convoy.config.schema import option_table
+from convoy.config.support import json_schema
 from convoy.config.yaml_reader import parse_yaml, read_yaml
 
 SCHEMA = Draft7Validator(json_schema())

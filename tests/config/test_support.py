@@ -13,11 +13,10 @@ from convoy.config.catalog import DATA, MODELS
 from convoy.config.command_line import as_flags
 from convoy.config.named import read_named, shipped_names
 from convoy.config.option import Option, WrongType, spelled
-from convoy.config.option_docs import not_available
 from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import option_table
 from convoy.config.settings import Setting, from_source, settings_as_yaml
-from convoy.config.support import unavailable
+from convoy.config.support import not_available, unavailable
 from convoy.dialects import DIALECTS
 
 Case = tuple[Option, Any]

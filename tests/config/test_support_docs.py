@@ -3,10 +3,11 @@
 import pretended
 import pytest
 
-from convoy.config import option_docs as described
+from convoy.config import support as described
 from convoy.config.catalog import MODELS
 from convoy.config.option import Option
-from convoy.config.option_docs import (
+from convoy.config.schema import option_table
+from convoy.config.support import (
     availability_as_text,
     choices,
     meaning,
@@ -14,7 +15,6 @@ from convoy.config.option_docs import (
     summary,
     support_as_text,
 )
-from convoy.config.schema import option_table
 
 ROWS = pretended.pretended_rows()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.rules import broken_rules
+from convoy.config.resolve import broken_rules
 from convoy.config.schema import build_config, flat_values
 from convoy.errors import ConfigError
 from convoy.models.network import smaller_size

@@ -15,8 +15,8 @@ from convoy.config.catalog import MODELS
 from convoy.config.command_line import Parser, flag_of
 from convoy.config.flags import Flag
 from convoy.config.named import shipped_names
-from convoy.config.option_docs import choices
 from convoy.config.schema import option_table
+from convoy.config.support import choices
 
 FILES, DIRECTORIES = "/files", "/directories"  # no word of a list begins with a slash
 

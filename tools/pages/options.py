@@ -3,8 +3,8 @@
 import json
 
 from convoy.config.option import Option, spelled
-from convoy.config.option_docs import WHERE, json_schema, meaning, summary
 from convoy.config.schema import SECTIONS, option_table
+from convoy.config.support import WHERE, json_schema, meaning, summary
 
 _HEAD = """# Options
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.config.catalog import DATA
-from convoy.config.rules import broken_rules
+from convoy.config.resolve import broken_rules
 from convoy.config.schema import build_config
 
 HALVES: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.config.rules import MEANS, TYPES, broken_rules, divided_rule
+from convoy.config.resolve import MEANS, TYPES, broken_rules, divided_rule
 from convoy.config.schema import build_config, option_table
 
 
