@@ -5,7 +5,6 @@ from functools import cache, partial
 from typing import Any
 
 from convoy.config.command_line import (
-    ContextLayers,
     ParsedFlags,
     Parser,
     add_flags,
@@ -19,9 +18,8 @@ from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Setting, values_of
 from convoy.dialects import DIALECTS, elsewhere
-from convoy.dialects.canonical_command import words_of_run
 from convoy.dialects.command import split_command
-from convoy.dialects.interpret import Interpretation, interpret
+from convoy.dialects.interpret import Interpretation, interpret, words_of_run
 from convoy.dialects.popart import popart_benchmark
 from convoy.dialects.tensorflow import tensorflow_validation
 from convoy.plan.learning_rate import LearningRatePlan
@@ -51,8 +49,7 @@ def read(
     """What comes of words over a configuration and below a launcher, both given as values."""
     parser, spoken = parser_of(dialect), VARIANTS[dialect]()
     own, extra = parser.parse_known_args(spell_out(line.split(), parser))
-    around = ContextLayers(_set_by("config", under), _set_by("launcher", above))
-    found = read_flags(own.typed, spoken, around)
+    found = read_flags(own.typed, spoken, _set_by("config", under), _set_by("launcher", above))
     return ParsedFlags(
         found.given,
         [*unknown_words(extra, parser, partial(elsewhere, here=spoken)), *found.problems],

@@ -21,16 +21,16 @@ from convoy.config.resolve import (
 )
 from convoy.config.schema import option_table
 from convoy.config.settings import Dropped, refuse
-from convoy.dialects.canonical_command import flags_of, words_of_run
-from convoy.dialects.command import Command, split_command
+from convoy.dialects.command import Command, Program, Purpose, identify, split_command, values_after
 from convoy.dialects.interpret import (
     DATA_BENCH,
     Interpretation,
+    flags_of,
     help_of,
     interpret,
     read_launch,
+    words_of_run,
 )
-from convoy.dialects.programs import Program, Purpose, identify, values_after
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import plan_run

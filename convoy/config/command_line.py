@@ -46,6 +46,11 @@ class _Typed:
     flag: Flag
     words: list[str]
 
+    @property
+    def text(self) -> str:
+        words = [] if self.flag.means is not None else [word for word in self.words if word]
+        return " ".join([self.flag.spelling, *words])
+
 
 class _Keep(argparse.Action):
     """Collects in order, so that the last spelling of an option wins."""
@@ -71,7 +76,8 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
     }
     parts = parser.add_argument_group("parts of a value")
     shown: set[tuple[str, Any]] = set()
-    context = _HelpContext(dialect.says, dialect.defaults({}), _offs(dialect))
+    usual = dialect.defaults({})
+    offs = {flag.to: flag.spelling for flag in reversed(dialect.flags) if flag.means is False}
     for flag in dialect.flags:
         # `--no-x` is told beside `--x`, and an older spelling not at all.
         effect = (flag.to, "switch" if isinstance(flag.means, bool) else flag.means)
@@ -83,7 +89,9 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
             const=flag,
             nargs="*" if flag.many else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if effect in shown or _is_quiet(flag) else _help(flag, context),
+            help=_help(flag, dialect, usual, offs)
+            if effect not in shown and not _is_quiet(flag)
+            else argparse.SUPPRESS,
         )
         shown.add(effect)
 
@@ -99,19 +107,13 @@ class ParsedFlags:
     target: str | None = None
 
 
-@dataclass(frozen=True)
-class ContextLayers:
-    """What else decides: a named configuration beneath the words, a launcher above them."""
-
-    under: Mapping[str, Setting] = field(default_factory=dict)
-    above: Mapping[str, Setting] = field(default_factory=dict)
-
-
 def read_flags(
-    typed: list[_Typed], dialect: Dialect, around: ContextLayers = ContextLayers()
+    typed: list[_Typed], dialect: Dialect, under: Given | None = None, above: Given | None = None
 ) -> ParsedFlags:
-    """The settings that were typed, put together by the combiners of the dialect."""
-    translation = Translation({}, around.under, launched=frozenset(around.above))
+    """The settings that were typed, put together by the combiners of the dialect: over those of a
+    named configuration, under those of a launcher."""
+    above = above or {}
+    translation = Translation({}, under or {}, launched=frozenset(above))
     for one in typed:
         try:
             value = one.flag.value(one.words)
@@ -119,32 +121,29 @@ def read_flags(
             translation.refuse(one.flag.spelling, str(wrong))
             continue
         if one.flag.why:
-            translation.drop(_as_typed(one), one.flag.why)
+            translation.drop(one.text, one.flag.why)
         else:
             translation.given.pop(one.flag.to, None)  # the last one said stands last
-            translation.given[one.flag.to] = Setting(value, _as_typed(one))
-    for name, decided in around.above.items():
-        if name in translation.given and translation.given[name].value != decided.value:
-            translation.drop(
-                translation.given[name].source, f"{decided.source} says {decided.value}"
-            )
-    translation.given.update(around.above)
-    words = {one.source for one in translation.given.values()} - {
-        one.source for one in around.above.values()
-    }
+            translation.given[one.flag.to] = Setting(value, one.text)
+    for name, decided in above.items():
+        typed_one = translation.given.get(name, decided)
+        if typed_one.value != decided.value:
+            translation.drop(typed_one.source, f"{decided.source} says {decided.value}")
+    translation.given.update(above)
+    words = {one.source for one in translation.given.values()}
+    words -= {one.source for one in above.values()}
     settings = put_together(translation, dialect.combiners, option_table())
     target = translation.given.get(TARGET)
     return ParsedFlags(
-        {name: _from_words(one, words) for name, one in settings.items()},
+        {
+            name: Setting(one.value, COMMAND_LINE) if one.source in words else one
+            for name, one in settings.items()
+        },
         [*translation.problems, *_beyond_limits(settings, typed)],
         translation.dropped,
         _credited(settings, translation.mapped, words),
         str(target.value) if target else None,
     )
-
-
-def _from_words(setting: Setting, words: set[str]) -> Setting:
-    return Setting(setting.value, COMMAND_LINE) if setting.source in words else setting
 
 
 def _credited(settings: Given, mapped: list[MappedWord], words: set[str]) -> list[MappedWord]:
@@ -153,20 +152,12 @@ def _credited(settings: Given, mapped: list[MappedWord], words: set[str]) -> lis
     found: dict[tuple[str, str], MappedWord] = {}
     for one in (*mapped, *direct):
         if one.word in words and (one.to in settings or one.to not in option_table()):
-            text = _canonical(one.to, settings) if one.to in settings else one.to
+            text = one.to
+            if one.to in settings:  # as `--micro-batch-size 8`
+                text = " ".join(as_flags(option_table()[one.to], settings[one.to].value))
             if text:  # there are no words for what is unset
                 found.setdefault((one.word, text), MappedWord(one.word, text))
     return list(found.values())
-
-
-def _canonical(name: str, settings: Given) -> str:
-    """`--micro-batch-size 8`."""
-    return " ".join(as_flags(option_table()[name], settings[name].value))
-
-
-def _as_typed(one: _Typed) -> str:
-    words = [] if one.flag.means is not None else [word for word in one.words if word]
-    return " ".join([one.flag.spelling, *words])
 
 
 def _beyond_limits(settings: Given, typed: list[_Typed]) -> list[Problem]:
@@ -206,27 +197,14 @@ def _metavar(flag: Flag) -> str:
     return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.kind.base]
 
 
-@dataclass(frozen=True)
-class _HelpContext:
-    """What the help of a flag needs to know of its dialect."""
-
-    says: Mapping[str, str]
-    usual: Mapping[str, Any]
-    offs: Mapping[str, str]
-
-
-def _offs(dialect: Dialect) -> dict[str, str]:
-    """The first spelling that switches each option off."""
-    return {flag.to: flag.spelling for flag in reversed(dialect.flags) if flag.means is False}
-
-
-def _help(flag: Flag, context: _HelpContext) -> str:
+def _help(flag: Flag, dialect: Dialect, usual: Mapping[str, Any], offs: Mapping[str, str]) -> str:
+    """What it does, its default there, and the first spelling that switches it off."""
     if flag.option is None:
-        return context.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
-    default = context.usual.get(flag.to, flag.option.default)
+        return dialect.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
+    default = usual.get(flag.to, flag.option.default)
     notes = [] if default in (None, ()) else [spelled(default)]
-    if flag.means is True and flag.to in context.offs:
-        notes.append(context.offs[flag.to])
+    if flag.means is True and flag.to in offs:
+        notes.append(offs[flag.to])
     shown = f" [{'; '.join(notes)}]" if notes else ""
     return (flag.option.declared.help + shown).replace("%", "%%")
 

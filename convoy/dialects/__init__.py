@@ -2,11 +2,11 @@
 
 A command line goes through these modules, in this order:
 
-1. `command` splits it into variables, launchers, interpreter, program and words.
+1. `command` splits it into variables, launchers, interpreter, program and words, and decides which
+   application is meant, and so the dialect.
 2. `launchers` and `launch_request` read its front: how many processes, on which hosts.
-3. `programs` decides which application is meant, and so the dialect.
-4. `interpret` reads the words by the table of that dialect (`tensorflow`, `pytorch`, `popart`).
-5. `canonical_command` spells the result as the command of convoy that is printed and run.
+3. `interpret` reads the words by the table of that dialect (`tensorflow`, `pytorch`, `popart`) and
+   spells the result as the command of convoy that is printed and run.
 
 A dialect states only differences: spelling → option, how to read its value, functions that combine
 several flags into options, and the defaults its users rely on (`convoy.config.flags.Dialect`).

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from convoy.config.command_line import (
-    ContextLayers,
     ParsedFlags,
     Parser,
     add_flags,
@@ -29,15 +28,12 @@ from convoy.config.named import (
     read_named,
     shipped,
 )
-from convoy.config.resolve import RequestedOptions
+from convoy.config.resolve import RequestedOptions, Resolved, layer_sources
 from convoy.config.schema import build_config, mutually_exclusive, option_table
 from convoy.config.settings import Dropped, Problem, Setting, layer, values_of
 from convoy.dialects import DIALECTS, elsewhere
-from convoy.dialects.command import Command
-from convoy.dialects.launch_request import LaunchRequest, contradictions, read_environment
-from convoy.dialects.launchers import read_launchers
-from convoy.dialects.popart import popart_benchmark
-from convoy.dialects.programs import (
+from convoy.dialects.command import (
+    Command,
     Program,
     Purpose,
     as_flag,
@@ -45,6 +41,9 @@ from convoy.dialects.programs import (
     values_after,
     vocabularies,
 )
+from convoy.dialects.launch_request import LaunchRequest, contradictions, read_environment
+from convoy.dialects.launchers import read_launchers
+from convoy.dialects.popart import popart_benchmark
 from convoy.dialects.pytorch import pytorch_benchmark
 from convoy.dialects.tensorflow import tensorflow_validation
 from convoy.errors import ConfigError
@@ -96,8 +95,8 @@ def interpret(
     own, unknown = _parse(program, table)
     named = _find_config(own.config, own.config_path, command, program)
     variables = {**environment, **launch.environment}
-    around = ContextLayers(layer(_data_folder(variables), named.settings), _decided(launch))
-    parsed = read_flags(own.typed, table, around)
+    under = layer(_data_folder(variables), named.settings)
+    parsed = read_flags(own.typed, table, under, _decided(launch))
     verb = _verb(program, parsed)
     given = _override(_adapt_to_verb(parsed, named.settings, verb), overrides or {})
     chosen = layer(named.settings, given)
@@ -360,3 +359,59 @@ def _unused_target(program: Program, parsed: ParsedFlags) -> list[Dropped]:
         return []
     reason = "a training begins anew; restore.py goes on, and validates what it wrote"
     return [Dropped(parsed.target, reason)]
+
+
+# Settings → the words of the canonical command that means them
+
+_BRINGING = ("model", "data")  # they bring values of other options
+_UNSET = (None, ())
+
+
+def flags_of(settings: Given) -> list[str]:
+    """These settings as canonical flags."""
+    table = option_table()
+    return [
+        word for name, setting in settings.items() for word in as_flags(table[name], setting.value)
+    ]
+
+
+def words_of_run(
+    config: str | None, resolved: Resolved, environment: Mapping[str, str]
+) -> list[str]:
+    """All options of a run that neither the configuration nor the canonical defaults imply."""
+    said = _differing(resolved.settings, _implied(config, resolved, environment))
+    if config is not None and _cannot_unset(said):
+        return words_of_run(None, resolved, environment)
+    choice = ["--config", config] if config else []
+    return [*choice, *flags_of(said)]
+
+
+def _implied(config: str | None, resolved: Resolved, environment: Mapping[str, str]) -> Given:
+    """Each option as it would be if only network and data were given, and these as if not."""
+    named = read_named(config, None)[0]
+    chosen = {name: resolved.settings[name] for name in _BRINGING}
+    settings, _ = layer_sources(RequestedOptions(chosen, named, environment=environment))
+    for name in _BRINGING:
+        settings[name] = named.get(name, Setting(option_table()[name].default, "default"))
+    return settings
+
+
+def _differing(settings: Mapping[str, Setting], implied: Mapping[str, Setting]) -> Given:
+    """To unset an option, its rival has to be given, even where it has its usual value."""
+    changed = {name for name, setting in settings.items() if setting.value != implied[name].value}
+    unset = {name for name in changed if settings[name].value in _UNSET}
+    for rivals in mutually_exclusive():
+        if unset & set(rivals):
+            changed |= {name for name in rivals if settings[name].value not in _UNSET}
+    return {name: setting for name, setting in settings.items() if name in changed}
+
+
+def _cannot_unset(said: Given) -> bool:
+    """Whether an option would have to be unset that has no rival to do it: no flag does."""
+    unset = {name for name, setting in said.items() if setting.value is None}
+    return not unset <= {
+        name
+        for rivals in mutually_exclusive()
+        if said.keys() & set(rivals) - unset
+        for name in rivals
+    }

@@ -12,8 +12,15 @@ from typing import Any
 from convoy.config.flags import Given
 from convoy.config.option import ValueType, WrongType
 from convoy.config.settings import Problem
-from convoy.dialects.hosts import Hosts, read_hostfile, read_hosts
-from convoy.dialects.launch_request import LaunchRequest, combine, read_count, split_words
+from convoy.dialects.launch_request import (
+    Hosts,
+    LaunchRequest,
+    combine,
+    read_count,
+    read_hostfile,
+    read_hosts,
+    split_words,
+)
 from convoy.registry import near_names
 from convoy.text import printable, shown
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from convoy.config.flags import Combiner, Dialect, Flag, Translation
+from convoy.config.flags import Combiner, Dialect, Flag, Translation, lower_case, one_of
 from convoy.config.option import ValueType, WrongType
 from convoy.config.settings import Setting
-from convoy.dialects.flag_readers import lower_case, one_of
 
 NAME = "popart"
 DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")

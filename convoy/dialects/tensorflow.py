@@ -10,9 +10,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from convoy.config.flags import TARGET, Dialect, Flag
+from convoy.config.flags import TARGET, Dialect, Flag, lower_case, one_of, same
 from convoy.config.option import ValueType, WrongType
-from convoy.dialects.flag_readers import lower_case, one_of, same
 from convoy.dialects.tensorflow_combined import COMBINERS, shards_become_replicas
 from convoy.dialects.tensorflow_defaults import tensorflow_defaults
 
@@ -29,6 +28,8 @@ ROUNDINGS = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": 
 PROFILES = {
     level: level for level in ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
 }
+INT, INTS = ValueType(int).read, ValueType(int, many=True).read
+FLOAT, FLOATS = ValueType(float).read, ValueType(float, many=True).read
 USUAL_DECAY = Fraction("0.97")  # of batch statistics, when nothing is said
 
 
@@ -125,15 +126,11 @@ FLAGS = (
     Flag("--model", "family", read=lower_case),
     Flag("--model-size", "size"),
     Flag("--convolution-groups", "cardinality"),
-    *same("--group-dim", "--expand-ratio", "--widenet", "--dropout-rate", "--block-survival-prob"),
+    *same("--group-dim --expand-ratio --widenet --dropout-rate --block-survival-prob"),
     Flag("--no-se", "squeeze_excite", means=False),
     *same(
-        "--depth-divisor",
-        "--top-width",
-        "--use-relu",
-        "--width-coefficient",
-        "--depth-coefficient",
-        "--use-bypass",
+        "--depth-divisor --top-width --use-relu --width-coefficient --depth-coefficient "
+        "--use-bypass"
     ),
     # normalization
     Flag("--batch-norm", "batch_norm", means=True),
@@ -141,9 +138,9 @@ FLAGS = (
     Flag("--groups", "norm_num_groups"),
     Flag("--norm-epsilon", "norm_eps"),
     Flag("--BN-decay", "batchnorm_momentum", read=_momentum_from_decay),
-    *same("--BN-span", "--stable-norm"),
+    *same("--BN-span --stable-norm"),
     Flag("--force-unstable-norm", "stable_norm", means=False),
-    *same("--proxy-norm", "--proxy-epsilon"),
+    *same("--proxy-norm --proxy-epsilon"),
     Flag("--no-proxy-recompute", "proxy_recompute", means=False, key="proxy_recompute"),
     # data
     Flag("--dataset", "dataset", read=lower_case),
@@ -152,60 +149,51 @@ FLAGS = (
     Flag("--synthetic-data", "made", means="synthetic"),
     *same("--image-size"),
     Flag("--standard-imagenet", means=True, why="samples always come in a plain seeded order"),
-    *same(
-        "--no-dataset-cache",
-        "--pipeline-num-parallel",
-        "--dataset-percentage-to-use",
-        "--eight-bit-io",
-    ),
+    *same("--no-dataset-cache --pipeline-num-parallel --dataset-percentage-to-use --eight-bit-io"),
     Flag("--hostside-norm", "normalization_location", means="host"),
     Flag("--no-hostside-norm", "normalization_location", means="device"),
     Flag("--normalise-input", "normalize_std", means=True),
     Flag("--fused-preprocessing", "fused", means=True),
     Flag("--train-with-valid-preprocessing", "augment", means=False),
-    *same("--prefetch-depth", "--seed"),
+    *same("--prefetch-depth --seed"),
     Flag("--identical-replica-seeding", means=True, why="chance never depends on the replica"),
     *same("--mixup-alpha"),
-    Flag("--cutmix-lambda", "cutmix_lambda", read=ValueType(float).read),
-    *same("--cutmix-version", "--hostside-image-mixing"),
+    Flag("--cutmix-lambda", "cutmix_lambda", read=FLOAT),
+    *same("--cutmix-version --hostside-image-mixing"),
     # batches and length
-    Flag("--batch-size", "batch_size", read=ValueType(int).read),
+    Flag("--batch-size", "batch_size", read=INT),
     *same("--micro-batch-size"),
     Flag("--gradient-accumulation-count", "gradient_accumulation"),
-    Flag("--gradients-to-accumulate", "gradients_to_accumulate", read=ValueType(int).read),
-    Flag("--pipeline-depth", "pipeline_depth", read=ValueType(int).read),
-    *same("--replicas", "--epochs", "--epoch"),
+    Flag("--gradients-to-accumulate", "gradients_to_accumulate", read=INT),
+    Flag("--pipeline-depth", "pipeline_depth", read=INT),
+    *same("--replicas --epochs --epoch"),
     Flag("--iterations", "updates"),
     Flag("--batches-per-step", "device_iterations"),
     *same("--device-iterations"),
     # learning rate
-    Flag("--base-learning-rate", "exponent", read=ValueType(float).read),
-    Flag("--base-learning-rate-exponent", "exponent", read=ValueType(float).read),
+    Flag("--base-learning-rate", "exponent", read=FLOAT),
+    Flag("--base-learning-rate-exponent", "exponent", read=FLOAT),
     Flag("--abs-learning-rate", "lr"),
     Flag("--lr-schedule", "lr_schedule", read=one_of(SCHEDULES)),
-    Flag("--learning-rate-schedule", "lr_share_decay", read=ValueType(float, many=True).read),
-    Flag("--learning-rate-decay", "step_decay", read=ValueType(float).read),
-    Flag("--lr-decay-rate", "exponential_decay", read=ValueType(float).read),
+    Flag("--learning-rate-schedule", "lr_share_decay", read=FLOATS),
+    Flag("--learning-rate-decay", "step_decay", read=FLOAT),
+    Flag("--lr-decay-rate", "exponential_decay", read=FLOAT),
     *same("--lr-drops"),
     Flag("--warmup-epochs", "warmup_epoch"),
-    *same("--poly-lr-decay-power", "--poly-lr-end-ratio", "--abs-end-learning-rate"),
+    *same("--poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate"),
     Flag("--poly-lr-end-lr", "abs_end_learning_rate"),
     Flag("--poly-lr-initial-lr", "lr"),
-    Flag("--poly-lr-decay-steps", "decay_steps", read=ValueType(int).read),
+    Flag("--poly-lr-decay-steps", "decay_steps", read=INT),
     # optimizer, loss, arithmetic
     Flag("--optimiser", "optimiser", read=_optimizer),
-    Flag("--momentum", "optimiser_momentum", read=ValueType(float).read),
-    *same("--weight-decay", "--rmsprop-decay", "--rmsprop-base-decay-exp"),
+    Flag("--momentum", "optimiser_momentum", read=FLOAT),
+    *same("--weight-decay --rmsprop-decay --rmsprop-base-decay-exp"),
     Flag("--rmsprop-epsilon", "optimizer_eps"),
     *same(
-        "--lars-epsilon",
-        "--lars-eeta",
-        "--lars-weight-decay",
-        "--lars-skip-list",
-        "--variable-filter",
-        "--gradient-mean-reduce-re",
+        "--lars-epsilon --lars-eeta --lars-weight-decay --lars-skip-list --variable-filter "
+        "--gradient-mean-reduce-re"
     ),
-    Flag("--label-smoothing", "smoothing", read=ValueType(float).read),
+    Flag("--label-smoothing", "smoothing", read=FLOAT),
     *same("--loss-scaling"),
     Flag("--precision", "precision", read=_as_written),
     Flag("--enable-half-partials", "half_partial", means=True),
@@ -213,84 +201,66 @@ FLAGS = (
     Flag("--stochastic-rounding", "enable_stochastic_rounding", read=one_of(ROUNDINGS)),
     Flag("--fp-exceptions", "enable_fp_exceptions", means=True),
     *same(
-        "--saturate-on-overflow",
-        "--force-weight-to-fp16",
-        "--force-weight-to-fp32",
-        "--offload-fp32-weight-copy",
+        "--saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 "
+        "--offload-fp32-weight-copy"
     ),
     # pipeline and memory
     *same("--shards"),
     Flag("--pipeline", "pipeline", means=True),
     *same("--pipeline-splits"),
     Flag("--pipeline-schedule", "pipeline_schedule", read=lower_case),
-    *same("--sharding-include-filter", "--sharding-exclude-filter"),
+    *same("--sharding-include-filter --sharding-exclude-filter"),
     Flag("--enable-recomputation", "enable_recompute", means=True),
     Flag("--xla-recompute", "enable_recompute", means=True),
     *same("--enable-recompute"),
     Flag("--disable-variable-offloading", "offload_optimizer", means=False),
     *same("--min-remote-tensor-size"),
     Flag("--rts", "enable_optimizer_rts", means=True),
-    Flag(
-        "--available-memory-proportion",
-        "proportions",
-        read=ValueType(float, many=True).read,
-        several=True,
-    ),
-    *same("--max-cross-replica-buffer-size", "--max-reduce-many-buffer-size"),
+    Flag("--available-memory-proportion", "proportions", read=FLOATS, several=True),
+    *same("--max-cross-replica-buffer-size --max-reduce-many-buffer-size"),
     # processes
     Flag("--distributed", "distributed", means=True),
-    Flag("--syncs-per-epoch", read=ValueType(int).read, why=_EQUAL),
-    Flag("--epochs-per-sync", read=ValueType(float).read, why=_EQUAL),
+    Flag("--syncs-per-epoch", read=INT, why=_EQUAL),
+    Flag("--epochs-per-sync", read=FLOAT, why=_EQUAL),
     Flag("--ckpt-all-instances", why=_ONE_WRITES),
     Flag("--log-all-instances", why=_ONE_WRITES),
     # checkpoints and averages
-    *same("--ckpts-per-epoch", "--epochs-per-ckpt", "--ckpt-epochs-offset", "--max-ckpts-to-keep"),
+    *same("--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep"),
     Flag("--restore-path", TARGET),
-    *same("--init-path", "--wandb-id"),
-    Flag("--weight-avg-N", "mean_of", read=ValueType(int, many=True).read, several=True),
-    Flag("--weight-avg-exp", "average_decay", read=ValueType(float, many=True).read, several=True),
+    *same("--init-path --wandb-id"),
+    Flag("--weight-avg-N", "mean_of", read=INTS, several=True),
+    Flag("--weight-avg-exp", "average_decay", read=FLOATS, several=True),
     Flag("--filename", why="an average lies beside the checkpoints it was made of"),
     Flag("-N", "weight_avg_n"),
     Flag("--mode", "weight_avg_strategy"),
     Flag("--decay", "weight_avg_exp_decay"),
-    Flag("--discard-last", "discard_last", read=ValueType(int).read),
+    Flag("--discard-last", "discard_last", read=INT),
     # validation and inference
     Flag("--no-validation", "validates", means=False, key="validation"),
-    *same("--valid-batch-size", "--repeat"),
+    *same("--valid-batch-size --repeat"),
     Flag("--inference", why="the sums of a validation are taken once, at its end"),
     Flag("--total-batch-size", why="a checkpoint knows its own epoch"),
-    *same("--latency", "--num-inference-thread", "--force-recompile", "--tmp-execs"),
+    *same("--latency --num-inference-thread --force-recompile --tmp-execs"),
     # logs
     *same("--log-dir"),
     Flag("--logs-path", "checkpoint_output_path"),
     *same(
-        "--name-suffix",
-        "--logs-per-epoch",
-        "--log-freq",
-        "--no-logs",
-        "--mlperf-logging",
-        "--wandb",
-        "--wandb-project",
-        "--analyse-nans",
+        "--name-suffix --logs-per-epoch --log-freq --no-logs --mlperf-logging --wandb "
+        "--wandb-project --analyse-nans"
     ),
     Flag("--gc-profile", "profile_level", read=one_of(PROFILES), bare=True),
-    *same("--profile", "--profile-compilation"),
+    *same("--profile --profile-compilation"),
     Flag("--dataset-benchmark", "dataset_benchmark", means=True),
     # device and compiler
     Flag("--select-ipu", "select_devices", read=_device_numbers),
     Flag("--select-ipus", "select_devices", read=_device_numbers),
     Flag("--on-demand", means=True, why="a device is taken when it is first needed"),
-    *same("--compile-only", "--executable-cache-path"),
+    *same("--compile-only --executable-cache-path"),
     Flag("--internal-exchange-optimisation-target", "exchange_memory_target", read=lower_case),
     *same(
-        "--num-io-tiles",
-        "--enable-conv-dithering",
-        "--gather-conv-output",
-        "--only-use-slic-vmac-16",
-        "--scheduling-algorithm",
-        "--gcl-method",
-        "--gcl-max-broadcast-size",
-        "--poplar-sync-configuration",
+        "--num-io-tiles --enable-conv-dithering --gather-conv-output --only-use-slic-vmac-16 "
+        "--scheduling-algorithm --gcl-method --gcl-max-broadcast-size "
+        "--poplar-sync-configuration"
     ),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.command_line import ContextLayers, Parser, add_flags, read_flags, spell_out
+from convoy.config.command_line import Parser, add_flags, read_flags, spell_out
 from convoy.config.flags import Dialect, Flag, Translation, canonical
 from convoy.config.option import WrongType
 from convoy.config.resolve import RequestedOptions, Resolved, resolve
@@ -190,10 +190,10 @@ def test_combiners_see_the_configuration_beneath_and_the_launcher_above() -> Non
     typed = made.parse_args(spell_out(["--all-samples", "8", "--copies", "8"], made)).typed
     above = {"replicas": Setting(4, "launcher")}
 
-    assert read_flags(typed[:1], HARBOR, ContextLayers(under=above)).given == {
+    assert read_flags(typed[:1], HARBOR, under=above).given == {
         "micro_batch_size": Setting(2, "command line")
     }
-    assert read_flags(typed, HARBOR, ContextLayers(above=above)).given == {
+    assert read_flags(typed, HARBOR, above=above).given == {
         "replicas": Setting(4, "launcher"),
         "micro_batch_size": Setting(2, "command line"),
     }

@@ -13,10 +13,9 @@ from readme_commands import ROWS, Row
 
 from convoy.config.resolve import resolve
 from convoy.config.settings import COMMAND_LINE, Setting, from_source, values_of
-from convoy.dialects.command import split_command
+from convoy.dialects.command import PROGRAMS, identify, split_command
 from convoy.dialects.interpret import Interpretation, help_of, interpret, read_launch
 from convoy.dialects.launch_request import LaunchRequest
-from convoy.dialects.programs import PROGRAMS, identify
 from convoy.errors import ConfigError
 
 FRONTS = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3"))

@@ -6,9 +6,9 @@ from pathlib import Path
 from convoy.config.command_line import as_flags
 from convoy.config.flags import Dialect, Flag, canonical
 from convoy.config.option import Option, Support
+from convoy.dialects.command import PROGRAMS
 from convoy.dialects.launchers import LAUNCHERS, Launcher
 from convoy.dialects.popart import popart
-from convoy.dialects.programs import PROGRAMS
 from convoy.dialects.pytorch import pytorch
 from convoy.dialects.tensorflow import tensorflow
 

@@ -13,9 +13,8 @@ from convoy.cli.args import add_config, read_line
 from convoy.config.named import shipped
 from convoy.config.resolve import resolve
 from convoy.config.settings import Setting, values_of
-from convoy.dialects.canonical_command import flags_of, words_of_run
 from convoy.dialects.command import split_command
-from convoy.dialects.interpret import interpret
+from convoy.dialects.interpret import flags_of, interpret, words_of_run
 from convoy.errors import ConfigError
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from convoy.dialects.command import split_command
-from convoy.dialects.programs import PROGRAMS, Program, Purpose, Vocabulary, identify
+from convoy.dialects.command import PROGRAMS, Program, Purpose, Vocabulary, identify, split_command
 from convoy.errors import ConfigError
 
 # A few spellings of each, enough to decide.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.option import WrongType
-from convoy.dialects.hosts import read_hostfile, read_hosts
+from convoy.dialects.launch_request import read_hostfile, read_hosts
 
 
 @pytest.mark.parametrize(
