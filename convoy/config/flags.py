@@ -172,7 +172,9 @@ class Flag:
         if isinstance(value, list) and len(value) > 1 and not self.many:
             raise WrongType(f"expects one value, got {len(value)}")
         if self.read is not None or self.option is None:
-            return self._read(_words(value))
+            if isinstance(value, dict):
+                raise WrongType("expects a value, got several with names")
+            return self._read(as_words(tuple(value) if isinstance(value, list) else value))
         if self.option.declared.limit.choices and type(value) in _NUMBERS:
             value = as_words(value)[0]  # `precision: 16.16` is meant as it is written
         return self.option.kind.check(value)
@@ -211,13 +213,6 @@ class Flag:
         return not self.means if isinstance(self.means, bool) else None
 
 
-def _words(value: Any) -> list[str]:
-    """A value of YAML as a command line would spell it."""
-    if isinstance(value, dict):
-        raise WrongType("expects a value, got several with names")
-    return as_words(tuple(value) if isinstance(value, list) else value)
-
-
 @dataclass(frozen=True)
 class Dialect:
     """A table of spellings, the defaults its users rely on, and values made of several words."""
@@ -253,6 +248,21 @@ def no_other_dialects(flag: str) -> str | None:
     return None
 
 
+def one_of(
+    values: Iterable[str], normalize: Callable[[str], str] = str, named: str = ""
+) -> Callable[[list[str]], Any]:
+    """A reader of a word out of a closed list, or of the value it stands for in a mapping."""
+    known = values if isinstance(values, Mapping) else {value: value for value in values}
+
+    def read(words: list[str]) -> Any:
+        word = normalize(words[0])
+        if word not in known:
+            raise WrongType(f"is {named or 'one of ' + ', '.join(known)}, got {words[0]!r}")
+        return known[word]
+
+    return read
+
+
 @cache
 def canonical() -> Dialect:
     """Every option under its own name, `--no-…` for the boolean ones, and older spellings."""
@@ -275,12 +285,6 @@ def _location(words: list[str]) -> str:
     return "device" if words[0].lower() == "ipu" else words[0]
 
 
-def _recompute_mode(words: list[str]) -> str:
-    if words[0] not in ("none", "auto", "manual"):
-        raise WrongType(f"is none, auto or manual, got {words[0]!r}")
-    return words[0]
-
-
 def _recompute(translation: Translation) -> None:
     """Several stages recompute in any mode; `auto` and `manual` make a single one do so too."""
     mode = translation.take("recompute_mode")
@@ -301,14 +305,11 @@ _OLDER = (
     Flag(
         "--recompute-mode",
         "recompute_mode",
-        read=_recompute_mode,
+        read=one_of(("none", "auto", "manual"), named="none, auto or manual"),
         older=True,
     ),
     Flag("--disable-stable-batchnorm", "stable_norm", means=False, older=True),
 )
-
-
-# What the tables of other dialects share
 
 
 def same(spellings: str) -> Iterator[Flag]:
@@ -319,17 +320,3 @@ def same(spellings: str) -> Iterator[Flag]:
 def lower_case(words: list[str]) -> str:
     """Case does not matter there."""
     return words[0].lower()
-
-
-def one_of(
-    values: Mapping[str, Any], normalize: Callable[[str], str] = str
-) -> Callable[[list[str]], Any]:
-    """A reader of a word out of a closed list."""
-
-    def read(words: list[str]) -> Any:
-        word = normalize(words[0])
-        if word not in values:
-            raise WrongType(f"is one of {', '.join(values)}, got {words[0]!r}")
-        return values[word]
-
-    return read

@@ -76,9 +76,7 @@ def settings_as_yaml(settings: Mapping[str, Setting]) -> str:
 
 def binding_values(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Every value that the weights depend on, alone or with others, as JSON holds it."""
-    values = {
-        name: one.value for name, one in settings.items() if _binds(name) or _binds_jointly(name)
-    }
+    values = {name: one.value for name, one in settings.items() if _binds(name) or _jointly(name)}
     return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
 
 
@@ -104,28 +102,24 @@ def changed(before: Mapping[str, Setting], now: Mapping[str, Setting]) -> list[s
 
 def _joint(settings: Mapping[str, Setting]) -> dict[str, int]:
     """What the layout may not change: the micro-batches of an update, and who shares statistics."""
-    counts = {name: int(one.value) for name, one in settings.items() if _binds_jointly(name)}
-    replicas = counts.get("replicas", 0)
+    values = values_of(settings)
+    counts = {name: int(value) for name, value in values.items() if _jointly(name)}
+    replicas = counts.pop("replicas", 0)
+    if not values.get("half_res_training"):  # there is no second phase
+        counts.pop("fine_tune_gradient_accumulation", None)
     joint = {
         f"{option_table()[name].flag} × --replicas": count * replicas
         for name, count in counts.items()
-        if name != "replicas" and replicas and _counts(name, settings)
+        if replicas
     }
-    shares = "bn_span" in settings and settings["bn_span"].value > 1
+    shares = values.get("bn_span", 1) > 1
     return joint | ({"--replicas (with --bn-span)": replicas} if joint and shares else {})
-
-
-def _counts(name: str, settings: Mapping[str, Setting]) -> bool:
-    """Whether a run has the phase that these micro-batches belong to."""
-    if name != "fine_tune_gradient_accumulation":
-        return True
-    return "half_res_training" in settings and bool(settings["half_res_training"].value)
 
 
 def _binds(name: str) -> bool:
     return not option_table()[name].declared.free
 
 
-def _binds_jointly(name: str) -> bool:
+def _jointly(name: str) -> bool:
     """An update's micro-batches may be shared out in any way; only their number matters."""
     return option_table()[name].declared.jointly

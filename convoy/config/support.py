@@ -159,7 +159,8 @@ def availability_as_text(row: Option) -> str:
         return ""
     if isinstance(missing, list):
         return f"Not available in this version: {', '.join(map(spelled, missing))}."
-    usable = [_worded(one) for one in row.declared.ready or ()]
+    ready = row.declared.ready or ()
+    usable = ["unset" if one in (None, ()) else spelled(one) for one in ready]
     return f"In this version only: {', '.join(usable)}."
 
 
@@ -189,10 +190,6 @@ def summary() -> str:
         f"{len(rows)} options: {here} work here, {cuda} on CUDA only, {nowhere} without a "
         f"counterpart; {gaps} with values that are not available in this version"
     )
-
-
-def _worded(value: Any) -> str:
-    return "unset" if value in (None, ()) else spelled(value)
 
 
 Schema = dict[str, Any]

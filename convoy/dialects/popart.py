@@ -11,6 +11,8 @@ from convoy.config.settings import Setting
 
 NAME = "popart"
 DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")
+_MODELS = {**{depth: f"resnet{depth}" for depth in DEPTHS}, "x50": "resnext50"}
+_MODES = ("train", "eval", "infer")
 DATASETS = {"IMAGENET": "imagenet", "CIFAR-10": "cifar10"}
 BATCH, EXPONENT, BATCHES_PER_STEP = 32, -6, 250
 BENCHMARK_STEPS, BENCHMARK_BATCHES = 5, 1000
@@ -20,32 +22,10 @@ _NOT_READ = "the program took it and never read it"
 _RAW = "it speaks to a compiler that is not here"
 
 
-def model_from_size(words: list[str]) -> str:
-    """`50` → `resnet50`, `x50` → `resnext50`."""
-    word = words[0].lower()
-    if word == "x50":
-        return "resnext50"
-    if word not in DEPTHS:
-        raise WrongType(f"is one of {', '.join(DEPTHS)} or x50, got {words[0]!r}")
-    return f"resnet{word}"
-
-
-def _precision(words: list[str]) -> str:
-    if words[0] not in ("16", "32"):
-        raise WrongType(f"is 16 or 32, got {words[0]!r}")
-    return f"{words[0]}.{words[0]}"
-
-
-def _mode(words: list[str]) -> str:
-    if words[0].lower() not in ("train", "eval", "infer"):
-        raise WrongType(f"is train, eval or infer, got {words[0]!r}")
-    return words[0].lower()
-
-
 _INT, _FLOATS = ValueType(int).read, ValueType(float, many=True).read
 
 FLAGS = (
-    Flag("--size", "model", read=model_from_size),
+    Flag("--size", "model", read=one_of(_MODELS, str.lower, f"one of {', '.join(DEPTHS)} or x50")),
     Flag("--shortcut-type", "shortcut_type"),
     Flag("--norm-type", "norm_type", read=lower_case),
     Flag("--norm-groups", "norm_num_groups"),
@@ -64,12 +44,12 @@ FLAGS = (
     Flag("--epochs", "epoch"),
     Flag("--batches-per-step", "device_iterations"),
     Flag("--steps", "steps", read=_INT),
-    Flag("--mode", "mode", read=_mode),
+    Flag("--mode", "mode", read=one_of(_MODES, str.lower, "train, eval or infer")),
     Flag("--base-learning-rate", "exponent", read=_INT),
     Flag("--learning-rate-schedule", "lr_share_decay", read=_FLOATS),
     Flag("--learning-rate-decay", "lr_multipliers", read=_FLOATS),
     Flag("--weight-decay", "weight_decay"),
-    Flag("--precision", "precision", read=_precision),
+    Flag("--precision", "precision", read=one_of({"16": "16.16", "32": "32.32"}, named="16 or 32")),
     Flag("--half-partials", "half_partial", means=True),
     Flag("--prng", "enable_stochastic_rounding", means=True),
     Flag("--no-prng", "enable_stochastic_rounding", means=False),

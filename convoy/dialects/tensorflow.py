@@ -25,18 +25,10 @@ SCHEDULES = {
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "lars")
 # The modes of ON differ in how replicas agree; here they always do.
 ROUNDINGS = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
-PROFILES = {
-    level: level for level in ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
-}
+PROFILES = ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
 INT, INTS = ValueType(int).read, ValueType(int, many=True).read
 FLOAT, FLOATS = ValueType(float).read, ValueType(float, many=True).read
 USUAL_DECAY = Fraction("0.97")  # of batch statistics, when nothing is said
-
-
-def _optimizer(words: list[str]) -> str:
-    if words[0].lower() not in OPTIMIZERS:
-        raise WrongType(f"is SGD, momentum, RMSprop or LARS, got {words[0]!r}")
-    return words[0].lower()
 
 
 def _as_written(words: list[str]) -> str:
@@ -185,7 +177,11 @@ FLAGS = (
     Flag("--poly-lr-initial-lr", "lr"),
     Flag("--poly-lr-decay-steps", "decay_steps", read=INT),
     # optimizer, loss, arithmetic
-    Flag("--optimiser", "optimiser", read=_optimizer),
+    Flag(
+        "--optimiser",
+        "optimiser",
+        read=one_of(OPTIMIZERS, str.lower, "SGD, momentum, RMSprop or LARS"),
+    ),
     Flag("--momentum", "optimiser_momentum", read=FLOAT),
     *same("--weight-decay --rmsprop-decay --rmsprop-base-decay-exp"),
     Flag("--rmsprop-epsilon", "optimizer_eps"),

@@ -126,26 +126,27 @@ def tensorflow_defaults(chosen: Values) -> Values:
     model = chosen.get("model") or model_name("resnet", usual_size("resnet", small), small)
     values = {**chosen, "model": model}
     family = family_of(model)
+    encoded = chosen.get("data", "imagenet") == "imagenet"
     return {
         "model": model,
         "data": "imagenet",
         **_network(values, family, small),
         **_lengths(values, family, small),
-        **_rates(values, small),
+        **_rates(values, family, small),
         **_update_rule(values, family, small),
-        **_arithmetic(values),
-        **_machine(values),
+        "precision": "16.16",
+        "loss_scaling": 128.0,
+        "enable_stochastic_rounding": (chosen.get("precision") or "16.16") != "32.32",
+        "enable_recompute": False,
+        # State lies off the device in a pipeline.
+        "offload_optimizer": (chosen.get("shards") or 1) > 1 or bool(chosen.get("pipeline_splits")),
+        "shards": 1,
         "normalization_location": "device",
         "normalize_std": small,  # the option is for ImageNet; CIFAR is always standardized
-        **_crops(chosen),
+        # Boxes lie in the records there, and are always looked at.
+        **({"crop_rule": "tensorflow", "use_bbox_info": True} if encoded else {}),
         "log_dir": "logs",
     }
-
-
-def _crops(chosen: Values) -> Values:
-    """Boxes lie in the records there, and are always looked at."""
-    encoded = chosen.get("data", "imagenet") == "imagenet"
-    return {"crop_rule": "tensorflow", "use_bbox_info": True} if encoded else {}
 
 
 def _network(values: Values, family: str, small: bool) -> Values:
@@ -173,8 +174,7 @@ def _lengths(values: Values, family: str, small: bool) -> Values:
     return {"micro_batch_size": _MICRO[family][small] if family in _MICRO else 4} | length | report
 
 
-def _rates(values: Values, small: bool) -> Values:
-    family = family_of(values["model"])
+def _rates(values: Values, family: str, small: bool) -> Values:
     rates: dict[str, Any] = {"warmup_epoch": 5.0}
     rates["base_learning_rate_exponent"] = _exponent(values, family, small)
     schedule = values.get("lr_schedule") or "step"
@@ -215,14 +215,3 @@ def _update_rule(values: Values, family: str, small: bool) -> Values:
     if kind == "rmsprop_tf":
         rule |= {"optimizer_eps": 1e-3, "rmsprop_base_decay_exp": -14.0}
     return rule
-
-
-def _arithmetic(values: Values) -> Values:
-    half = (values.get("precision") or "16.16") != "32.32"
-    return {"precision": "16.16", "loss_scaling": 128.0, "enable_stochastic_rounding": half}
-
-
-def _machine(values: Values) -> Values:
-    """State lies off the device in a pipeline, and nothing is computed again unless asked for."""
-    pipelined = (values.get("shards") or 1) > 1 or bool(values.get("pipeline_splits"))
-    return {"enable_recompute": False, "offload_optimizer": pipelined, "shards": 1}
