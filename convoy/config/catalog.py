@@ -8,15 +8,26 @@ from convoy.registry import Registry
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A network by name. `small` ones are made for 32 × 32 images."""
+    """A network by name."""
 
     family: str
     depth: int  # as the family counts: layers, blocks, or the number in its name
-    small: bool
     image_size: int
-    classes: int
-    defaults: dict[str, Any] = field(default_factory=dict)
+    groups: int  # of a group norm
     bottleneck: bool = False  # blocks of three convolutions, narrow in the middle
+
+    @property
+    def small(self) -> bool:
+        """Whether it is made for 32 × 32 images."""
+        return self.image_size == 32
+
+    @property
+    def classes(self) -> int:
+        return 10 if self.small else 1000
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {"norm_num_groups": self.groups}
 
 
 @dataclass(frozen=True)
@@ -34,18 +45,16 @@ class DataEntry:
 
 
 def _small(depth: int, family: str = "resnet", bottleneck: bool = False) -> ModelEntry:
-    return ModelEntry(family, depth, True, 32, 10, {"norm_num_groups": 16}, bottleneck)
+    return ModelEntry(family, depth, 32, 16, bottleneck)
 
 
 def _large(depth: int, family: str = "resnet", bottleneck: bool = False) -> ModelEntry:
-    return ModelEntry(family, depth, False, 224, 1000, {"norm_num_groups": 32}, bottleneck)
+    return ModelEntry(family, depth, 224, 32, bottleneck)
 
 
 def _gated(family: str, depth: int, image_size: int) -> ModelEntry:
     """Widths that are multiples of 8 and of nothing else, so few groups of a group norm."""
-    small = image_size == 32
-    classes = 10 if small else 1000
-    return ModelEntry(family, depth, small, image_size, classes, {"norm_num_groups": 4})
+    return ModelEntry(family, depth, image_size, 4)
 
 
 # A depth that two networks have goes to the basic one for little images.

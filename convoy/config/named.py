@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from convoy.config.flags import (
     TARGET,
     Dialect,
-    Flag,
     OtherDialects,
     Translation,
     canonical,
@@ -152,50 +151,37 @@ def _settings(
     dialect: Dialect,
     elsewhere: OtherDialects = no_other_dialects,
 ) -> DialectFile:
-    translation = Translation({})
+    translation, direct = Translation({}), set()
     for key, entry in entries.items():
         source = f"{origin}, line {entry.line}"
-        text = _take(key, entry, source, (translation, dialect, elsewhere))
-        if text is not None:
-            translation.refuse(f"{source}: {printable(key)}", text)
+        subject = f"{source}: {printable(key)}"
+        flag = dialect.by_name.get(key.replace("-", "_"))  # a key may have the dashes of a flag
+        if flag is None:
+            translation.refuse(subject, _unknown(key, dialect, elsewhere))
+            continue
+        direct.add(flag.to)
+        plain = entry.plain()
+        try:
+            value = flag.value_in_file(plain)
+        except WrongType as wrong:
+            translation.refuse(subject, str(wrong))
+            continue
+        if flag.why and value:
+            translation.drop(subject, flag.why)
+        elif not flag.why and (value is not None or (plain is None and flag.option)):
+            translation.given[flag.to] = Setting(value, source)
+        if flag.option and (text := flag.option.problem(value)) is not None:
+            translation.refuse(subject, text)
     settings = put_together(translation, dialect.combiners, option_table())
-    direct = {flag.to for key in entries if (flag := _flag(key, dialect)) is not None}
     beyond = [
         Problem(f"{one.source}: {name}", text)
         for name, one in settings.items()
         if name not in direct and (text := option_table()[name].problem(one.value)) is not None
     ]
     told = [Problem(one.subject or f"{origin}:", one.text) for one in translation.problems]
-    if TARGET in translation.given:
-        translation.drop(
-            translation.given[TARGET].source, "the command itself says what it works on"
-        )
+    if (target := translation.given.get(TARGET)) is not None:
+        translation.drop(target.source, "the command itself says what it works on")
     return settings, [*told, *beyond], translation.dropped
-
-
-def _take(
-    key: str, entry: "YamlEntry", source: str, to: tuple[Translation, Dialect, OtherDialects]
-) -> str | None:
-    """Keep one value, or say what is wrong with it."""
-    translation, dialect, elsewhere = to
-    flag, plain = _flag(key, dialect), entry.plain()
-    if flag is None:
-        return _unknown(key, dialect, elsewhere)
-    try:
-        value = flag.value_in_file(plain)
-    except WrongType as wrong:
-        return str(wrong)
-    unset = plain is None and flag.option is not None
-    if flag.why and value:
-        translation.drop(f"{source}: {printable(key)}", flag.why)
-    elif not flag.why and (value is not None or unset):
-        translation.given[flag.to] = Setting(value, source)
-    return flag.option.problem(value) if flag.option else None
-
-
-def _flag(key: str, dialect: Dialect) -> Flag | None:
-    """A key may have the dashes of a command line."""
-    return dialect.by_name.get(key.replace("-", "_"))
 
 
 def _unknown(key: str, dialect: Dialect, elsewhere: OtherDialects) -> str:

@@ -30,7 +30,7 @@ from convoy.config.named import (
 )
 from convoy.config.resolve import RequestedOptions, Resolved, layer_sources
 from convoy.config.schema import build_config, mutually_exclusive, option_table
-from convoy.config.settings import Dropped, Problem, Setting, layer, values_of
+from convoy.config.settings import Dropped, Problem, Setting, from_source, layer, values_of
 from convoy.dialects import DIALECTS, elsewhere
 from convoy.dialects.command import (
     Command,
@@ -95,7 +95,9 @@ def interpret(
     own, unknown = _parse(program, table)
     named = _find_config(own.config, own.config_path, command, program)
     variables = {**environment, **launch.environment}
-    under = layer(_data_folder(variables), named.settings)
+    # The usual folder of data: its name may tell which data set is meant.
+    folder = {"data_dir": variables["DATA_DIR"]} if variables.get("DATA_DIR") else {}
+    under = layer(from_source("environment DATA_DIR", folder), named.settings)
     parsed = read_flags(own.typed, table, under, _decided(launch))
     verb = _verb(program, parsed)
     given = _override(_adapt_to_verb(parsed, named.settings, verb), overrides or {})
@@ -262,12 +264,6 @@ def _config_files(program: str) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _data_folder(environment: Mapping[str, str]) -> Given:
-    """The usual folder of data: its name may tell which data set is meant."""
-    folder = environment.get("DATA_DIR")
-    return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
-
-
 def _decided(launch: LaunchRequest) -> Given:
     """Options that the launcher sets, and the program no longer can."""
     names = ("hosts", "instances", "replicas")
@@ -339,9 +335,11 @@ def _without_effect(launch: LaunchRequest) -> list[Dropped]:
 
 def _wrong_devices(launch: LaunchRequest, chosen: Given) -> list[Problem]:
     """A launcher's devices of one replica are its stages."""
-    wanted, values = launch.settings.get("devices_per_replica"), values_of(chosen)
-    stages = build_config(values).pipeline.planned_stages
-    if wanted is None or wanted.value == stages:
+    wanted = launch.settings.get("devices_per_replica")
+    if wanted is None:
+        return []
+    stages = build_config(values_of(chosen)).pipeline.planned_stages
+    if wanted.value == stages:
         return []
     text = f"devices of a replica: {wanted.value}, but the program asks for stages: {stages}"
     return [Problem(wanted.source, f"{text}; make them agree")]
