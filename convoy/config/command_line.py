@@ -72,7 +72,8 @@ def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
     """Give a parser every spelling of the dialect, grouped by section."""
     parser.set_defaults(typed=[])
     groups = {
-        name: parser.add_argument_group(_title(section)) for name, section in SECTIONS.items()
+        name: parser.add_argument_group((section.__doc__ or "").split(".")[0].lower())
+        for name, section in SECTIONS.items()
     }
     parts = parser.add_argument_group("parts of a value")
     shown: set[tuple[str, Any]] = set()
@@ -181,10 +182,6 @@ def as_flags(row: Option, value: Any) -> list[str]:
         # Behind a space it would be taken for a flag, as no number is.
         return [f"{row.flag}={','.join(words)}"]
     return [row.flag, *words]
-
-
-def _title(section: type) -> str:
-    return (section.__doc__ or "").split(".")[0].lower()
 
 
 def _metavar(flag: Flag) -> str:

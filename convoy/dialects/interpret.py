@@ -30,7 +30,7 @@ from convoy.config.named import (
 )
 from convoy.config.resolve import RequestedOptions, Resolved, layer_sources
 from convoy.config.schema import build_config, mutually_exclusive, option_table
-from convoy.config.settings import Dropped, Problem, Setting, from_source, layer, values_of
+from convoy.config.settings import Dropped, Problem, Setting, layer, values_of
 from convoy.dialects import DIALECTS, elsewhere
 from convoy.dialects.command import (
     Command,
@@ -95,9 +95,7 @@ def interpret(
     own, unknown = _parse(program, table)
     named = _find_config(own.config, own.config_path, command, program)
     variables = {**environment, **launch.environment}
-    # The usual folder of data: its name may tell which data set is meant.
-    folder = {"data_dir": variables["DATA_DIR"]} if variables.get("DATA_DIR") else {}
-    under = layer(from_source("environment DATA_DIR", folder), named.settings)
+    under = layer(_data_folder(variables), named.settings)
     parsed = read_flags(own.typed, table, under, _decided(launch))
     verb = _verb(program, parsed)
     given = _override(_adapt_to_verb(parsed, named.settings, verb), overrides or {})
@@ -262,6 +260,12 @@ def _file_beside(program: str, name: str) -> str | None:
 def _config_files(program: str) -> list[Path]:
     paths = (Path(program).parent / _CONFIG_FILE, Path(_CONFIG_FILE))
     return [path for path in paths if path.exists()]
+
+
+def _data_folder(environment: Mapping[str, str]) -> Given:
+    """The usual folder of data: its name may tell which data set is meant."""
+    folder = environment.get("DATA_DIR")
+    return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
 
 
 def _decided(launch: LaunchRequest) -> Given:

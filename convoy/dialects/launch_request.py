@@ -108,7 +108,8 @@ def read_environment(variables: Mapping[str, str]) -> LaunchRequest:
 
 def _read_variable(name: str, text: str) -> LaunchRequest:
     request = LaunchRequest(f"environment {name}")
-    reason = next((why for known, why in _DROPPED.items() if _matches(name, known)), None)
+    kind = next((one for one in _DROPPED if one.endswith("_") and name.startswith(one)), name)
+    reason = _DROPPED.get(name, _DROPPED.get(kind))
     if name in _READERS:
         try:
             _READERS[name](text, request)
@@ -119,10 +120,6 @@ def _read_variable(name: str, text: str) -> LaunchRequest:
     else:
         request.environment[name] = text
     return request
-
-
-def _matches(name: str, known: str) -> bool:
-    return name.startswith(known) if known.endswith("_") else name == known
 
 
 def read_count(text: str) -> int:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from convoy.config.flags import Given
 from convoy.config.option import ValueType, WrongType
@@ -327,15 +326,12 @@ def _read_option(typed: TypedOption, request: LaunchRequest) -> None:
             _export(typed, request)
         case "mpirun":
             _read_arguments_of_mpirun(typed, request)
+        case name if not typed.values:
+            request.set(name, typed.option.means)
+        case name if typed.option.is_count:
+            request.set(name, read_count(typed.values[0]))
         case name:
-            request.set(name, _value(typed))
-
-
-def _value(typed: TypedOption) -> Any:
-    if not typed.values:
-        return typed.option.means
-    text = typed.values[0]
-    return read_count(text) if typed.option.is_count else ValueType(str).read([text])
+            request.set(name, ValueType(str).read([typed.values[0]]))
 
 
 def _count_hosts(request: LaunchRequest, launcher: Launcher) -> None:
