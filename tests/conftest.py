@@ -42,5 +42,5 @@ def _workers_start_quickly(_signals_are_heard: None) -> None:
     Whichever test came first would otherwise decide what it has loaded.
     """
     worker_context(
-        ["convoy.run.phases", "convoy.cli.train", "convoy.cli.resume", "convoy.cli.prove"]
+        ["convoy.run.training", "convoy.cli.train", "convoy.cli.resume", "convoy.cli.prove"]
     )

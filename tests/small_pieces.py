@@ -19,13 +19,10 @@ from convoy.data.source import Ids, Labels
 from convoy.data.sources.generated import Generated
 from convoy.data.sources.source import PixelView
 from convoy.data.transfer import DeviceTransfer
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.micro_batches import MicroBatches, UpdateShare
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
-from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import ParameterGroup, Update
-from convoy.events import Began, Event
+from convoy.engine.update import CrossEntropy, MicroBatches, ParameterGroup, Update, UpdateShare
+from convoy.events import Began, Event, StopRequest
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.models.layers import LayerPlan

@@ -17,7 +17,7 @@ from torch import Tensor
 from convoy.data.loader import LoaderOptions, MicroBatch, SyntheticFeed, TrainingFeed
 from convoy.data.order import MicroBatchIndex
 from convoy.data.sources.source import View
-from convoy.engine.micro_batches import targets_of
+from convoy.engine.update import targets_of
 from convoy.optim.update_rules import StepContext
 from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from convoy.checkpoint.contents import Contents, Tensors
+from convoy.checkpoint.format import Contents, Tensors
 from convoy.checkpoint.store import Store
 from convoy.errors import StorageError
 

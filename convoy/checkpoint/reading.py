@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.format import (
     JSON,
     MANIFEST,
     MAX_JSON_BYTES,
     STATE,
     TENSOR_FILES,
+    Contents,
     FileEntry,
     Manifest,
     decode_tensors,

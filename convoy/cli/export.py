@@ -14,7 +14,7 @@ from convoy.config.support import unavailable
 from convoy.errors import ExitCode
 
 if TYPE_CHECKING:
-    from convoy.run.export_weights import Exported
+    from convoy.run.foreign_weights import Exported
 
 SAYS = """One checkpoint for other programs: the one given, or the newest sound one of a run.
 Weights in names that torchvision or timm load, a torch.export program, or ONNX (needs the extra
@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
     own, source = line.own, Path(line.own.source)
     resolved = resolve(_asked(line, source))
     refuse(one.problem for one in unavailable(resolved.settings))  # no data are needed
-    from convoy.run.export_weights import ExportWish, export
+    from convoy.run.foreign_weights import ExportWish, export
 
     given = values_of(line.given)
     output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]

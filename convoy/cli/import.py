@@ -12,7 +12,7 @@ from convoy.config.support import unavailable
 from convoy.errors import ExitCode
 
 if TYPE_CHECKING:
-    from convoy.run.import_weights import Imported
+    from convoy.run.foreign_weights import Imported
 
 SAYS = """Weights of other programs as a checkpoint of ours, every name and shape checked.
 WEIGHTS is a file in torchvision's or timm's naming (.safetensors, .pth, .pt, .bin), a run or
@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
     line = read_line("import WEIGHTS --model NAME", words, SAYS, _add_own)
     resolved = resolve(_of_any_data(line.asked()))
     refuse(one.problem for one in unavailable(resolved.settings))  # no data are needed
-    from convoy.run.import_weights import import_weights
+    from convoy.run.foreign_weights import import_weights
 
     made = import_weights(resolved, line.own.weights)
     print(json.dumps(_row(made), indent=1) if line.own.json else "\n".join(_lines(made)))

@@ -13,7 +13,7 @@ Options that the weights depend on are those of the run, unless --override is gi
 def main(words: list[str]) -> int:
     """A run that is complete stays as it is."""
     line = read_line("resume RUN", words, SAYS, _add_own)
-    from convoy.run.request import RunRequest
+    from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
     run = Path(line.own.run)

@@ -14,7 +14,7 @@ def main(words: list[str]) -> int:
     # Help has been printed by now; what follows takes longer to load.
     from convoy.cli.plan import show_plan, show_splits
     from convoy.plan.stages import asks_for_list
-    from convoy.run.request import RunRequest
+    from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
     resolved = resolve(line.asked())

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from convoy.errors import ConfigError, ExitCode
 from convoy.files import write_atomically
 from convoy.report.format import average_text, duration, percent, speed_text
-from convoy.report.jsonl import json_safe
+from convoy.report.log import json_safe
 from convoy.text import counted, one_line
 
 PENDING = "pending"  # of a phase that has not begun

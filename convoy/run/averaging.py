@@ -1,26 +1,102 @@
 """One checkpoint out of many, with running statistics as the user wants them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.average import exponential, keep_none, mean
-from convoy.checkpoint.contents import Contents, Tensors, match, weights_sha256
+from convoy.checkpoint.format import Contents, Tensors, match, weights_sha256
 from convoy.checkpoint.store import Store, every
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
 from convoy.data.loader import NeededInputs
 from convoy.data.order import MicroBatchIndex
 from convoy.data.sources.open import open_source
-from convoy.errors import CheckpointError
+from convoy.errors import CheckpointError, ConfigError
 from convoy.machine import threads_each
 from convoy.plan.plan import plan_run, used_samples
-from convoy.run.device import choose_device, make_repeatable
 from convoy.run.network import Network, build_network, freeze, whole
 from convoy.run.parameter_groups import compute_in, round_weights
+from convoy.run.process import choose_device, make_repeatable
+
+Keep = Callable[[str], bool]  # by a tensor's name: take it from the newest, do not average
+
+
+def keep_none(name: str) -> bool:  # noqa: ARG001 - a Keep
+    """Average everything that can be averaged, running statistics too."""
+    return False
+
+
+def mean(checkpoints: Iterable[Contents], keep: Keep = keep_none) -> Tensors:
+    """Every checkpoint counts the same."""
+    average = _accumulate(checkpoints, lambda total, newest: total.add_(newest), keep)
+    return average.result(divisor=average.count)
+
+
+def exponential(checkpoints: Iterable[Contents], decay: float, keep: Keep = keep_none) -> Tensors:
+    """Each checkpoint leaves `decay` of the average before it; the first one starts it."""
+    if not 0 <= decay < 1:
+        raise ConfigError(f"the decay of an exponential average lies in [0, 1), not at {decay}")
+
+    def blend(total: Tensor, newest: Tensor) -> None:
+        total.mul_(decay).add_(newest, alpha=1 - decay)
+
+    return _accumulate(checkpoints, blend, keep).result(divisor=1)
+
+
+class _RunningAverage:
+    """Totals in float64, the newest of what is not averaged, and the shape of every tensor."""
+
+    def __init__(self, first: Tensors, keep: Keep) -> None:
+        self.count = 1
+        self.templates = {name: tensor.to("meta") for name, tensor in first.items()}
+        self.totals = {
+            name: tensor.to(torch.float64, copy=True)
+            for name, tensor in first.items()
+            if tensor.is_floating_point() and not keep(name)
+        }
+        self.newest: Tensors = {}
+        self.take_newest(first)
+
+    def take_newest(self, model: Tensors) -> None:
+        """Keep what is not averaged, and nothing else of this checkpoint."""
+        self.newest = {name: model[name] for name in model if name not in self.totals}
+
+    def result(self, divisor: int) -> Tensors:
+        """The averages in their own types, in the order of the model."""
+        return {
+            name: (self.totals[name] / divisor).to(template.dtype)
+            if name in self.totals
+            else self.newest[name].clone()
+            for name, template in self.templates.items()
+        }
+
+
+def _model(contents: Contents) -> Tensors:
+    return contents.model
+
+
+@torch.no_grad()
+def _accumulate(
+    checkpoints: Iterable[Contents], blend: Callable[[Tensor, Tensor], object], keep: Keep
+) -> _RunningAverage:
+    models = map(_model, checkpoints)  # keeps none alive, unlike a generator
+    first = next(models, None)
+    if first is None:
+        raise CheckpointError("no checkpoint to average")
+    average = _RunningAverage(first, keep)
+    del first  # here and below: the next one is loaded only when this one is gone
+    for model in models:
+        match(model, average.templates, of="average")
+        for name, total in average.totals.items():
+            blend(total, model[name])
+        average.take_newest(model)
+        average.count += 1
+        del model
+    return average
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,15 @@ from tempfile import gettempdir
 from convoy.data.feeds import ledger_of, loader_options, training_feed, validation_feed
 from convoy.data.records.ledger import Ledger
 from convoy.data.sources.source import Source
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.micro_batches import MicroBatches
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import ParameterGroup, Update, collect_gradients
+from convoy.engine.update import (
+    CrossEntropy,
+    MicroBatches,
+    ParameterGroup,
+    Update,
+    collect_gradients,
+)
 from convoy.layers.norms import PendingStatistics
 from convoy.models.network import NetworkPlan
 from convoy.numerics.dtypes import FLOAT32

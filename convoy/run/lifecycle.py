@@ -8,17 +8,16 @@ from contextlib import closing, suppress
 from time import monotonic
 
 from convoy.checkpoint.format import JSON
-from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import UpdateResult
 from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
-from convoy.events import Averaged, Began, Ended, Noticed, Observers, Validated
+from convoy.events import Averaged, Began, Ended, Noticed, Observers, StopRequest, Validated
 from convoy.launch.outcome import code_of_peer
 from convoy.parallel.control import Matter
-from convoy.report.progress_state import Throughput
+from convoy.report.format import Throughput
 from convoy.report.summary import Summary
 from convoy.run.build import TrainingParts
 from convoy.run.fault_injection import planned_faults
-from convoy.run.memory_use import StagePeak, stage_peaks, start_counting
+from convoy.run.process import StagePeak, stage_peaks, start_counting
 from convoy.run.starting_point import StartingPoint
 from convoy.run.state import TrainingState
 from convoy.run.validation import with_ema

@@ -6,8 +6,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.contents import Contents, match, weights_sha256
-from convoy.checkpoint.format import JSON
+from convoy.checkpoint.format import JSON, Contents, match, weights_sha256
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import GuardState
 from convoy.errors import CheckpointError, NumericError

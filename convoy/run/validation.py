@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.contents import match, weights_sha256
+from convoy.checkpoint.format import match, weights_sha256
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, validation_feed
 from convoy.data.loader import LoaderOptions, NeededInputs, ValidationFeed
 from convoy.data.sources.open import open_source
-from convoy.engine.evaluator import Answers, Share, evaluate
+from convoy.engine.metrics import Answers, Share, evaluate
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Validated
 from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
@@ -31,9 +31,9 @@ from convoy.parallel.control import Single
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 from convoy.run.compile import Compiled, compiler_for
-from convoy.run.device import choose_device, make_repeatable
 from convoy.run.network import Network, build_network, whole
 from convoy.run.parameter_groups import compute_in, round_weights
+from convoy.run.process import choose_device, make_repeatable
 
 
 class Answerer:

@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from convoy.checkpoint.background import BackgroundSaver, stop_the_run
-from convoy.checkpoint.contents import Contents, weights_sha256
+from convoy.checkpoint.format import Contents, weights_sha256
 from convoy.checkpoint.store import Store
 from convoy.config.schema import RunConfig
-from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, StorageError
-from convoy.events import Averaged, Noticed, Observers, Saved, Validated
+from convoy.events import Averaged, Noticed, Observers, Saved, StopRequest, Validated
 from convoy.files import FINE_TUNE
 from convoy.plan.plan import RunPlan
 from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
@@ -146,16 +145,3 @@ def pending_fine_tuning(config: RunConfig) -> FineTuneSummary | None:
     if not config.fine_tune.half_res_training:
         return None
     return FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
-
-
-def fine_tune_summary(made: Summary) -> FineTuneSummary:
-    """Of the second phase, out of its own summary."""
-    return FineTuneSummary(
-        path=FINE_TUNE,
-        exit_reason=made.exit_reason,
-        weights_sha256=made.weights_sha256,
-        top1=made.top1,
-        top5=made.top5,
-        updates=made.updates,
-        epochs=made.epochs,
-    )

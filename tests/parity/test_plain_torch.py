@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from convoy.config.sections.loss import LossConfig
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import ParameterGroup, Update
+from convoy.engine.update import CrossEntropy, ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree

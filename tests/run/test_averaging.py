@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.schema import build_config
 from convoy.config.sections.checkpoint import AverageConfig

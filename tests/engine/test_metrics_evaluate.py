@@ -12,7 +12,7 @@ from convoy.data.loader import LoaderOptions, ValidationFeed
 from convoy.data.source import Ids, Labels, Pixels
 from convoy.data.sources.source import PixelView
 from convoy.data.transfer import DeviceTransfer
-from convoy.engine.evaluator import Score, Share, evaluate
+from convoy.engine.metrics import Score, Share, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.control import Matter, Single
