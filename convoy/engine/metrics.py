@@ -31,15 +31,10 @@ class Totals:
     left_out: int = 0  # micro-batches of skipped updates, whose loss is not finite
 
 
-def own_rows(rows: Tensor) -> Tensor:
-    """Nobody else has results."""
-    return rows
-
-
 class Meter:
     """Adds up what passes left behind, here and elsewhere."""
 
-    def __init__(self, share: Callable[[Tensor], Tensor] = own_rows) -> None:
+    def __init__(self, share: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
         self._share = share  # a row for each of our micro-batches → those of all, in their order
         self._totals = Totals()
         self._unread: list[MicroBatchResult] = []
@@ -54,7 +49,16 @@ class Meter:
         """The sums so far, added in the order of the micro-batches. All processes must ask."""
         totals = self._totals
         for loss, right, samples in self._share(self._rows()).tolist():
-            totals = _with(totals, loss, int(right), int(samples))
+            if not math.isfinite(loss):  # of a skipped update
+                totals = replace(totals, left_out=totals.left_out + 1)
+                continue
+            totals = Totals(
+                totals.loss + loss,
+                totals.micro_batches + 1,
+                totals.right + int(right),
+                totals.samples + int(samples),
+                totals.left_out,
+            )
         self.start_from(totals)
         return totals
 
@@ -69,19 +73,6 @@ class Meter:
         self._unread.clear()
         self._micro_batches = 0
         self._totals = totals
-
-
-def _with(totals: Totals, loss: float, right: int, samples: int) -> Totals:
-    """One more micro-batch. Only a skipped update has a loss that is not finite."""
-    if not math.isfinite(loss):
-        return replace(totals, left_out=totals.left_out + 1)
-    return replace(
-        totals,
-        loss=totals.loss + loss,
-        micro_batches=totals.micro_batches + 1,
-        right=totals.right + right,
-        samples=totals.samples + samples,
-    )
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Trains: one update at a time, with what is to be reported of it."""
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -9,16 +9,20 @@ from time import monotonic
 
 from torch import Tensor
 
+from convoy.data.loader import LoaderOptions, TrainingFeed
+from convoy.data.order import MicroBatchIndex
 from convoy.engine.metrics import Meter, Totals, UpdateClock
-from convoy.engine.step_guard import StepDecision, StepGuard
+from convoy.engine.step_guard import StepDecision
 from convoy.engine.update import MicroBatches, Update
 from convoy.errors import NotFiniteError
 from convoy.events import Event, Noticed, Reported, StopRequest, Updated
-from convoy.numerics.traps import NOTHING, ROWS, Note, Phase, Traps
+from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import Matter
 from convoy.parallel.executor import MicroBatch
 from convoy.plan.loop import LoopPlan
+
+_NO_WORKERS = LoaderOptions(workers=0, depth=1)  # they are busy with later updates
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,7 @@ class Trainer:
         self._context = guard.step_context(self._done, self.plan.learning_rate.rate)
         passed, decision = self.step(batches, self._context)
         if decision.stop:
-            search = NonFiniteSearch(guard, self.step.repeat, self.micro_batches)
-            raise search.error(self._context)
+            raise NonFiniteSearch(self.step, self.micro_batches).error(self._context)
         self.meter.add(passed, self.plan.micro_batches)
         return decision
 
@@ -115,70 +118,59 @@ def _mean(total: float, count: int) -> float:
     return total / count if count else math.nan
 
 
-Repeat = Callable[[Iterable[MicroBatch], StepContext], None]
-
-
-@dataclass(frozen=True)
-class NonFiniteSource:
-    """Where the first value that is not finite arose."""
-
-    text: str
-    forward: bool = False  # before the loss
-
-
 class NonFiniteSearch:
-    """Repeats an update that changed nothing, with a trap at every layer."""
+    """Finds where the first value of a failed update that is not finite arose.
 
-    def __init__(self, guard: StepGuard, repeat: Repeat, micro_batches: MicroBatches) -> None:
-        self.guard = guard
-        self.repeat = repeat
+    All processes pass the micro-batches of the update once more, with a trap at every layer, and
+    compare notes. Nothing has changed since, and data and randomness are functions of the position:
+    the same values come again.
+    """
+
+    def __init__(self, step: Update, micro_batches: MicroBatches) -> None:
+        self.step = step
+        self.guard = step.guard
         self.micro_batches = micro_batches
-        self.share = micro_batches.share
 
     def error(self, context: StepContext) -> NotFiniteError:
         """The error that ends the run, the same on all processes. All of them must call it."""
-        guard, source = self.guard, self.run(context)
+        guard, (text, is_forward) = self.guard, self._source(context)
         before = f"{guard.in_a_row} updates before it were skipped; " if guard.in_a_row else ""
         is_chosen = guard.policy.skip or guard.policy.watch_layers
         way = "" if is_chosen else ", or go on with --on-nonfinite skip"
         lower = f"--lr (now {context.rate:g})"
-        if context.scale > 1 and not source.forward:
+        if context.scale > 1 and not is_forward:
             lower = f"--loss-scaling (now {context.scale:,.10g})"
         return NotFiniteError(
-            f"update {context.update + 1}: {source.text}; {before}it changed nothing, and the "
+            f"update {context.update + 1}: {text}; {before}it changed nothing, and the "
             f"state before it is kept; lower {lower}{way}"
         )
 
-    def run(self, context: StepContext) -> NonFiniteSource:
-        """All processes must call it."""
-        traps = self.guard.traps
+    def _source(self, context: StepContext) -> tuple[str, bool]:
+        """Where it arose, and whether that is before the loss."""
+        traps, share, update = self.guard.traps, self.micro_batches.share, context.update
         if traps is None:
-            return NonFiniteSource(
-                "its gradients are not finite; without --compile the first layer would be named"
-            )
+            text = "its gradients are not finite; without --compile the first layer would be named"
+            return text, False
         if not self.guard.policy.watch_layers:  # else the notes are there already
-            with closing(self.micro_batches.repeated(context.update)) as batches:
-                self.repeat(batches, context)
-        notes = self._gathered_notes(traps, context.update)
+            again = self.micro_batches.of_updates(range(update, update + 1), _NO_WORKERS)
+            with closing(again) as batches:
+                self.step.repeat(batches, context)
+        own = NOTHING if traps.first is None else traps.first.as_tensor()
+        gathered = enumerate(
+            map(Note.from_tensor, share.control.gather(Matter.VERDICT, update, own))
+        )
+        notes = [(note, rank) for rank, note in gathered if note is not None]
         if not notes:
-            return NonFiniteSource(
+            return (
                 "its gradients are not finite, though those of every micro-batch are: they are too "
                 "large for --accumulator-dtype; use a wider one"
-            )
+            ), False
         note, rank = min(notes, key=lambda pair: pair[0].place)
-        where = f" ({self.share.places[rank]})" if self.share.places else ""
-        text = f"{self._described(note, traps.names, context.update)}, on rank {rank}{where}"
-        return NonFiniteSource(text, forward=note.phase is Phase.FORWARD)
+        where = f" ({share.places[rank]})" if share.places else ""
+        text = f"{self._described(note, traps.names[note.layer], update)}, on rank {rank}{where}"
+        return text, note.phase is Phase.FORWARD
 
-    def _gathered_notes(self, traps: Traps, update: int) -> list[tuple[Note, int]]:
-        """Each with the rank that took it."""
-        own = NOTHING if traps.first is None else traps.first.as_tensor()
-        gathered = self.share.control.gather(Matter.VERDICT, update, own)
-        notes = enumerate(map(Note.from_tensor, gathered))
-        return [(note, rank) for rank, note in notes if note is not None]
-
-    def _described(self, note: Note, names: Sequence[str], update: int) -> str:
-        layer = names[note.layer]
+    def _described(self, note: Note, layer: str, update: int) -> str:
         batch = f"micro-batch {note.micro + 1}"
         match note.phase:
             case Phase.FORWARD:
@@ -190,6 +182,9 @@ class NonFiniteSearch:
         return f"{made}, for {self._samples(note, update)} of {batch}"
 
     def _samples(self, note: Note, update: int) -> str:
-        ids = self.micro_batches.sample_ids(update, note.micro, note.rows)
+        """Synthetic ones have no other number than their row."""
+        ids, feed = list(note.rows), self.micro_batches.feed
+        if isinstance(feed, TrainingFeed):
+            ids = feed.order.ids(MicroBatchIndex(update, note.micro))[ids].tolist()
         more = f" and {note.bad_rows - ROWS} more" if note.bad_rows > ROWS else ""
         return f"sample{'s' * (note.bad_rows > 1)} {', '.join(map(str, ids))}{more}"

@@ -60,9 +60,6 @@ def _shared(logs: Tensor, mixed: Mixed) -> Tensor:
     return (each * mixed.shares).sum(0).mean()
 
 
-_NO_WORKERS = LoaderOptions(workers=0, depth=1)
-
-
 @dataclass(frozen=True)
 class UpdateShare:
     """Which micro-batches of each update pass through this process, and who has the others."""
@@ -103,35 +100,17 @@ class MicroBatches:
     """Our share of every update, out of a feed."""
 
     feed: TrainingFeed | SyntheticFeed
-    hands: LoaderOptions
+    options: LoaderOptions
     share: UpdateShare
 
-    def of_updates(self, updates: range) -> Generator[MicroBatch]:
-        """Prepared ahead by the loader's workers, update by update."""
-        places = (
-            MicroBatchIndex(update, micro) for update in updates for micro in self.share.micros
-        )
-        return self._read(places, self.hands)
-
-    def repeated(self, update: int) -> Generator[MicroBatch]:
-        """Those of one update once more, without the workers: they are busy with later ones."""
-        return self._read(
-            [MicroBatchIndex(update, micro) for micro in self.share.micros], _NO_WORKERS
-        )
-
-    def _read(
-        self, places: Iterable[MicroBatchIndex], hands: LoaderOptions
+    def of_updates(
+        self, updates: range, options: LoaderOptions | None = None
     ) -> Generator[MicroBatch]:
-        with closing(self.feed.micro_batches(places, hands)) as batches:
+        """Update by update; prepared ahead by the loader's workers, or by other options."""
+        indices = (MicroBatchIndex(update, m) for update in updates for m in self.share.micros)
+        with closing(self.feed.micro_batches(indices, options or self.options)) as batches:
             for batch in batches:
                 yield batch.images, targets_of(batch)
-
-    def sample_ids(self, update: int, micro: int, rows: Sequence[int]) -> list[int]:
-        """The samples in these rows of a micro-batch; synthetic ones have no other number."""
-        if not isinstance(self.feed, TrainingFeed):
-            return list(rows)
-        ids: list[int] = self.feed.order.ids(MicroBatchIndex(update, micro))[list(rows)].tolist()
-        return ids
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, get_args
 
 from convoy.errors import ConfigError, ExitCode
+from convoy.events import Averaged
 from convoy.files import write_atomically
 from convoy.report.format import average_text, duration, percent, speed_text
 from convoy.report.log import json_safe
@@ -34,6 +35,14 @@ class AverageSummary:
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None
+
+    @classmethod
+    def of(cls, averaged: Averaged | None) -> "AverageSummary | None":
+        """From its event, if there was one."""
+        if averaged is None:
+            return None
+        values = asdict(averaged)
+        return cls(**{item.name: values[item.name] for item in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Weights of other programs for a network of ours, and the folder that `convoy import` makes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from convoy.config.resolve import Resolved
 from convoy.config.schema import RunConfig
 from convoy.config.settings import binding_values, settings_as_yaml
 from convoy.errors import ConfigError, NumericError, StorageError
-from convoy.files import atomic_path, storage_errors, write_atomically
+from convoy.files import atomic_path, check_output, storage_errors, write_atomically
 from convoy.layers.export import (
     Classifier,
     OnnxNetwork,
@@ -51,9 +50,7 @@ def foreign_weights(wish: str, config: RunConfig, plan: NetworkPlan) -> tuple[st
     found = read_weights(fetch(place) if is_hub(place) else Path(place))
     fitted = fit(found, target_network(plan, config))
     place = place if is_hub(place) else found.source
-    return place, FittedWeights(
-        fitted.model, fitted.naming, [*found.notes, *fitted.notes], fitted.batches_tracked
-    )
+    return place, replace(fitted, notes=[*found.notes, *fitted.notes])
 
 
 def import_weights(resolved: Resolved, wish: str) -> Imported:
@@ -94,7 +91,6 @@ def target_network(plan: NetworkPlan, config: RunConfig) -> TargetNetwork:
 
 TOLERANCE = 1e-4  # relative to the largest answer
 _EXAMPLES = 2  # images; a batch of one would be taken for a constant
-_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -119,17 +115,9 @@ class Exported:
     difference: float  # of the answers, relative to the largest; 0 for named weights
 
 
-Writer = Callable[[Path, Classifier, Tensor, ExportWish], Tensor]  # gives the answers read back
-
-
 def export(config: RunConfig, source: Path, wish: ExportWish) -> Exported:
     """Write one checkpoint: the given one, or the newest sound one of a run."""
-    if wish.output.is_dir():
-        raise ConfigError(f"--output {wish.output} is a folder; name a file")
-    if wish.output.exists() and not wish.override:
-        raise ConfigError(
-            f"{wish.output} exists already; choose another --output, or add --override"
-        )
+    check_output(wish.output, wish.override)
     found, plan = find_checkpoint(source), plan_network(config)
     network = build_network(plan, [whole(plan)], config.data.seed, torch.device("cpu"))
     match(found.contents.model, network.tensors())
@@ -167,7 +155,7 @@ def _write_network(draft: Path, network: Network, plan: NetworkPlan, wish: Expor
     size = (wish.batch_size or _EXAMPLES, 3, plan.image_size, plan.image_size)
     images = torch.randn(size, generator=torch.Generator().manual_seed(0))
     expected = classifier(images)
-    made = _WRITERS[wish.form](draft, classifier, images, wish)
+    made = _written(draft, classifier, images, wish)
     difference = float((made - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
     if not difference <= TOLERANCE:
         raise NumericError(
@@ -177,19 +165,15 @@ def _write_network(draft: Path, network: Network, plan: NetworkPlan, wish: Expor
     return difference
 
 
-def _program(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
-    write_program(draft, classifier, images, any_batch=wish.batch_size is None)
-    return answers_of_program(draft, images)
-
-
-def _onnx(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
+def _written(draft: Path, classifier: Classifier, images: Tensor, wish: ExportWish) -> Tensor:
+    """The answers of what was written, read back."""
+    if wish.form == "torch-export":
+        write_program(draft, classifier, images, any_batch=wish.batch_size is None)
+        return answers_of_program(draft, images)
     model = as_onnx(classifier.network, images)
     if wish.batch_size is not None:
         model = with_batch_of(model, wish.batch_size)
     draft.write_bytes(model)
-    made: Tensor
-    (made,) = OnnxNetwork(draft.read_bytes(), _THREADS)(images)
-    return made
-
-
-_WRITERS: dict[str, Writer] = {"torch-export": _program, "onnx": _onnx}
+    answers: Tensor
+    (answers,) = OnnxNetwork(draft.read_bytes(), threads=1)(images)
+    return answers

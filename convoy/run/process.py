@@ -173,14 +173,6 @@ _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 
 
-@dataclass(frozen=True)
-class StagePeak:
-    """The largest amounts of any replica of one stage."""
-
-    bytes: int  # resident memory of its process, or allocated memory of its accelerator
-    stash_sets: int  # micro-batches between their forward and their backward
-
-
 def start_counting(device: torch.device) -> None:
     """Peaks from before do not count, those of a parent process least of all."""
     if device.type == "cuda":
@@ -189,13 +181,17 @@ def start_counting(device: torch.device) -> None:
         _RESET.write_text("5")
 
 
-def stage_peaks(context: ProcessContext, update: int, stash_sets: int) -> tuple[StagePeak, ...]:
-    """The peaks of every stage; all processes must ask."""
+def stage_peaks(context: ProcessContext, update: int, stash_sets: int) -> list[tuple[int, int]]:
+    """For each stage the most of any replica; all processes must ask.
+
+    Bytes: resident memory of its process, or allocated memory of its accelerator. Stash sets:
+    micro-batches between their forward and their backward.
+    """
     own = torch.tensor([_peak_bytes(context.device), stash_sets])
     found = torch.stack(context.control.gather(Matter.CLOSE, update, own))
     topology = context.plan.topology
-    by_stage = found.view(topology.replicas, topology.stages, 2).amax(0).tolist()
-    return tuple(StagePeak(*row) for row in by_stage)
+    by_stage = found.view(topology.replicas, topology.stages, 2).amax(0)
+    return [(num_bytes, sets) for num_bytes, sets in by_stage.tolist()]
 
 
 def _peak_bytes(device: torch.device) -> int:

@@ -43,7 +43,7 @@ class TrainingState:
         averages = self._averages()
         if not self.context.control.is_first:
             return None
-        _refuse_broken(model, update)
+        refuse_broken(model, update)
         loop = self.trainer.plan
         place: dict[str, JSON] = {
             "update": update,
@@ -106,10 +106,6 @@ class TrainingState:
         """Whether our weights and statistics are finite."""
         return all(bool(torch.isfinite(one).all()) for one in self.network.tensors().values())
 
-    def refuse_broken(self, update: int) -> None:
-        """Weights that are not finite are no result."""
-        _refuse_broken(self.network.tensors(), update)
-
     def restore(self, contents: Contents) -> None:
         """Go back to a captured state that fits."""
         self.network.load(contents.model)
@@ -138,7 +134,7 @@ def refuse_misfit(plan: RunPlan, contents: Contents) -> None:
     _record(contents.state.get("judge"))
 
 
-def _refuse_broken(tensors: Mapping[str, Tensor], update: int) -> None:
+def refuse_broken(tensors: Mapping[str, Tensor], update: int) -> None:
     """A checkpoint is something to go on from, so it never holds NaN."""
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):

@@ -44,8 +44,7 @@ class Answerer:
         self._network = network
         self._backend = backend
         self._slice = self._folded()
-        self._carry_out = BACKENDS[backend]
-        self._stage = self._carry_out(self._slice, plan.image_size)
+        self._stage = self._runnable()
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         """The logits of each batch."""
@@ -58,7 +57,16 @@ class Answerer:
         for name, tensor in self._slice.named_tensors().items():
             tensor.copy_(fresh[name])
         if not isinstance(self._stage, Slice | Compiled):  # those see the weights themselves
-            self._stage = self._carry_out(self._slice, self._plan.image_size)
+            self._stage = self._runnable()
+
+    def _runnable(self) -> nn.Module:
+        """The slice as the backend runs it."""
+        if self._backend == "compiled":
+            return Compiled(self._slice)
+        if self._backend == "onnxruntime":
+            example = torch.zeros(2, COLORS, self._plan.image_size, self._plan.image_size)
+            return OnnxNetwork(as_onnx(self._slice, example), torch.get_num_threads())
+        return self._slice
 
     def _folded(self) -> Slice:
         """In 16 bits norms round what they are given, so they stay apart."""
@@ -80,28 +88,6 @@ def refuse_backend(backend: str, device: torch.device) -> None:
             f"--backend onnxruntime answers on the CPU, not on {device.type}; use --device cpu"
         )
     need_onnx(f"--backend {backend}")
-
-
-def _as_it_is(layers: Slice, image_size: int) -> nn.Module:
-    del image_size
-    return layers
-
-
-def _compiled(layers: Slice, image_size: int) -> nn.Module:
-    del image_size
-    return Compiled(layers)
-
-
-def _by_onnx_runtime(layers: Slice, image_size: int) -> nn.Module:
-    example = torch.zeros(2, COLORS, image_size, image_size)
-    return OnnxNetwork(as_onnx(layers, example), torch.get_num_threads())
-
-
-BACKENDS: dict[str, Callable[[Slice, int], nn.Module]] = {
-    "torch": _as_it_is,
-    "compiled": _compiled,
-    "onnxruntime": _by_onnx_runtime,
-}
 
 
 class Validator:
@@ -192,8 +178,11 @@ def validate_checkpoints(
                 yield error
                 continue
             bench.load(contents.model)
+            epoch = contents.state.get("epoch")
             for _ in range(times):
-                yield bench.score(path, contents.update, _epoch(contents.state.get("epoch")))
+                yield bench.score(
+                    path, contents.update, float(epoch) if isinstance(epoch, int | float) else 0.0
+                )
 
 
 def validate_fresh(config: RunConfig, times: int = 1) -> Iterator[NetworkScore]:
@@ -245,7 +234,3 @@ class _Bench:
         ledger = self.ledger
         skipped = () if ledger is None else tuple(map(str, ledger.new_records()))
         return NetworkScore(path, self._digest, validated, latency, skipped)
-
-
-def _epoch(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

@@ -6,12 +6,10 @@ from pathlib import Path
 from convoy.checkpoint.background import BackgroundSaver, stop_the_run
 from convoy.checkpoint.format import Contents, weights_sha256
 from convoy.checkpoint.store import Store
-from convoy.config.schema import RunConfig
 from convoy.errors import CheckpointError, StorageError
 from convoy.events import Averaged, Noticed, Observers, Saved, StopRequest, Validated
-from convoy.files import FINE_TUNE
 from convoy.plan.plan import RunPlan
-from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
+from convoy.report.summary import Summary
 from convoy.run.averaging import AveragingStopped, average_checkpoints
 from convoy.run.folder import RunFolder
 from convoy.run.validation import validate_checkpoints
@@ -77,21 +75,16 @@ class RunWriter:
     def average(self, stop: StopRequest) -> Averaged | None:
         """One model out of the checkpoints of a finished run; None if a stop is urgent."""
         try:
-            average = average_checkpoints(
+            averaged = average_checkpoints(
                 self.config, self.store.folder, lambda: stop.is_urgent, self._counts
             )
         except AveragingStopped:
             return None
-        averaged = Averaged(
-            average.update,
-            self._named(average.path),
-            average.strategy,
-            average.checkpoints,
-            average.weights_sha256,
-        )
+        path = Path(averaged.path)
+        averaged = replace(averaged, path=self._named(path))
         if self.config.validation.validation_mode == "none":
             return averaged
-        (score,) = validate_checkpoints(self.config, [average.path])
+        (score,) = validate_checkpoints(self.config, [path])
         if isinstance(score, CheckpointError):
             raise score
         validated = score.validated
@@ -124,24 +117,3 @@ class RunWriter:
     def _report_failed(self, update: int, error: StorageError) -> None:
         self._failed = update
         self.observers.notify(Noticed("save_failed", f"training goes on: {error}", update))
-
-
-def average_summary(made: Averaged | None) -> AverageSummary | None:
-    """Of the checkpoints, if they were averaged."""
-    if made is None:
-        return None
-    return AverageSummary(
-        path=made.path,
-        strategy=made.strategy,
-        checkpoints=made.checkpoints,
-        weights_sha256=made.weights_sha256,
-        top1=made.top1,
-        top5=made.top5,
-    )
-
-
-def pending_fine_tuning(config: RunConfig) -> FineTuneSummary | None:
-    """Of a phase that has not begun, if there will be one."""
-    if not config.fine_tune.half_res_training:
-        return None
-    return FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
