@@ -140,7 +140,9 @@ def small_run(
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     layers = [Watched(*one, network.position) for one in enumerate(network.layers.values())]
     traps = Traps(list(network.layers), layers, [(gradients, FLOAT32)])
-    guard = StepGuard(None, LossScale(plan.loss_scale), policy, traps=traps)
+    guard = StepGuard(
+        loss_scale=LossScale(plan.loss_scale), policy=policy or NonFinitePolicy(), traps=traps
+    )
     groups = [ParameterGroup(gradients, optimizer)]
     update = Update(pipeline, groups, Alone(), PendingStatistics(norms), guard)
     share = UpdateShare.whole(plan.micro_batches)

@@ -361,12 +361,13 @@ class Contents:
     def copy(self, reuse: "Contents | None" = None) -> "Contents":
         """A copy on the CPU that later training cannot change; `reuse` gives up its memory."""
         spent = (reuse or Contents(model={})).tensors
-        copies = {part: _copy_tensors(named, spent[part]) for part, named in self.tensors.items()}
+        copies = {
+            part: {
+                name: _copy_tensor(tensor, spent[part].get(name)) for name, tensor in named.items()
+            }
+            for part, named in self.tensors.items()
+        }
         return Contents(**copies, state=deepcopy(self.state))
-
-
-def _copy_tensors(tensors: Mapping[str, Tensor], spent: Mapping[str, Tensor]) -> Tensors:
-    return {name: _copy_tensor(tensor, spent.get(name)) for name, tensor in tensors.items()}
 
 
 def _copy_tensor(tensor: Tensor, spent: Tensor | None) -> Tensor:
@@ -378,27 +379,22 @@ def _copy_tensor(tensor: Tensor, spent: Tensor | None) -> Tensor:
 
 def match(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], of: str = "model") -> None:
     """CheckpointError unless names, shapes and dtypes are exactly those expected."""
-    other = [name for name in found if name in expected and _differ(found[name], expected[name])]
+    pairs = {name: (one, expected[name]) for name, one in found.items() if name in expected}
+    others = [
+        f"{name} {shape_text(one)} for {shape_text(other)}"
+        for name, (one, other) in pairs.items()
+        if one.shape != other.shape or one.dtype != other.dtype
+    ]
     problems = [
         list_names("missing", [name for name in expected if name not in found]),
         list_names("unexpected", [name for name in found if name not in expected]),
-        list_names(
-            "of another shape or type",
-            [
-                f"{name} {shape_text(found[name])} for {shape_text(expected[name])}"
-                for name in other
-            ],
-        ),
+        list_names("of another shape or type", others),
     ]
     if any(problems):
         raise CheckpointError(
             f"the checkpoint does not fit this {of}: {'; '.join(filter(None, problems))}; "
             "train or validate with the options it was saved under"
         )
-
-
-def _differ(tensor: Tensor, other: Tensor) -> bool:
-    return tensor.shape != other.shape or tensor.dtype != other.dtype
 
 
 def shape_text(tensor: Tensor) -> str:

@@ -10,8 +10,9 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,6 +122,7 @@ def remove(path: Path) -> None:
 
 
 _WAY_OUT = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_storage_errors = partial(storage_errors, way_out=_WAY_OUT)
 _TEMPORARY = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
 
@@ -154,7 +156,7 @@ class Store:
     def check_writable(self) -> None:
         """Find out before the first update whether a checkpoint can be written."""
         probe = self.folder / "write-test"
-        with _storage_errors("write in", self.folder, 1):
+        with _storage_errors("write in", self.folder, needed=1):
             make_folder(self.folder)
             with temporary_folder(probe) as folder:
                 write_file(folder / "byte", [b"\n"])
@@ -166,7 +168,7 @@ class Store:
         draft, target = Draft(contents), self.path(update)
         if draft.update != update:
             raise CheckpointError(f"contents of update {draft.update} saved as update {update}")
-        with _storage_errors("save", target, draft.bytes_needed):
+        with _storage_errors("save", target, needed=draft.bytes_needed):
             make_folder(self.folder)
             require_space(self.folder, draft.bytes_needed)
             with temporary_folder(target) as folder:
@@ -257,22 +259,15 @@ class Store:
         with _storage_errors("clean", self.folder):
             for name in left:
                 remove(self.folder / name)
-            for name in self._names():
-                if renamed := _REPLACED.fullmatch(name):
-                    self._restore(self.folder / name, self.folder / renamed[1])
-                    left.append(name)
+            for renamed in filter(None, map(_REPLACED.fullmatch, self._names())):
+                replaced, target = self.folder / renamed[0], self.folder / renamed[1]
+                if target.exists():
+                    remove(replaced)
+                else:
+                    replaced.rename(target)
+                    sync_folder(self.folder)
+                left.append(replaced.name)
         return left
-
-    def _restore(self, replaced: Path, target: Path) -> None:
-        if target.exists():
-            remove(replaced)
-        else:
-            replaced.rename(target)
-            sync_folder(self.folder)
-
-
-def _storage_errors(action: str, path: Path, needed: int = 0) -> AbstractContextManager[None]:
-    return storage_errors(action, path, needed=needed, way_out=_WAY_OUT)
 
 
 def _is_same(target: Path, manifest: Manifest) -> bool:

@@ -118,6 +118,7 @@ def _mean(total: float, count: int) -> float:
     return total / count if count else math.nan
 
 
+@dataclass(frozen=True)
 class NonFiniteSearch:
     """Finds where the first value of a failed update that is not finite arose.
 
@@ -126,14 +127,12 @@ class NonFiniteSearch:
     the same values come again.
     """
 
-    def __init__(self, step: Update, micro_batches: MicroBatches) -> None:
-        self.step = step
-        self.guard = step.guard
-        self.micro_batches = micro_batches
+    step: Update
+    micro_batches: MicroBatches
 
     def error(self, context: StepContext) -> NotFiniteError:
         """The error that ends the run, the same on all processes. All of them must call it."""
-        guard, (text, is_forward) = self.guard, self._source(context)
+        guard, (text, is_forward) = self.step.guard, self._source(context)
         before = f"{guard.in_a_row} updates before it were skipped; " if guard.in_a_row else ""
         is_chosen = guard.policy.skip or guard.policy.watch_layers
         way = "" if is_chosen else ", or go on with --on-nonfinite skip"
@@ -147,11 +146,12 @@ class NonFiniteSearch:
 
     def _source(self, context: StepContext) -> tuple[str, bool]:
         """Where it arose, and whether that is before the loss."""
-        traps, share, update = self.guard.traps, self.micro_batches.share, context.update
+        guard, share, update = self.step.guard, self.micro_batches.share, context.update
+        traps = guard.traps
         if traps is None:
             text = "its gradients are not finite; without --compile the first layer would be named"
             return text, False
-        if not self.guard.policy.watch_layers:  # else the notes are there already
+        if not guard.policy.watch_layers:  # else the notes are there already
             again = self.micro_batches.of_updates(range(update, update + 1), _NO_WORKERS)
             with closing(again) as batches:
                 self.step.repeat(batches, context)

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -127,26 +127,20 @@ def collect_gradients(groups: Iterable[ParameterGroup]) -> None:
         group.gradients.collect()
 
 
+@dataclass(eq=False)
 class Update:
     """Spends an update's micro-batches on one optimizer step."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        groups: Sequence[ParameterGroup],
-        replicas: Replicas,
-        statistics: PendingStatistics,
-        guard: StepGuard | None = None,
-        ema: ExponentialMovingAverage | None = None,
-    ) -> None:
-        self.pipeline = pipeline
-        self.groups = list(groups)
-        self.replicas = replicas
-        self.statistics = statistics
-        self.guard = guard or StepGuard()
-        self.ema = ema
+    pipeline: Pipeline
+    groups: Sequence[ParameterGroup]
+    replicas: Replicas
+    statistics: PendingStatistics
+    guard: StepGuard = field(default_factory=StepGuard)
+    ema: ExponentialMovingAverage | None = None
+
+    def __post_init__(self) -> None:
         for group in self.groups:
-            replicas.follow(group.gradients)
+            self.replicas.follow(group.gradients)
 
     def __call__(
         self, micro_batches: Iterable[MicroBatch], context: StepContext

@@ -196,18 +196,14 @@ def _began_line(event: Began) -> str:
 def _reported_line(event: Reported) -> str:
     scale = f"scale {event.loss_scale:,.10g}  " if event.loss_scale != 1 else ""
     skipped = f"  {event.skipped} skipped" if event.skipped else ""
+    left_out = ""  # of the means
+    if event.left_out:
+        left_out = f"  {counted(event.left_out, 'micro-batch')} without a finite loss left out"
     return (
         f"update {event.update}  epoch {event.epoch:.2f}  loss {loss_text(event.loss)}  "
         f"accuracy {percent(event.accuracy)}  rate {event.learning_rate:.4g}  {scale}"
-        f"{speed_text(event.images_per_second)}{skipped}{_left_out(event.left_out)}"
+        f"{speed_text(event.images_per_second)}{skipped}{left_out}"
     )
-
-
-def _left_out(micro_batches: int) -> str:
-    """What is not in the means of a report."""
-    if not micro_batches:
-        return ""
-    return f"  {counted(micro_batches, 'micro-batch')} without a finite loss left out"
 
 
 def average_text(strategy: str, checkpoints: int) -> str:

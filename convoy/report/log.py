@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from convoy.events import Began, Ended, Event, Noticed, Reported, Updated, Validated
 from convoy.files import write_atomically
@@ -128,17 +129,11 @@ def _parsed_lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]
     with file:
         while line := file.readline(_MAX_LINE_BYTES):
             if len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
-                _skip_line(file)
+                while (rest := file.readline(_MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass  # skips the rest of a line that is too long
                 yield line, None
             elif line.strip():
                 yield line, _parse(line)
-
-
-def _skip_line(file: BinaryIO) -> None:
-    """Skip the rest of a line that is too long."""
-    while rest := file.readline(_MAX_LINE_BYTES):
-        if rest.endswith(b"\n"):
-            return
 
 
 def _parse(line: bytes) -> dict[str, object] | None:
@@ -149,11 +144,7 @@ def _parse(line: bytes) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-Now = Callable[[], datetime]
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
+UTC_NOW = partial(datetime.now, UTC)
 
 
 class LogPaths(Protocol):
@@ -169,7 +160,10 @@ class Log:
     """Subscribe `write`; `close` when the run is over."""
 
     def __init__(
-        self, paths: LogPaths, now: Now = utc_now, warn: Callable[[str], None] = print_error
+        self,
+        paths: LogPaths,
+        now: Callable[[], datetime] = UTC_NOW,
+        warn: Callable[[str], None] = print_error,
     ) -> None:
         self._now = now
         self._text = TextLog(paths.log, warn)

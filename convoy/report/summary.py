@@ -176,7 +176,8 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
     lines += [_averaged(one) for one in averages if one is not None]
     if summary.fine_tune is not None:
         lines.append(_fine_tuned(summary.fine_tune))
-    digest = _last_weights(summary)
+    tuned = summary.fine_tune
+    digest = (tuned and tuned.weights_sha256) or summary.weights_sha256
     if digest is not None:
         lines.append(f"weights: sha256 {digest[:12]}…")
     lines.append(f"run folder: {one_line(str(folder))}")
@@ -204,11 +205,6 @@ def _fine_tuned(tuned: FineTuneSummary) -> str:
     early = "" if tuned.exit_reason == "done" else f" ({tuned.exit_reason}, not complete)"
     length = _length(tuned.updates, tuned.epochs)
     return one_line(f"fine-tuned: {length}{measured}, {tuned.path}{early}")
-
-
-def _last_weights(summary: Summary) -> str | None:
-    tuned = summary.fine_tune
-    return tuned.weights_sha256 if tuned and tuned.weights_sha256 else summary.weights_sha256
 
 
 def _subject(summary: Summary) -> str:

@@ -60,16 +60,6 @@ def make_repeatable(threads: int) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def describe_machine(device: torch.device, threads: int) -> dict[str, str | int]:
-    """What the bits of a run are promised for."""
-    return {
-        "torch": torch.__version__,
-        "device": device.type,
-        "processor": torch.backends.cpu.get_cpu_capability() + " " + platform.machine(),
-        "threads": threads,
-    }
-
-
 MEBIBYTE = 2**20
 ALGORITHMS = {"auto": None, "broadcast": "Tree"}  # any other is a way around a ring
 
@@ -139,7 +129,12 @@ class ProcessContext:
 
     def machine(self) -> dict[str, JSON]:
         """What the bits are promised for, as a checkpoint remembers it."""
-        return {**describe_machine(self.device, self.plan.config.device.threads)}
+        return {
+            "torch": torch.__version__,
+            "device": self.device.type,
+            "processor": torch.backends.cpu.get_cpu_capability() + " " + platform.machine(),
+            "threads": self.plan.config.device.threads,
+        }
 
 
 @contextmanager

@@ -90,22 +90,20 @@ def refuse_backend(backend: str, device: torch.device) -> None:
     need_onnx(f"--backend {backend}")
 
 
+@dataclass
 class Validator:
     """Measures a network on the validation split, as often as it is asked."""
 
-    def __init__(
-        self, answers: Answers, feed: ValidationFeed, options: LoaderOptions, share: Share
-    ) -> None:
-        self._answers = answers
-        self._feed = feed
-        self._options = options
-        self._share = share
-        self.batch_seconds: tuple[float, ...] = ()  # of the last time
+    answers: Answers
+    feed: ValidationFeed
+    options: LoaderOptions
+    share: Share
+    batch_seconds: tuple[float, ...] = ()  # of the last time
 
     def __call__(self, update: int, epoch: float) -> Validated:
         """Every sample once; the network is left as it was. All processes must call it."""
         began = monotonic()
-        score = evaluate(self._answers, self._feed, self._options, self._share, update)
+        score = evaluate(self.answers, self.feed, self.options, self.share, update)
         seconds = monotonic() - began
         self.batch_seconds = score.batch_seconds
         return Validated(

@@ -131,16 +131,11 @@ Layers = dict[str, str]  # our layer → its name elsewhere
 Rename = Callable[[Sequence[str]], Layers | None]
 
 
-def unchanged(layers: Sequence[str]) -> Layers:
-    """Our own checkpoints."""
-    return {layer: layer for layer in layers}
-
-
 # Where two fit equally well, as for ResNet, the first is taken.
 NAMINGS: dict[str, Rename] = {
     "torchvision": torchvision_layers,
     "timm": timm_layers,
-    CONVOY: unchanged,
+    CONVOY: lambda layers: dict(zip(layers, layers, strict=True)),
 }
 
 
@@ -312,7 +307,8 @@ def foreign_tensors(model: Mapping[str, Tensor], naming: str, batches: int) -> T
     """Our weights under another program's names and shapes, with torch's count of batches."""
     names = foreign_names(naming, list(model))
     if names is None:
-        raise ConfigError(f"{naming} has no such network; use --naming {_possible(list(model))}")
+        possible = [one for one in NAMINGS if foreign_names(one, list(model)) is not None]
+        raise ConfigError(f"{naming} has no such network; use --naming {' or '.join(possible)}")
     renamed = {
         names[name].name: weight.flatten(1) if names[name].linear else weight
         for name, weight in model.items()
@@ -323,10 +319,6 @@ def foreign_tensors(model: Mapping[str, Tensor], naming: str, batches: int) -> T
     return renamed | {
         f"{name.removesuffix(_MEAN)}{TRACKED}": torch.tensor(batches) for name in means
     }
-
-
-def _possible(names: Sequence[str]) -> str:
-    return " or ".join(naming for naming in NAMINGS if foreign_names(naming, names) is not None)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
