@@ -104,7 +104,9 @@ class StepGuard:
         if self._must_stop(found, choice):
             return StepDecision(apply=False, stop=True)
         self.skipped += 1
-        notices = _scale_notices(choice, context) or (self._skip_notice(found, context),)
+        number, what = context.update + 1, "gradients" if found.losses else "losses"
+        text = f"update {number} is skipped: its {what} are not finite ({self.skipped} so far)"
+        notices = _scale_notices(choice, context) or (Noticed("skipped", text, number),)
         return StepDecision(apply=False, notices=notices)
 
     def _gathered(
@@ -136,11 +138,6 @@ class StepGuard:
             return True
         self.in_a_row += 1
         return False
-
-    def _skip_notice(self, found: _Found, context: StepContext) -> Noticed:
-        number, what = context.update + 1, "gradients" if found.losses else "losses"
-        text = f"update {number} is skipped: its {what} are not finite ({self.skipped} so far)"
-        return Noticed("skipped", text, number)
 
     def state(self) -> dict[str, float | None]:
         scale = self.loss_scale

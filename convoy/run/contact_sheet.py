@@ -134,7 +134,8 @@ def _training(config: RunConfig, wish: SheetWish) -> Sheet:
     if config.mixing.mixes:
         return _mixed(opened, wish)
     view, epochs = opened.view, range(wish.epoch, wish.epoch + wish.columns)
-    ids = _first_ids(opened, wish)
+    indices = _first_indices(opened, wish.rows, wish.epoch)
+    ids = np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
     seen = [_seen(view, ids, epoch) for epoch in epochs]
     names = [opened.source.class_names[label] for label in opened.source.labels(ids).tolist()]
     rows = (
@@ -182,11 +183,6 @@ def _captions(one: MicroBatch, names: tuple[str, ...]) -> Iterator[str]:
 def _first_indices(opened: OpenFeed, rows: int, epoch: int) -> Iterator[MicroBatchIndex]:
     each, per_epoch = opened.plan.batch.micro_batch_size, opened.elements_per_epoch
     return opened.indices(per_epoch * epoch, min(-(-rows // each), per_epoch))
-
-
-def _first_ids(opened: OpenFeed, wish: SheetWish) -> Ids:
-    indices = _first_indices(opened, wish.rows, wish.epoch)
-    return np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
 
 
 def _validation(config: RunConfig, wish: SheetWish) -> Sheet:

@@ -49,12 +49,9 @@ class RunFolder:
         self.log = path / "log.txt"
         self.checkpoints = path / "checkpoints"
         self.summary = path / "summary.json"
-        self._descriptor: int | None = None  # of the lock
-
-    @property
-    def _files(self) -> tuple[Path, ...]:
         logs = (self.metrics, self.validation, self.events, self.log)
-        return (self.config, self.plan, *logs, self.summary)
+        self._files = (self.config, self.plan, *logs, self.summary)
+        self._descriptor: int | None = None  # of the lock
 
     def forget_run(self) -> None:
         """Remove the files of a run that has no checkpoint."""

@@ -143,7 +143,10 @@ def join_run(world: World, plan: RunPlan) -> Iterator[ProcessContext]:
 
     After an error nobody is waited for: the others may be gone, and this process ends anyway.
     """
-    device = choose_device(plan.config.device, _device_number(plan, world.local_rank))
+    # Among the chosen devices of this host each replica has its own, as many as it maps to.
+    replica, stage = divmod(world.local_rank, plan.topology.stages)
+    number = replica * (max(plan.devices) + 1) + plan.devices[stage]
+    device = choose_device(plan.config.device, number)
     make_repeatable(plan.config.device.threads)
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
@@ -156,12 +159,6 @@ def join_run(world: World, plan: RunPlan) -> Iterator[ProcessContext]:
         control = Single() if whole is None else FullCouncil(whole)
         yield ProcessContext(plan, coordinates, groups, control, device)
         groups.leave()
-
-
-def _device_number(plan: RunPlan, local_rank: int) -> int:
-    """Among the chosen devices of this host: each replica has its own, as many as it maps to."""
-    replica, place = divmod(local_rank, plan.topology.stages)
-    return replica * (max(plan.devices) + 1) + plan.devices[place]
 
 
 _STATUS = Path("/proc/self/status")

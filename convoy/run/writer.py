@@ -93,8 +93,8 @@ class RunWriter:
     def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
         """The EMA of the run as a checkpoint of its own."""
         assert contents is not None, "the first process gathers what is saved"
-        update, decay = contents.update, self.config.average.ema_decay
-        path = Store(self.store.folder / "averaged" / f"ema-{decay:g}").save(contents, update)
+        update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
+        path = Store(self.store.folder / "averaged" / name).save(contents, update)
         averaged = Averaged(update, self._named(path), "ema", 0, weights_sha256(contents.model))
         if validated is None:
             return averaged

@@ -72,13 +72,13 @@ def _counted(layers: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The stem, the blocks, and the head, which MobileNet v3 has behind its pooling."""
     ends_in_conv = any(_part(layer) == "conv" for layer in layers)
     yield from (("conv_stem", "features.0.0"), ("bn1", "features.0.1"))
-    blocks = groupby((layer for layer in layers if _BLOCK.match(layer)), key=_block)
+    blocks = groupby(filter(None, map(_BLOCK.match, layers)), key=lambda found: found[1])
     feature = 0
     for count, (block, parts) in enumerate(blocks, start=1):
         _, stage, index = block.split(".")
         feature = count if ends_in_conv else int(stage) + 1
         inside = f"features.{feature}" if ends_in_conv else f"features.{feature}.{index}"
-        yield from _of_block(list(parts), inside)
+        yield from _of_block([found[0] for found in parts], inside)
     if ends_in_conv:
         yield from (("conv_head", "classifier.0"), ("classifier", "classifier.3"))
     else:
@@ -101,11 +101,6 @@ def _of_block(layers: list[str], prefix: str) -> Iterator[tuple[str, str]]:
         part += begins
         ending = {"se.conv_reduce": "fc1", "se.conv_expand": "fc2"}.get(word)
         yield layer, f"{prefix}.block.{part}.{ending or ('0' if begins else '1')}"
-
-
-def _block(layer: str) -> str:
-    found = _BLOCK.match(layer)
-    return found[1] if found else ""
 
 
 def _part(layer: str) -> str:
@@ -146,7 +141,7 @@ def foreign_names(naming: str, names: Sequence[str]) -> dict[str, ForeignName] |
     layers = NAMINGS[naming](list(dict.fromkeys(_layer(name) for name in names)))
     if layers is None:
         return None
-    return {name: _tensor(name, layers[_layer(name)]) for name in names}
+    return {name: _foreign(name, layers[_layer(name)]) for name in names}
 
 
 def detect(found: Collection[str], names: Sequence[str]) -> str:
@@ -163,7 +158,7 @@ def _layer(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _tensor(name: str, layer: str) -> ForeignName:
+def _foreign(name: str, layer: str) -> ForeignName:
     linear = _layer(name) == "conv_head" and layer.startswith("classifier")
     return ForeignName(f"{layer}.{name.rpartition('.')[2]}", linear and name.endswith(".weight"))
 
