@@ -16,7 +16,7 @@ from convoy.config.schema import build_config
 from convoy.data.loader import SyntheticFeed
 from convoy.data.source import Source
 from convoy.data.sources.open import open_source
-from convoy.engine.stopping import StopRequest
+from convoy.events import StopRequest
 from convoy.launch.world import World
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import Single

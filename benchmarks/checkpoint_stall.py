@@ -18,7 +18,7 @@ from assembled import alone, parts_of, plan_of, update_of
 from interleaved import options_of, ratio_with_interval
 
 from convoy.checkpoint.background import BackgroundSaver
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.machine import keep_freed_memory
 from convoy.run.process import ProcessContext

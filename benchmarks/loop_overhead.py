@@ -24,7 +24,7 @@ from convoy.data.sources.pixel_source import Generated
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts
-from convoy.run.device import make_repeatable
+from convoy.run.process import make_repeatable
 
 WARM_UP = 3
 

@@ -18,7 +18,7 @@ from assembled import parts_of, plan_of, update_of
 from torch import Tensor
 
 from convoy.checkpoint.background import BackgroundSaver
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.launch.world import World
 from convoy.machine import keep_freed_memory

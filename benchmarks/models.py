@@ -33,8 +33,8 @@ from convoy.config.settings import from_source
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import plan_run
 from convoy.run.build import TrainingParts
-from convoy.run.device import make_repeatable
 from convoy.run.network import Network, build_network, whole
+from convoy.run.process import make_repeatable
 from convoy.run.validation import Answerer
 
 Clock = Callable[[], float]

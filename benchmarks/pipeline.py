@@ -31,8 +31,7 @@ from interleaved import options_of, ratio_with_interval
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import collect_gradients
+from convoy.engine.update import CrossEntropy, collect_gradients
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.layers.norms import PendingStatistics
@@ -45,8 +44,7 @@ from convoy.plan.schedules.simulate import Costs, simulate
 from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
 from convoy.run.build import TrainingParts, training_network
-from convoy.run.device import make_repeatable
-from convoy.run.process import ProcessContext, join_run
+from convoy.run.process import ProcessContext, join_run, make_repeatable
 
 MICRO_BATCHES = 16
 SCHEDULES = ("grouped", "interleaved")

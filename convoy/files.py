@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from convoy.errors import StorageError
+from convoy.errors import ConfigError, StorageError
 
 FINE_TUNE = "fine-tune"  # the folder of the second phase, inside the run folder and like it
 
@@ -56,6 +56,14 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
         temporary.open("xb") as file,
     ):
         file.writelines(chunks)
+
+
+def check_output(path: Path, override: bool) -> None:
+    """Refuse a file that is there already, unless it may be replaced."""
+    if path.is_dir():
+        raise ConfigError(f"--output {path} is a folder; name a file")
+    if path.exists() and not override:
+        raise ConfigError(f"{path} exists already; choose another --output, or add --override")
 
 
 def sync_folder(path: Path) -> None:

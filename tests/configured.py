@@ -22,7 +22,7 @@ from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.recompute import RecomputePlan
 from convoy.plan.schedules import schedule_of
 from convoy.plan.schedules.one_f_one_b import Schedule
-from convoy.run.request import RunRequest
+from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
 
 Values = dict[str, Any]

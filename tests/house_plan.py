@@ -51,7 +51,6 @@ LAZY_DOORS = {
     ("cli", "convoy.data.progress"),
     ("cli", "convoy.data.sources.open"),  # nor looking into a folder
     ("cli", "convoy.data.verify"),  # nor reading everything
-    ("cli", "convoy.engine.stopping"),
 }
 
 # Packages from elsewhere that a package may use; those that are not named may use any.
@@ -67,7 +66,7 @@ MAY_USE = {
     "dialects": set[str](),
     "models": set[str](),
     "plan": set[str](),
-    "report": {"rich", "matplotlib", "PIL"},
+    "report": {"rich", "matplotlib"},
     "cli": set[str](),
     "__main__": set[str](),
 }

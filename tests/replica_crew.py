@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from networks import SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.checkpoint.contents import weights_sha256
+from convoy.checkpoint.format import weights_sha256
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
@@ -42,7 +42,7 @@ T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[np.float32]]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.parallel.exact_reduction"])
+_CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.parallel.exact_reduction"])
 
 
 @dataclass(frozen=True)

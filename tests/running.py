@@ -41,7 +41,7 @@ PATIENCE = 600.0
 ENDLESS = "--updates=1000000"  # of a run that is stopped from outside: hours
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.run.averaging"])
+_CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.run.averaging"])
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,10 @@ from convoy.data.augment import PAD_CROP_FLIP
 from convoy.data.loader import DeviceTransfer, LoaderOptions, Order, TrainingFeed
 from convoy.data.source import Ids, Labels
 from convoy.data.sources.pixel_source import Generated, PixelView
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.micro_batches import MicroBatches, UpdateShare
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
-from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import ParameterGroup, Update
-from convoy.events import Began, Event
+from convoy.engine.update import CrossEntropy, MicroBatches, ParameterGroup, Update, UpdateShare
+from convoy.events import Began, Event, StopRequest
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.models.layers import LayerPlan
@@ -139,7 +136,9 @@ def small_run(
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     layers = [Watched(*one, network.position) for one in enumerate(network.layers.values())]
     traps = Traps(list(network.layers), layers, [(gradients, FLOAT32)])
-    guard = StepGuard(None, LossScale(plan.loss_scale), policy, traps=traps)
+    guard = StepGuard(
+        loss_scale=LossScale(plan.loss_scale), policy=policy or NonFinitePolicy(), traps=traps
+    )
     groups = [ParameterGroup(gradients, optimizer)]
     update = Update(pipeline, groups, Alone(), PendingStatistics(norms), guard)
     share = UpdateShare.whole(plan.micro_batches)

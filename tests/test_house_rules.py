@@ -116,7 +116,7 @@ def test_a_closed_door_is_seen(name: str, text: str) -> None:
     ("name", "text"),
     [
         ("convoy.cli.data", "def f():\n  from convoy.data.download import fetch"),
-        ("convoy.cli.train", "def f():\n  from convoy.engine.stopping import StopRequest"),
+        ("convoy.cli.train", "def f():\n  from convoy.checkpoint.store import Store"),
         ("convoy.plan.batch", "from convoy.plan import layers, stages"),
         ("convoy.registry", "from convoy.errors import ConfigError"),
         ("convoy.data.loader", "import torch"),

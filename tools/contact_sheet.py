@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from convoy.data.sources.shapes import Shapes
-from convoy.report.contact_sheet import Cell, Row, Sheet, draw
+from convoy.run.contact_sheet import Cell, Row, Sheet, draw
 
 COLUMNS = 12
 

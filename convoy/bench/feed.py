@@ -22,7 +22,7 @@ from convoy.data.loader import (
     TrainingFeed,
 )
 from convoy.data.source import View
-from convoy.engine.micro_batches import targets_of
+from convoy.engine.update import targets_of
 from convoy.optim.update_rules import StepContext
 from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from convoy.checkpoint.contents import Contents, Tensors
+from convoy.checkpoint.format import Contents, Tensors
 from convoy.checkpoint.store import Store
 from convoy.errors import StorageError
 
@@ -37,7 +37,7 @@ def allocate_block(contents: Contents) -> Contents:
             span = block[end : end + tensor.nbytes]
             copies[part][name] = span.view(tensor.dtype).view(tensor.shape)
             end += _padded_bytes(tensor)
-    return Contents(copies["model"], copies["optimizer"], copies["averages"])
+    return Contents(**copies, state={})
 
 
 def _padded_bytes(tensor: torch.Tensor) -> int:

@@ -10,12 +10,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 from safetensors.torch import load
 from torch import Tensor
+
+from convoy.errors import CheckpointError
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -315,3 +318,94 @@ def _text(value: JSON, what: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"gives {value!r:.40} as {what}; text was meant")
     return value
+
+
+Tensors = dict[str, Tensor]
+_NAMES_SHOWN = 4
+
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over sorted names, dtypes, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        # A line of JSON cannot run into its neighbors, and fixes how many bytes follow it.
+        label = [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+        digest.update(json.dumps(label).encode() + b"\n")
+        digest.update(raw_bytes(tensor))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Model, optimizer and averages by name; `state` is everything that is not a tensor."""
+
+    model: Tensors  # parameters and buffers
+    optimizer: Tensors = field(default_factory=dict)  # `<parameter>/<slot>`
+    averages: Tensors = field(default_factory=dict)
+    state: dict[str, JSON] = field(default_factory=dict)  # `update` is always there
+
+    @property
+    def update(self) -> int:
+        """The number of updates done."""
+        update = self.state.get("update")
+        if not isinstance(update, int) or isinstance(update, bool) or update < 0:
+            raise CheckpointError(f"the state of a checkpoint needs its update, not {update!r:.80}")
+        return update
+
+    @property
+    def tensors(self) -> dict[str, Tensors]:
+        """By field."""
+        return {"model": self.model, "optimizer": self.optimizer, "averages": self.averages}
+
+    def copy(self, reuse: "Contents | None" = None) -> "Contents":
+        """A copy on the CPU that later training cannot change; `reuse` gives up its memory."""
+        spent = (reuse or Contents(model={})).tensors
+        copies = {
+            part: {
+                name: _copy_tensor(tensor, spent[part].get(name)) for name, tensor in named.items()
+            }
+            for part, named in self.tensors.items()
+        }
+        return Contents(**copies, state=deepcopy(self.state))
+
+
+def _copy_tensor(tensor: Tensor, spent: Tensor | None) -> Tensor:
+    """One memcpy; fresh memory costs a page fault every 4 KiB on top, so it is used again."""
+    if spent is None or spent.shape != tensor.shape or spent.dtype != tensor.dtype:
+        spent = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+    return spent.copy_(tensor.detach())
+
+
+def match(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], of: str = "model") -> None:
+    """CheckpointError unless names, shapes and dtypes are exactly those expected."""
+    pairs = {name: (one, expected[name]) for name, one in found.items() if name in expected}
+    others = [
+        f"{name} {shape_text(one)} for {shape_text(other)}"
+        for name, (one, other) in pairs.items()
+        if one.shape != other.shape or one.dtype != other.dtype
+    ]
+    problems = [
+        list_names("missing", [name for name in expected if name not in found]),
+        list_names("unexpected", [name for name in found if name not in expected]),
+        list_names("of another shape or type", others),
+    ]
+    if any(problems):
+        raise CheckpointError(
+            f"the checkpoint does not fit this {of}: {'; '.join(filter(None, problems))}; "
+            "train or validate with the options it was saved under"
+        )
+
+
+def shape_text(tensor: Tensor) -> str:
+    """`10×64 float32`."""
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def list_names(what: str, names: list[str]) -> str:
+    """`2 missing (fc.bias, fc.weight)`; empty if there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{len(names):,} {what} ({', '.join(names[:_NAMES_SHOWN])}{more})"

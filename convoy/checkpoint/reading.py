@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from convoy.checkpoint.contents import Contents
 from convoy.checkpoint.format import (
-    JSON,
     MANIFEST,
     MAX_JSON_BYTES,
     STATE,
     TENSOR_FILES,
+    Contents,
     FileEntry,
     Manifest,
     decode_tensors,
@@ -162,16 +161,11 @@ def _read(folder: int, name: str, entry: FileEntry) -> bytes:
 def _parse(files: dict[str, bytes], manifest: Manifest) -> Contents:
     """Each file's bytes are given up as soon as they are parsed."""
     with _naming(STATE):
-        state = _parse_state(files.pop(STATE), manifest.update)
+        state, update = parse_json(files.pop(STATE)), manifest.update
+        if not isinstance(state, dict) or state.get("update") != update:
+            raise ValueError(f"is not the state of update {update}, which the manifest is of")
     tensors = {}
     for part, name in TENSOR_FILES.items():
         with _naming(name):
             tensors[part] = decode_tensors(files.pop(name)) if name in files else {}
     return Contents(**tensors, state=state)
-
-
-def _parse_state(data: bytes, update: int) -> dict[str, JSON]:
-    state = parse_json(data)
-    if not isinstance(state, dict) or state.get("update") != update:
-        raise ValueError(f"is not the state of update {update}, which the manifest is of")
-    return state

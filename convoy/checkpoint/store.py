@@ -4,20 +4,125 @@ Saving is all or nothing, reading verifies every byte, and an old checkpoint is 
 enough newer ones have been verified. One process writes at a time, which has the run folder's lock.
 """
 
+import hashlib
+import os
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from convoy.checkpoint import reading
-from convoy.checkpoint.contents import Contents
-from convoy.checkpoint.format import MANIFEST, Manifest
-from convoy.checkpoint.writing import Draft, remove, temporary_folder, temporary_name, write_file
+from convoy.checkpoint.format import (
+    MANIFEST,
+    STATE,
+    TENSOR_FILES,
+    Contents,
+    FileEntry,
+    Manifest,
+    TensorFile,
+    encode_json,
+)
 from convoy.errors import CheckpointError, StorageError
-from convoy.files import FINE_TUNE, make_folder, require_space, storage_errors, sync_folder
+from convoy.files import (
+    FINE_TUNE,
+    allow_owner,
+    make_folder,
+    require_space,
+    storage_errors,
+    sync_folder,
+)
+
+_BLOCK = 4096  # file systems allocate whole blocks, nearly always of this size
+_SPARE_BLOCKS = 8  # the manifest, the folder itself, and what a file system adds
+
+
+def temporary_name(path: Path, role: str) -> Path:
+    """A free name in the same folder: `update-5.tmp-1f…` while written, `.old-` while replaced."""
+    return path.with_name(f"{path.name.split('.')[0]}.{role}-{secrets.token_hex(6)}")
+
+
+class Draft:
+    """A checkpoint to be written: its files and their sizes are known."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.update = contents.update
+        try:
+            self._state = encode_json(contents.state)
+            self._tensors = {
+                TENSOR_FILES[part]: TensorFile(tensors)
+                for part, tensors in contents.tensors.items()
+                if tensors or part == "model"
+            }
+        except ValueError as error:
+            raise CheckpointError(f"update {self.update} cannot be saved: {error}") from error
+
+    @property
+    def bytes_needed(self) -> int:
+        """Space on disk, in whole blocks."""
+        sizes = [len(self._state), *(file.bytes for file in self._tensors.values())]
+        return (sum(-(-size // _BLOCK) for size in sizes) + _SPARE_BLOCKS) * _BLOCK
+
+    def write(self, folder: Path) -> Manifest:
+        """Write and sync every file, the manifest last."""
+        files = {
+            name: write_file(folder / name, file.chunks()) for name, file in self._tensors.items()
+        }
+        files[STATE] = write_file(folder / STATE, [self._state])
+        manifest = Manifest(
+            update=self.update,
+            files=files,
+            torch=str(torch.__version__),
+            created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        write_file(folder / MANIFEST, [manifest.to_bytes()])
+        sync_folder(folder)
+        return manifest
+
+
+def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileEntry:
+    """Write, hash and fsync; hashing and writing both release the interpreter."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("xb", buffering=2**20) as file:
+        allow_owner(path, 0o600)
+        for chunk in chunks:
+            digest.update(chunk)
+            file.write(chunk)
+            size += len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileEntry(size, digest.hexdigest())
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder next to `path`, removed at the end unless it was renamed."""
+    folder = temporary_name(path, "tmp")
+    try:
+        folder.mkdir()
+        allow_owner(folder, 0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Delete a checkpoint; a partly deleted one is never listed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    renamed = path.rename(temporary_name(path, "tmp"))
+    shutil.rmtree(renamed)
+
 
 _WAY_OUT = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_storage_errors = partial(storage_errors, way_out=_WAY_OUT)
 _TEMPORARY = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
 
@@ -51,7 +156,7 @@ class Store:
     def check_writable(self) -> None:
         """Find out before the first update whether a checkpoint can be written."""
         probe = self.folder / "write-test"
-        with _storage_errors("write in", self.folder, 1):
+        with _storage_errors("write in", self.folder, needed=1):
             make_folder(self.folder)
             with temporary_folder(probe) as folder:
                 write_file(folder / "byte", [b"\n"])
@@ -63,7 +168,7 @@ class Store:
         draft, target = Draft(contents), self.path(update)
         if draft.update != update:
             raise CheckpointError(f"contents of update {draft.update} saved as update {update}")
-        with _storage_errors("save", target, draft.bytes_needed):
+        with _storage_errors("save", target, needed=draft.bytes_needed):
             make_folder(self.folder)
             require_space(self.folder, draft.bytes_needed)
             with temporary_folder(target) as folder:
@@ -154,22 +259,15 @@ class Store:
         with _storage_errors("clean", self.folder):
             for name in left:
                 remove(self.folder / name)
-            for name in self._names():
-                if renamed := _REPLACED.fullmatch(name):
-                    self._restore(self.folder / name, self.folder / renamed[1])
-                    left.append(name)
+            for renamed in filter(None, map(_REPLACED.fullmatch, self._names())):
+                replaced, target = self.folder / renamed[0], self.folder / renamed[1]
+                if target.exists():
+                    remove(replaced)
+                else:
+                    replaced.rename(target)
+                    sync_folder(self.folder)
+                left.append(replaced.name)
         return left
-
-    def _restore(self, replaced: Path, target: Path) -> None:
-        if target.exists():
-            remove(replaced)
-        else:
-            replaced.rename(target)
-            sync_folder(self.folder)
-
-
-def _storage_errors(action: str, path: Path, needed: int = 0) -> AbstractContextManager[None]:
-    return storage_errors(action, path, needed=needed, way_out=_WAY_OUT)
 
 
 def _is_same(target: Path, manifest: Manifest) -> bool:

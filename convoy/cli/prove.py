@@ -21,7 +21,7 @@ from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
 from convoy.report.proof import Proof, as_json, closing, head, row
 from convoy.report.summary import Summary
-from convoy.run.request import RunRequest
+from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
 
 SAYS = """Train the same under many layouts: stages, replicas, schedules, recomputation, offload,

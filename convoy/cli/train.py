@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
     # Help has been printed by now; what follows takes longer to load.
     from convoy.cli.plan import show_plan, show_splits
     from convoy.plan.stages import asks_for_list
-    from convoy.run.request import RunRequest
+    from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
     resolved = resolve(line.asked())
@@ -42,7 +42,7 @@ def _add_own(parser: Parser) -> None:
 def run_resume(words: list[str]) -> int:
     """A run that is complete stays as it is."""
     line = read_line("resume RUN", words, RESUME_SAYS, _add_resume)
-    from convoy.run.request import RunRequest
+    from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
     run = Path(line.own.run)

@@ -25,7 +25,7 @@ def run_import(words: list[str]) -> int:
     line = read_line("import WEIGHTS --model NAME", words, IMPORT_SAYS, _add_import)
     asked = line.asked()
     resolved = _resolved_without_data(replace(asked, named={**_UNSAID, **asked.named}))
-    from convoy.run.import_weights import import_weights
+    from convoy.run.foreign_weights import import_weights
 
     made = import_weights(resolved, line.own.weights)
     naming, tensors, notes = made.fitted.naming, made.fitted.model, made.fitted.notes
@@ -80,7 +80,7 @@ def run_export(words: list[str]) -> int:
     own, source = line.own, Path(line.own.source)
     _, run = find_target(source)
     resolved = _resolved_without_data(line.asked(without=_OURS, run=run))
-    from convoy.run.export_weights import ExportWish, export
+    from convoy.run.foreign_weights import ExportWish, export
 
     given = values_of(line.given)
     output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]

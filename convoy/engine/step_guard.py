@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
@@ -62,24 +62,17 @@ class _Found:
     counts: Counts
 
 
+@dataclass(eq=False)
 class StepGuard:
     """Decides over one update after the other, and knows the loss scale of the next."""
 
-    def __init__(
-        self,
-        council: Council | None = None,
-        loss_scale: LossScale | None = None,
-        policy: NonFinitePolicy | None = None,
-        counters: Sequence[GradientRangeCounter] = (),
-        traps: Traps | None = None,  # None where nothing can look into the layers
-    ) -> None:
-        self.council = council or Single()
-        self.loss_scale = loss_scale or LossScale(UNSCALED)
-        self.policy = policy or NonFinitePolicy()
-        self.counters = [one for one in counters if one.counts]
-        self.traps = traps
-        self.skipped = 0
-        self.in_a_row = 0
+    council: Council = field(default_factory=Single)
+    loss_scale: LossScale = field(default_factory=lambda: LossScale(UNSCALED))
+    policy: NonFinitePolicy = NonFinitePolicy()
+    counters: Sequence[GradientRangeCounter] = ()
+    traps: Traps | None = None  # None where nothing can look into the layers
+    skipped: int = field(default=0, init=False)
+    in_a_row: int = field(default=0, init=False)
 
     def step_context(self, update: int, rate: Callable[[int], float]) -> StepContext:
         """Of this update, counted from 0; skipped ones do not advance the schedule."""
@@ -111,7 +104,9 @@ class StepGuard:
         if self._must_stop(found, choice):
             return StepDecision(apply=False, stop=True)
         self.skipped += 1
-        notices = _scale_notices(choice, context) or (self._skip_notice(found, context),)
+        number, what = context.update + 1, "gradients" if found.losses else "losses"
+        text = f"update {number} is skipped: its {what} are not finite ({self.skipped} so far)"
+        notices = _scale_notices(choice, context) or (Noticed("skipped", text, number),)
         return StepDecision(apply=False, notices=notices)
 
     def _gathered(
@@ -125,7 +120,10 @@ class StepGuard:
             not all(all_finite(one) for one in gradients),
             not all_finite(losses),
             watched,
-            *map(sum, zip(_NO_COUNTS, *(one.take() for one in self.counters), strict=True)),
+            *map(
+                sum,
+                zip(_NO_COUNTS, *(one.take() for one in self.counters if one.counts), strict=True),
+            ),
         ]
         rows = self.council.tell(Matter.VERDICT, update, [int(one) for one in own])
         bad_gradients, bad_losses, bad_values, *counts = map(sum, zip(*rows, strict=True))
@@ -140,11 +138,6 @@ class StepGuard:
             return True
         self.in_a_row += 1
         return False
-
-    def _skip_notice(self, found: _Found, context: StepContext) -> Noticed:
-        number, what = context.update + 1, "gradients" if found.losses else "losses"
-        text = f"update {number} is skipped: its {what} are not finite ({self.skipped} so far)"
-        return Noticed("skipped", text, number)
 
     def state(self) -> dict[str, float | None]:
         scale = self.loss_scale

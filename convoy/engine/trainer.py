@@ -9,16 +9,19 @@ from time import monotonic
 
 from torch import Tensor
 
+from convoy.data.loader import LoaderOptions, MicroBatchIndex, TrainingFeed
 from convoy.engine.metrics import Meter, Totals, UpdateClock
-from convoy.engine.micro_batches import MicroBatches
-from convoy.engine.nonfinite import NonFiniteSearch
 from convoy.engine.step_guard import StepDecision
-from convoy.engine.stopping import StopRequest
-from convoy.engine.update import Update
-from convoy.events import Event, Noticed, Reported, Updated
+from convoy.engine.update import MicroBatches, Update
+from convoy.errors import NotFiniteError
+from convoy.events import Event, Noticed, Reported, StopRequest, Updated
+from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
 from convoy.optim.update_rules import StepContext
+from convoy.parallel.control import Matter
 from convoy.parallel.executor import MicroBatch
 from convoy.plan.loop import LoopPlan
+
+_NO_WORKERS = LoaderOptions(workers=0, depth=1)  # they are busy with later updates
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,7 @@ class Trainer:
         self._context = guard.step_context(self._done, self.plan.learning_rate.rate)
         passed, decision = self.step(batches, self._context)
         if decision.stop:
-            search = NonFiniteSearch(guard, self.step.repeat, self.micro_batches)
-            raise search.error(self._context)
+            raise NonFiniteSearch(self.step, self.micro_batches).error(self._context)
         self.meter.add(passed, self.plan.micro_batches)
         return decision
 
@@ -113,3 +115,75 @@ class Trainer:
 def _mean(total: float, count: int) -> float:
     """No number where all was left out."""
     return total / count if count else math.nan
+
+
+@dataclass(frozen=True)
+class NonFiniteSearch:
+    """Finds where the first value of a failed update that is not finite arose.
+
+    All processes pass the micro-batches of the update once more, with a trap at every layer, and
+    compare notes. Nothing has changed since, and data and randomness are functions of the position:
+    the same values come again.
+    """
+
+    step: Update
+    micro_batches: MicroBatches
+
+    def error(self, context: StepContext) -> NotFiniteError:
+        """The error that ends the run, the same on all processes. All of them must call it."""
+        guard, (text, is_forward) = self.step.guard, self._source(context)
+        before = f"{guard.in_a_row} updates before it were skipped; " if guard.in_a_row else ""
+        is_chosen = guard.policy.skip or guard.policy.watch_layers
+        way = "" if is_chosen else ", or go on with --on-nonfinite skip"
+        lower = f"--lr (now {context.rate:g})"
+        if context.scale > 1 and not is_forward:
+            lower = f"--loss-scaling (now {context.scale:,.10g})"
+        return NotFiniteError(
+            f"update {context.update + 1}: {text}; {before}it changed nothing, and the "
+            f"state before it is kept; lower {lower}{way}"
+        )
+
+    def _source(self, context: StepContext) -> tuple[str, bool]:
+        """Where it arose, and whether that is before the loss."""
+        guard, share, update = self.step.guard, self.micro_batches.share, context.update
+        traps = guard.traps
+        if traps is None:
+            text = "its gradients are not finite; without --compile the first layer would be named"
+            return text, False
+        if not guard.policy.watch_layers:  # else the notes are there already
+            again = self.micro_batches.of_updates(range(update, update + 1), _NO_WORKERS)
+            with closing(again) as batches:
+                self.step.repeat(batches, context)
+        own = NOTHING if traps.first is None else traps.first.as_tensor()
+        gathered = enumerate(
+            map(Note.from_tensor, share.control.gather(Matter.VERDICT, update, own))
+        )
+        notes = [(note, rank) for rank, note in gathered if note is not None]
+        if not notes:
+            return (
+                "its gradients are not finite, though those of every micro-batch are: they are too "
+                "large for --accumulator-dtype; use a wider one"
+            ), False
+        note, rank = min(notes, key=lambda pair: pair[0].place)
+        where = f" ({share.places[rank]})" if share.places else ""
+        text = f"{self._described(note, traps.names[note.layer], update)}, on rank {rank}{where}"
+        return text, note.phase is Phase.FORWARD
+
+    def _described(self, note: Note, layer: str, update: int) -> str:
+        batch = f"micro-batch {note.micro + 1}"
+        match note.phase:
+            case Phase.FORWARD:
+                made = f"the forward pass makes values that are not finite in layer {layer}"
+            case Phase.BACKWARD:
+                made = f"the backward pass comes to layer {layer} with values that are not finite"
+            case Phase.WEIGHTS:
+                return f"the gradient of the weights of layer {layer} is not finite in {batch}"
+        return f"{made}, for {self._samples(note, update)} of {batch}"
+
+    def _samples(self, note: Note, update: int) -> str:
+        """Synthetic ones have no other number than their row."""
+        ids, feed = list(note.rows), self.micro_batches.feed
+        if isinstance(feed, TrainingFeed):
+            ids = feed.order.ids(MicroBatchIndex(update, note.micro))[ids].tolist()
+        more = f" and {note.bad_rows - ROWS} more" if note.bad_rows > ROWS else ""
+        return f"sample{'s' * (note.bad_rows > 1)} {', '.join(map(str, ids))}{more}"

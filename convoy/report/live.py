@@ -14,13 +14,14 @@ from rich.text import Text
 
 from convoy.events import Averaged, Began, Ended, Event, Noticed, Reported, Updated
 from convoy.report.format import (
+    Clock,
+    ProgressState,
     count_text,
     event_line,
     metrics_line,
     time_left,
     validation_line,
 )
-from convoy.report.progress_state import Clock, ProgressState
 from convoy.report.stream import SafeStream
 
 _SECONDS_BETWEEN_FRAMES = 0.1

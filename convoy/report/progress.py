@@ -9,8 +9,7 @@ from typing import Protocol, TextIO
 
 from convoy.errors import ConfigError
 from convoy.events import Ended, Event, Reported, Updated
-from convoy.report.format import count_text, event_line, progress_line
-from convoy.report.progress_state import Clock, ProgressState
+from convoy.report.format import Clock, ProgressState, count_text, event_line, progress_line
 from convoy.report.stream import SafeStream
 
 KINDS = ("auto", "rich", "plain", "none")

@@ -9,9 +9,10 @@ from types import UnionType
 from typing import Any, get_args
 
 from convoy.errors import ConfigError, ExitCode
+from convoy.events import Averaged
 from convoy.files import write_atomically
 from convoy.report.format import average_text, duration, percent, speed_text
-from convoy.report.jsonl import json_safe
+from convoy.report.log import json_safe
 from convoy.text import counted, one_line
 
 PENDING = "pending"  # of a phase that has not begun
@@ -34,6 +35,14 @@ class AverageSummary:
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None
+
+    @classmethod
+    def of(cls, averaged: Averaged | None) -> "AverageSummary | None":
+        """From its event, if there was one."""
+        if averaged is None:
+            return None
+        values = asdict(averaged)
+        return cls(**{item.name: values[item.name] for item in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +176,8 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
     lines += [_averaged(one) for one in averages if one is not None]
     if summary.fine_tune is not None:
         lines.append(_fine_tuned(summary.fine_tune))
-    digest = _last_weights(summary)
+    tuned = summary.fine_tune
+    digest = (tuned and tuned.weights_sha256) or summary.weights_sha256
     if digest is not None:
         lines.append(f"weights: sha256 {digest[:12]}…")
     lines.append(f"run folder: {one_line(str(folder))}")
@@ -195,11 +205,6 @@ def _fine_tuned(tuned: FineTuneSummary) -> str:
     early = "" if tuned.exit_reason == "done" else f" ({tuned.exit_reason}, not complete)"
     length = _length(tuned.updates, tuned.epochs)
     return one_line(f"fine-tuned: {length}{measured}, {tuned.path}{early}")
-
-
-def _last_weights(summary: Summary) -> str | None:
-    tuned = summary.fine_tune
-    return tuned.weights_sha256 if tuned and tuned.weights_sha256 else summary.weights_sha256
 
 
 def _subject(summary: Summary) -> str:

@@ -1,53 +1,102 @@
-"""One checkpoint out of many, with running statistics as the user wants them."""
+"""One checkpoint out of many, with running statistics as the user wants them.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+One checkpoint is in memory at a time. Sums are kept in float64 and cast back at the end. Whole
+numbers, and whatever `keep` names, have no meaningful average and are taken from the newest; so
+checkpoints come in oldest first.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.average import exponential, keep_none, mean
-from convoy.checkpoint.contents import Contents, Tensors, match, weights_sha256
+from convoy.checkpoint.format import Contents, Tensors, match, weights_sha256
 from convoy.checkpoint.store import Store, every
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
 from convoy.data.loader import MicroBatchIndex, NeededInputs
 from convoy.data.sources.open import open_source
-from convoy.errors import CheckpointError
+from convoy.errors import CheckpointError, ConfigError
+from convoy.events import Averaged
 from convoy.machine import threads_each
 from convoy.plan.plan import plan_run, used_samples
-from convoy.run.device import choose_device, make_repeatable
 from convoy.run.network import Network, build_network, freeze, whole
 from convoy.run.parameter_groups import compute_in, round_weights
+from convoy.run.process import choose_device, make_repeatable
+
+Keep = Callable[[str], bool]  # by a tensor's name: take it from the newest, do not average
 
 
-@dataclass(frozen=True)
-class Average:
-    """What was written."""
+def keep_none(name: str) -> bool:  # noqa: ARG001 - a Keep
+    """Average everything that can be averaged, running statistics too."""
+    return False
 
-    path: Path
-    strategy: str
-    checkpoints: int
-    update: int  # of the newest that went into it
-    weights_sha256: str
+
+def mean(checkpoints: Iterable[Contents], keep: Keep = keep_none) -> Tensors:
+    """Every checkpoint counts the same."""
+    return _average(checkpoints, keep, decay=None)
+
+
+def exponential(checkpoints: Iterable[Contents], decay: float, keep: Keep = keep_none) -> Tensors:
+    """Each checkpoint leaves `decay` of the average before it; the first one starts it."""
+    if not 0 <= decay < 1:
+        raise ConfigError(f"the decay of an exponential average lies in [0, 1), not at {decay}")
+    return _average(checkpoints, keep, decay)
+
+
+@torch.no_grad()
+def _average(checkpoints: Iterable[Contents], keep: Keep, decay: float | None) -> Tensors:
+    """The averages in their own types, in the order of the model; None is the mean."""
+    templates: Tensors = {}
+    totals: Tensors = {}
+    newest: Tensors = {}
+    count = 0
+    for model in map(attrgetter("model"), checkpoints):  # keeps none alive, unlike a generator
+        if not count:
+            templates = {name: tensor.to("meta") for name, tensor in model.items()}
+            totals = {
+                name: tensor.to(torch.float64, copy=True)
+                for name, tensor in model.items()
+                if tensor.is_floating_point() and not keep(name)
+            }
+        else:
+            match(model, templates, of="average")
+            for name, total in totals.items():
+                _add(total, model[name], decay)
+        newest = {name: model[name] for name in model if name not in totals}
+        count += 1
+        del model  # the next one is loaded only when this one is gone
+    if not count:
+        raise CheckpointError("no checkpoint to average")
+    divisor = count if decay is None else 1
+    return {
+        name: (totals[name] / divisor).to(template.dtype)
+        if name in totals
+        else newest[name].clone()
+        for name, template in templates.items()
+    }
+
+
+def _add(total: Tensor, newest: Tensor, decay: float | None) -> None:
+    if decay is None:
+        total.add_(newest)
+    else:
+        total.mul_(decay).add_(newest, alpha=1 - decay)
 
 
 class AveragingStopped(Exception):
     """Somebody waits for the end; nothing was written."""
 
 
-def nobody_waits() -> bool:
-    """There is time for all of it."""
-    return False
-
-
 def average_checkpoints(
     config: RunConfig,
     folder: Path,
-    is_urgent: Callable[[], bool] = nobody_waits,
+    is_urgent: Callable[[], bool] = lambda: False,
     counts: Callable[[int], bool] = every,
-) -> Average:
+) -> Averaged:
     """Average the newest checkpoints of a folder that count.
 
     AveragingStopped as soon as the end is urgent.
@@ -72,7 +121,7 @@ def average_checkpoints(
     target = Store(folder / "averaged" / _recipe(config, len(chosen)))
     path = target.save(Contents(model=model, state=state), newest.update)
     strategy, digest = wish.weight_avg_strategy, weights_sha256(model)
-    return Average(path, strategy, len(chosen), newest.update, digest)
+    return Averaged(newest.update, str(path), strategy, len(chosen), digest)
 
 
 def _recipe(config: RunConfig, count: int) -> str:

@@ -9,11 +9,15 @@ from tempfile import gettempdir
 from convoy.data.feeds import ledger_of, loader_options, training_feed, validation_feed
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import Source
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.micro_batches import MicroBatches
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
 from convoy.engine.trainer import Trainer
-from convoy.engine.update import ParameterGroup, Update, collect_gradients
+from convoy.engine.update import (
+    CrossEntropy,
+    MicroBatches,
+    ParameterGroup,
+    Update,
+    collect_gradients,
+)
 from convoy.layers.norms import PendingStatistics
 from convoy.models.network import NetworkPlan
 from convoy.numerics.dtypes import FLOAT32
@@ -37,7 +41,7 @@ from convoy.run.network import (
     train_only,
     with_recomputation,
 )
-from convoy.run.parameter_groups import ParameterGroupBuilder, compute_in, make_ema
+from convoy.run.parameter_groups import compute_in, make_ema, parameter_groups
 from convoy.run.process import ProcessContext
 from convoy.run.validation import Validator
 
@@ -68,8 +72,7 @@ def build(
     """`scratch` is where optimizer state is stored that is offloaded."""
     plan, config = context.plan, context.plan.config
     network, replicas = training_network(context), make_replicas(context)
-    builder = ParameterGroupBuilder(context, replicas, scratch)
-    stages = [builder.of(layers) for layers in network.slices]
+    stages = [parameter_groups(context, replicas, scratch, layers) for layers in network.slices]
     groups = [group for stage in stages for group in stage]
     ema = make_ema(config, network, [group.optimizer for group in groups], replicas)
     collect = [partial(collect_gradients, stage) for stage in stages]
@@ -101,7 +104,8 @@ def make_validator(
     """Validation of the network in training, by all processes together."""
     config, size = context.plan.config, context.plan.validation_network.image_size
     feed = validation_feed(config, source, size, context.device, context.needs, ledger)
-    predictions = make_inference(context, network, feed.size)
+    channels = _channels(context, context.plan.validation_network, feed.size)
+    predictions = InferencePipeline(network.runs, channels)
     return Validator(predictions, feed, loader_options(config), context.share)
 
 
@@ -132,12 +136,6 @@ def make_pipeline(
         for run, place, take in zip(network.runs, channels, collect, strict=True)
     ]
     return Pipeline(stages, loss)
-
-
-def make_inference(context: ProcessContext, network: Network, samples: int) -> InferencePipeline:
-    """Forward alone, for batches of so many whole images."""
-    channels = _channels(context, context.plan.validation_network, samples)
-    return InferencePipeline(network.runs, channels)
 
 
 def make_replicas(context: ProcessContext) -> Replicas:

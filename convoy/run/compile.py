@@ -26,16 +26,20 @@ FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # read by torch whenever it looks for someth
 @contextmanager
 def compiler_for(config: CompilerConfig, device: torch.device) -> Iterator[None]:
     """Refuse what cannot be compiled; then let everything that is made lie where it is wanted."""
+    from torch._inductor import config as inductor
+
     if device.type == "cpu":
         _refuse_without_compiler()
     before = os.environ.get(FOLDER)
-    with _folder(config) as folder, _caching(not config.force_recompile):
-        if folder is not None:
-            os.environ[FOLDER] = folder
+    # Without caches torch looks for nothing and keeps nothing; equal C++ is still equal.
+    uncached = inductor.force_disable_caches or config.force_recompile
+    with _folder(config) as folder, inductor.patch(force_disable_caches=uncached):
+        os.environ.update({} if folder is None else {FOLDER: folder})
         try:
             yield
         finally:
-            _put_back(before)
+            os.environ.pop(FOLDER, None)
+            os.environ.update({} if before is None else {FOLDER: before})
 
 
 def _refuse_without_compiler() -> None:
@@ -67,25 +71,6 @@ def _folder(config: CompilerConfig) -> Iterator[str | None]:
         raise ConfigError(f"--model-cache-path {path} cannot be used: {error.strerror}") from error
     with own or nullcontext(str(path)) as folder:
         yield folder
-
-
-@contextmanager
-def _caching(enabled: bool) -> Iterator[None]:
-    """Without it torch looks for nothing and keeps nothing; equal C++ is still equal."""
-    from torch._inductor import config
-
-    before = config.force_disable_caches
-    config.force_disable_caches = before or not enabled
-    try:
-        yield
-    finally:
-        config.force_disable_caches = before
-
-
-def _put_back(before: str | None) -> None:
-    os.environ.pop(FOLDER, None)
-    if before is not None:
-        os.environ[FOLDER] = before
 
 
 Program = Callable[..., tuple[Bundle, list[Pair]]]

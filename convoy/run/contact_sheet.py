@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from io import BytesIO
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from PIL import Image, ImageDraw, ImageFont
 
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of
@@ -15,11 +18,89 @@ from convoy.data.loader import MicroBatch, MicroBatchIndex
 from convoy.data.source import Ids, Pixels, Split, View
 from convoy.data.sources.open import open_source
 from convoy.errors import ConfigError
-from convoy.files import storage_errors, write_atomically
+from convoy.files import check_output, storage_errors, write_atomically
 from convoy.models.network import plan_network
-from convoy.report.contact_sheet import Cell, Row, Sheet, draw
 from convoy.rng import key, permutation
 from convoy.run.open_feed import OpenFeed, feed_of, open_feed
+from convoy.text import one_line
+
+MOST_PIXELS = 64 * 10**6
+_LEAST_SIDE = 64  # small images are shown in larger squares, never smoothed
+_GAP = 4
+_LINE = 16  # of text
+_TEXT = 12
+_MARGIN = 160  # the most for the names of rows
+_PAPER, _INK = "white", "black"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square image, as rows of RGB bytes."""
+
+    pixels: bytes
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Images that belong together."""
+
+    cells: tuple[Cell, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All that is drawn; `heads` are the names of the columns."""
+
+    side: int  # of each image
+    rows: tuple[Row, ...]
+    heads: tuple[str, ...] = ()
+
+
+def draw(sheet: Sheet) -> bytes:
+    """The file's content; the same sheet gives the same bytes."""
+    square = sheet.side * max(1, _LEAST_SIDE // sheet.side)
+    widest = max(ceil(_font().getlength(one_line(row.name))) for row in sheet.rows)
+    left = min(widest + 3 * _GAP, _MARGIN) if widest else _GAP
+    top = _LINE + _GAP if sheet.heads else _GAP
+    captions = any(cell.caption for row in sheet.rows for cell in row.cells)
+    across, down = square + _GAP, square + _GAP + (_LINE if captions else 0)
+    width = left + across * max(len(row.cells) for row in sheet.rows)
+    height = top + down * len(sheet.rows)
+    if width * height > MOST_PIXELS:
+        raise ConfigError(
+            f"a sheet of {width:,} × {height:,} pixels is too large, "
+            f"{MOST_PIXELS:,} is the most; use fewer --rows or --columns"
+        )
+    picture = Image.new("RGB", (width, height), _PAPER)
+    pen = ImageDraw.Draw(picture)
+    for column, head in enumerate(sheet.heads):
+        _write(pen, (left + column * across, _GAP // 2), head, square)
+    for y, row in zip(range(top, height, down), sheet.rows, strict=True):
+        _write(pen, (_GAP, y + (square - _LINE) // 2), row.name, left - 2 * _GAP)
+        for column, cell in enumerate(row.cells):
+            x = left + column * across
+            image = Image.frombytes("RGB", (sheet.side, sheet.side), cell.pixels)
+            picture.paste(image.resize((square, square), Image.Resampling.NEAREST), (x, y))
+            _write(pen, (x, y + square), cell.caption, square)
+    content = BytesIO()
+    picture.save(content, "PNG", optimize=True)
+    return content.getvalue()
+
+
+def _write(pen: ImageDraw.ImageDraw, at: tuple[int, int], text: str, width: int) -> None:
+    """A line that keeps within its width."""
+    shown = one_line(text)
+    while shown and _font().getlength(shown) > width:
+        shown = shown[:-2] + "…" if len(shown) > 2 else ""
+    pen.text(at, shown, _INK, _font())
+
+
+@cache
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow brings one."""
+    return ImageFont.load_default(_TEXT)
 
 
 @dataclass(frozen=True)
@@ -36,12 +117,7 @@ class SheetWish:
 
 def write_sheet(config: RunConfig, wish: SheetWish) -> Sheet:
     """What was drawn."""
-    if wish.output.is_dir():
-        raise ConfigError(f"--output {wish.output} is a folder; name a file")
-    if wish.output.exists() and not wish.override:
-        raise ConfigError(
-            f"{wish.output} exists already; choose another --output, or add --override"
-        )
+    check_output(wish.output, wish.override)
     sheet = (_training if wish.split == "train" else _validation)(config, wish)
     content = draw(sheet)
     with storage_errors("write", wish.output):
@@ -56,9 +132,10 @@ def _training(config: RunConfig, wish: SheetWish) -> Sheet:
     if config.mixing.mixes:
         return _mixed(opened, wish)
     view, epochs = opened.view, range(wish.epoch, wish.epoch + wish.columns)
-    ids = _first_ids(opened, wish)
+    indices = _first_indices(opened, wish.rows, wish.epoch)
+    ids = np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
     seen = [_seen(view, ids, epoch) for epoch in epochs]
-    names = _names(opened.source.class_names, opened.source.labels(ids).tolist())
+    names = [opened.source.class_names[label] for label in opened.source.labels(ids).tolist()]
     rows = (
         Row(tuple(Cell(images[number].tobytes()) for images in seen), name)
         for number, name in enumerate(names)
@@ -80,16 +157,13 @@ def _mixed(opened: OpenFeed, wish: SheetWish) -> Sheet:
 
 def _cells(opened: OpenFeed, indices: Iterator[MicroBatchIndex]) -> list[Cell]:
     names = opened.source.class_names
-    return [
-        Cell(image.round().to(torch.uint8).permute(1, 2, 0).numpy().tobytes(), caption)
-        for one in opened.feed.micro_batches(indices, opened.options)
-        for image, caption in zip(_planes(one), _captions(one, names), strict=True)
-    ]
-
-
-def _planes(one: MicroBatch) -> Tensor:
-    assert one.images is not None
-    return one.images
+    cells = []
+    for batch in opened.feed.micro_batches(indices, opened.options):
+        assert batch.images is not None
+        pixels = batch.images.round().to(torch.uint8).permute(0, 2, 3, 1)
+        pairs = zip(pixels, _captions(batch, names), strict=True)
+        cells += [Cell(image.numpy().tobytes(), caption) for image, caption in pairs]
+    return cells
 
 
 def _captions(one: MicroBatch, names: tuple[str, ...]) -> Iterator[str]:
@@ -109,18 +183,13 @@ def _first_indices(opened: OpenFeed, rows: int, epoch: int) -> Iterator[MicroBat
     return opened.indices(per_epoch * epoch, min(-(-rows // each), per_epoch))
 
 
-def _first_ids(opened: OpenFeed, wish: SheetWish) -> Ids:
-    indices = _first_indices(opened, wish.rows, wish.epoch)
-    return np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
-
-
 def _validation(config: RunConfig, wish: SheetWish) -> Sheet:
     """Samples from anywhere in the split; no epoch changes them."""
     network = plan_network(config)
     source = open_source(config.data, network, "validation")
     view = source.validation_view(config.data, network.image_size, ledger_of(config.data))
     ids = permutation(key(config.data.seed, "sheet"), len(source))[: wish.rows * wish.columns]
-    names = _names(source.class_names, source.labels(ids).tolist())
+    names = [source.class_names[label] for label in source.labels(ids).tolist()]
     images = _seen(view, ids, 0)
     cells = [Cell(one.tobytes(), name) for one, name in zip(images, names, strict=True)]
     starts = range(0, len(cells), wish.columns)
@@ -131,7 +200,3 @@ def _seen(view: View, ids: Ids, epoch: int) -> Pixels:
     images = np.empty((len(ids), view.size, view.size, 3), np.uint8)
     view(ids, epoch, images)
     return images
-
-
-def _names(class_names: tuple[str, ...], labels: list[int]) -> list[str]:
-    return [class_names[label] for label in labels]

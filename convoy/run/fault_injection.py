@@ -4,8 +4,6 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,31 +15,23 @@ from convoy.run.build import TrainingParts
 
 VARIABLE = "CONVOY_TEST_FAULTS"
 
-_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
-
 Action = Callable[[int], object]  # takes the number of updates that are done
-
-
-@dataclass(frozen=True)
-class _Fault:
-    action: str
-    update: int
-    rank: int | None  # None: everywhere
 
 
 def planned_faults(parts: TrainingParts) -> Callable[[int], None]:
     """Called after every update: carries out the faults that the variable names; usually none."""
+    actions, rank = _actions(parts), parts.context.groups.world.index
     words = [word for word in os.environ.get(VARIABLE, "").split(";") if word]
-    actions = _actions(parts)
-    rank = parts.context.groups.world.index
     faults = [
-        fault for fault in (_fault(word, actions) for word in words) if fault.rank in (None, rank)
+        (int(update), actions[name])
+        for name, update, only in (_parsed(word, actions) for word in words)
+        if only is None or int(only) == rank
     ]
 
     def inject(update: int) -> None:
-        for fault in faults:
-            if fault.update == update:
-                actions[fault.action](update)
+        for planned, action in faults:
+            if planned == update:
+                action(update)
 
     return inject
 
@@ -50,24 +40,22 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
     """By the names that tests use."""
     layers, weights = parts.network.slices[0], parts.optimizers[0].flat.values
     return {
-        **{name: partial(_signal, number) for name, number in _SIGNALS.items()},
+        "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+        "term": lambda _: os.kill(os.getpid(), signal.SIGTERM),
+        "int": lambda _: os.kill(os.getpid(), signal.SIGINT),
         "flip": lambda _: flip_a_bit(weights),
         "stray": lambda update: parts.context.control.meet(Matter.SAVE, update),
         "poison": lambda update: poison(layers, update),
     }
 
 
-def _signal(number: int, update: int) -> None:
-    del update
-    os.kill(os.getpid(), number)
-
-
-def _fault(word: str, known: Mapping[str, Action]) -> _Fault:
+def _parsed(word: str, known: Mapping[str, Action]) -> tuple[str, str, str | None]:
+    """The action, the update, and the rank if it is not for all."""
     match = re.fullmatch(r"([a-z]+)@([0-9]+)(?::([0-9]+))?", word)
     if match is None or match[1] not in known:
         names = ", ".join(known)
         raise ConfigError(f"{VARIABLE}: {word!r} is no fault; write kill@7 or kill@7:1 ({names})")
-    return _Fault(match[1], int(match[2]), int(match[3]) if match[3] else None)
+    return match[1], match[2], match[3]
 
 
 def flip_a_bit(values: Tensor) -> None:

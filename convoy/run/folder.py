@@ -1,4 +1,4 @@
-"""The folder of a run: the names of its files, how it is created, and the lock of its owner."""
+"""What a run is asked to do, and its folder: the files in it, how it is created, its lock."""
 
 import errno
 import fcntl
@@ -7,16 +7,30 @@ import os
 import re
 import socket
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
+from convoy.config.resolve import Resolved
+from convoy.config.schema import RunConfig
 from convoy.errors import BusyError, ConfigError
 from convoy.files import storage_error, storage_errors
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 100
 _LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}  # network file systems without locks
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A new run, or the run in `folder` resumed."""
+
+    resolved: Resolved
+    folder: Path | None = None
+    checkpoint: Path | None = None  # resume from this one instead of the newest valid one
+    override: bool = False  # resume although options or data have changed
+    quiet: bool = False  # print no closing lines
 
 
 class RunFolder:
@@ -35,12 +49,9 @@ class RunFolder:
         self.log = path / "log.txt"
         self.checkpoints = path / "checkpoints"
         self.summary = path / "summary.json"
-        self._descriptor: int | None = None  # of the lock
-
-    @property
-    def _files(self) -> tuple[Path, ...]:
         logs = (self.metrics, self.validation, self.events, self.log)
-        return (self.config, self.plan, *logs, self.summary)
+        self._files = (self.config, self.plan, *logs, self.summary)
+        self._descriptor: int | None = None  # of the lock
 
     def forget_run(self) -> None:
         """Remove the files of a run that has no checkpoint."""
@@ -164,9 +175,7 @@ def _numbered(parent: Path, stem: str) -> Path:
 
 def claim_run_folder(path: Path) -> RunFolder:
     """The folder of a new run at this path: created, writable, locked, without an earlier run."""
-    folder = RunFolder(path)
-    folder.prepare()
-    folder.lock()
+    folder = _locked(RunFolder(path))
     if folder.holds_run:
         folder.release()
         raise ConfigError(
@@ -178,11 +187,18 @@ def claim_run_folder(path: Path) -> RunFolder:
 
 def reclaim_run_folder(path: Path) -> RunFolder:
     """The folder of a run that begins, or begins again because it has no checkpoint yet."""
-    folder = RunFolder(path)
-    folder.prepare()
-    folder.lock()
+    folder = _locked(RunFolder(path))
     folder.forget_run()
     return folder
+
+
+def claim_new_folder(config: RunConfig) -> RunFolder:
+    """The folder of a new run: as asked for, or the next of its kind."""
+    report, output = config.report, config.checkpoint.checkpoint_output_path
+    if output is not None:
+        return claim_run_folder(Path(output))
+    stem = f"{config.network.model}-{config.data.data}"
+    return new_run_folder(Path(report.log_dir), report.name, stem, report.name_suffix)
 
 
 def new_run_folder(
@@ -200,6 +216,10 @@ def open_run_folder(path: Path) -> RunFolder:
     folder = RunFolder(path)
     if not folder.holds_run:
         raise ConfigError(f"{path} holds no run; start one with `convoy train --output …`")
+    return _locked(folder)
+
+
+def _locked(folder: RunFolder) -> RunFolder:
     folder.prepare()
     folder.lock()
     return folder

@@ -8,21 +8,21 @@ from contextlib import closing, suppress
 from time import monotonic
 
 from convoy.checkpoint.format import JSON
-from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import UpdateResult
 from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
-from convoy.events import Averaged, Began, Ended, Noticed, Observers, Validated
+from convoy.events import Averaged, Began, Ended, Noticed, Observers, StopRequest, Validated
+from convoy.files import FINE_TUNE
 from convoy.launch.worker import code_of_peer
 from convoy.parallel.control import Matter
-from convoy.report.progress_state import Throughput
-from convoy.report.summary import Summary
+from convoy.report.format import Throughput
+from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
 from convoy.run.build import TrainingParts
 from convoy.run.fault_injection import planned_faults
-from convoy.run.memory_use import StagePeak, stage_peaks, start_counting
+from convoy.run.process import stage_peaks, start_counting
 from convoy.run.starting_point import StartingPoint
-from convoy.run.state import TrainingState
+from convoy.run.state import TrainingState, refuse_broken
 from convoy.run.validation import with_ema
-from convoy.run.writer import NullWriter, RunWriter, average_summary, pending_fine_tuning
+from convoy.run.writer import NullWriter, RunWriter
 
 SYNC_CHECK_UPDATES = 100  # replicas compare their weights this often, at the start and at each save
 
@@ -52,7 +52,7 @@ class Lifecycle:
         self.ema_saved: Averaged | None = None
         self._saved_update = -1
         self._speed = Throughput(self.plan.loop.samples_per_update)
-        self._peaks: tuple[StagePeak, ...] = ()
+        self._peaks: list[tuple[int, int]] = []
         self._seconds_before = 0.0
         self._began = monotonic()
         self._inject_faults: Callable[[int], None] = planned_faults(parts)
@@ -165,7 +165,7 @@ class Lifecycle:
         if stopped_early and self._saved_update != self.update:
             self._save()
         else:
-            self.state.refuse_broken(self.update)
+            refuse_broken(self.parts.network.tensors(), self.update)
         self.writer.finish(self.update)
         wanted = self.plan.config.validation.validation_mode != "none"
         if wanted and not stopped_early and not self._current_validation():
@@ -233,6 +233,7 @@ class Lifecycle:
     def _summary(self, reason: str, weights_sha256: str | None) -> Summary:
         config, loop = self.plan.config, self.plan.loop
         validated, ledger = self._current_validation(), self.parts.ledger
+        pending = FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
         return Summary(
             weights_sha256=weights_sha256,
             top1=validated.top1 if validated else None,
@@ -244,14 +245,14 @@ class Lifecycle:
             seconds=self._seconds(),
             layout=self.plan.layout,
             exit_reason=reason,
-            peak_bytes=[peak.bytes for peak in self._peaks],
-            peak_stash=[peak.stash_sets for peak in self._peaks],
+            peak_bytes=[peak for peak, _ in self._peaks],
+            peak_stash=[sets for _, sets in self._peaks],
             model=config.network.model,
             dataset=config.data.data,
             init_path=config.checkpoint.init_path,
-            averaged=average_summary(self.averaged),
-            live_average=average_summary(self.ema_saved),
-            fine_tune=pending_fine_tuning(config),
+            averaged=AverageSummary.of(self.averaged),
+            live_average=AverageSummary.of(self.ema_saved),
+            fine_tune=pending if config.fine_tune.half_res_training else None,
             skipped_updates=self.parts.trainer.step.guard.skipped,
             bad_records=0 if ledger is None else len(ledger.records),
         )

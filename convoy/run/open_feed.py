@@ -13,7 +13,7 @@ from convoy.data.sources.open import open_source
 from convoy.errors import ConfigError
 from convoy.models.network import plan_training_network
 from convoy.plan.plan import RunPlan, plan_run, used_samples
-from convoy.run.device import choose_device, make_repeatable
+from convoy.run.process import choose_device, make_repeatable
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@ optimizer.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from convoy.config.resolve import divided_rule
 from convoy.config.schema import RunConfig
 from convoy.engine.update import ParameterGroup
-from convoy.numerics.dtypes import FLOAT32, TYPES, DtypePolicy, NumberType, Rounder
+from convoy.numerics.dtypes import FLOAT32, TYPES, DtypePolicy, Rounder
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, DIVIDED_FIRST, GradientTree, reduction_of
 from convoy.numerics.precision import Arithmetic
@@ -22,7 +22,7 @@ from convoy.numerics.rounding import StochasticRounder
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer, Shard
 from convoy.optim.state_storage import storage_for
-from convoy.optim.update_rules import UpdateRule, make_update_rule
+from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.reducer import Shards
 from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
@@ -31,29 +31,6 @@ from convoy.plan.precision import computes_natively
 from convoy.plan.stages import StagePlan
 from convoy.run.network import Network, full_names, named_by, without_decay
 from convoy.run.process import ProcessContext
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What a weight asks of its gradient tree."""
-
-    dtype: torch.dtype | None  # None is the type in which the weight is kept
-    reduction: str  # by name, as the dtype policy says it
-
-
-def sums_of(config: RunConfig) -> Callable[[str], Sums]:
-    """The sums of each weight, by its name."""
-    rules = [divided_rule(one) for one in config.memory.accumulator_dtype_rules]
-    divided = [re.compile(one) for one in config.optimizer.gradient_mean_reduce_re]
-
-    def sums_for(name: str) -> Sums:
-        words = (word for pattern, word in rules if fnmatchcase(name, pattern))
-        dtype = ACCUMULATOR_TYPES[next(words, config.memory.accumulator_dtype)]
-        is_divided = any(one.fullmatch(name) for one in divided)
-        return Sums(dtype, DIVIDED_FIRST if is_divided else config.memory.gradient_reduction)
-
-    return sums_for
-
 
 Weights = Mapping[str, nn.Parameter]
 
@@ -81,104 +58,78 @@ def compute_in(
 def round_weights(config: RunConfig, network: Network) -> None:
     """Weights of a network that only answers: as they are used."""
     for layers in network.slices:
-        types = WeightTypes.of(config, layers)
-        for name, weight in layers.named_weights().items():
-            weight.copy_(types.policy(name).compute.nearest(weight))
+        for policy, weights in by_policy(config, layers).items():
+            for weight in weights.values():
+                weight.copy_(policy.compute.nearest(weight))
 
 
 def by_policy(config: RunConfig, layers: Slice) -> dict[DtypePolicy, Weights]:
     """In the order in which the policies come up; a stage without weights has one of nothing."""
-    weights, types = layers.named_weights(), WeightTypes.of(config, layers)
+    weights, called = layers.named_weights(), full_names(layers)
     groups: dict[DtypePolicy, dict[str, nn.Parameter]] = {} if weights else {DtypePolicy(): {}}
     for name, weight in weights.items():
-        groups.setdefault(types.policy(name), {})[name] = weight
+        groups.setdefault(dtype_policy(config, name, called[name]), {})[name] = weight
     return {**groups}
 
 
-@dataclass(frozen=True)
-class WeightTypes:
-    """The types around each weight, by its name."""
+def dtype_policy(config: RunConfig, name: str, called: str) -> DtypePolicy:
+    """The types around a weight: by its name, and by all that it may be called."""
+    policy, state = _param_and_compute(config, name, called), config.optimizer.optimizer_state_dtype
+    rules = map(divided_rule, config.memory.accumulator_dtype_rules)
+    words = (word for pattern, word in rules if fnmatchcase(name, pattern))
+    divided = any(re.fullmatch(one, name) for one in config.optimizer.gradient_mean_reduce_re)
+    return replace(
+        policy,
+        accumulator=ACCUMULATOR_TYPES[next(words, config.memory.accumulator_dtype)],
+        state=policy.param if state == "weights" else TYPES[state],
+        reduction=DIVIDED_FIRST if divided else config.memory.gradient_reduction,
+    )
 
-    config: RunConfig
-    called: Mapping[str, str]  # each name with all else that the weight may be called
-    sums_for: Callable[[str], Sums]
 
-    @classmethod
-    def of(cls, config: RunConfig, layers: Slice) -> "WeightTypes":
-        return cls(config, full_names(layers), sums_of(config))
-
-    def policy(self, name: str) -> DtypePolicy:
-        sums, policy = self.sums_for(name), self._forced(name)
-        state = state_type(self.config.optimizer.optimizer_state_dtype, policy.param)
-        return replace(policy, accumulator=sums.dtype, state=state, reduction=sums.reduction)
-
-    def _forced(self, name: str) -> DtypePolicy:
-        wish, policy = self.config.precision, self._usual(name)
-        if any(part in self.called[name] for part in wish.force_weight_to_fp32):
-            return replace(policy, param=FLOAT32)
-        if any(part in self.called[name] for part in wish.force_weight_to_fp16):
-            return replace(policy, param=self._half, compute=self._half)
-        return policy
-
-    def _usual(self, name: str) -> DtypePolicy:
-        wish = self.config.precision
-        is_of_a_norm = self.called[name] != name
-        whole = self.config.network.full_precision_norm and is_of_a_norm
-        if wish.precision == "32.32" or whole:
-            return DtypePolicy()
+def _param_and_compute(config: RunConfig, name: str, called: str) -> DtypePolicy:
+    wish, half = config.precision, TYPES[config.precision.half_type]
+    policy = DtypePolicy()
+    is_whole_norm = config.network.full_precision_norm and called != name
+    if wish.precision != "32.32" and not is_whole_norm:
         keeps_whole = wish.precision == "16.32" or wish.offload_fp32_weight_copy
-        return DtypePolicy(param=FLOAT32 if keeps_whole else self._half, compute=self._half)
-
-    @property
-    def _half(self) -> NumberType:
-        return TYPES[self.config.precision.half_type]
-
-
-def state_type(wish: str, kept: NumberType) -> NumberType:
-    """The numbers of the optimizer's state, for a weight that is kept in those."""
-    return kept if wish == "weights" else TYPES[wish]
+        policy = DtypePolicy(param=FLOAT32 if keeps_whole else half, compute=half)
+    if any(part in called for part in wish.force_weight_to_fp32):
+        return replace(policy, param=FLOAT32)
+    if any(part in called for part in wish.force_weight_to_fp16):
+        return replace(policy, param=half, compute=half)
+    return policy
 
 
-class ParameterGroupBuilder:
-    """Makes the parameter groups of the stages of one process."""
-
-    def __init__(self, context: ProcessContext, replicas: Replicas, scratch: Path) -> None:
-        """`scratch` is where state may lie that is kept off the device."""
-        self.context = context
-        self.replicas = replicas
-        self.scratch = scratch
-
-    def of(self, layers: Slice) -> list[ParameterGroup]:
-        """One for each dtype policy."""
-        groups = by_policy(self.context.plan.config, layers)
-        return [self._group(policy, weights, layers) for policy, weights in groups.items()]
-
-    def _group(self, policy: DtypePolicy, weights: Weights, layers: Slice) -> ParameterGroup:
-        plan, context = self.context.plan, self.context
-        accumulation = plan.batch.gradient_accumulation
-        spared = without_decay(layers, plan.config.optimizer.weight_decay_spares)
+def parameter_groups(
+    context: ProcessContext, replicas: Replicas, scratch: Path, layers: Slice
+) -> list[ParameterGroup]:
+    """One for each dtype policy. `scratch` is where state may lie that is kept off the device."""
+    batch, config = context.plan.batch, context.plan.config
+    wish = config.optimizer
+    spared = without_decay(layers, wish.weight_decay_spares)
+    adapted = layers.named_weights().keys() - named_by(layers, wish.lars_skip_list)
+    groups = []
+    for policy, weights in by_policy(config, layers).items():
         flat = FlatWeights(weights, spared)
-        storage = storage_for(context.device, plan.config.memory.offload_optimizer, self.scratch)
-        rule, rounder = self._rule(layers), rounder_of(plan.config, flat)
-        optimizer = Optimizer(flat, rule, self._shard(flat.elements), storage, policy, rounder)
-        first = context.coordinates.replica * accumulation
-        reduction = reduction_of(policy, plan.batch.micro_batches)
+        shards = Shards(flat.elements, batch.replicas)
+        optimizer = Optimizer(
+            flat,
+            make_update_rule(wish, batch.samples_per_update, adapted),
+            Shard(replicas.owned(flat.elements), row_gatherer(replicas, shards)),
+            storage_for(context.device, config.memory.offload_optimizer, scratch),
+            policy,
+            rounder_of(config, flat),
+        )
         tree = GradientTree(
-            flat, first, policy.accumulator_dtype, accumulation, reduction, policy.compute
+            flat,
+            context.coordinates.replica * batch.gradient_accumulation,
+            policy.accumulator_dtype,
+            batch.gradient_accumulation,
+            reduction_of(policy, batch.micro_batches),
+            policy.compute,
         )
-        return ParameterGroup(tree, optimizer)
-
-    def _rule(self, layers: Slice) -> UpdateRule:
-        wish, samples = (
-            self.context.plan.config.optimizer,
-            self.context.plan.batch.samples_per_update,
-        )
-        skipped = named_by(layers, wish.lars_skip_list)
-        return make_update_rule(wish, samples, layers.named_weights().keys() - skipped)
-
-    def _shard(self, elements: int) -> Shard:
-        shards = Shards(elements, self.context.plan.batch.replicas)
-        return Shard(self.replicas.owned(elements), row_gatherer(self.replicas, shards))
+        groups.append(ParameterGroup(tree, optimizer))
+    return groups
 
 
 def rounder_of(config: RunConfig, flat: FlatWeights) -> Rounder:

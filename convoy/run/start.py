@@ -1,24 +1,30 @@
 """The start of a run. Read this file first:
 
     the verb resolves the options → `start` inspects the data, plans once, and runs in this process,
-    in worker processes, or as one process of torchrun → `run_process` → `run/phases.py`:
-    join the process groups → `run/training.py`: open data, build, load, train, finish
+    in worker processes, or as one process of torchrun → `run_process` joins the process groups →
+    `train` (run/training.py): open data, build, load, train, finish → `fine_tune`, if asked for
 
 One process and a worker call the same `run_process`; only a worker receives its arguments by
 message. torch is not imported before a process of the run begins.
 """
 
 import os
+import signal
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from convoy.config.catalog import DATA
 from convoy.config.resolve import Resolved
+from convoy.config.schema import option_table
 from convoy.config.settings import Setting
 from convoy.config.support import refuse_unready
-from convoy.errors import ConfigError
+from convoy.errors import ConfigError, ExitCode
+from convoy.events import StopRequest
 from convoy.launch.world import World, has_launcher
 from convoy.machine import threads_each
 from convoy.plan.phases import plan_phases
@@ -26,9 +32,10 @@ from convoy.plan.plan import RunPlan, plan_run, used_samples
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
 from convoy.report.summary import closing_lines
-from convoy.run.request import Message, RunRequest
+from convoy.run.folder import RunRequest
 
-_PRELOAD = ("convoy.run.phases",)  # with torch and everything else: most of a worker's start
+_PRELOAD = ("convoy.run.training",)  # with torch and everything else: most of a worker's start
+_SHOW_CURSOR = "\x1b[?25h"
 
 
 def start(request: RunRequest) -> int:
@@ -58,12 +65,11 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
     from convoy.launch.supervisor import Limits, run_workers
 
     settled = settle(request.resolved, plan.topology.processes)
-    message = replace(request, resolved=settled).to_message() | {"samples": plan.loop.samples}
     stage_bytes = [stage.total for phase in plan_phases(plan) for stage in phase.memory]
     outcome = run_workers(
         plan.topology,
         f"{__name__}:run_worker",
-        message,
+        _to_message(replace(request, resolved=settled), plan.loop.samples),
         settled.config.device.threads,
         Limits(bytes_each=max(stage_bytes)),
         preload=_PRELOAD,
@@ -74,21 +80,23 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
     return outcome.code
 
 
-def run_worker(world: World, message: Message) -> int:
+def run_worker(world: World, message: dict[str, Any]) -> int:
     """Where a worker process begins its part of the run."""
-    request = RunRequest.from_message(message)
+    request = _from_message(message)
     return run_process(request, plan_run(request.resolved.config, message["samples"]), world)
 
 
 def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
     """One process of a run: the only one, a worker, or one that torchrun started."""
-    from convoy.engine.stopping import StopRequest
-    from convoy.run.phases import run_phases
-    from convoy.run.signals import stop_on_signals
+    from convoy.run.fine_tuning import fine_tune, first_phase
+    from convoy.run.process import join_run
+    from convoy.run.training import train
 
     stop = StopRequest()
-    with stop_on_signals(stop):
-        finished = run_phases(request, plan, world, stop)
+    with _stop_on_signals(stop), join_run(world, plan) as context:
+        finished = train(first_phase(request), context, stop)
+        if plan.config.fine_tune.half_res_training:
+            finished = fine_tune(request, finished, context, stop)
     if world.rank == 0 and not request.quiet:
         stdout = SafeStream(sys.stdout)  # a reader that has gone does not spoil the exit code
         if finished.was_complete:
@@ -96,6 +104,71 @@ def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
     return finished.summary.exit_code
+
+
+def _to_message(request: RunRequest, samples: int) -> dict[str, Any]:
+    """As JSON can carry it to a worker."""
+    return {
+        "settings": {n: [one.value, one.source] for n, one in request.resolved.settings.items()},
+        "folder": request.folder and str(request.folder),
+        "checkpoint": request.checkpoint and str(request.checkpoint),
+        "override": request.override,
+        "quiet": request.quiet,
+        "samples": samples,
+    }
+
+
+def _from_message(message: dict[str, Any]) -> RunRequest:
+    table = option_table()
+    settings = {
+        name: Setting(table[name].kind.check(value), source)
+        for name, (value, source) in message["settings"].items()
+    }
+    folder, checkpoint = (
+        message[name] and Path(message[name]) for name in ("folder", "checkpoint")
+    )
+    return RunRequest(
+        Resolved.of(settings), folder, checkpoint, message["override"], message["quiet"]
+    )
+
+
+@contextmanager
+def _stop_on_signals(stop: StopRequest) -> Iterator[None]:
+    """SIGTERM and SIGHUP ask for a save and a stop, SIGINT too; a second SIGINT stops at once.
+
+    A handler only remembers; the loop acts between two updates.
+    """
+
+    def preempt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.ask("preempted")
+
+    interrupts = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        del number, frame
+        interrupts += 1
+        if interrupts > 1:
+            _leave_now()
+        stop.ask("interrupted")
+
+    wanted = {signal.SIGTERM: preempt, signal.SIGHUP: preempt, signal.SIGINT: interrupt}
+    # What was ignored when we were started stays ignored: that is how `nohup` works.
+    heard = {n: handler for n, handler in wanted.items() if signal.getsignal(n) != signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_now() -> None:
+    """No clean-up: an unfinished checkpoint stays a temporary folder, the last one is intact."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())
+    os._exit(ExitCode.INTERRUPTED)
 
 
 def inspect_data(resolved: Resolved, quiet: bool = False) -> tuple[Resolved, int | None]:

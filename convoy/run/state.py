@@ -1,13 +1,12 @@
 """A training run as checkpoint contents, and back, whatever its layout."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.contents import Contents, match, weights_sha256
-from convoy.checkpoint.format import JSON
+from convoy.checkpoint.format import JSON, Contents, match, weights_sha256
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import GuardState
 from convoy.errors import CheckpointError, NumericError
@@ -22,74 +21,72 @@ from convoy.run.network import build_network, whole
 from convoy.run.parameter_groups import by_policy
 
 
+@dataclass(frozen=True)
 class TrainingState:
     """Everything of a run that changes, as far as this process holds it: captured and restored."""
 
-    def __init__(self, parts: TrainingParts) -> None:
-        self.context = parts.context
-        self.network = parts.network
-        self.optimizers = parts.optimizers
-        self.replicas = parts.replicas
-        self.trainer = parts.trainer
-        self.ema = parts.ema
+    parts: TrainingParts
 
     def capture(self, update: int, facts: dict[str, JSON]) -> Contents | None:
         """The state after so many updates, on the first process; the others give their parts.
 
         The tensors may be the live ones: copy before going on.
         """
-        totals = self.trainer.meter.totals()
+        totals = self.parts.trainer.meter.totals()
         model = self._of_all_stages(self._model())
         optimizer = self._of_all_stages(self._optimizer_state())
         averages = self._averages()
-        if not self.context.control.is_first:
+        if not self.parts.context.control.is_first:
             return None
-        _refuse_broken(model, update)
-        loop = self.trainer.plan
+        refuse_broken(model, update)
+        loop = self.parts.trainer.plan
         place: dict[str, JSON] = {
             "update": update,
             "epoch": loop.epoch_after(update),
             "update_in_epoch": update % loop.updates_per_epoch,
             "meter": asdict(totals),
-            "judge": {**self.trainer.step.guard.state()},
+            "judge": {**self.parts.trainer.step.guard.state()},
         }
         return Contents(model, optimizer, averages, place | facts)
 
     def _averages(self) -> dict[str, Tensor]:
         """All processes know whether there are any."""
-        return self._of_all_stages(self.ema.named()) if self.ema.started else {}
+        return self._of_all_stages(self.parts.ema.named()) if self.parts.ema.started else {}
 
     def average_alone(self, update: int, facts: dict[str, JSON]) -> Contents | None:
         """The average as a model of its own, on the first process; the others give their parts."""
         model = self._averages()
-        if not self.context.control.is_first:
+        if not self.parts.context.control.is_first:
             return None
-        place: dict[str, JSON] = {"update": update, "epoch": self.trainer.plan.epoch_after(update)}
+        place: dict[str, JSON] = {
+            "update": update,
+            "epoch": self.parts.trainer.plan.epoch_after(update),
+        }
         return Contents(model=model, state=place | facts)
 
     def _model(self) -> dict[str, Tensor]:
         """Weights as they are kept, and running statistics."""
-        model = self.network.tensors()
-        for one in self.optimizers:
-            model |= one.named_masters(gatherer(self.replicas, one.flat.elements))
+        model = self.parts.network.tensors()
+        for one in self.parts.optimizers:
+            model |= one.named_masters(gatherer(self.parts.replicas, one.flat.elements))
         return model
 
     def _optimizer_state(self) -> dict[str, Tensor]:
         """Whole vectors, though each replica may hold a part alone."""
         state: dict[str, Tensor] = {}
-        for one in self.optimizers:
-            state |= one.named_state(gatherer(self.replicas, one.flat.elements))
+        for one in self.parts.optimizers:
+            state |= one.named_state(gatherer(self.parts.replicas, one.flat.elements))
         return state
 
     def weights_sha256(self) -> str | None:
         """Of the whole network, on the first process; all must ask."""
         model = self._of_all_stages(self._model())
-        return weights_sha256(model) if self.context.control.is_first else None
+        return weights_sha256(model) if self.parts.context.control.is_first else None
 
     def _of_all_stages(self, own: dict[str, Tensor]) -> dict[str, Tensor]:
         """On the first process what all stages of the first replica hold; elsewhere our own."""
-        line = self.context.groups.line
-        if line.handle is None or self.context.coordinates.replica > 0:
+        line = self.parts.context.groups.line
+        if line.handle is None or self.parts.context.coordinates.replica > 0:
             return own
         if line.index > 0:
             cargo.send(own, line.handle, to=0)
@@ -100,26 +97,22 @@ class TrainingState:
 
     def digest(self) -> bytes:
         """Of our weights and running statistics: what replicas compare."""
-        return bytes.fromhex(weights_sha256(self.network.tensors()))
+        return bytes.fromhex(weights_sha256(self.parts.network.tensors()))
 
     @property
     def is_finite(self) -> bool:
         """Whether our weights and statistics are finite."""
-        return all(bool(torch.isfinite(one).all()) for one in self.network.tensors().values())
-
-    def refuse_broken(self, update: int) -> None:
-        """Weights that are not finite are no result."""
-        _refuse_broken(self.network.tensors(), update)
+        return all(bool(torch.isfinite(one).all()) for one in self.parts.network.tensors().values())
 
     def restore(self, contents: Contents) -> None:
         """Go back to a captured state that fits."""
-        self.network.load(contents.model)
-        for one in self.optimizers:
+        self.parts.network.load(contents.model)
+        for one in self.parts.optimizers:
             one.load_state(contents.optimizer)
             one.load_weights(contents.model)
-        self.ema.load(contents.averages)
-        self.trainer.meter.start_from(_totals(contents.state.get("meter")))
-        self.trainer.step.guard.load_state(_record(contents.state.get("judge")))
+        self.parts.ema.load(contents.averages)
+        self.parts.trainer.meter.start_from(_totals(contents.state.get("meter")))
+        self.parts.trainer.step.guard.load_state(_record(contents.state.get("judge")))
 
 
 def refuse_misfit(plan: RunPlan, contents: Contents) -> None:
@@ -139,7 +132,7 @@ def refuse_misfit(plan: RunPlan, contents: Contents) -> None:
     _record(contents.state.get("judge"))
 
 
-def _refuse_broken(tensors: Mapping[str, Tensor], update: int) -> None:
+def refuse_broken(tensors: Mapping[str, Tensor], update: int) -> None:
     """A checkpoint is something to go on from, so it never holds NaN."""
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.contents import match, weights_sha256
+from convoy.checkpoint.format import match, weights_sha256
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, validation_feed
 from convoy.data.loader import LoaderOptions, NeededInputs, ValidationFeed
 from convoy.data.sources.open import open_source
-from convoy.engine.evaluator import Answers, Share, evaluate
+from convoy.engine.metrics import Answers, Share, evaluate
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Validated
 from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
@@ -31,9 +31,9 @@ from convoy.parallel.control import Single
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 from convoy.run.compile import Compiled, compiler_for
-from convoy.run.device import choose_device, make_repeatable
 from convoy.run.network import Network, build_network, whole
 from convoy.run.parameter_groups import compute_in, round_weights
+from convoy.run.process import choose_device, make_repeatable
 
 
 class Answerer:
@@ -44,8 +44,7 @@ class Answerer:
         self._network = network
         self._backend = backend
         self._slice = self._folded()
-        self._carry_out = BACKENDS[backend]
-        self._stage = self._carry_out(self._slice, plan.image_size)
+        self._stage = self._runnable()
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         """The logits of each batch."""
@@ -58,7 +57,16 @@ class Answerer:
         for name, tensor in self._slice.named_tensors().items():
             tensor.copy_(fresh[name])
         if not isinstance(self._stage, Slice | Compiled):  # those see the weights themselves
-            self._stage = self._carry_out(self._slice, self._plan.image_size)
+            self._stage = self._runnable()
+
+    def _runnable(self) -> nn.Module:
+        """The slice as the backend runs it."""
+        if self._backend == "compiled":
+            return Compiled(self._slice)
+        if self._backend == "onnxruntime":
+            example = torch.zeros(2, COLORS, self._plan.image_size, self._plan.image_size)
+            return OnnxNetwork(as_onnx(self._slice, example), torch.get_num_threads())
+        return self._slice
 
     def _folded(self) -> Slice:
         """In 16 bits norms round what they are given, so they stay apart."""
@@ -82,44 +90,20 @@ def refuse_backend(backend: str, device: torch.device) -> None:
     need_onnx(f"--backend {backend}")
 
 
-def _as_it_is(layers: Slice, image_size: int) -> nn.Module:
-    del image_size
-    return layers
-
-
-def _compiled(layers: Slice, image_size: int) -> nn.Module:
-    del image_size
-    return Compiled(layers)
-
-
-def _by_onnx_runtime(layers: Slice, image_size: int) -> nn.Module:
-    example = torch.zeros(2, COLORS, image_size, image_size)
-    return OnnxNetwork(as_onnx(layers, example), torch.get_num_threads())
-
-
-BACKENDS: dict[str, Callable[[Slice, int], nn.Module]] = {
-    "torch": _as_it_is,
-    "compiled": _compiled,
-    "onnxruntime": _by_onnx_runtime,
-}
-
-
+@dataclass
 class Validator:
     """Measures a network on the validation split, as often as it is asked."""
 
-    def __init__(
-        self, answers: Answers, feed: ValidationFeed, options: LoaderOptions, share: Share
-    ) -> None:
-        self._answers = answers
-        self._feed = feed
-        self._options = options
-        self._share = share
-        self.batch_seconds: tuple[float, ...] = ()  # of the last time
+    answers: Answers
+    feed: ValidationFeed
+    options: LoaderOptions
+    share: Share
+    batch_seconds: tuple[float, ...] = ()  # of the last time
 
     def __call__(self, update: int, epoch: float) -> Validated:
         """Every sample once; the network is left as it was. All processes must call it."""
         began = monotonic()
-        score = evaluate(self._answers, self._feed, self._options, self._share, update)
+        score = evaluate(self.answers, self.feed, self.options, self.share, update)
         seconds = monotonic() - began
         self.batch_seconds = score.batch_seconds
         return Validated(
@@ -192,8 +176,11 @@ def validate_checkpoints(
                 yield error
                 continue
             bench.load(contents.model)
+            epoch = contents.state.get("epoch")
             for _ in range(times):
-                yield bench.score(path, contents.update, _epoch(contents.state.get("epoch")))
+                yield bench.score(
+                    path, contents.update, float(epoch) if isinstance(epoch, int | float) else 0.0
+                )
 
 
 def validate_fresh(config: RunConfig, times: int = 1) -> Iterator[NetworkScore]:
@@ -245,7 +232,3 @@ class _Bench:
         ledger = self.ledger
         skipped = () if ledger is None else tuple(map(str, ledger.new_records()))
         return NetworkScore(path, self._digest, validated, latency, skipped)
-
-
-def _epoch(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

@@ -4,15 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from convoy.checkpoint.background import BackgroundSaver, stop_the_run
-from convoy.checkpoint.contents import Contents, weights_sha256
+from convoy.checkpoint.format import Contents, weights_sha256
 from convoy.checkpoint.store import Store
-from convoy.config.schema import RunConfig
-from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, StorageError
-from convoy.events import Averaged, Noticed, Observers, Saved, Validated
-from convoy.files import FINE_TUNE
+from convoy.events import Averaged, Noticed, Observers, Saved, StopRequest, Validated
 from convoy.plan.plan import RunPlan
-from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
+from convoy.report.summary import Summary
 from convoy.run.averaging import AveragingStopped, average_checkpoints
 from convoy.run.folder import RunFolder
 from convoy.run.validation import validate_checkpoints
@@ -78,21 +75,16 @@ class RunWriter:
     def average(self, stop: StopRequest) -> Averaged | None:
         """One model out of the checkpoints of a finished run; None if a stop is urgent."""
         try:
-            average = average_checkpoints(
+            averaged = average_checkpoints(
                 self.config, self.store.folder, lambda: stop.is_urgent, self._counts
             )
         except AveragingStopped:
             return None
-        averaged = Averaged(
-            average.update,
-            self._named(average.path),
-            average.strategy,
-            average.checkpoints,
-            average.weights_sha256,
-        )
+        path = Path(averaged.path)
+        averaged = replace(averaged, path=self._named(path))
         if self.config.validation.validation_mode == "none":
             return averaged
-        (score,) = validate_checkpoints(self.config, [average.path])
+        (score,) = validate_checkpoints(self.config, [path])
         if isinstance(score, CheckpointError):
             raise score
         validated = score.validated
@@ -101,8 +93,8 @@ class RunWriter:
     def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
         """The EMA of the run as a checkpoint of its own."""
         assert contents is not None, "the first process gathers what is saved"
-        update, decay = contents.update, self.config.average.ema_decay
-        path = Store(self.store.folder / "averaged" / f"ema-{decay:g}").save(contents, update)
+        update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
+        path = Store(self.store.folder / "averaged" / name).save(contents, update)
         averaged = Averaged(update, self._named(path), "ema", 0, weights_sha256(contents.model))
         if validated is None:
             return averaged
@@ -125,37 +117,3 @@ class RunWriter:
     def _report_failed(self, update: int, error: StorageError) -> None:
         self._failed = update
         self.observers.notify(Noticed("save_failed", f"training goes on: {error}", update))
-
-
-def average_summary(made: Averaged | None) -> AverageSummary | None:
-    """Of the checkpoints, if they were averaged."""
-    if made is None:
-        return None
-    return AverageSummary(
-        path=made.path,
-        strategy=made.strategy,
-        checkpoints=made.checkpoints,
-        weights_sha256=made.weights_sha256,
-        top1=made.top1,
-        top5=made.top5,
-    )
-
-
-def pending_fine_tuning(config: RunConfig) -> FineTuneSummary | None:
-    """Of a phase that has not begun, if there will be one."""
-    if not config.fine_tune.half_res_training:
-        return None
-    return FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
-
-
-def fine_tune_summary(made: Summary) -> FineTuneSummary:
-    """Of the second phase, out of its own summary."""
-    return FineTuneSummary(
-        path=FINE_TUNE,
-        exit_reason=made.exit_reason,
-        weights_sha256=made.weights_sha256,
-        top1=made.top1,
-        top5=made.top5,
-        updates=made.updates,
-        epochs=made.epochs,
-    )

@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from convoy.checkpoint.contents import Contents, weights_sha256
-from convoy.checkpoint.format import FileEntry, Manifest, TensorFile, encode_json
+from convoy.checkpoint.format import (
+    Contents,
+    FileEntry,
+    Manifest,
+    TensorFile,
+    encode_json,
+    weights_sha256,
+)
 from convoy.checkpoint.reading import load
 from convoy.errors import CheckpointError
 

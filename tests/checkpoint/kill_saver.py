@@ -15,7 +15,7 @@ from pathlib import Path
 
 from checkpoint_samples import fingerprint, names, small
 
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 
 KEEP = 2

@@ -12,7 +12,7 @@ import torch
 from checkpoint_samples import fingerprint, ignore, small
 
 from convoy.checkpoint.background import BackgroundSaver, allocate_block
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.errors import CheckpointError, StorageError
 

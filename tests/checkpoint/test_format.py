@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from convoy.checkpoint.contents import weights_sha256
 from convoy.checkpoint.format import (
     FileEntry,
     Manifest,
@@ -17,6 +16,7 @@ from convoy.checkpoint.format import (
     decode_tensors,
     encode_json,
     parse_json,
+    weights_sha256,
 )
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

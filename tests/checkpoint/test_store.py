@@ -7,7 +7,7 @@ import pytest
 from checkpoint_samples import fingerprint, names, small
 
 from convoy.checkpoint import store as stores
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store, find_checkpoint
 from convoy.errors import CheckpointError, ExitCode, StorageError
 

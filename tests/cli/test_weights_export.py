@@ -11,7 +11,7 @@ from published_keys import LAYOUTS, Keys
 from running import TINY, convoy
 from safetensors.torch import load_file
 
-from convoy.run import export_weights as exporting
+from convoy.run import foreign_weights as exporting
 
 SMALL = [(model, naming, keys) for model, naming, keys, count in LAYOUTS if count < 4_000_000]
 

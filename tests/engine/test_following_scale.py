@@ -20,7 +20,7 @@ def following(first: float, updates: int = 12, stop_after: int | None = None) ->
     run = small_run(replace(plan, loss_scale=LossScalePlan(first, first, automatic=True)))
     (group,) = run.trainer.step.groups
     group.gradients.on_leaf = counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
-    run.trainer.step.guard.counters.append(counter)
+    run.trainer.step.guard.counters = [counter]
     return run
 
 

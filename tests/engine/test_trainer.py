@@ -20,10 +20,9 @@ from torch import Tensor
 from convoy.data.loader import LoaderOptions, SyntheticFeed
 from convoy.engine.metrics import UpdateClock
 from convoy.engine.step_guard import StepDecision
-from convoy.engine.stopping import StopRequest
 from convoy.engine.trainer import Trainer
 from convoy.errors import NotFiniteError, StorageError
-from convoy.events import Began, Reported, Updated
+from convoy.events import Began, Reported, StopRequest, Updated
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.executor import MicroBatchResult
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from convoy.engine.micro_batches import UpdateShare
-from convoy.engine.stopping import REASONS
+from convoy.engine.update import UpdateShare
+from convoy.events import REASONS
 from convoy.parallel.control import Matter, Single
 
 

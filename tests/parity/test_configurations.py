@@ -25,8 +25,9 @@ from configured import (
 )
 
 from convoy.models.layers import LayerPlan
+from convoy.models.network import plan_network
 from convoy.models.operations import LinearSpec
-from convoy.plan.plan import plan_network, plan_run, plan_stages
+from convoy.plan.plan import plan_run, plan_stages
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"
 OURS = "resnet50-pipeline4"

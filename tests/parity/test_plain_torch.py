@@ -7,8 +7,7 @@ from networks import CLASSES, SingleStage, images_and_labels, slice_of, small_la
 from torch import Tensor, nn
 
 from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
-from convoy.engine.loss import CrossEntropy
-from convoy.engine.update import ParameterGroup, Update
+from convoy.engine.update import CrossEntropy, ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree

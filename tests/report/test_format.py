@@ -15,8 +15,14 @@ from convoy.events import (
     Updated,
     Validated,
 )
-from convoy.report.format import duration, event_line, loss_text, progress_line, speed_text
-from convoy.report.progress_state import ProgressState
+from convoy.report.format import (
+    ProgressState,
+    duration,
+    event_line,
+    loss_text,
+    progress_line,
+    speed_text,
+)
 
 
 @pytest.mark.parametrize(

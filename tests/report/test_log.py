@@ -17,8 +17,7 @@ from convoy.events import (
     Updated,
     Validated,
 )
-from convoy.report.jsonl import read_jsonl
-from convoy.report.log import Log
+from convoy.report.log import Log, read_jsonl
 from convoy.run.folder import RunFolder
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.schema import build_config
 from convoy.config.sections.checkpoint import AverageConfig
@@ -42,7 +42,7 @@ def test_an_average_says_what_it_is_made_of(folder: Path) -> None:
     made = average_checkpoints(CONFIG, folder)
 
     assert (made.strategy, made.checkpoints, made.update) == ("mean", 2, 4)
-    assert made.path == folder / "averaged" / "mean-2-recompute" / "update-4"
+    assert made.path == str(folder / "averaged" / "mean-2-recompute" / "update-4")
 
 
 @pytest.mark.parametrize(("asked", "taken"), [(-1, 5), (0, 5), (1, 1), (3, 3), (9, 5)])
@@ -68,7 +68,9 @@ def test_so_many_of_the_newest_are_averaged(
         expected = sum(values[-taken:]) / taken
 
     assert made.checkpoints == taken
-    assert reading.load(made.path).model["w"].tolist() == pytest.approx([expected] * 3, rel=1e-6)
+    assert reading.load(Path(made.path)).model["w"].tolist() == pytest.approx(
+        [expected] * 3, rel=1e-6
+    )
 
 
 def test_an_urgent_end_stops_it_at_the_next_micro_batch(folder: Path) -> None:

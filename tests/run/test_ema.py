@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.config.schema import build_config
 from convoy.config.sections.checkpoint import AverageConfig
 from convoy.errors import CheckpointError

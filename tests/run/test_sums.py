@@ -10,20 +10,21 @@ from convoy.numerics.dtypes import DtypePolicy
 from convoy.numerics.gradients import DIVIDED_FIRST
 from convoy.plan.plan import plan_run
 from convoy.run.network import build_network, whole
-from convoy.run.parameter_groups import Sums, by_policy, sums_of
+from convoy.run.parameter_groups import by_policy, dtype_policy
 
 
-def sums(name: str, **values: Any) -> Sums:
-    return sums_of(build_config(values))(name)
+def sums(name: str, **values: Any) -> tuple[torch.dtype | None, str]:
+    policy = dtype_policy(build_config(values), name, name)
+    return policy.accumulator, policy.reduction
 
 
 def test_unasked_all_weights_are_alike() -> None:
-    assert sums("fc.weight") == sums("conv1.weight") == Sums(None, "auto")
+    assert sums("fc.weight") == sums("conv1.weight") == (None, "auto")
 
 
 @pytest.mark.parametrize("way", ["auto", "mean", "running-mean", "sum"])
 def test_all_weights_take_the_way_that_was_asked_for(way: str) -> None:
-    assert sums("fc.weight", gradient_reduction=way) == Sums(None, way)
+    assert sums("fc.weight", gradient_reduction=way) == (None, way)
 
 
 def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> None:
@@ -32,7 +33,7 @@ def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> N
         "accumulator_dtype_rules": ("*.bias=auto", "fc.*=float64", "*.bn?.*=float32"),
     }
     found = {
-        name: sums(name, **wish).dtype
+        name: sums(name, **wish)[0]
         for name in ("fc.bias", "fc.weight", "layer1.0.bn1.weight", "FC.weight", "conv1.weight")
     }
 
@@ -49,8 +50,8 @@ def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> N
 def test_patterns_of_whole_names_say_what_is_divided_first(way: str) -> None:
     wish = {"gradient_reduction": way, "gradient_mean_reduce_re": (r"fc\.w", r".*\.bias")}
 
-    assert sums("fc.bias", **wish).reduction == DIVIDED_FIRST
-    assert sums("fc.weight", **wish).reduction == way
+    assert sums("fc.bias", **wish)[1] == DIVIDED_FIRST
+    assert sums("fc.weight", **wish)[1] == way
 
 
 def test_weights_of_other_sums_are_of_another_kind() -> None:

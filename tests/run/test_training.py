@@ -11,9 +11,8 @@ from convoy.config.schema import build_config
 from convoy.data.sources.pixel_source import Generated
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import NonFinitePolicy
-from convoy.engine.stopping import StopRequest
 from convoy.engine.update import ParameterGroup
-from convoy.events import Observers
+from convoy.events import Observers, StopRequest
 from convoy.launch.world import World
 from convoy.numerics.dtypes import FLOAT16, DtypePolicy, NumberType
 from convoy.numerics.loss_scale import GradientRangeCounter

@@ -11,7 +11,7 @@ import torch
 from running import TINY, convoy
 from safetensors.torch import load_file
 
-from convoy.checkpoint.contents import weights_sha256
+from convoy.checkpoint.format import weights_sha256
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
 from convoy.run.network import build_network, whole

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
-from convoy.run.import_weights import target_network
+from convoy.run.foreign_weights import target_network
 from convoy.weights.fitting import TargetNetwork
 
 BATCHES = 4242  # torch's count beside each batch norm

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.errors import CheckpointError
 from convoy.weights.reading import read_weights

@@ -7,15 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tfrecord_files import example, sample
 
-from convoy.data.records.record import Boxes, Sample
+from convoy.data.records.record import BadContentError, Boxes, Sample
 from convoy.data.records.tfrecord import read_facts, read_image, write_sample
-from convoy.data.records.tfrecord_format import (
-    BadContentError,
-    Features,
-    byte_strings,
-    floats,
-    integers,
-)
+from convoy.data.records.tfrecord_format import Features, byte_strings, floats, integers
 
 
 def complaint(record: bytes) -> str:

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from cifar_files import records, write_cifar, write_cifar10, write_cifar100
 
-from convoy.data.sources.cifar import (
-    CIFAR10,
-    CIFAR100,
-    CifarFormat,
-    CifarSource,
-    Split,
-    cifar10,
-    cifar100,
-)
+from convoy.data.source import Split
+from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, CifarSource, cifar10, cifar100
 from convoy.data.sources.pixel_source import PixelSource
 from convoy.errors import ConfigError, DataError, ExitCode
 

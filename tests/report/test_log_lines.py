@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.errors import StorageError
-from convoy.report.jsonl import JsonLog, TextLog, read_jsonl
+from convoy.report.log import JsonLog, TextLog, read_jsonl
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from convoy.engine.stopping import StopRequest
+from convoy.events import StopRequest
 
 
 def test_nobody_wishes_to_stop_at_first() -> None:

@@ -14,8 +14,7 @@ from checkpoint_samples import fingerprint, ignore, names, small
 
 from convoy import files
 from convoy.checkpoint import store as stores
-from convoy.checkpoint import writing
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.errors import CheckpointError, ExitCode, StorageError
 
@@ -107,7 +106,7 @@ def test_too_little_space_is_seen_before_a_byte_is_written(
 ):
     written = []
     monkeypatch.setattr(files, "free_bytes", lambda path: len(path.name))
-    monkeypatch.setattr(writing, "write_file", lambda *words: written.append(words))
+    monkeypatch.setattr(stores, "write_file", lambda *words: written.append(words))
     with pytest.raises(StorageError, match=r"update-3: .*ENOSPC.* bytes needed, 8 bytes free"):
         Store(tmp_path).save(small(), 3)
 

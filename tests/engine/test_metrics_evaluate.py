@@ -11,7 +11,7 @@ from small_pieces import CPU, Shuffled, small_network
 from convoy.data.loader import DeviceTransfer, LoaderOptions, ValidationFeed
 from convoy.data.source import Ids, Labels, Pixels
 from convoy.data.sources.pixel_source import PixelView
-from convoy.engine.evaluator import Score, Share, evaluate
+from convoy.engine.metrics import Score, Share, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.control import Matter, Single

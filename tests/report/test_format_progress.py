@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.events import Began, Ended, Reported, Updated, Validated
-from convoy.report.progress_state import ProgressState, Throughput
+from convoy.report.format import ProgressState, Throughput
 
 
 @pytest.mark.parametrize(

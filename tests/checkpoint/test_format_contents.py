@@ -6,7 +6,7 @@ import pytest
 import torch
 from checkpoint_samples import fingerprint, small
 
-from convoy.checkpoint.contents import Contents, match, weights_sha256
+from convoy.checkpoint.format import Contents, match, weights_sha256
 from convoy.errors import CheckpointError
 
 

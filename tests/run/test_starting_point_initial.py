@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.schema import build_config
 from convoy.errors import CheckpointError, ConfigError
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.run.initial_weights import initial_weights
 from convoy.run.network import build_network, whole
+from convoy.run.starting_point import initial_weights
 
 
 def plan_of(path: Path | None, **values: Any) -> RunPlan:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from convoy.errors import ConfigError
-from convoy.report.contact_sheet import Cell, Row, Sheet, draw
+from convoy.run.contact_sheet import Cell, Row, Sheet, draw
 
 RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 

@@ -9,7 +9,7 @@ from convoy.batch import Mixed
 from convoy.config.sections.data import MixingConfig
 from convoy.config.sections.optimizer import LossConfig
 from convoy.data.mix import Mixing
-from convoy.engine.loss import CrossEntropy
+from convoy.engine.update import CrossEntropy
 
 F64 = npt.NDArray[np.float64]
 SAMPLES = 6

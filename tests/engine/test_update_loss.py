@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from convoy.batch import Mixed
 from convoy.config.sections.optimizer import LossConfig
-from convoy.engine.loss import CrossEntropy
+from convoy.engine.update import CrossEntropy
 
 
 def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:

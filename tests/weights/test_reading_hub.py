@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.errors import ConfigError, DataError
-from convoy.weights.hub import fetch, is_hub, published
+from convoy.weights.reading import fetch, is_hub, published
 
 
 class Hub(ModuleType):
@@ -96,6 +96,6 @@ def test_published_weights_have_a_place_and_others_are_told_to_have_none() -> No
 
 def test_every_published_network_is_one_of_ours() -> None:
     from convoy.config.catalog import MODELS
-    from convoy.weights.hub import _WEIGHTS
+    from convoy.weights.reading import _WEIGHTS
 
     assert [name for name in _WEIGHTS if name not in MODELS] == []

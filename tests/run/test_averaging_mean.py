@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.checkpoint.average import exponential, mean
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.errors import CheckpointError, ConfigError
+from convoy.run.averaging import exponential, mean
 
 
 def holding(value: float, count: int = 0, dtype: torch.dtype = torch.float32) -> Contents:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from convoy.config.schema import build_config
-from convoy.run.device import prepare_cuda, variables
+from convoy.run.process import prepare_cuda, variables
 
 MEMORY = 16 * 2**30
 

@@ -1,7 +1,7 @@
-"""The phases of a run: training, and, after half-resolution training, fine-tuning.
+"""Fine-tuning: the second phase of a run, after half-resolution training.
 
-The second phase is a run in a folder of its own inside that of the first. Where a resumed run
-stands is seen from the files there, so it may have been stopped or lost at any point.
+It is a run in a folder of its own inside that of the first. Where a resumed run stands is seen from
+the files there, so it may have been stopped or lost at any point.
 """
 
 import json
@@ -9,46 +9,28 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 
-from convoy.checkpoint.contents import Contents
+from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.resolve import Resolved, settings_of_run
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Setting, from_source
-from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, ConfigError
+from convoy.events import StopRequest
 from convoy.files import FINE_TUNE
-from convoy.launch.world import World
 from convoy.parallel.control import Council
 from convoy.plan.phases import fine_tuning_values
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.report.jsonl import json_safe
-from convoy.report.summary import AverageSummary, Finished, Summary
-from convoy.run.folder import RunFolder, reclaim_run_folder
-from convoy.run.initial_weights import FIRST_WEIGHTS
-from convoy.run.process import ProcessContext, join_run
-from convoy.run.request import RunRequest
-from convoy.run.training import PhaseRequest, claim_new_folder, run_phase
-from convoy.run.writer import fine_tune_summary
+from convoy.plan.plan import plan_run
+from convoy.report.log import json_safe
+from convoy.report.summary import AverageSummary, FineTuneSummary, Finished, Summary
+from convoy.run.folder import RunFolder, RunRequest, reclaim_run_folder
+from convoy.run.process import ProcessContext
+from convoy.run.starting_point import FIRST_WEIGHTS
+from convoy.run.training import train
 
 
-def run_phases(request: RunRequest, plan: RunPlan, world: World, stop: StopRequest) -> Finished:
-    """Every phase that is not complete, one after the other."""
-    with join_run(world, plan) as context:
-        trained = run_phase(_first_phase(request), context, stop)
-        if not request.resolved.config.fine_tune.half_res_training:
-            return trained
-        trained = _summary_of_first(trained, context.control)
-        if trained.summary.exit_reason != "done":
-            return trained
-        return _fine_tune(request, trained, context, stop)
-
-
-def _first_phase(request: RunRequest) -> PhaseRequest:
-    if request.folder is None:
-        config = request.resolved.config
-        return PhaseRequest(request.resolved, claim=lambda: claim_new_folder(config))
-    checkpoint = None if _is_of_fine_tuning(request) else request.checkpoint
-    return PhaseRequest(request.resolved, None, request.folder, checkpoint, request.override)
+def first_phase(request: RunRequest) -> RunRequest:
+    """The request for the phase before; the checkpoint to resume from may not be its own."""
+    return replace(request, checkpoint=None) if _is_of_fine_tuning(request) else request
 
 
 def _is_of_fine_tuning(request: RunRequest) -> bool:
@@ -58,20 +40,22 @@ def _is_of_fine_tuning(request: RunRequest) -> bool:
     return (request.folder / FINE_TUNE).resolve() in request.checkpoint.resolve().parents
 
 
-def _fine_tune(
+def fine_tune(
     request: RunRequest, trained: Finished, context: ProcessContext, stop: StopRequest
 ) -> Finished:
-    """The second phase, begun with the average of the first one, or resumed."""
-    home, is_first = trained.folder / FINE_TUNE, context.control.is_first
+    """The second phase, begun with the average of a complete first one, or resumed."""
+    trained, is_first = _summary_of_first(trained, context.control), context.control.is_first
+    if trained.summary.exit_reason != "done":
+        return trained
+    home = trained.folder / FINE_TUNE
     # Only the first process must know whether it has begun: the others hear where to start.
-    if is_first and _store(home).updates():
-        phase = _resumed_fine_tuning(request, trained)
+    if is_first and Store(RunFolder(home).checkpoints).updates():
+        phase = _resumed_fine_tuning(request, trained, home)
     else:
         average = trained.folder / _average_of(trained).path
-        resolved = _fine_tuning_config(request.resolved, trained, str(average.absolute()))
-        phase = PhaseRequest(resolved, claim=lambda: reclaim_run_folder(home))
+        phase = RunRequest(_fine_tuning_config(request.resolved, trained, str(average.absolute())))
     plan = plan_run(phase.resolved.config, context.plan.loop.samples)
-    tuned = run_phase(phase, replace(context, plan=plan), stop)
+    tuned = train(phase, replace(context, plan=plan), stop, lambda _: reclaim_run_folder(home))
     return _with_fine_tuning(trained, tuned, is_first)
 
 
@@ -83,10 +67,9 @@ def _summary_of_first(trained: Finished, control: Council) -> Finished:
     return replace(trained, summary=summary)
 
 
-def _resumed_fine_tuning(request: RunRequest, trained: Finished) -> PhaseRequest:
+def _resumed_fine_tuning(request: RunRequest, trained: Finished, home: Path) -> RunRequest:
     """Only if it belongs to this training."""
-    home = trained.folder / FINE_TUNE
-    newest = _store(home).newest().contents
+    newest = Store(RunFolder(home).checkpoints).newest().contents
     _refuse_others(home, newest, _average_of(trained))
     checkpoint = request.checkpoint if _is_of_fine_tuning(request) else None
     if checkpoint is None:
@@ -94,19 +77,25 @@ def _resumed_fine_tuning(request: RunRequest, trained: Finished) -> PhaseRequest
     # As it was written: the folder may have been moved since.
     first_weights = settings_of_run(home / "config.yaml")["init_path"].value
     resolved = _fine_tuning_config(request.resolved, trained, first_weights)
-    return PhaseRequest(resolved, None, home, checkpoint, request.override)
+    return RunRequest(resolved, home, checkpoint, request.override)
 
 
 def _with_fine_tuning(trained: Finished, tuned: Finished, is_first: bool) -> Finished:
     """The results of both phases, written in the folder of the first."""
-    summary = replace(trained.summary, fine_tune=fine_tune_summary(tuned.summary))
+    result = tuned.summary
+    fine_tuned = FineTuneSummary(
+        path=FINE_TUNE,
+        exit_reason=result.exit_reason,
+        weights_sha256=result.weights_sha256,
+        top1=result.top1,
+        top5=result.top5,
+        updates=result.updates,
+        epochs=result.epochs,
+    )
+    summary = replace(trained.summary, fine_tune=fine_tuned)
     if is_first and summary != trained.summary:
         summary.write(RunFolder(trained.folder).summary)
     return Finished(summary, trained.folder, trained.was_complete and tuned.was_complete)
-
-
-def _store(home: Path) -> Store:
-    return Store(RunFolder(home).checkpoints)
 
 
 def _fine_tuning_config(resolved: Resolved, trained: Finished, first_weights: str) -> Resolved:
