@@ -39,9 +39,9 @@ from convoy.layers.norms import PendingStatistics
 from convoy.machine import keep_freed_memory
 from convoy.parallel.control import Matter
 from convoy.parallel.process_groups import Group, Groups, Rendezvous, join
+from convoy.plan.actions import Costs, simulate
 from convoy.plan.plan import RunPlan
 from convoy.plan.schedules import SCHEDULES as KNOWN
-from convoy.plan.schedules.simulate import Costs, simulate
 from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
 from convoy.run.build import TrainingParts, training_network

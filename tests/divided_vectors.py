@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.reducer import Peers, Shards
-from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.state_sharding import gatherer, row_gatherer
+from convoy.parallel.replicas import Alone, ExactReplicas, Meeting, gatherer, row_gatherer
 
 
 @dataclass(frozen=True)

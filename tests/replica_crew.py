@@ -25,16 +25,21 @@ from convoy.checkpoint.contents import weights_sha256
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.numerics.dtypes import DtypePolicy
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree, reduction_of
-from convoy.optim.optimizer import Optimizer, Shard
-from convoy.optim.state_storage import MappedFile, OnDevice, StateStorage
+from convoy.numerics.precision import DtypePolicy
+from convoy.optim.optimizer import MappedFile, OnDevice, Optimizer, Shard, StateStorage
 from convoy.optim.update_rules import StepContext, make_update_rule
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.reducer import Message, Peers, Pending, Shards
-from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
-from convoy.parallel.state_sharding import gatherer, row_gatherer
+from convoy.parallel.replicas import (
+    Alone,
+    ExactReplicas,
+    FastReplicas,
+    Meeting,
+    Replicas,
+    gatherer,
+    row_gatherer,
+)
 
 SECONDS = 300  # nothing here may take longer, on a busy machine either
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
@@ -42,7 +47,7 @@ T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[np.float32]]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.parallel.exact_reduction"])
+_CONTEXT.set_forkserver_preload(["convoy.run.phases", "convoy.parallel.replicas"])
 
 
 @dataclass(frozen=True)

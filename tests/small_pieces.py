@@ -28,20 +28,26 @@ from convoy.engine.update import ParameterGroup, Update
 from convoy.events import Began, Event
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ActivationSpec, ConvSpec, GlobalPoolSpec, LinearSpec, NormSpec
-from convoy.numerics.dtypes import FLOAT32
+from convoy.models.layers import (
+    ActivationSpec,
+    ConvSpec,
+    GlobalPoolSpec,
+    LayerPlan,
+    LinearSpec,
+    NormSpec,
+)
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.numerics.loss_scale import LossScale
+from convoy.numerics.precision import FLOAT32
 from convoy.numerics.traps import Traps, Watched
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd
 from convoy.parallel.replicas import Alone
 from convoy.parallel.slice import Slice
-from convoy.plan.batch import BatchPlan
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.loop import LoopPlan, Rhythm
+from convoy.plan.topology import BatchPlan
 from convoy.rng import key, permutation
 
 CPU = torch.device("cpu")

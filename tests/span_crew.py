@@ -19,15 +19,12 @@ from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
-from convoy.parallel.reducer import Peers
-from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.sync_batch_norm import NormSync
-from convoy.plan.batch import BatchPlan
+from convoy.parallel.reducer import NormSync, Peers
+from convoy.parallel.replicas import Alone, ExactReplicas, Meeting
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import stage_boundary
-from convoy.plan.topology import TopologyPlan
+from convoy.plan.topology import BatchPlan, TopologyPlan
 
 RATES = [0.05, 0.1, 0.02]
 Arrays = dict[str, npt.NDArray[np.float32]]

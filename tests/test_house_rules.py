@@ -96,9 +96,9 @@ def imports_in(name: str, text: str, *others: str) -> list[Import]:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.batch", "from convoy.data.order import Order"),
-        ("convoy.plan.batch", "import convoy.engine.trainer"),
-        ("convoy.plan.batch", "def f():\n  from convoy.rng import key"),
+        ("convoy.plan.topology", "from convoy.data.order import Order"),
+        ("convoy.plan.topology", "import convoy.engine.trainer"),
+        ("convoy.plan.topology", "def f():\n  from convoy.rng import key"),
         ("convoy.engine.trainer", "from convoy.report.log import Log"),
         ("convoy.parallel.slice", "if TYPE_CHECKING:\n  from convoy.layers.modules import Add"),
         ("convoy.layers.build", "from convoy import events"),
@@ -117,7 +117,7 @@ def test_a_closed_door_is_seen(name: str, text: str) -> None:
     [
         ("convoy.cli.data", "def f():\n  from convoy.data.download import fetch"),
         ("convoy.cli.train", "def f():\n  from convoy.engine.stopping import StopRequest"),
-        ("convoy.plan.batch", "from convoy.plan import layers, stages"),
+        ("convoy.plan.topology", "from convoy.plan import layers, stages"),
         ("convoy.registry", "from convoy.errors import ConfigError"),
         ("convoy.data.loader", "import torch"),
     ],
@@ -129,7 +129,7 @@ def test_an_open_door_is_no_offence(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.batch", "import torch.nn"),
+        ("convoy.plan.topology", "import torch.nn"),
         ("convoy.config.rules", "def f():\n  from numpy import array"),
         ("convoy.events", "import yaml"),
         ("convoy.rng", "import torch"),

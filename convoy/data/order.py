@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from convoy.data.source import Ids
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 from convoy.rng import key, permutation
 
 

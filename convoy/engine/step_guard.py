@@ -13,7 +13,7 @@ from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import Council, Matter, Single
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.precision import UNSCALED
+from convoy.plan.loop import UNSCALED
 
 _NO_COUNTS = (0, 0, 0, 0)  # a process may have nothing to count
 

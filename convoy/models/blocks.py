@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     AddSpec,
     ConvSpec,
     DropPathSpec,
+    InitRule,
+    LayerPlan,
     LinearSpec,
     MaxPoolSpec,
     MultiplySpec,
@@ -21,6 +21,7 @@ from convoy.models.operations import (
     PadChannelsSpec,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
+    Route,
     SqueezeSpec,
 )
 

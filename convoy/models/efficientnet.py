@@ -17,9 +17,7 @@ from convoy.models.blocks import (
     activation_after_norm,
     norm_before_activation,
 )
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import DropoutSpec, GlobalPoolSpec
+from convoy.models.layers import DropoutSpec, GlobalPoolSpec, InitRule, LayerPlan
 
 INIT_RULES = {
     "pytorch": InitRules(InitRule.HE_OF_GROUP, InitRule.HE_OF_GROUP, InitRule.OUTPUTS),

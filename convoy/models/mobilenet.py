@@ -17,9 +17,15 @@ from convoy.models.blocks import (
     LayerFactory,
     activation,
 )
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ConvSpec, DropoutSpec, FlattenSpec, GlobalPoolSpec, SqueezeSpec
+from convoy.models.layers import (
+    ConvSpec,
+    DropoutSpec,
+    FlattenSpec,
+    GlobalPoolSpec,
+    InitRule,
+    LayerPlan,
+    SqueezeSpec,
+)
 
 DROPOUT = 0.2
 INIT_RULES_V2 = {"pytorch": InitRules(InitRule.HE, InitRule.HE, InitRule.SMALL)}

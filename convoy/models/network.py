@@ -9,9 +9,8 @@ from convoy.config.schema import RunConfig
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.efficientnet import efficientnet_layers
-from convoy.models.layers import LayerCost, LayerPlan, layer_costs, put, taken
+from convoy.models.layers import LayerCost, LayerPlan, NormSpec, Shape, layer_costs, put, taken
 from convoy.models.mobilenet import mobilenet_layers
-from convoy.models.operations import NormSpec, Shape
 from convoy.models.resnet import resnet_layers
 from convoy.models.squeezenet import squeezenet_layers
 

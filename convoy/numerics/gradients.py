@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import FLOAT32, DtypePolicy, NumberType
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import FLOAT32, DtypePolicy, NumberType
 
 DIVIDED_FIRST = "divided-first"  # no choice for all weights: patterns name those it is for
 

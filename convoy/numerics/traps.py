@@ -14,8 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import FLOAT32, NumberType
 from convoy.numerics.gradients import GradientTree
+from convoy.numerics.precision import FLOAT32, NumberType
 from convoy.rng import StepPosition
 
 ROWS = 8  # samples that are told; how many there are is told as well

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import ALIGNMENT
-from convoy.plan.precision import share_of_squares_kept
+from convoy.plan.parameters import share_of_squares_kept
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from convoy.errors import NumericError
-from convoy.numerics.gradients import GradientTree, Node, Reduction, fold
+from convoy.numerics.flat import ALIGNMENT
+from convoy.numerics.gradients import GradientTree, Node, Reduction, Span, fold, spans_of
 from convoy.parallel.reducer import (
     UNDER_WAY,
     Exchange,
@@ -201,3 +204,153 @@ class FastReplicas(Together):
 
 def slice_of(elements: range) -> slice:
     return slice(elements.start, elements.stop)
+
+
+_Spans = tuple[tuple[Span, ...], ...]  # by replica
+
+
+@dataclass(frozen=True)
+class _Route:
+    """What all portions of a tree have in common."""
+
+    peers: Peers
+    shards: Shards
+    micro_batches: int  # of all replicas
+    reduction: Reduction
+    sharded: bool  # the owner of a result keeps it to itself
+    subject: int  # of its messages
+    inboxes: list[list[list[Node]]]  # by slot and replica; our own place is empty
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """One stretch of every shard: ours comes in from all, the others' go out."""
+
+    route: _Route
+    first: int  # element of the shard
+    size: int
+
+    def stretches(self) -> list[range]:
+        slices = [self._slice(one) for one in range(self.route.peers.replicas)]
+        return [range(one.start, one.stop) for one in slices]
+
+    def begin(self, mine: list[Node], slot: int) -> Pending:
+        """Send the others their stretches of our nodes, and receive theirs of ours."""
+        peers = self.route.peers
+        sent = [(peer, self._of(node.vector, peer)) for peer in peers.others for node in mine]
+        nodes = self._nodes(mine, slot)
+        received = [(peer, node.vector) for peer in peers.others for node in nodes[peer]]
+        return peers.exchange(sent, received, self.route.subject)
+
+    def settle(self, mine: list[Node], slot: int) -> Pending:
+        """The result for our stretch, written where our first node was, then sent to everybody."""
+        peers, result = self.route.peers, mine[0].vector
+        own, reduction = self._of(result, peers.replica), self.route.reduction
+        total = fold(chain.from_iterable(self._nodes(mine, slot)), reduction)
+        reduction.finish(total, self.route.micro_batches, out=own)
+        if self.route.sharded:
+            return Pending([])
+        sent = [(peer, own) for peer in peers.others]
+        received = [(peer, self._of(result, peer)) for peer in peers.others]
+        return peers.exchange(sent, received, self.route.subject)
+
+    def _nodes(self, mine: list[Node], slot: int) -> list[list[Node]]:
+        """Every replica's nodes of our stretch."""
+        own = self.route.peers.replica
+        ours = [Node(node.span, self._of(node.vector, own)) for node in mine]
+        length = len(ours[0].vector)
+        nodes = [[_begin_of(node, length) for node in one] for one in self.route.inboxes[slot]]
+        nodes[own] = ours
+        return nodes
+
+    def _of(self, vector: Tensor, replica: int) -> Tensor:
+        return vector[self._slice(replica)]
+
+    def _slice(self, replica: int) -> slice:
+        return self.route.shards.portion(replica, self.first, self.size)
+
+
+class ExactReplicas(Together):
+    """Any split of an update's micro-batches into replicas gives the same bits."""
+
+    def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Portion]:
+        shards, replicas = self.shards(tree.flat.elements), self.peers.replicas
+        spans = _spans_by_replica(leaves, replicas)
+        # The most that any replica receives: all must cut their shards alike.
+        counts = [len(theirs) for theirs in spans]
+        rows = sum(counts) - min(counts)
+        limit, element = self.meeting.buffer_bytes, tree.dtype.itemsize
+        size = portion_size(shards.size, UNDER_WAY * max(1, rows), limit, element)
+        device = tree.flat.values.device
+        memory = torch.empty((UNDER_WAY, rows, size), dtype=tree.dtype, device=device)
+        inboxes = [self._inbox(spans, slot) for slot in memory]
+        route = _Route(
+            peers=self.peers,
+            shards=shards,
+            micro_batches=leaves * replicas,
+            reduction=tree.reduction,
+            sharded=self.meeting.sharded,
+            subject=subject,
+            inboxes=inboxes,
+        )
+        return [_Portion(route, first, size) for first in range(0, shards.size, size)]
+
+    @torch.no_grad()
+    def reduce(self, tree: GradientTree) -> Tensor:
+        self.exchange_of(tree, tree.leaves).finish()
+        result = tree.nodes()[0].vector
+        return tree.for_weights(result[slice_of(self.owned(len(result)))])
+
+    def _inbox(self, spans: _Spans, memory: Tensor) -> list[list[Node]]:
+        """The rows of one slot, handed out in the order in which messages are posted."""
+        rows = iter(memory)
+        return [
+            [] if replica == self.peers.replica else [Node(span, next(rows)) for span in theirs]
+            for replica, theirs in enumerate(spans)
+        ]
+
+
+def _begin_of(node: Node, length: int) -> Node:
+    return Node(node.span, node.vector[:length])
+
+
+@cache
+def _spans_by_replica(leaves: int, replicas: int) -> _Spans:
+    return tuple(tuple(spans_of(replica * leaves, leaves)) for replica in range(replicas))
+
+
+_LONG = 1 << 40  # elements
+
+
+def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
+    """What makes a whole vector of every replica's owned range. All replicas must call it."""
+
+    def gather(part: Tensor) -> Tensor:
+        if not _is_divided(replicas):
+            return part
+        owned = replicas.owned(elements)
+        whole = torch.zeros(elements, dtype=part.dtype, device=part.device)
+        whole[owned.start : owned.stop] = part
+        replicas.share(whole)
+        return whole
+
+    return gather
+
+
+def row_gatherer(replicas: Replicas, shards: Shards) -> Callable[[Tensor], Tensor]:
+    """What makes of every owner's rows, one for each 16 elements, those of the whole vector."""
+
+    def gather(rows: Tensor) -> Tensor:
+        if not _is_divided(replicas):
+            return rows
+        padded = rows.new_zeros(shards.size // ALIGNMENT, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        return replicas.gather_statistics(padded)[: shards.elements // ALIGNMENT]
+
+    return gather
+
+
+def _is_divided(replicas: Replicas) -> bool:
+    """Asked of a vector that is long enough for all: of a short one the first may own everything,
+    and must still speak to those who own nothing."""
+    return len(replicas.owned(_LONG)) < _LONG

@@ -16,17 +16,16 @@ from convoy.engine.trainer import Trainer
 from convoy.engine.update import ParameterGroup, Update, collect_gradients
 from convoy.layers.norms import PendingStatistics
 from convoy.models.network import NetworkPlan
-from convoy.numerics.dtypes import FLOAT32
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
+from convoy.numerics.precision import FLOAT32
 from convoy.numerics.traps import Traps, Watched
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.reducer import Peers
-from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
+from convoy.parallel.replicas import Alone, ExactReplicas, FastReplicas, Meeting, Replicas
 from convoy.plan.stages import stage_boundary
 from convoy.run.network import (
     Network,

@@ -13,8 +13,8 @@ from convoy.config.schema import RunConfig
 from convoy.config.settings import binding_values, settings_as_yaml
 from convoy.errors import ConfigError
 from convoy.files import write_atomically
+from convoy.models.layers import ConvSpec
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.models.operations import ConvSpec
 from convoy.plan.stages import cut
 from convoy.run.folder import RunFolder, claim_run_folder, new_run_folder
 from convoy.run.network import build_network, whole

@@ -19,8 +19,7 @@ from convoy.errors import CheckpointError, ConfigError
 from convoy.files import FINE_TUNE
 from convoy.launch.world import World
 from convoy.parallel.control import Council
-from convoy.plan.phases import fine_tuning_values
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.plan import RunPlan, fine_tuning_values, plan_run
 from convoy.report.jsonl import json_safe
 from convoy.report.summary import AverageSummary, Finished, Summary
 from convoy.run.folder import RunFolder, reclaim_run_folder

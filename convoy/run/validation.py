@@ -22,10 +22,10 @@ from convoy.engine.evaluator import Answers, Share, evaluate
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Validated
 from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
-from convoy.layers.fold import fold_norms
+from convoy.layers.norms import fold_norms
 from convoy.machine import threads_each
 from convoy.models.network import COLORS, NetworkPlan, plan_network
-from convoy.numerics.dtypes import FLOAT32
+from convoy.numerics.precision import FLOAT32
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.parallel.control import Single
 from convoy.parallel.inference import InferencePipeline

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from convoy.engine.step_guard import GuardState, NonFinitePolicy, StepDecision, StepGuard
-from convoy.numerics.dtypes import FLOAT16
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
+from convoy.numerics.precision import FLOAT16
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import Matter, Single
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.precision import LossScalePlan
+from convoy.plan.loop import LossScalePlan
 
 APPLY, SKIP, STOP = "apply", "skip", "stop"
 FINE = torch.tensor([1.0, -2.0])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sweeps import sweep
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import (
     BY_NAME,
@@ -27,6 +26,7 @@ from convoy.numerics.gradients import (
     fold,
     reduction_of,
 )
+from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
 from convoy.parallel.replicas import Alone
 
 Array = npt.NDArray[np.float64]

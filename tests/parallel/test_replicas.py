@@ -6,8 +6,7 @@ from torch import nn
 
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.parallel.replicas import Alone
-from convoy.parallel.state_sharding import gatherer
+from convoy.parallel.replicas import Alone, gatherer
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])

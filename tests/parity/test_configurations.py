@@ -24,8 +24,7 @@ from configured import (
     train,
 )
 
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import LinearSpec
+from convoy.models.layers import LayerPlan, LinearSpec
 from convoy.plan.plan import plan_network, plan_run, plan_stages
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"

@@ -11,8 +11,8 @@ from convoy.config.schema import build_config
 from convoy.config.sections.checkpoint import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.events import Validated
-from convoy.numerics.dtypes import BFLOAT16, FLOAT32, DtypePolicy, NumberType
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, NumberType
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule

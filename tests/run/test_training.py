@@ -15,16 +15,14 @@ from convoy.engine.stopping import StopRequest
 from convoy.engine.update import ParameterGroup
 from convoy.events import Observers
 from convoy.launch.world import World
-from convoy.numerics.dtypes import FLOAT16, DtypePolicy, NumberType
 from convoy.numerics.loss_scale import GradientRangeCounter
-from convoy.optim.state_storage import MappedFile, OnDevice
-from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.numerics.precision import FLOAT16, DtypePolicy, NumberType
+from convoy.optim.optimizer import MappedFile, OnDevice
 from convoy.parallel.process_groups import Group
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.replicas import FastReplicas, Meeting, Together
-from convoy.parallel.state_sharding import gatherer
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Together, gatherer
+from convoy.parallel.slice import Recomputing
+from convoy.plan.loop import LossScalePlan
 from convoy.plan.plan import plan_run
-from convoy.plan.precision import LossScalePlan
 from convoy.run import build as passage
 from convoy.run.build import TrainingParts, build, make_guard, make_replicas
 from convoy.run.lifecycle import Lifecycle
