@@ -28,11 +28,10 @@ from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree, reduction_of
 from convoy.numerics.precision import DtypePolicy
-from convoy.optim.optimizer import MappedFile, OnDevice, Optimizer, Shard, StateStorage
+from convoy.optim.optimizer import MappedFile, Optimizer, Shard, StateStorage
 from convoy.optim.update_rules import StepContext, make_update_rule
 from convoy.parallel.reducer import Message, Peers, Pending, Shards
 from convoy.parallel.replicas import (
-    Alone,
     ExactReplicas,
     FastReplicas,
     Meeting,
@@ -102,7 +101,7 @@ def in_backward() -> bool:
 
 def replicas_of(peers: Peers | None, case: "Case | Sum | Shuffled") -> Replicas:
     if peers is None:
-        return Alone()
+        return Replicas()
     meeting = Meeting(case.sharded, case.buffer_bytes, case.overlapped)
     return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
 
@@ -115,7 +114,7 @@ def train(peers: Peers | None, case: Case) -> Outcome:
     network = slice_of(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     flat = FlatWeights(network.named_weights())
     replicas = replicas_of(counting, case)
-    storage: StateStorage = MappedFile(case.offload) if case.offload else OnDevice()
+    storage: StateStorage = MappedFile(case.offload) if case.offload else StateStorage()
     config = OptimizerConfig(optimizer=case.optimizer)
     rule = make_update_rule(
         config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one]

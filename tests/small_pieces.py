@@ -43,7 +43,7 @@ from convoy.numerics.precision import FLOAT32
 from convoy.numerics.traps import Traps, Watched
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.loop import LoopPlan, Rhythm
@@ -151,7 +151,7 @@ def small_run(
     traps = Traps(list(network.layers), layers, [(gradients, FLOAT32)])
     guard = StepGuard(None, LossScale(plan.loss_scale), policy, traps=traps)
     groups = [ParameterGroup(gradients, optimizer)]
-    update = Update(pipeline, groups, Alone(), PendingStatistics(norms), guard)
+    update = Update(pipeline, groups, Replicas(), PendingStatistics(norms), guard)
     share = UpdateShare.whole(plan.micro_batches)
     micro_batches = MicroBatches(small_feed(plan.samples), options or LoaderOptions(0, 1), share)
     return SmallRun(Trainer(plan, micro_batches, update), network)

@@ -21,7 +21,7 @@ from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
 from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
 from convoy.parallel.reducer import NormSync, Peers
-from convoy.parallel.replicas import Alone, ExactReplicas, Meeting
+from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import BatchPlan, TopologyPlan
@@ -69,7 +69,9 @@ class Worker:
         self.tree = GradientTree(flat, self.replica * spanned.batch.gradient_accumulation)
         norms = list(self.trained.norms.values())
         siblings = _group(spanned.topology.replica_ranks(self.stage))
-        replicas = ExactReplicas(Peers(siblings), Meeting(False, 1 << 20)) if siblings else Alone()
+        replicas = (
+            ExactReplicas(Peers(siblings), Meeting(False, 1 << 20)) if siblings else Replicas()
+        )
         first, span = self.replica - self.replica % spanned.batch.bn_span, spanned.batch.bn_span
         partners = _group(spanned.topology.replica_ranks(self.stage)[first : first + span])
         for norm in norms if partners else []:

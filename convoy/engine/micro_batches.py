@@ -12,7 +12,7 @@ from convoy.data.loader import LoaderOptions, SyntheticFeed, TrainingFeed
 from convoy.data.loader import MicroBatch as LoadedBatch
 from convoy.data.order import MicroBatchIndex
 from convoy.engine.stopping import REASONS
-from convoy.parallel.control import Council, Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.parallel.executor import MicroBatch
 
 _NO_WORKERS = LoaderOptions(workers=0, depth=1)
@@ -30,7 +30,7 @@ class UpdateShare:
     @classmethod
     def whole(cls, micro_batches: int) -> "UpdateShare":
         """The share of the only process of a run."""
-        return cls(range(micro_batches), Single(), (0,))
+        return cls(range(micro_batches), Council(), (0,))
 
     def agreed_reason(self, reason: str | None, update: int) -> str | None:
         """Why all processes stop, if one of them has to: a signal may reach only one."""

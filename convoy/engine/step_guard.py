@@ -11,7 +11,7 @@ from convoy.events import Noticed
 from convoy.numerics.loss_scale import HIGHEST, Choice, Counts, GradientRangeCounter, LossScale
 from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Council, Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.parallel.executor import MicroBatchResult
 from convoy.plan.loop import UNSCALED
 
@@ -73,7 +73,7 @@ class StepGuard:
         counters: Sequence[GradientRangeCounter] = (),
         traps: Traps | None = None,  # None where nothing can look into the layers
     ) -> None:
-        self.council = council or Single()
+        self.council = council or Council()
         self.loss_scale = loss_scale or LossScale(UNSCALED)
         self.policy = policy or NonFinitePolicy()
         self.counters = [one for one in counters if one.counts]

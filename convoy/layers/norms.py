@@ -1,4 +1,6 @@
-"""Batch norm, whose running statistics wait for the update, and group norm, in one pass or two."""
+"""Batch norm, whose running statistics wait for the update and may be those of several replicas,
+and group norm, in one pass or two. Batch norm can be folded into the convolution before it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -78,7 +80,7 @@ class SyncStatistics:
         self.group = group
         self.eps = eps
         self.statistics = statistics
-        self._kept: list[SharedStatistics] = []
+        self.kept: list[SharedStatistics] = []
 
     @torch.no_grad()
     def measure(self, inputs: Tensor) -> SharedStatistics:
@@ -92,7 +94,7 @@ class SyncStatistics:
         variance = (variances + (means - mean).square()).mean(0)
         values = inputs.numel() // inputs.shape[1] * self.group.span
         shared = SharedStatistics(own, mean.to(own.dtype), variance.to(own.dtype), values, self.eps)
-        self._kept.append(shared)
+        self.kept.append(shared)
         return shared
 
     @torch.no_grad()
@@ -103,21 +105,21 @@ class SyncStatistics:
         same bits the oldest is meant: in every schedule its backward comes first.
         """
         bits = self.statistics(inputs).view(torch.uint8)  # bits: a NaN must find itself too
-        for shared in self._kept:
+        for shared in self.kept:
             if torch.equal(shared.own.view(torch.uint8), bits):
                 return shared
         raise NumericError(
-            f"a micro-batch computed again is none of the {len(self._kept)} that wait for their "
+            f"a micro-batch computed again is none of the {len(self.kept)} that wait for their "
             "backward pass: its bits have changed; go on without --enable-recompute"
         )
 
     def release(self, shared: SharedStatistics) -> None:
         """Its backward pass has come."""
-        self._kept = [one for one in self._kept if one is not shared]
+        self.kept = [one for one in self.kept if one is not shared]
 
     def clear(self) -> None:
         """No backward pass will come any more."""
-        self._kept.clear()
+        self.kept.clear()
 
     def normalize(
         self, inputs: Tensor, weight: Tensor, bias: Tensor, shared: SharedStatistics
@@ -215,6 +217,8 @@ class BatchNorm(nn.Module):
     def share_with(self, group: StatisticsGroup) -> None:
         """From now on a micro-batch is normalized together with those of the group."""
         self.sync = SyncStatistics(group, self.eps, self.statistics)
+        # A pass is torch's own if it meets nobody, and measures in two passes.
+        self.is_plain = group.span == 1 and self.statistics is two_passes
 
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.measures:
@@ -227,47 +231,29 @@ class BatchNorm(nn.Module):
 
     def measured(self, inputs: Tensor) -> tuple[Tensor, Pair]:
         """A training pass that notes nothing."""
-        outputs, statistics = self._measured(one_way(inputs))
-        return one_way(outputs), statistics
-
-    def _measured(self, inputs: Tensor) -> tuple[Tensor, Pair]:
+        inputs = one_way(inputs)
         if not self.is_plain:
-            return self._measured_together(inputs)
+            shared = self.sync.measure(inputs) if self.recording else self.sync.recall(inputs)
+            weight = torch.ones_like(shared.mean) if self.weight is None else self.weight
+            bias = torch.zeros_like(shared.mean) if self.bias is None else self.bias
+            outputs = self.sync.normalize(inputs, weight, bias, shared)
+            return one_way(outputs), (shared.mean, shared.unbiased)
         # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
         mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
         outputs = F.batch_norm(
-            inputs,
-            mean,
-            variance,
-            self.weight,
-            self.bias,
-            training=True,
-            momentum=1.0,
-            eps=self.eps,
+            inputs, mean, variance, self.weight, self.bias, True, momentum=1.0, eps=self.eps
         )
-        return outputs, (mean, variance)
+        return one_way(outputs), (mean, variance)
 
     @property
     def measures(self) -> bool:
         """Whether a pass looks at the statistics of its batch."""
         return self.training and not self.frozen
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a pass is torch's own: it meets nobody, and measures in two passes."""
-        return self.sync.group.span == 1 and self.statistics is two_passes
-
     def note(self, statistics: Pair) -> None:
         """They wait for the update, unless they did already."""
         if self.recording:
             self.waiting.append(statistics)
-
-    def _measured_together(self, inputs: Tensor) -> tuple[Tensor, Pair]:
-        shared = self.sync.measure(inputs) if self.recording else self.sync.recall(inputs)
-        weight = torch.ones_like(shared.mean) if self.weight is None else self.weight
-        bias = torch.zeros_like(shared.mean) if self.bias is None else self.bias
-        outputs = self.sync.normalize(inputs, weight, bias, shared)
-        return outputs, (shared.mean, shared.unbiased)
 
 
 class PendingStatistics:
@@ -288,7 +274,10 @@ class PendingStatistics:
             return
         running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
         momentum, span = norms[0].momentum, norms[0].sync.group.span
-        mine = self._rows()
+        # As (micro-batches, means and variances of all norms).
+        waiting = zip(*(norm.waiting for norm in norms), strict=True)
+        rows = [torch.cat([one for pair in statistics for one in pair]) for statistics in waiting]
+        mine = torch.stack(rows) if rows else torch.empty(0)
         for number, row in enumerate(gather(mine)):
             if number // len(mine) % span:
                 continue
@@ -296,12 +285,6 @@ class PendingStatistics:
             torch._foreach_mul_(running, 1 - momentum)
             torch._foreach_add_(running, batch, alpha=momentum)
         self.discard()
-
-    def _rows(self) -> Tensor:
-        """As (micro-batches, means and variances of all norms)."""
-        waiting = zip(*(norm.waiting for norm in self.norms), strict=True)
-        rows = [torch.cat([one for pair in statistics for one in pair]) for statistics in waiting]
-        return torch.stack(rows) if rows else torch.empty(0)
 
     def discard(self) -> None:
         """The update is skipped, or its statistics are applied."""
@@ -361,8 +344,6 @@ def _transposed_vector(vector: Tensor | None, rows: int, columns: int) -> Tensor
     return None if vector is None else vector.view(rows, columns).t().flatten()
 
 
-Live = dict[str, nn.Module]
-
 # What a convolution makes on its road, the norm takes from it, and nobody else sees it.
 _NEIGHBORS = {
     (Route.MAIN, Route.MAIN),
@@ -374,9 +355,9 @@ _NEIGHBORS = {
 
 def fold_norms(
     layers: Sequence[LayerPlan], modules: Mapping[str, nn.Module]
-) -> tuple[list[LayerPlan], Live]:
+) -> tuple[list[LayerPlan], dict[str, nn.Module]]:
     """The layers without the norms that could be folded, and their live ones by name."""
-    made: Live = {}
+    made: dict[str, nn.Module] = {}
     folded: set[str] = set()
     for layer, following in pairwise(layers):
         conv, norm = modules[layer.name], modules[following.name]

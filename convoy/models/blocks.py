@@ -84,11 +84,11 @@ class LayerFactory:
         """A convolution of one pixel, with a bias and no norm."""
         return ConvSpec(inputs, outputs, 1, bias=True, init=self.init.plain)
 
-    def pool(self) -> MaxPoolSpec:
-        return MaxPoolSpec(self.config.conv_padding)
-
     def head(self, inputs: int, classes: int) -> LinearSpec:
         return LinearSpec(inputs, classes, self.init.head)
+
+    def pool(self) -> MaxPoolSpec:
+        return MaxPoolSpec(self.config.conv_padding)
 
     def norm(
         self,

@@ -1,4 +1,10 @@
-"""How layers compute: in 32 bits, in 16 bits natively, or emulated (fp32 with rounded results)."""
+"""Number types and rounding to them, the dtype policy of a weight, and how layers compute: in 32
+bits, in 16 bits natively, or emulated (fp32 with rounded results).
+
+Rounding by chance goes up or down, the nearer neighbor the more often, so that the mean is right.
+What is drawn is a function of seed, update, weight and element alone: replicas agree, any part of a
+vector may be rounded anywhere, and a resumed run draws what it would have drawn.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -113,7 +119,7 @@ _SUBNORMAL_BITS = 32  # of chance below the smallest normal number: a mean is ri
 
 
 class StochasticRounder(Rounder):
-    """Rounds every number that is kept in fewer bits than it was computed in."""
+    """Rounds by chance every number that is kept in fewer bits than it was computed in."""
 
     def __init__(self, seed: int, extents: Mapping[str, range]) -> None:
         """`extents` says where each weight lies in the flat vector."""
@@ -244,14 +250,6 @@ class HalfPartials(TorchFunctionMode):
         return outputs if bias is None else outputs + bias.view(shape)
 
 
-After = Callable[[Tensor], Tensor]
-
-
-def as_it_is(outputs: Tensor) -> Tensor:
-    """32 bits: nothing to round."""
-    return outputs
-
-
 @dataclass(frozen=True)
 class Arithmetic:
     """The one face: a slice runs inside `context`, and hands each result to `after`."""
@@ -266,12 +264,14 @@ class Arithmetic:
         """Whether results need rounding at all; in fp32 layers run without any wrapper."""
         return self.number != FLOAT32
 
-    @property
-    def after(self) -> After:
+    def after(self, outputs: Tensor) -> Tensor:
         """What is done to the result of a layer that computes anything new."""
         if not self.rounds:
-            return as_it_is
-        return self._narrowed if self.native else self._rounded
+            return outputs
+        if self.native:
+            return self._narrowed(outputs)
+        rounded: Tensor = _Rounded.apply(outputs, self.number, self.saturates)  # type: ignore[no-untyped-call]
+        return rounded
 
     def _narrowed(self, outputs: Tensor) -> Tensor:
         """Some layers compute in 32 bits even there; gradients arrive as the device made them."""
@@ -280,29 +280,19 @@ class Arithmetic:
             narrowed.register_hook(self.number.saturated)  # type: ignore[no-untyped-call]
         return narrowed
 
-    def _rounded(self, outputs: Tensor) -> Tensor:
-        rounded: Tensor = _Rounded.apply(outputs, self.number, self.saturates)  # type: ignore[no-untyped-call]
-        return rounded
-
     def entered(self, bundle: Bundle) -> Bundle:
         """What came from another stage, or another part of this one."""
-        return tuple(map(self._narrowed, bundle)) if self._narrows else bundle
+        return tuple(map(self._narrowed, bundle)) if self.native and self.rounds else bundle
 
     def left(self, bundle: Bundle) -> Bundle:
         """Between stages numbers travel in 32 bits, which changes none of them."""
-        return tuple(one.float() for one in bundle) if self._narrows else bundle
-
-    @property
-    def _narrows(self) -> bool:
-        return self.native and self.rounds
+        return tuple(one.float() for one in bundle) if self.native and self.rounds else bundle
 
     def context(self, device: torch.device) -> AbstractContextManager[object]:
         """What the layers of a slice run in."""
-        if not self.rounds:
-            return nullcontext()
-        if self.native:
+        if self.rounds and self.native:
             return torch.autocast(device.type, self.number.dtype)
-        return HalfPartials(self.after) if self.partials else nullcontext()
+        return HalfPartials(self.after) if self.rounds and self.partials else nullcontext()
 
 
 class _Rounded(torch.autograd.Function):

@@ -7,7 +7,6 @@ the rest would later wait for messages that nobody sends, so it is named at once
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -31,63 +30,40 @@ class Matter(IntEnum):
     VERDICT = 6
 
 
-class Council(Protocol):
-    """What the loop knows of all other processes."""
+class Council:
+    """What the loop knows of all other processes; here there are none."""
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this process keeps and tells; there is one that does."""
+    is_first = True  # this process writes and prints; there is one that does
 
     def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
         """Everybody's note, in the order of the ranks."""
+        return [one for (one,) in self.tell(matter, update, [note])]
 
     def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
         """Everybody's notes, as many as ours, in the order of the ranks."""
+        del matter, update
+        return [[*notes]]
 
     def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
         """Everybody's tensor of this shape, in the order of the ranks."""
+        del matter, update
+        return [part]
 
     def hear(self, word: bytes) -> bytes:
         """What the first process says; the others' word is not asked."""
+        return word
 
     def wait_for_the_first(self) -> None:
         """Until the first process comes here too, which may work alone for hours."""
 
 
-class Single:
-    """The council of a run that is one process."""
-
-    is_first = True
-
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        del matter, update
-        return [note]
-
-    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
-        del matter, update
-        return [[*notes]]
-
-    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
-        del matter, update
-        return [part]
-
-    def hear(self, word: bytes) -> bytes:
-        return word
-
-    def wait_for_the_first(self) -> None:
-        """It is here."""
-
-
-class FullCouncil:
+class FullCouncil(Council):
     """The council of all ranks of a process group. Its tensors live on the CPU."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.is_first = group.rank() == 0
         self.meetings = 0
-
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        return [one[0] for one in self.tell(matter, update, [note])]
 
     def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
         """One message. A process that came to another matter may have brought fewer notes."""

@@ -27,19 +27,17 @@ class Shards:
     @property
     def size(self) -> int:
         """Elements of a full shard: whole cache lines."""
-        return _round_up(-(-self.elements // self.replicas))
+        return -(-self.elements // (self.replicas * ALIGNMENT)) * ALIGNMENT
 
     def of(self, replica: int) -> range:
-        return self._range(replica * self.size, (replica + 1) * self.size)
+        start, stop = replica * self.size, (replica + 1) * self.size
+        return range(min(start, self.elements), min(stop, self.elements))
 
     def portion(self, replica: int, first: int, size: int) -> slice:
         """At most `size` elements of a replica's shard, from its element `first` on."""
         own = self.of(replica)
         start, stop = min(own.start + first, own.stop), min(own.start + first + size, own.stop)
         return slice(start, stop)
-
-    def _range(self, start: int, stop: int) -> range:
-        return range(min(start, self.elements), min(stop, self.elements))
 
 
 def portion_size(shard: int, copies: int, most_bytes: int, element_bytes: int) -> int:
@@ -49,10 +47,6 @@ def portion_size(shard: int, copies: int, most_bytes: int, element_bytes: int) -
     """
     fitting = most_bytes // (copies * element_bytes) // ALIGNMENT * ALIGNMENT
     return max(ALIGNMENT, min(shard, fitting))
-
-
-def _round_up(elements: int) -> int:
-    return -(-elements // ALIGNMENT) * ALIGNMENT
 
 
 Message = tuple[int, Tensor]  # the replica it goes to or comes from, and what

@@ -1,11 +1,22 @@
-"""Replicas agree: on one gradient before each update, on weights and statistics after it."""
+"""Replicas agree: on one gradient before each update, on weights and statistics after it.
+
+The exact sum is the tree of all micro-batches, each replica adding up one shard:
+
+    replica 0   nodes ▓▓▓|░░░|░░░      Each sends to replica c what it has of shard c (its few
+    replica 1   nodes ░░░|▓▓▓|░░░      nodes, known beforehand), receives its own shard (▓) from
+    replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree for it, and sends the result to all.
+
+With an accumulation of a power of two, a replica has one node and sends as much as in a ring
+all-reduce. A shard travels in portions: while one is folded, the next is under way. A portion
+takes the same stretch of every shard, so all replicas have equal work, with sharded state and
+without.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -47,11 +58,14 @@ def odd_ones(digests: Sequence[bytes]) -> list[int]:
     return [replica for replica, digest in enumerate(digests) if digest != most]
 
 
-class Replicas(Protocol):
-    """What the loop knows of the replicas of its stage."""
+class Replicas:
+    """What the loop knows of the replicas of its stage; here there is only one."""
+
+    sharded = False  # each replica owns a range of its own, which may be empty
 
     def owned(self, elements: int) -> range:
         """The part of a flat vector whose state lives here and which is updated here."""
+        return range(elements)
 
     def follow(self, tree: GradientTree) -> None:
         """From now on begin to reduce this tree's gradient before its last backward ends."""
@@ -61,38 +75,18 @@ class Replicas(Protocol):
 
         The tree says how they become one: nearly always, their mean.
         """
+        total = fold(tree.nodes(), tree.reduction)
+        return tree.for_weights(tree.reduction.finish(total, tree.leaves, out=total))
 
     def share(self, values: Tensor) -> None:
         """Complete a flat vector whose owned range is new."""
 
     def gather_statistics(self, statistics: Tensor) -> Tensor:
         """Rows of our micro-batches → rows of all micro-batches, in their order."""
-
-    def agree(self, digest: Callable[[], bytes], update: int) -> None:
-        """End the run if a replica holds other weights than the rest."""
-
-
-class Alone:
-    """The replica group of a run that has only one."""
-
-    def owned(self, elements: int) -> range:
-        return range(elements)
-
-    def follow(self, tree: GradientTree) -> None:
-        """Nothing to begin."""
-
-    def reduce(self, tree: GradientTree) -> Tensor:
-        total = fold(tree.nodes(), tree.reduction)
-        return tree.for_weights(tree.reduction.finish(total, tree.leaves, out=total))
-
-    def share(self, values: Tensor) -> None:
-        """Everything is here."""
-
-    def gather_statistics(self, statistics: Tensor) -> Tensor:
         return statistics
 
     def agree(self, digest: Callable[[], bytes], update: int) -> None:
-        """Nobody to differ from, so the digest is not even computed."""
+        """End the run if a replica holds other weights than the rest."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +100,13 @@ class Meeting:
     overlapped: bool = False
 
 
-class Together(ABC):
+class ReplicaGroup(Replicas, ABC):
     """What exact and fast replicas share: everything but the sum."""
 
     def __init__(self, peers: Peers, meeting: Meeting) -> None:
         self.peers = peers
         self.meeting = meeting
+        self.sharded = meeting.sharded
         self._exchanges: dict[tuple[GradientTree, int], Exchange] = {}
 
     @abstractmethod
@@ -135,13 +130,14 @@ class Together(ABC):
 
     def owned(self, elements: int) -> range:
         mine = self.shards(elements).of(self.peers.replica)
-        return mine if self.meeting.sharded else range(elements)
+        return mine if self.sharded else range(elements)
 
     def share(self, values: Tensor) -> None:
         """Each replica sends its shard; without shards every replica has made the whole update."""
-        if not self.meeting.sharded:
+        if not self.sharded:
             return
-        parts = [values[slice_of(self.shards(len(values)).of(one))] for one in self._all]
+        shards = self.shards(len(values))
+        parts = [values[slice_of(shards.of(one))] for one in range(self.peers.replicas)]
         own = parts[self.peers.replica]
         sent = [(peer, own) for peer in self.peers.others]
         self.peers.exchange(sent, [(peer, parts[peer]) for peer in self.peers.others]).wait()
@@ -153,10 +149,6 @@ class Together(ABC):
         own = torch.frombuffer(bytearray(digest()), dtype=torch.uint8)
         digests = [bytes(one.tolist()) for one in self.peers.gather(own)]
         check_agreement(digests, self.peers.ranks, update)
-
-    @property
-    def _all(self) -> range:
-        return range(self.peers.replicas)
 
 
 @dataclass(frozen=True)
@@ -182,7 +174,7 @@ class _Stretch:
         return Pending([])
 
 
-class FastReplicas(Together):
+class FastReplicas(ReplicaGroup):
     """Adds in the order that is quickest: other layouts differ in the last bits."""
 
     def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Stretch]:
@@ -270,7 +262,7 @@ class _Portion:
         return self.route.shards.portion(replica, self.first, self.size)
 
 
-class ExactReplicas(Together):
+class ExactReplicas(ReplicaGroup):
     """Any split of an update's micro-batches into replicas gives the same bits."""
 
     def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Portion]:
@@ -289,7 +281,7 @@ class ExactReplicas(Together):
             shards=shards,
             micro_batches=leaves * replicas,
             reduction=tree.reduction,
-            sharded=self.meeting.sharded,
+            sharded=self.sharded,
             subject=subject,
             inboxes=inboxes,
         )
@@ -319,14 +311,11 @@ def _spans_by_replica(leaves: int, replicas: int) -> _Spans:
     return tuple(tuple(spans_of(replica * leaves, leaves)) for replica in range(replicas))
 
 
-_LONG = 1 << 40  # elements
-
-
 def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
     """What makes a whole vector of every replica's owned range. All replicas must call it."""
 
     def gather(part: Tensor) -> Tensor:
-        if not _is_divided(replicas):
+        if not replicas.sharded:
             return part
         owned = replicas.owned(elements)
         whole = torch.zeros(elements, dtype=part.dtype, device=part.device)
@@ -341,16 +330,10 @@ def row_gatherer(replicas: Replicas, shards: Shards) -> Callable[[Tensor], Tenso
     """What makes of every owner's rows, one for each 16 elements, those of the whole vector."""
 
     def gather(rows: Tensor) -> Tensor:
-        if not _is_divided(replicas):
+        if not replicas.sharded:
             return rows
         padded = rows.new_zeros(shards.size // ALIGNMENT, *rows.shape[1:])
         padded[: len(rows)] = rows
         return replicas.gather_statistics(padded)[: shards.elements // ALIGNMENT]
 
     return gather
-
-
-def _is_divided(replicas: Replicas) -> bool:
-    """Asked of a vector that is long enough for all: of a short one the first may own everything,
-    and must still speak to those who own nothing."""
-    return len(replicas.owned(_LONG)) < _LONG

@@ -1,5 +1,7 @@
-"""Bytes of each stage: weights, gradients, optimizer state, and what its micro-batches hold at
-most.
+"""What recomputation keeps, and what the micro-batches and the gradients of a stage hold at most.
+
+layers    a  b  c │ d  e │ f  g        patterns name b's block and e: their last results are
+kept      in    c      e               kept, and each segment runs again before its backward
 """
 
 import re
@@ -11,7 +13,6 @@ from math import gcd
 from convoy.config.sections.parallel import MemoryConfig
 from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError
-from convoy.models.layers import LayerCost, LayerPlan
 from convoy.plan.actions import (
     Action,
     BackwardInput,
@@ -19,10 +20,9 @@ from convoy.plan.actions import (
     Forward,
     answers,
 )
-from convoy.plan.activations import WHOLE, ActivationFootprint, activation_footprint
-from convoy.plan.parameters import NumberBytes
+from convoy.plan.activations import ActivationFootprint
 from convoy.plan.schedules import Schedule
-from convoy.plan.stages import StagePlan, aliases, groups_of
+from convoy.plan.stages import aliases, groups_of
 from convoy.plan.timetable import received_ahead, timed_orders
 from convoy.plan.topology import BatchPlan
 from convoy.registry import suggest
@@ -84,25 +84,15 @@ def plan_recompute(
 
     `borders` are the first layers of stages that run in one process: what comes into them is kept.
     """
-    lasts = _last_layers(names)
+    # Every word a pattern may match → the layer it means: itself, or the last one of a group.
+    lasts = {group: index for index, name in enumerate(names) for group in groups_of(name)}
+    lasts |= {name: index for index, name in enumerate(names)}
     further = {word: lasts[meant] for word, meant in aliases(names).items()} | lasts
     refuse(_problems(patterns, lasts, further))
-    kept = {further[word] for word in _matched(patterns, further)}
-    kept |= {border - 1 for border in borders}
-    return RecomputePlan(True, tuple(names[index] for index in sorted(kept)))
-
-
-def _last_layers(names: Sequence[str]) -> dict[str, int]:
-    """Every word a pattern may match → the layer it means: itself, or the last one of a group."""
-    lasts = {
-        group: index for index, name in enumerate(names) for group in groups_of(name)
-    }  # a later layer of the group replaces an earlier one
-    return lasts | {name: index for index, name in enumerate(names)}
-
-
-def _matched(patterns: Sequence[str], words: dict[str, int]) -> Iterator[str]:
+    kept = {border - 1 for border in borders}
     for pattern in patterns:
-        yield from filter(re.compile(pattern).fullmatch, words)
+        kept |= {further[word] for word in filter(re.compile(pattern).fullmatch, further)}
+    return RecomputePlan(True, tuple(names[index] for index in sorted(kept)))
 
 
 def _problems(
@@ -136,7 +126,9 @@ def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: in
 
     A stage of a process that holds several is taken as if it had the process to itself.
     """
-    orders = timed_orders(schedule, stages, _enough(schedule, stages, micro_batches))
+    # The pipeline is full by then and repeats itself.
+    enough = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
+    orders = timed_orders(schedule, stages, enough)
     row = [timed for order in orders for timed in order if timed.stage == stage]
     before = max(0, stage - 1)  # the first stage sends no gradients
     return StageTraffic(
@@ -187,11 +179,6 @@ def most_held(footprint: ActivationFootprint, traffic: StageTraffic) -> int:
     return most
 
 
-def _enough(schedule: Schedule, stages: int, micro_batches: int) -> int:
-    """Micro-batches after which nothing new happens: the pipeline is full and repeats itself."""
-    return min(micro_batches, 3 * schedule.in_flight(stages) + 2)
-
-
 @dataclass(frozen=True)
 class StageMemory:
     """What one process of a stage holds at most. Buffers inside torch's kernels come on top."""
@@ -208,61 +195,6 @@ class StageMemory:
     @property
     def total(self) -> int:
         return self.weights + self.gradients + self.optimizer_state + self.activations
-
-
-@dataclass(frozen=True)
-class StagedNetwork:
-    """A network cut into stages, with the order of their work and what they compute again."""
-
-    layers: Sequence[LayerPlan]
-    costs: Sequence[LayerCost]
-    stages: tuple[StagePlan, ...]
-    schedule: Schedule
-    recompute: RecomputePlan
-    trains: Sequence[int]  # parameters of each layer that change
-
-    def trained(self, stage: StagePlan) -> int:
-        """Parameters that have gradients and state."""
-        return sum(self.trains[stage.first : stage.last + 1])
-
-    def parameters(self, stage: StagePlan) -> int:
-        return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
-
-    def footprint(self, stage: StagePlan) -> ActivationFootprint:
-        part = slice(stage.first, stage.last + 1)
-        starts = self.recompute.starts(stage.names)
-        return activation_footprint(
-            self.layers[part], self.costs[part], starts, is_first=stage.stage == 0
-        )
-
-
-def plan_memory(
-    network: StagedNetwork, batch: BatchPlan, wish: MemoryConfig, numbers: NumberBytes
-) -> tuple[StageMemory, ...]:
-    """The memory of each stage; of its replicas, the one that holds most."""
-    schedule, stages = network.schedule, len(network.stages)
-    sums, sample = most_sums(batch), numbers.activation * batch.micro_batch_size
-    shards = batch.replicas if wish.enable_optimizer_rts else 1
-    made = []
-    for stage in network.stages:
-        trained, held = network.trained(stage), network.footprint(stage)
-        owned = -(-trained // shards)
-        state = numbers.state * owned
-        traffic = stage_traffic(schedule, stage.stage, stages, batch.gradient_accumulation)
-        sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
-        made.append(
-            StageMemory(
-                weights=WHOLE * network.parameters(stage) + numbers.average * owned,
-                gradients=(WHOLE + sums * numbers.sum) * trained,
-                optimizer_state=0 if wish.offload_optimizer else state,
-                offloaded=state if wish.offload_optimizer else 0,
-                stash_sets=sets,
-                stash=sample * sets * held.between,
-                activations=sample * most_held(held, traffic),
-                link=sample * held.goes_out if stage.stage < stages - 1 else 0,
-            )
-        )
-    return tuple(made)
 
 
 def most_sums(batch: BatchPlan) -> int:

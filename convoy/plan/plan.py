@@ -1,6 +1,5 @@
 """RunPlan: everything that can be known of a run before a device is touched."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,16 +9,19 @@ from convoy.config.schema import RunConfig, build_config, flat_values
 from convoy.errors import ConfigError
 from convoy.models.layers import LayerCost, LayerPlan
 from convoy.models.network import NetworkPlan, plan_network, plan_training_network
+from convoy.plan.activations import WHOLE, activation_footprint
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import (
     RecomputePlan,
-    StagedNetwork,
     StageMemory,
-    plan_memory,
+    most_held,
+    most_sums,
     plan_recompute,
     recomputes,
+    stage_traffic,
 )
 from convoy.plan.parameters import (
+    NumberBytes,
     frozen_layers,
     number_bytes,
     refuse_idle_patterns,
@@ -74,11 +76,32 @@ class RunPlan:
     @cached_property
     def memory(self) -> tuple[StageMemory, ...]:
         """What each stage holds: half the work of a plan, so computed when it is needed."""
-        layers, costs = self.network.layers, self.network.costs
-        staged = StagedNetwork(
-            layers, costs, self.stages, self.schedule, self.recompute, self.trained_parameters
+        numbers, sums = number_bytes(self.config), most_sums(self.batch)
+        return tuple(self._stage_memory(stage, numbers, sums) for stage in self.stages)
+
+    def _stage_memory(self, stage: StagePlan, numbers: NumberBytes, sums: int) -> StageMemory:
+        """Of its replicas, the one that holds most."""
+        number, stages, wish = stage.stage, len(self.stages), self.config.memory
+        micro_batches, costs = self.batch.gradient_accumulation, self.layer_costs(stage)
+        layers = self.network.layers[stage.first : stage.last + 1]
+        starts = self.recompute.starts(stage.names)
+        held = activation_footprint(layers, costs, starts, is_first=number == 0)
+        traffic = stage_traffic(self.schedule, number, stages, micro_batches)
+        sets = self.schedule.peak_stash(number, stages, micro_batches)
+        sample = numbers.activation * self.batch.micro_batch_size
+        trained = sum(self.trained_parameters[stage.first : stage.last + 1])
+        owned = -(-trained // (self.batch.replicas if wish.enable_optimizer_rts else 1))
+        state, parameters = numbers.state * owned, sum(cost.parameters for cost in costs)
+        return StageMemory(
+            weights=WHOLE * parameters + numbers.average * owned,
+            gradients=(WHOLE + sums * numbers.sum) * trained,
+            optimizer_state=0 if wish.offload_optimizer else state,
+            offloaded=state if wish.offload_optimizer else 0,
+            stash_sets=sets,
+            stash=sample * sets * held.between,
+            activations=sample * most_held(held, traffic),
+            link=sample * held.goes_out if number < stages - 1 else 0,
         )
-        return plan_memory(staged, self.batch, self.config.memory, number_bytes(self.config))
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
         """What one process of a replica runs: one stage, or several with `looped`."""
@@ -109,32 +132,33 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
     refuse_idle_patterns(config, network.layers)
+    names = [layer.name for layer in network.layers]
     cut_stages, batch = plan_stages(config, network), plan_batch(config)
+    folded = cut_stages if config.pipeline.folds_into_one else ()
     share_of_squares_kept(config.optimizer, batch.samples_per_update)
-    schedule = _plan_schedule(config, batch)
-    topology = _plan_topology(config, schedule, batch)
-    devices = _plan_devices(config, schedule, topology)
+    schedule, topology, devices = _plan_pipeline(config, batch)
+    recompute = RecomputePlan(False)
     is_recomputed = recomputes(config.memory, schedule, config.pipeline.stages)
     loop = plan_loop(config, batch, usual_samples(config) if samples is None else samples)
-    folded = cut_stages if config.pipeline.folds_into_one else ()
-    first, halves = (
-        config.fine_tune.fine_tune_first_trainable_layer,
-        config.fine_tune.half_res_training,
-    )
+    fine_tune = config.fine_tune
+    halves, first = fine_tune.half_res_training, fine_tune.fine_tune_first_trainable_layer
     num_frozen = 0 if halves else frozen_layers(network.layers, first)
-    names = [layer.name for layer in network.layers]
+    validation_network = plan_network(config) if halves else network
+    if is_recomputed:  # what comes into the stages of one process is kept as well
+        patterns, borders = config.memory.recompute_checkpoints, [one.first for one in folded[1:]]
+        recompute = plan_recompute(patterns, names, borders)
     return RunPlan(
-        config=config,
-        batch=batch,
-        topology=topology,
-        devices=devices,
-        schedule=schedule,
-        loop=loop,
-        network=network,
-        validation_network=plan_network(config) if halves else network,
+        config,
+        batch,
+        topology,
+        devices,
+        schedule,
+        loop,
+        network,
+        validation_network,
         stages=cut(names, ()) if folded else cut_stages,
         folded_stages=folded,
-        recompute=_plan_recompute(config, names, folded) if is_recomputed else RecomputePlan(False),
+        recompute=recompute,
         num_frozen=num_frozen,
         trained_parameters=trained_parameters(
             network.layers, num_frozen, config.optimizer.variable_filter
@@ -142,24 +166,19 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     )
 
 
-def _plan_schedule(config: RunConfig, batch: BatchPlan) -> Schedule:
-    wish = config.pipeline
+def _plan_pipeline(
+    config: RunConfig, batch: BatchPlan
+) -> tuple[Schedule, TopologyPlan, tuple[int, ...]]:
+    """The schedule, who stands where, and the device of each process of a replica."""
+    wish, device = config.pipeline, config.device
     schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
     schedule.check_count(wish.planned_stages, batch.gradient_accumulation)
-    return schedule
-
-
-def _plan_topology(config: RunConfig, schedule: Schedule, batch: BatchPlan) -> TopologyPlan:
-    processes = config.pipeline.planned_stages // schedule.stages_per_process
-    return TopologyPlan(config.device.hosts, config.device.instances, batch.replicas, processes)
-
-
-def _plan_devices(config: RunConfig, schedule: Schedule, topology: TopologyPlan) -> tuple[int, ...]:
-    mapping = config.pipeline.device_mapping
-    is_one = config.pipeline.folds_into_one
-    devices = topology.device_map(tuple(dict.fromkeys(mapping)) if is_one else mapping)
+    processes = wish.planned_stages // schedule.stages_per_process
+    topology = TopologyPlan(device.hosts, device.instances, batch.replicas, processes)
+    mapping = wish.device_mapping
+    devices = topology.device_map(tuple(dict.fromkeys(mapping)) if wish.folds_into_one else mapping)
     schedule.check_devices(devices)
-    return devices
+    return schedule, topology, devices
 
 
 def plan_batch(config: RunConfig) -> BatchPlan:
@@ -189,14 +208,6 @@ def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...
     if splits or stages == 1:
         return cut(names, splits)
     return divide(names, balance([cost.macs for cost in network.costs], stages))
-
-
-def _plan_recompute(
-    config: RunConfig, names: Sequence[str], folded: tuple[StagePlan, ...]
-) -> RecomputePlan:
-    """What comes into the stages of one process is kept as well."""
-    patterns = config.memory.recompute_checkpoints
-    return plan_recompute(patterns, names, [stage.first for stage in folded[1:]])
 
 
 NAMES = ("training", "fine-tuning")
@@ -240,7 +251,10 @@ def plan_phases(plan: RunPlan) -> tuple[RunPlan, ...]:
     try:
         return plan, plan_run(config, plan.loop.samples)
     except ConfigError as error:
-        raise ConfigError(f"fine-tuning: {_respelled(str(error))}") from error
+        text = str(error)
+        for option, own in _SPELLED.items():
+            text = text.replace(option, own)
+        raise ConfigError(f"fine-tuning: {text}") from error
 
 
 def fine_tuning_values(config: RunConfig, updates: int, epochs: float) -> dict[str, Any]:
@@ -255,9 +269,3 @@ def fine_tuning_values(config: RunConfig, updates: int, epochs: float) -> dict[s
         "stop_after": stop_after - updates if stop_after > updates else None,
         "lr": wish.fine_tune_lr,
     }
-
-
-def _respelled(text: str) -> str:
-    for option, own in _SPELLED.items():
-        text = text.replace(option, own)
-    return text

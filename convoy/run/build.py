@@ -25,7 +25,7 @@ from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.reducer import Peers
-from convoy.parallel.replicas import Alone, ExactReplicas, FastReplicas, Meeting, Replicas
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Replicas
 from convoy.plan.stages import stage_boundary
 from convoy.run.network import (
     Network,
@@ -143,7 +143,7 @@ def make_replicas(context: ProcessContext) -> Replicas:
     """The copies of our stage."""
     group, config = context.groups.siblings.handle, context.plan.config
     if group is None:
-        return Alone()
+        return Replicas()
     meeting = Meeting(
         config.memory.enable_optimizer_rts,
         config.replica.max_cross_replica_buffer_size,

@@ -15,7 +15,7 @@ from convoy.data.transfer import DeviceTransfer
 from convoy.engine.evaluator import Score, Share, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 
@@ -27,7 +27,7 @@ def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
     return ValidationFeed(PixelView(source), batch_size, transfer)
 
 
-ALONE = Share(0, 1, Single())
+ALONE = Share(0, 1, Council())
 
 
 def score_of(network: Slice, feed: ValidationFeed, options: LoaderOptions | None = None) -> Score:
@@ -128,7 +128,7 @@ def test_a_network_that_fails_leaves_no_threads() -> None:
     assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
 
 
-class Joint(Single):
+class Joint(Council):
     """Processes that are asked one after the other; each hears of all that came before it."""
 
     def __init__(self) -> None:

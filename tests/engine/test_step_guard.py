@@ -11,7 +11,7 @@ from convoy.engine.step_guard import GuardState, NonFinitePolicy, StepDecision, 
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
 from convoy.numerics.precision import FLOAT16
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.parallel.executor import MicroBatchResult
 from convoy.plan.loop import LossScalePlan
 
@@ -21,7 +21,7 @@ BAD = torch.tensor([1.0, torch.nan])
 SKIPS = NonFinitePolicy(skip=True, most_in_a_row=2)
 
 
-class Others(Single):
+class Others(Council):
     """A council with one more process, which brings these notes."""
 
     def __init__(self, *notes: int) -> None:

@@ -5,10 +5,10 @@ import torch
 
 from convoy.engine.micro_batches import UpdateShare
 from convoy.engine.stopping import REASONS
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import Council, Matter
 
 
-class Others(Single):
+class Others(Council):
     """A council in which others have their own wish."""
 
     def __init__(self, notes: list[int]) -> None:
@@ -40,7 +40,7 @@ def test_of_several_wishes_all_follow_the_same() -> None:
     assert part([1, 2]).agreed_reason("interrupted", 7) == "interrupted"
 
 
-class Rows(Single):
+class Rows(Council):
     """Four processes, two replicas of two stages; those at the ends have results."""
 
     def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:

@@ -221,7 +221,7 @@ def several(partner: ThreadPartner, recompute: bool, order: list[int]) -> list[T
         made[micro].square().mean().backward()
         gradients[micro] = [given[micro].grad, *(one.grad for one in layers.parameters())]
     statistics = [one for pair in norm.waiting for one in pair]
-    kept = torch.tensor([partner.meetings, len(norm.sync._kept)])
+    kept = torch.tensor([partner.meetings, len(norm.sync.kept)])
     return [kept, *made, *statistics, *(one for micro in range(4) for one in gradients[micro])]
 
 
@@ -290,7 +290,7 @@ def test_what_never_goes_backward_is_forgotten_with_the_update():
         norm.share_with(partner)
         norm(noise(3, CHANNELS, 4, 4))
         PendingStatistics([norm]).discard()
-        return len(norm.sync._kept)
+        return len(norm.sync.kept)
 
     assert together(2, one) == [0, 0]
 

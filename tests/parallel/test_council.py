@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from convoy.launch.supervisor import run_workers
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.plan.topology import TopologyPlan
 
 
@@ -27,7 +27,7 @@ def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
 
 
 def test_who_is_alone_agrees_with_itself() -> None:
-    council = Single()
+    council = Council()
     part = torch.arange(3)
 
     assert council.is_first

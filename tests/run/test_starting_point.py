@@ -7,11 +7,11 @@ import torch
 
 from convoy.config.schema import RunConfig, build_config
 from convoy.errors import ConfigError
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import Council, Matter
 from convoy.run.starting_point import check_same_on_all_ranks
 
 
-class Told(Single):
+class Told(Council):
     """A council that remembers what each process said, and answers with all of it."""
 
     def __init__(self) -> None:

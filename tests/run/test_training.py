@@ -17,9 +17,9 @@ from convoy.events import Observers
 from convoy.launch.world import World
 from convoy.numerics.loss_scale import GradientRangeCounter
 from convoy.numerics.precision import FLOAT16, DtypePolicy, NumberType
-from convoy.optim.optimizer import MappedFile, OnDevice
+from convoy.optim.optimizer import MappedFile, StateStorage
 from convoy.parallel.process_groups import Group
-from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Together, gatherer
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, ReplicaGroup, gatherer
 from convoy.parallel.slice import Recomputing
 from convoy.plan.loop import LossScalePlan
 from convoy.plan.plan import plan_run
@@ -45,7 +45,7 @@ def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     (group,) = run.groups
 
-    assert isinstance(group.optimizer.storage, OnDevice)
+    assert type(group.optimizer.storage) is StateStorage
     assert run.network.runs == run.network.slices
 
 
@@ -105,7 +105,7 @@ def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
 )
 def test_replicas_meet_as_they_were_asked_to(
     values: dict[str, Any],
-    kind: type[Together],
+    kind: type[ReplicaGroup],
     meeting: Meeting,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
