@@ -9,7 +9,7 @@ from math import ceil
 from convoy.config.schema import RunConfig
 from convoy.config.sections.checkpoint import CheckpointConfig
 from convoy.config.sections.report import ReportConfig
-from convoy.plan.learning_rate import LearningRatePlan, Moves
+from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.topology import BatchPlan
 
 
@@ -208,21 +208,18 @@ def shown_changes(loop: LoopPlan) -> ShownChanges:
     warm, moves = loop.learning_rate.warm, loop.learning_rate.moves
     ends = sorted({0, warm})
     room = _ROWS - len(ends)
+    left_out = 0
     if moves.count <= room:
-        return ShownChanges(tuple(_changed(loop, [*ends, *map(moves.at, range(moves.count))])))
-    if moves.at_every_update:
-        last = loop.updates - 1
-        quarters = [last * quarter // 4 for quarter in range(1, 5)]
-        return ShownChanges(
-            tuple(_changed(loop, [*ends, *(one for one in quarters if one > warm)]))
-        )
-    return _first_and_last(loop, ends, moves, room - 2)  # a line tells how many are left out
-
-
-def _first_and_last(loop: LoopPlan, ends: list[int], moves: Moves, first: int) -> ShownChanges:
-    shown = [*ends, *map(moves.at, range(first)), moves.at(moves.count - 1)]
+        shown = [*ends, *map(moves.at, range(moves.count))]
+    elif moves.at_every_update:
+        quarters = [(loop.updates - 1) * quarter // 4 for quarter in range(1, 5)]
+        shown = [*ends, *(one for one in quarters if one > warm)]
+    else:
+        first = room - 2  # a line tells how many are left out
+        shown = [*ends, *map(moves.at, range(first)), moves.at(moves.count - 1)]
+        left_out = moves.count - first - 1
     rows = tuple(_changed(loop, shown))
-    return ShownChanges(rows, moves.count - first - 1 if len(rows) == len(shown) else 0)
+    return ShownChanges(rows, left_out if len(rows) == len(shown) else 0)
 
 
 def _evenly(count: int, most: int) -> list[int]:

@@ -79,7 +79,12 @@ def trained_parameters(
 ) -> tuple[int, ...]:
     """How many of each layer change, if the first ones are frozen."""
     counts = [
-        sum(one.elements for one in weights_of(layer) if _is_named(one, parts)) for layer in layers
+        sum(
+            weight.elements
+            for weight in weights_of(layer)
+            if not parts or any(part in weight.full_name for part in parts)
+        )
+        for layer in layers
     ]
     counts[:frozen] = [0] * frozen
     if parts and not any(counts):
@@ -89,10 +94,6 @@ def trained_parameters(
             f"that in its name; they are called like {some}"
         )
     return tuple(counts)
-
-
-def _is_named(weight: Weight, parts: Sequence[str]) -> bool:
-    return not parts or any(part in weight.full_name for part in parts)
 
 
 _WORDS = ("gamma", "beta", "proxy")  # of a norm's weights; its running statistics are `moving_`

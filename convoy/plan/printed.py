@@ -8,13 +8,11 @@ from itertools import chain
 from math import ceil
 from typing import Any
 
-from convoy.config.schema import RunConfig
 from convoy.config.settings import Setting
 from convoy.config.support import InactiveOption, Unavailable, inactive_options, unavailable
 from convoy.config.values import as_words
 from convoy.models.layers import LayerPlan
 from convoy.plan.loop import (
-    Level,
     LoopPlan,
     LossScalePlan,
     ShownChanges,
@@ -198,7 +196,7 @@ def _network(plan: RunPlan) -> str:
 
 def _figures(plan: RunPlan) -> Iterator[str]:
     config, batch, topology, loop = plan.config, plan.batch, plan.topology, plan.loop
-    rates, classes = loop.learning_rate, plan.network.classes
+    rates, classes, precision = loop.learning_rate, plan.network.classes, config.precision
     yield f"data      {config.data.data}, {loop.samples:,} samples of {classes} classes"
     yield (
         f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
@@ -211,7 +209,12 @@ def _figures(plan: RunPlan) -> Iterator[str]:
         f"{loop.updates * loop.samples_per_update:,} images"
         f"{f', after {loop.epochs_before:g} epochs' if loop.epochs_before else ''}"
     )
-    yield f"numbers   {numbers_as_text(config)}"
+    half = "" if precision.precision == "32.32" else f" in {precision.half_type}"
+    by_chance = ", rounded by chance" * (precision.enable_stochastic_rounding and half != "")
+    average = f", a running average of {ema:g}" if (ema := config.average.ema_decay) else ""
+    yield (
+        f"numbers   {precision.precision}{half}{by_chance}; {config.optimizer.optimizer}{average}"
+    )
     yield (
         f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "
         f"{rates.highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
@@ -277,10 +280,6 @@ def _memory_table(plan: RunPlan) -> Iterator[str]:
             f"{short(size) + 'B':>{width}}" for size, width in zip(sizes, widths, strict=True)
         )
         yield f"stage {stage:<2}{columns}  {short(one.stash)}B in {counted(one.stash_sets, 'set')}"
-    yield from _optimizer_notes(plan)
-
-
-def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
     wish, replicas = plan.config.memory, plan.topology.replicas
     if wish.enable_optimizer_rts and replicas > 1:
         yield f"         optimizer state divided over {replicas} replicas"
@@ -358,15 +357,6 @@ def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
     )
 
 
-def numbers_as_text(run: RunConfig) -> str:
-    """The arithmetic, the rule of updates, and what goes along with them."""
-    wish, average = run.precision, run.average.ema_decay
-    half = "" if wish.precision == "32.32" else f" in {wish.half_type}"
-    by_chance = ", rounded by chance" if wish.enable_stochastic_rounding and half else ""
-    kept = f", a running average of {average:g}" if average else ""
-    return f"{wish.precision}{half}{by_chance}; {run.optimizer.optimizer}{kept}"
-
-
 def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
     """Lines of a printed plan; none where the loss is taken as it is."""
     if plan.automatic:
@@ -375,13 +365,12 @@ def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
         if plan.last != 1:
             yield f"scale     {plan.last:,.10g} times the loss"
     else:
-        words = [_level(plan, one) for one in plan.levels]
+        words = []
+        for level in plan.levels:
+            epochs, left = divmod(level.first, plan.updates_per_epoch)
+            after = (
+                counted(level.first, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
+            )
+            when = f"after {after}" if level.first else "at first"
+            words.append(f"{level.scale:,.10g} {when}")
         yield f"scale     {', '.join(words)}"
-
-
-def _level(plan: LossScalePlan, level: Level) -> str:
-    if level.first == 0:
-        return f"{level.scale:,.10g} at first"
-    epochs, left = divmod(level.first, plan.updates_per_epoch)
-    after = counted(level.first, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
-    return f"{level.scale:,.10g} after {after}"

@@ -260,23 +260,21 @@ def _least_maximum(sums: list[int], stages: int) -> int:
     """The cost of the dearest stage in the best cut; `sums[i]` is that of the first i layers."""
     layers = len(sums) - 1
     best = sums
+
+    def dearest(start: int, end: int) -> int:
+        """When the last stage holds the layers start … end − 1."""
+        return max(best[start], sums[end] - sums[start])
+
     for done in range(1, stages):
         row, start = [0] * (layers + 1), done
         for end in range(done + 1, layers + 1):
             # A later start makes the last stage cheaper and the rest dearer, so the best start
             # only moves forward as `end` does: one walk instead of a search per end.
-            while start + 1 < end and _dearest(best, sums, start + 1, end) <= _dearest(
-                best, sums, start, end
-            ):
+            while start + 1 < end and dearest(start + 1, end) <= dearest(start, end):
                 start += 1
-            row[end] = _dearest(best, sums, start, end)
+            row[end] = dearest(start, end)
         best = row
     return best[layers]
-
-
-def _dearest(best: list[int], sums: list[int], start: int, end: int) -> int:
-    """The dearest stage when the last one holds the layers start … end − 1."""
-    return max(best[start], sums[end] - sums[start])
 
 
 def _most_alike(sums: list[int], stages: int, limit: int) -> tuple[int, ...]:
@@ -371,21 +369,15 @@ def splits_as_text(points: Sequence[SplitPoint]) -> list[str]:
     """What `--pipeline-splits list` prints: before the cut | behind it."""
     title = "a stage may begin at"
     width = max(len(title), *(len(one.name) for one in points))
-    head = f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  travels"
-    return [head, *_rows(points, width)]
-
-
-def _rows(points: Sequence[SplitPoint], width: int) -> Iterator[str]:
+    lines = [f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  travels"]
     for one in points:
         work = 100 * one.work_before
+        activations = [f"{short(one.activations_before)}B", f"{short(one.activations_after)}B"]
         also = f"  also {', '.join(one.also)}" if one.also else ""
-        yield (
+        lines.append(
             f"{one.name:<{width}}  {work:>5.1f} | {100 - work:>5.1f}  "
             f"{short(one.parameters_before):>7} | {short(one.parameters_after):>7}  "
-            f"{_bytes(one.activations_before):>7} | {_bytes(one.activations_after):>7}  "
+            f"{activations[0]:>7} | {activations[1]:>7}  "
             f"{short(one.bytes)}B in {counted(one.tensors, 'tensor')}{also}"
         )
-
-
-def _bytes(count: int) -> str:
-    return f"{short(count)}B"
+    return lines
