@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convoy.data.loader import LoaderOptions, ValidationBatch, ValidationFeed
 from convoy.errors import DataError
-from convoy.parallel.control import Council, Matter
+from convoy.parallel.control import ControlGroup, SyncPoint
 
 _COLUMNS = ("right at first", "right among five", "loss", "counts")
 _COUNTS = len(_COLUMNS) - 1  # 0 for filling, and for what could not be read
@@ -43,7 +43,7 @@ class Share:
 
     replica: int
     replicas: int
-    council: Council
+    council: ControlGroup
 
 
 def evaluate(
@@ -62,7 +62,7 @@ def evaluate(
             if logits is not None:
                 _judge(logits, batch, rows[number])  # on the host now: the device has finished
             seconds.append(monotonic() - arrived)
-    parts = share.council.gather(Matter.MEASURE, update, rows)
+    parts = share.council.gather(SyncPoint.MEASURE, update, rows)
     return _score(parts, tuple(seconds))
 
 

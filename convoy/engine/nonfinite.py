@@ -13,7 +13,7 @@ from convoy.engine.step_guard import StepGuard
 from convoy.errors import NotFiniteError
 from convoy.numerics.traps import NOTHING, ROWS, Note, Phase, Traps
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import MicroBatch
 
 Repeat = Callable[[Iterable[MicroBatch], StepContext], None]
@@ -74,7 +74,7 @@ class NonFiniteSearch:
     def _gathered_notes(self, traps: Traps, update: int) -> list[tuple[Note, int]]:
         """Each with the rank that took it."""
         own = NOTHING if traps.first is None else traps.first.as_tensor()
-        gathered = self.share.control.gather(Matter.VERDICT, update, own)
+        gathered = self.share.control.gather(SyncPoint.VERDICT, update, own)
         notes = enumerate(map(Note.from_tensor, gathered))
         return [(note, rank) for rank, note in notes if note is not None]
 

@@ -11,7 +11,7 @@ from convoy.events import Noticed
 from convoy.numerics.loss_scale import HIGHEST, Choice, Counts, GradientRangeCounter, LossScale
 from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Council, Matter
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
 from convoy.plan.loop import UNSCALED
 
@@ -67,13 +67,13 @@ class StepGuard:
 
     def __init__(
         self,
-        council: Council | None = None,
+        council: ControlGroup | None = None,
         loss_scale: LossScale | None = None,
         policy: NonFinitePolicy | None = None,
         counters: Sequence[GradientRangeCounter] = (),
         traps: Traps | None = None,  # None where nothing can look into the layers
     ) -> None:
-        self.council = council or Council()
+        self.council = council or ControlGroup()
         self.loss_scale = loss_scale or LossScale(UNSCALED)
         self.policy = policy or NonFinitePolicy()
         self.counters = [one for one in counters if one.counts]
@@ -127,7 +127,7 @@ class StepGuard:
             watched,
             *map(sum, zip(_NO_COUNTS, *(one.take() for one in self.counters), strict=True)),
         ]
-        rows = self.council.tell(Matter.VERDICT, update, [int(one) for one in own])
+        rows = self.council.all_gather_many(SyncPoint.VERDICT, update, [int(one) for one in own])
         bad_gradients, bad_losses, bad_values, *counts = map(sum, zip(*rows, strict=True))
         return _Found(not bad_gradients, not bad_losses, not bad_values, Counts(*counts))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from convoy.errors import ConfigError
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.parallel.slice import Slice
 from convoy.run.build import TrainingParts
 
@@ -52,7 +52,7 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
     return {
         **{name: partial(_signal, number) for name, number in _SIGNALS.items()},
         "flip": lambda _: flip_a_bit(weights),
-        "stray": lambda update: parts.context.control.meet(Matter.SAVE, update),
+        "stray": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
         "poison": lambda update: poison(layers, update),
     }
 

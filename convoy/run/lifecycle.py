@@ -13,7 +13,7 @@ from convoy.engine.trainer import UpdateResult
 from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
 from convoy.events import Averaged, Began, Ended, Noticed, Observers, Validated
 from convoy.launch.outcome import code_of_peer
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.report.progress_state import Throughput
 from convoy.report.summary import Summary
 from convoy.run.build import TrainingParts
@@ -148,7 +148,7 @@ class Lifecycle:
         if self._saved_update == self.update:
             return
         broken = not self.state.is_finite
-        if any(self.parts.context.control.meet(Matter.SAVE, self.update, int(broken))):
+        if any(self.parts.context.control.all_gather(SyncPoint.SAVE, self.update, int(broken))):
             raise NumericError(
                 f"the weights are not finite after update {self.update}, so there is nothing to "
                 "keep; start again, or resume an earlier checkpoint with --override, with a lower "

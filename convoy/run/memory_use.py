@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.run.process import ProcessContext
 
 _STATUS = Path("/proc/self/status")
@@ -32,7 +32,7 @@ def start_counting(device: torch.device) -> None:
 def stage_peaks(context: ProcessContext, update: int, stash_sets: int) -> tuple[StagePeak, ...]:
     """The peaks of every stage; all processes must ask."""
     own = torch.tensor([_peak_bytes(context.device), stash_sets])
-    found = torch.stack(context.control.gather(Matter.CLOSE, update, own))
+    found = torch.stack(context.control.gather(SyncPoint.CLOSE, update, own))
     topology = context.plan.topology
     by_stage = found.view(topology.replicas, topology.stages, 2).amax(0).tolist()
     return tuple(StagePeak(*row) for row in by_stage)

@@ -18,7 +18,7 @@ from convoy.engine.stopping import StopRequest
 from convoy.errors import CheckpointError, ConfigError
 from convoy.files import FINE_TUNE
 from convoy.launch.world import World
-from convoy.parallel.control import Council
+from convoy.parallel.control import ControlGroup
 from convoy.plan.plan import RunPlan, fine_tuning_values, plan_run
 from convoy.report.jsonl import json_safe
 from convoy.report.summary import AverageSummary, Finished, Summary
@@ -74,11 +74,11 @@ def _fine_tune(
     return _with_fine_tuning(trained, tuned, is_first)
 
 
-def _summary_of_first(trained: Finished, control: Council) -> Finished:
+def _summary_of_first(trained: Finished, control: ControlGroup) -> Finished:
     """The first process averages alone: only it knows whether there is an average to fine-tune."""
-    control.wait_for_the_first()
+    control.wait_for_first()
     message = json.dumps(json_safe(asdict(trained.summary))).encode()
-    summary = Summary.from_record(json.loads(control.hear(message)))
+    summary = Summary.from_record(json.loads(control.broadcast(message)))
     return replace(trained, summary=summary)
 
 

@@ -11,7 +11,7 @@ from convoy.data.loader import NeededInputs
 from convoy.engine.evaluator import Share
 from convoy.engine.micro_batches import UpdateShare
 from convoy.launch.world import World
-from convoy.parallel.control import Council, FullCouncil
+from convoy.parallel.control import ControlGroup, DistributedControlGroup
 from convoy.parallel.process_groups import Groups, Rendezvous, join
 from convoy.plan.plan import RunPlan
 from convoy.plan.stages import StagePlan
@@ -27,7 +27,7 @@ class ProcessContext:
     plan: RunPlan
     coordinates: Coordinates
     groups: Groups
-    control: Council
+    control: ControlGroup
     device: torch.device
 
     @property
@@ -80,7 +80,7 @@ def join_run(world: World, plan: RunPlan) -> Iterator[ProcessContext]:
         rendezvous = Rendezvous(world.rendezvous, world.on_one_host, device.type)
         groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
         coordinates, whole = plan.topology.coordinates(world.rank), groups.world.handle
-        control = Council() if whole is None else FullCouncil(whole)
+        control = ControlGroup() if whole is None else DistributedControlGroup(whole)
         yield ProcessContext(plan, coordinates, groups, control, device)
         groups.leave()
 

@@ -14,7 +14,7 @@ from convoy.config.schema import RunConfig
 from convoy.errors import ConfigError
 from convoy.events import Validated
 from convoy.parallel import tensor_io as cargo
-from convoy.parallel.control import Council, Matter
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.report.jsonl import json_safe
 from convoy.report.summary import Finished, Summary
 from convoy.run.process import ProcessContext
@@ -34,7 +34,7 @@ class StartingPoint:
     facts: dict[str, JSON] = field(default_factory=dict)  # of these weights, for its checkpoints
 
 
-def check_same_on_all_ranks(control: Council, config: RunConfig, samples: int) -> None:
+def check_same_on_all_ranks(control: ControlGroup, config: RunConfig, samples: int) -> None:
     """All processes must have been started with one configuration, and see the same data.
 
     Only where things lie may differ from host to host.
@@ -49,7 +49,7 @@ def check_same_on_all_ranks(control: Council, config: RunConfig, samples: int) -
     )
     said = hashlib.sha256(f"{anywhere} {samples}".encode()).digest()
     own = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-    found = [bytes(one.tolist()) for one in control.gather(Matter.BEGIN, 0, own)]
+    found = [bytes(one.tolist()) for one in control.gather(SyncPoint.BEGIN, 0, own)]
     odd = [rank for rank, other in enumerate(found) if other != found[0]]
     if odd:
         raise ConfigError(
@@ -62,7 +62,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
     """The first process says where to start, or that the run is complete already."""
     if isinstance(start, Finished):
         record = {"complete": str(start.folder), "summary": json_safe(asdict(start.summary))}
-        context.control.hear(json.dumps(record).encode())
+        context.control.broadcast(json.dumps(record).encode())
         return
     contents = start.contents
     record = {
@@ -72,7 +72,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
         "state": None if contents is None else contents.state,
         "weights": start.weights is not None,
     }
-    context.control.hear(json.dumps(record).encode())
+    context.control.broadcast(json.dumps(record).encode())
     tensors = start.weights if contents is None else _labeled(contents)
     world = context.groups.world.handle
     if tensors is not None and world is not None:
@@ -81,7 +81,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
 
 def receive_start(context: ProcessContext) -> StartingPoint | Finished:
     """Every other process receives it; the folder of a complete run may be on another host."""
-    record: dict[str, Any] = json.loads(context.control.hear(b""))
+    record: dict[str, Any] = json.loads(context.control.broadcast(b""))
     if "complete" in record:
         summary = Summary.from_record(record["summary"])
         return Finished(summary, Path(record["complete"]), was_complete=True)

@@ -27,7 +27,7 @@ from convoy.machine import threads_each
 from convoy.models.network import COLORS, NetworkPlan, plan_network
 from convoy.numerics.precision import FLOAT32
 from convoy.optim.ema import ExponentialMovingAverage
-from convoy.parallel.control import Council
+from convoy.parallel.control import ControlGroup
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 from convoy.run.compile import Compiled, compiler_for
@@ -228,7 +228,7 @@ class _Bench:
         feed = validation_feed(config, source, plan.image_size, device, NeededInputs(), self.ledger)
         self._answers = Answerer(plan, self.network, config.validation.backend)
         self._validate = Validator(
-            self._answers, feed, loader_options(config), Share(0, 1, Council())
+            self._answers, feed, loader_options(config), Share(0, 1, ControlGroup())
         )
 
     def load(self, model: dict[str, Tensor]) -> None:
