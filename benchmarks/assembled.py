@@ -19,7 +19,7 @@ from convoy.data.sources.open import open_source
 from convoy.events import StopRequest
 from convoy.launch.world import World
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Single
+from convoy.parallel.control import ControlGroup
 from convoy.parallel.process_groups import Groups
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.run.build import TrainingParts, build
@@ -41,7 +41,7 @@ def alone(plan: RunPlan) -> AbstractContextManager[ProcessContext]:
 def context_of(plan: RunPlan, rank: int = 0, groups: Groups | None = None) -> ProcessContext:
     """That of a process that has joined other groups already, and decides for itself."""
     coordinates = plan.topology.coordinates(rank)
-    return ProcessContext(plan, coordinates, groups or Groups.alone(), Single(), CPU)
+    return ProcessContext(plan, coordinates, groups or Groups.alone(), ControlGroup(), CPU)
 
 
 def parts_of(

@@ -36,11 +36,11 @@ from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.layers.norms import PendingStatistics
 from convoy.machine import keep_freed_memory
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.parallel.process_groups import Group, Groups, Rendezvous, join
+from convoy.plan.actions import Costs, simulate
 from convoy.plan.plan import RunPlan
 from convoy.plan.schedules import SCHEDULES as KNOWN
-from convoy.plan.schedules.simulate import Costs, simulate
 from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
 from convoy.run.build import TrainingParts, training_network
@@ -124,7 +124,7 @@ def time_stages(world: World, payload: dict[str, Any]) -> int:
     with join_run(world, plans["grouped"]) as context:
         runs = {name: parts_of(replace(context, plan=plan)) for name, plan in plans.items()}
         rows = [one_round(context, runs) for _ in range(payload["rounds"] + 2)][2:]
-        found = context.control.gather(Matter.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
+        found = context.control.gather(SyncPoint.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
     if world.rank == 0:
         Path(payload["result"]).write_text(json.dumps([one.tolist() for one in found]))
     return 0
@@ -134,13 +134,13 @@ def one_round(context: ProcessContext, runs: dict[str, TrainingParts]) -> list[f
     """Forward, backward, then an update under each schedule; the weights stay as they are."""
     stand_in = StandIn(runs["grouped"])
     runs["grouped"].network.slice.train()
-    context.control.meet(Matter.STOP, 0)
+    context.control.all_gather(SyncPoint.STOP, 0)
     row = [*stand_in.times()]
     for run in runs.values():
-        context.control.meet(Matter.STOP, 0)
+        context.control.all_gather(SyncPoint.STOP, 0)
         update, began = update_of(run, 0.0), perf_counter()
         update()
-        context.control.meet(Matter.STOP, 0)
+        context.control.all_gather(SyncPoint.STOP, 0)
         row.append(perf_counter() - began)
     return row
 

@@ -23,7 +23,7 @@ from interleaved import options_of, ratio_with_interval
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.machine import keep_freed_memory
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.plan.plan import RunPlan
 from convoy.plan.topology import TopologyPlan
 from convoy.run.process import ProcessContext, join_run
@@ -77,10 +77,10 @@ def measure(world: World, payload: dict[str, Any]) -> int:
         updates = {way: update_by(way, context, payload) for way in WAYS}
         for _ in range(payload["rounds"] + 2):
             for way in chance.sample(WAYS, len(WAYS)):
-                context.control.meet(Matter.STOP, 0)
+                context.control.all_gather(SyncPoint.STOP, 0)
                 began, worked = perf_counter(), process_time()
                 updates[way]()
-                context.control.meet(Matter.STOP, 0)
+                context.control.all_gather(SyncPoint.STOP, 0)
                 wall[way].append(perf_counter() - began)
                 processor[way].append(process_time() - worked)
     if world.rank == 0:

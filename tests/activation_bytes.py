@@ -24,8 +24,7 @@ from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.slice import Slice
+from convoy.parallel.slice import Recomputing, Slice
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.stages import stage_boundary
 

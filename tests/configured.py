@@ -18,10 +18,9 @@ from convoy.config.sections.parallel import PipelineConfig
 from convoy.config.settings import from_source
 from convoy.errors import ConfigError
 from convoy.models.layers import LayerPlan
+from convoy.plan.memory import RecomputePlan
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.recompute import RecomputePlan
-from convoy.plan.schedules import schedule_of
-from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.schedules import Schedule, schedule_of
 from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
 

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.reducer import Peers, Shards
-from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.state_sharding import gatherer, row_gatherer
+from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas, gatherer, row_gatherer
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Vector:
 def gathered(peers: Peers | None, case: Vector) -> tuple[list[float], list[list[float]]]:
     """The whole vector, and its rows of 16 with their first element twice."""
     count = peers.replicas if peers else 1
-    replicas = ExactReplicas(peers, Meeting(case.sharded, 1 << 20)) if peers else Alone()
+    replicas = ExactReplicas(peers, Meeting(case.sharded, 1 << 20)) if peers else Replicas()
     owned = replicas.owned(case.elements)
     part = torch.arange(float(case.elements))[owned.start : owned.stop]
     rows = torch.stack([part[::16], part[::16]], 1)

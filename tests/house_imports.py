@@ -23,7 +23,7 @@ class Import:
 
 
 def room_of(name: str) -> str:
-    """`plan` for convoy.plan.batch, `errors` for convoy.errors, nothing for convoy itself."""
+    """`plan` for convoy.plan.topology, `errors` for convoy.errors, nothing for convoy itself."""
     return name.partition(".")[2].partition(".")[0]
 
 

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 
-# Single imports into packages that are closed otherwise; `lazy` ones inside a function only.
+# imports into packages that are closed otherwise; `lazy` ones inside a function only.
 DOORS = {
     ("cli", "convoy"),  # its version
 }

@@ -25,17 +25,14 @@ from torch import Tensor, nn
 from convoy.errors import ConvoyError
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
-from convoy.models.layers import LayerPlan, layer_costs
+from convoy.models.layers import LayerPlan, LinearSpec, Shape, layer_costs
 from convoy.models.network import NetworkPlan
-from convoy.models.operations import LinearSpec, Shape
 from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.executor import MicroBatchResult, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.slice import Slice
-from convoy.plan.schedules import schedule_of
-from convoy.plan.schedules.actions import Action, Backward, Forward
-from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.parallel.slice import Recomputing, Slice
+from convoy.plan.actions import Action, Backward, Forward
+from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import StagePlan, divide, stage_boundary
 
 SECONDS = 300  # nothing here may take longer, on a busy machine either

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from convoy.config.sections.network import NetworkConfig
 from convoy.layers.build import build_layers
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import LinearSpec
+from convoy.models.layers import LayerPlan, LinearSpec
 from convoy.models.resnet import resnet_layers
 from convoy.parallel.executor import Loss, MicroBatch, MicroBatchResult, Pipeline
 from convoy.parallel.slice import Slice

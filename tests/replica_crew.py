@@ -25,16 +25,20 @@ from convoy.checkpoint.format import weights_sha256
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.numerics.dtypes import DtypePolicy
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree, reduction_of
-from convoy.optim.optimizer import Optimizer, Shard
-from convoy.optim.state_storage import MappedFile, OnDevice, StateStorage
+from convoy.numerics.precision import DtypePolicy
+from convoy.optim.optimizer import MappedFile, Optimizer, Shard, StateStorage
 from convoy.optim.update_rules import StepContext, make_update_rule
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.reducer import Message, Peers, Pending, Shards
-from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
-from convoy.parallel.state_sharding import gatherer, row_gatherer
+from convoy.parallel.replicas import (
+    ExactReplicas,
+    FastReplicas,
+    Meeting,
+    Replicas,
+    gatherer,
+    row_gatherer,
+)
 
 SECONDS = 300  # nothing here may take longer, on a busy machine either
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
@@ -97,7 +101,7 @@ def in_backward() -> bool:
 
 def replicas_of(peers: Peers | None, case: "Case | Sum | Shuffled") -> Replicas:
     if peers is None:
-        return Alone()
+        return Replicas()
     meeting = Meeting(case.sharded, case.buffer_bytes, case.overlapped)
     return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
 
@@ -110,7 +114,7 @@ def train(peers: Peers | None, case: Case) -> Outcome:
     network = slice_of(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     flat = FlatWeights(network.named_weights())
     replicas = replicas_of(counting, case)
-    storage: StateStorage = MappedFile(case.offload) if case.offload else OnDevice()
+    storage: StateStorage = MappedFile(case.offload) if case.offload else StateStorage()
     config = OptimizerConfig(optimizer=case.optimizer)
     rule = make_update_rule(
         config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one]

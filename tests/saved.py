@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import NormSpec
+from convoy.models.layers import LayerPlan, NormSpec
 from convoy.parallel.slice import Slice
 
 

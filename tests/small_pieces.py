@@ -21,20 +21,26 @@ from convoy.engine.update import CrossEntropy, MicroBatches, ParameterGroup, Upd
 from convoy.events import Began, Event, StopRequest
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ActivationSpec, ConvSpec, GlobalPoolSpec, LinearSpec, NormSpec
-from convoy.numerics.dtypes import FLOAT32
+from convoy.models.layers import (
+    ActivationSpec,
+    ConvSpec,
+    GlobalPoolSpec,
+    LayerPlan,
+    LinearSpec,
+    NormSpec,
+)
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.numerics.loss_scale import LossScale
+from convoy.numerics.precision import FLOAT32
 from convoy.numerics.traps import Traps, Watched
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
-from convoy.plan.batch import BatchPlan
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.loop import LoopPlan, Rhythm
+from convoy.plan.topology import BatchPlan
 from convoy.rng import key, permutation
 
 CPU = torch.device("cpu")
@@ -140,7 +146,7 @@ def small_run(
         loss_scale=LossScale(plan.loss_scale), policy=policy or NonFinitePolicy(), traps=traps
     )
     groups = [ParameterGroup(gradients, optimizer)]
-    update = Update(pipeline, groups, Alone(), PendingStatistics(norms), guard)
+    update = Update(pipeline, groups, Replicas(), PendingStatistics(norms), guard)
     share = UpdateShare.whole(plan.micro_batches)
     micro_batches = MicroBatches(small_feed(plan.samples), options or LoaderOptions(0, 1), share)
     return SmallRun(Trainer(plan, micro_batches, update), network)

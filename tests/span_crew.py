@@ -19,15 +19,12 @@ from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
-from convoy.parallel.reducer import Peers
-from convoy.parallel.replicas import Alone, Meeting
-from convoy.parallel.sync_batch_norm import NormSync
-from convoy.plan.batch import BatchPlan
+from convoy.parallel.reducer import NormSync, Peers
+from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import stage_boundary
-from convoy.plan.topology import TopologyPlan
+from convoy.plan.topology import BatchPlan, TopologyPlan
 
 RATES = [0.05, 0.1, 0.02]
 Arrays = dict[str, npt.NDArray[np.float32]]
@@ -72,7 +69,9 @@ class Worker:
         self.tree = GradientTree(flat, self.replica * spanned.batch.gradient_accumulation)
         norms = list(self.trained.norms.values())
         siblings = _group(spanned.topology.replica_ranks(self.stage))
-        replicas = ExactReplicas(Peers(siblings), Meeting(False, 1 << 20)) if siblings else Alone()
+        replicas = (
+            ExactReplicas(Peers(siblings), Meeting(False, 1 << 20)) if siblings else Replicas()
+        )
         first, span = self.replica - self.replica % spanned.batch.bn_span, spanned.batch.bn_span
         partners = _group(spanned.topology.replica_ranks(self.stage)[first : first + span])
         for norm in norms if partners else []:

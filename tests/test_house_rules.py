@@ -129,7 +129,7 @@ def test_an_open_door_is_no_offence(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.batch", "import torch.nn"),
+        ("convoy.plan.topology", "import torch.nn"),
         ("convoy.config.rules", "def f():\n  from numpy import array"),
         ("convoy.events", "import yaml"),
         ("convoy.rng", "import torch"),

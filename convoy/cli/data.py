@@ -18,7 +18,7 @@ from convoy.config.settings import Problem, refuse, values_of
 from convoy.config.support import refuse_unready, refuse_unready_data
 from convoy.errors import ExitCode
 from convoy.machine import available_cores
-from convoy.plan.layouts import Layout
+from convoy.plan.topology import Layout
 from convoy.report.progress import make_bar
 from convoy.report.stream import print_error
 from convoy.run.start import inspect_data, settle

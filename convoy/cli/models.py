@@ -12,7 +12,7 @@ from convoy.config.schema import build_config
 from convoy.errors import ExitCode
 from convoy.models.layers import LayerCost
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.plan.precision import WHOLE
+from convoy.plan.activations import WHOLE, kept_elements
 from convoy.plan.stages import split_points, splits_as_text
 from convoy.text import short
 
@@ -50,7 +50,7 @@ def network_rows() -> list[dict[str, Any]]:
             "family": MODELS[name].family,
             "parameters": plan.parameters,
             "macs": plan.macs,
-            "activation_bytes": WHOLE * sum(cost.kept for cost in plan.costs),
+            "activation_bytes": WHOLE * sum(kept_elements(plan.layers, plan.costs[0].bundle_in[0])),
             "image_size": plan.image_size,
             "classes": plan.classes,
             "layers": len(plan.layers),

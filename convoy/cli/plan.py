@@ -13,11 +13,11 @@ from convoy.config.schema import RunConfig
 from convoy.config.support import inactive_options, unavailable
 from convoy.errors import ExitCode
 from convoy.models.network import plan_training_network
-from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.printed import (
     effectless_as_text,
     phases_as_text,
+    plan_as_json,
     sources_as_text,
     unavailable_as_text,
 )

@@ -17,8 +17,8 @@ from convoy.config.schema import option_table
 from convoy.config.settings import from_source, layer, refuse, values_of
 from convoy.config.support import refuse_unready
 from convoy.errors import ConfigError, ConvoyError, ExitCode
-from convoy.plan.layouts import Layout, all_layouts, crossings
 from convoy.plan.plan import plan_run
+from convoy.plan.topology import Layout, all_layouts, crossings
 from convoy.report.proof import Proof, as_json, closing, head, row
 from convoy.report.summary import Summary
 from convoy.run.folder import RunRequest

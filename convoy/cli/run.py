@@ -32,8 +32,8 @@ from convoy.dialects.interpret import (
     words_of_run,
 )
 from convoy.errors import ConfigError, ExitCode
-from convoy.plan.as_json import plan_as_json
 from convoy.plan.plan import plan_run
+from convoy.plan.printed import plan_as_json
 from convoy.text import printable
 
 if TYPE_CHECKING:

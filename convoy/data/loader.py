@@ -19,7 +19,7 @@ from torch import Tensor
 
 from convoy.data.mix import UNMIXED, Mix, Mixing
 from convoy.data.source import Ids, Normalization, Pixels, View
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 from convoy.rng import key, permutation
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convoy.data.loader import LoaderOptions, ValidationBatch, ValidationFeed
 from convoy.errors import DataError
-from convoy.parallel.control import Council, Matter
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
 
 _ROW = 3  # loss, right answers, samples
@@ -126,7 +126,7 @@ class Share:
 
     replica: int
     replicas: int
-    council: Council
+    council: ControlGroup
 
 
 def evaluate(
@@ -145,7 +145,7 @@ def evaluate(
             if logits is not None:
                 _judge(logits, batch, rows[number])  # on the host now: the device has finished
             seconds.append(monotonic() - arrived)
-    parts = share.council.gather(Matter.MEASURE, update, rows)
+    parts = share.council.gather(SyncPoint.MEASURE, update, rows)
     return _score(parts, tuple(seconds))
 
 

@@ -11,9 +11,9 @@ from convoy.events import Noticed
 from convoy.numerics.loss_scale import HIGHEST, Choice, Counts, GradientRangeCounter, LossScale
 from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Council, Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.precision import UNSCALED
+from convoy.plan.loop import UNSCALED
 
 _NO_COUNTS = (0, 0, 0, 0)  # a process may have nothing to count
 
@@ -66,7 +66,7 @@ class _Found:
 class StepGuard:
     """Decides over one update after the other, and knows the loss scale of the next."""
 
-    council: Council = field(default_factory=Single)
+    council: ControlGroup = field(default_factory=ControlGroup)
     loss_scale: LossScale = field(default_factory=lambda: LossScale(UNSCALED))
     policy: NonFinitePolicy = NonFinitePolicy()
     counters: Sequence[GradientRangeCounter] = ()
@@ -125,7 +125,7 @@ class StepGuard:
                 zip(_NO_COUNTS, *(one.take() for one in self.counters if one.counts), strict=True),
             ),
         ]
-        rows = self.council.tell(Matter.VERDICT, update, [int(one) for one in own])
+        rows = self.council.all_gather_many(SyncPoint.VERDICT, update, [int(one) for one in own])
         bad_gradients, bad_losses, bad_values, *counts = map(sum, zip(*rows, strict=True))
         return _Found(not bad_gradients, not bad_losses, not bad_values, Counts(*counts))
 

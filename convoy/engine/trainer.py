@@ -17,7 +17,7 @@ from convoy.errors import NotFiniteError
 from convoy.events import Event, Noticed, Reported, StopRequest, Updated
 from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import MicroBatch
 from convoy.plan.loop import LoopPlan
 
@@ -156,7 +156,7 @@ class NonFiniteSearch:
                 self.step.repeat(batches, context)
         own = NOTHING if traps.first is None else traps.first.as_tensor()
         gathered = enumerate(
-            map(Note.from_tensor, share.control.gather(Matter.VERDICT, update, own))
+            map(Note.from_tensor, share.control.gather(SyncPoint.VERDICT, update, own))
         )
         notes = [(note, rank) for rank, note in gathered if note is not None]
         if not notes:

@@ -19,7 +19,7 @@ from convoy.numerics.gradients import GradientTree
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Council, Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatch, MicroBatchResult, Pipeline
 from convoy.parallel.replicas import Replicas
 
@@ -64,24 +64,24 @@ class UpdateShare:
     """Which micro-batches of each update pass through this process, and who has the others."""
 
     micros: Sequence[int]  # counted over all replicas
-    control: Council
+    control: ControlGroup
     ends: Sequence[int]  # the rank of each replica's last stage, where results arise
     places: Sequence[str] = ()  # of each rank, for people
 
     @classmethod
     def whole(cls, micro_batches: int) -> "UpdateShare":
         """The share of the only process of a run."""
-        return cls(range(micro_batches), Single(), (0,))
+        return cls(range(micro_batches), ControlGroup(), (0,))
 
     def agreed_reason(self, reason: str | None, update: int) -> str | None:
         """Why all processes stop, if one of them has to: a signal may reach only one."""
         own = 0 if reason is None else REASONS.index(reason) + 1
-        highest = max(self.control.meet(Matter.STOP, update, own))
+        highest = max(self.control.all_gather(SyncPoint.STOP, update, own))
         return REASONS[highest - 1] if highest else None
 
     def rows_of_all(self, rows: Tensor, micro_batches: int, update: int) -> Tensor:
         """Rows of our micro-batches, of one or more updates → those of all replicas, in order."""
-        gathered = self.control.gather(Matter.REPORT, update, rows)
+        gathered = self.control.gather(SyncPoint.REPORT, update, rows)
         shape = (-1, micro_batches, rows.shape[1])  # (updates, micro-batches of one replica, …)
         by_replica = [gathered[rank].view(shape) for rank in self.ends]
         return torch.cat(by_replica, dim=1).flatten(0, 1)

@@ -1,6 +1,8 @@
 """Layer plans → live layers, with weights that depend only on the seed and each layer's name."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +15,14 @@ from convoy.layers.modules import (
     GlobalPool,
     Multiply,
     PadChannels,
+    ProxyActivation,
+    ProxySqueezeExcite,
     Squeeze,
     conv,
     max_pool,
 )
 from convoy.layers.norms import BatchNorm, GroupNorm
-from convoy.layers.proxy_norm import ProxyActivation, ProxySqueezeExcite
-from convoy.models.init import Draw, Fan, draw_of
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     AddSpec,
     ConcatSpec,
@@ -30,6 +31,8 @@ from convoy.models.operations import (
     DropPathSpec,
     FlattenSpec,
     GlobalPoolSpec,
+    InitRule,
+    LayerPlan,
     LinearSpec,
     MaxPoolSpec,
     MultiplySpec,
@@ -41,6 +44,54 @@ from convoy.models.operations import (
     SqueezeSpec,
 )
 from convoy.rng import StepPosition, key
+
+TWO_SIGMA = 0.8796  # the deviation of a standard normal cut off at ± 2
+
+
+@dataclass(frozen=True)
+class Fan:
+    """The figures of a layer with weights."""
+
+    inputs: int
+    outputs: int
+    area: int = 1
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What is drawn: a shape, its deviation or bound, and the bound of the bias."""
+
+    shape: str  # normal, cut, uniform
+    spread: float
+    bias: float = 0.0
+
+
+def draw_of(first: InitRule, fan: Fan) -> Draw:
+    """The rule in numbers."""
+    fan_in, fan_out = fan.inputs // fan.groups * fan.area, fan.outputs * fan.area
+    match first:
+        case InitRule.TORCH:
+            bound = 1 / math.sqrt(fan_in)
+            return Draw("uniform", bound, bias=bound)
+        case InitRule.HE:
+            return Draw("normal", math.sqrt(2 / fan_out))
+        case InitRule.HE_OF_GROUP:
+            return Draw("normal", math.sqrt(2 / (fan_out // fan.groups)))
+        case InitRule.LECUN:
+            return Draw("cut", math.sqrt(1 / fan_in) / TWO_SIGMA)
+        case InitRule.CUT_HE:
+            return Draw("cut", math.sqrt(2 / fan_out) / TWO_SIGMA)
+        case InitRule.CUT_HE_OF_GROUP:
+            return Draw("cut", math.sqrt(2 / fan_in) / TWO_SIGMA)
+        case InitRule.GLOROT:
+            return Draw("uniform", math.sqrt(6 / (fan.inputs + fan.outputs)))
+        case InitRule.OUTPUTS:
+            return Draw("uniform", 1 / math.sqrt(fan.outputs))
+        case InitRule.HE_OF_INPUTS:
+            return Draw("uniform", math.sqrt(6 / fan_in))
+        case InitRule.SMALL:
+            return Draw("normal", 0.01)
 
 
 def draw_weights(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     AddSpec,
     ConvSpec,
     DropPathSpec,
+    InitRule,
+    LayerPlan,
     LinearSpec,
     MaxPoolSpec,
     MultiplySpec,
@@ -21,6 +21,7 @@ from convoy.models.operations import (
     PadChannelsSpec,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
+    Route,
     SqueezeSpec,
 )
 
@@ -83,11 +84,11 @@ class LayerFactory:
         """A convolution of one pixel, with a bias and no norm."""
         return ConvSpec(inputs, outputs, 1, bias=True, init=self.init.plain)
 
-    def pool(self) -> MaxPoolSpec:
-        return MaxPoolSpec(self.config.conv_padding)
-
     def head(self, inputs: int, classes: int) -> LinearSpec:
         return LinearSpec(inputs, classes, self.init.head)
+
+    def pool(self) -> MaxPoolSpec:
+        return MaxPoolSpec(self.config.conv_padding)
 
     def norm(
         self,

@@ -1,8 +1,8 @@
 """The EfficientNet family as ordered named layers: timm's names, with slashes for dots."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from convoy.config.catalog import MODELS
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
@@ -17,9 +17,7 @@ from convoy.models.blocks import (
     activation_after_norm,
     norm_before_activation,
 )
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import DropoutSpec, GlobalPoolSpec
+from convoy.models.layers import DropoutSpec, GlobalPoolSpec, InitRule, LayerPlan
 
 INIT_RULES = {
     "pytorch": InitRules(InitRule.HE_OF_GROUP, InitRule.HE_OF_GROUP, InitRule.OUTPUTS),
@@ -72,18 +70,6 @@ GROUPS = (
     BlockGroup(5, 4, 192, 2),
     BlockGroup(3, 1, 320, 1),
 )
-
-
-@dataclass(frozen=True)
-class _BlockFigures:
-    """Where a block stands, and its channels: given, widened, made."""
-
-    name: str
-    inputs: int
-    hidden: int
-    outputs: int
-    kernel: int
-    stride: int
 
 
 def groups_of(channels: int, group_dim: int) -> int:
@@ -144,50 +130,47 @@ class EfficientNetBuilder:
 
     def blocks(self, inputs: int) -> Iterator[tuple[str, InvertedBlock]]:
         """Each block with its name. The deeper, the likelier is it left out in training."""
-        places = list(self.places(inputs))
-        self.refuse_uneven_groups(places)
-        for number, place in enumerate(places):
-            drop = (1 - self.family.block_survival_prob) * number / len(places)
-            yield place.name, self.block(place, drop)
+        blocks = dict(self.all_blocks(inputs))
+        self.refuse_uneven_groups(blocks)
+        for number, (name, block) in enumerate(blocks.items()):
+            drop = (1 - self.family.block_survival_prob) * number / len(blocks)
+            yield name, replace(block, drop=drop)
 
-    def places(self, inputs: int) -> Iterator[_BlockFigures]:
+    def all_blocks(self, inputs: int) -> Iterator[tuple[str, InvertedBlock]]:
         for index, group in enumerate(GROUPS):
             outputs = self.width(group.outputs)
-            ratio = self.family.expand_ratio if index else 1
             for repeat in range(math.ceil(group.repeats * self.scale.depth)):
-                stride = 1 if repeat or (self.small and index == 1) else group.stride
-                name = f"blocks/{index}/{repeat}"
-                yield _BlockFigures(name, inputs, inputs * ratio, outputs, group.kernel, stride)
+                hidden = inputs * (self.family.expand_ratio if index else 1)
+                inner = max(1, int(SQUEEZE * inputs))
+                gate = Gate(inner, self.activation, "sigmoid")
+                yield (
+                    f"blocks/{index}/{repeat}",
+                    InvertedBlock(
+                        inputs,
+                        hidden,
+                        outputs,
+                        group.kernel,
+                        1 if repeat or (self.small and index == 1) else group.stride,
+                        groups_of(hidden, self.group_dim),
+                        self.activation,
+                        gate if self.family.squeeze_excite else None,
+                        proxy=self.proxy,
+                        widens=hidden > inputs,
+                    ),
+                )
                 inputs = outputs
 
-    def block(self, place: _BlockFigures, drop: float) -> InvertedBlock:
-        inner = max(1, int(SQUEEZE * place.inputs))
-        return InvertedBlock(
-            place.inputs,
-            place.hidden,
-            place.outputs,
-            place.kernel,
-            place.stride,
-            groups_of(place.hidden, self.group_dim),
-            self.activation,
-            Gate(inner, self.activation, "sigmoid") if self.family.squeeze_excite else None,
-            drop,
-            self.proxy,
-            widens=place.hidden > place.inputs,
-        )
-
-    def refuse_uneven_groups(self, places: Sequence[_BlockFigures]) -> None:
-        for place in places:
-            groups = groups_of(place.hidden, self.group_dim)
-            if place.hidden % groups:
+    def refuse_uneven_groups(self, blocks: Mapping[str, InvertedBlock]) -> None:
+        for name, block in blocks.items():
+            if block.hidden % block.groups:
                 fitting = next(
                     dim
                     for dim in range(self.group_dim, 0, -1)
-                    if all(one.hidden % groups_of(one.hidden, dim) == 0 for one in places)
+                    if all(one.hidden % groups_of(one.hidden, dim) == 0 for one in blocks.values())
                 )
                 raise ConfigError(
-                    f"--group-dim {self.group_dim} would cut the {place.hidden} channels of "
-                    f"{place.name}/conv_dw into {groups} groups, which they do not divide into; "
+                    f"--group-dim {self.group_dim} would cut the {block.hidden} channels of "
+                    f"{name}/conv_dw into {block.groups} groups, which they do not divide into; "
                     f"try {fitting}"
                 )
 

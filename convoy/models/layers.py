@@ -1,4 +1,4 @@
-"""What a layer is and what it costs, before any tensor exists.
+"""What a layer is, what it computes and what it costs, before any tensor exists.
 
 Between two layers travels a small bundle of tensors: one on a plain road, two inside a residual
 block, where a side road goes around the convolutions, three where a gate branches off inside it.
@@ -9,15 +9,279 @@ So a stage can begin anywhere.
     JOIN  (x, s, …) → (f(x, s), …)                                         a side road ends
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TypeVar
 
-from convoy.models.operations import AutogradStep, Operation, Saves, Shape
-
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One sample of one tensor."""
+
+    channels: int
+    size: int  # height and width; 1 after pooling over the whole image
+
+    @property
+    def elements(self) -> int:
+        return self.channels * self.size * self.size
+
+
+class InitRule(StrEnum):
+    """How weights begin, as in each of the reference applications. A bias begins at 0, or alike.
+
+    inputs and outputs are channels, area the pixels of a kernel:
+    fan_in = inputs ÷ groups × area        fan_out = outputs × area
+    """
+
+    TORCH = "uniform in ± 1 ÷ √fan_in, the bias too"
+    HE = "normal of variance 2 ÷ fan_out"
+    HE_OF_GROUP = "normal of variance 2 ÷ (fan_out ÷ groups)"
+    LECUN = "normal cut off at two sigma, of variance 1 ÷ fan_in"
+    CUT_HE = "normal cut off at two sigma, of variance 2 ÷ fan_out"
+    CUT_HE_OF_GROUP = "normal cut off at two sigma, of variance 2 ÷ fan_in"
+    GLOROT = "uniform in ± √(6 ÷ (inputs + outputs)), whatever the kernel"
+    OUTPUTS = "uniform in ± 1 ÷ √outputs"
+    HE_OF_INPUTS = "uniform of variance 2 ÷ fan_in"
+    SMALL = "normal of deviation 0.01"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What all operations have. Each says where it differs."""
+
+    def shape(self, source: Shape) -> Shape:
+        """What it makes."""
+        return source
+
+    @property
+    def parameters(self) -> int:
+        return 0
+
+    def macs(self, source: Shape) -> int:
+        """Multiply-adds."""
+        del source
+        return 0
+
+    def problem(self, source: Shape) -> str | None:
+        """Why it cannot work on this, if so."""
+        if self.every > 1 and source.size == 1:
+            return "would shrink an image of 1 × 1 pixels"
+        return None
+
+    @property
+    def every(self) -> int:
+        """Of so many pixels in a row it takes one."""
+        return 1
+
+
+@dataclass(frozen=True)
+class ConvSpec(Operation):
+    """A convolution whose padding keeps the size: `same` puts the odd pixel at the far end."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+    bias: bool = False
+    groups: int = 1
+    padding: str = "symmetric"
+    init: InitRule = InitRule.HE
+
+    def shape(self, source: Shape) -> Shape:
+        return Shape(self.outputs, (source.size - 1) // self.stride + 1)
+
+    @property
+    def parameters(self) -> int:
+        weights = self.inputs // self.groups * self.outputs * self.kernel**2
+        return weights + (self.outputs if self.bias else 0)
+
+    def macs(self, source: Shape) -> int:
+        return self.inputs // self.groups * self.kernel**2 * self.shape(source).elements
+
+    @property
+    def every(self) -> int:
+        return self.stride
+
+
+@dataclass(frozen=True)
+class NormSpec(Operation):
+    """Normalization with a scale and an offset per channel. `zero` starts the scale at 0."""
+
+    channels: int
+    kind: str  # "batch" or "group"
+    groups: int
+    eps: float
+    momentum: float
+    zero: bool = False
+    scale: bool = True
+    offset: bool = True
+    strided: bool = False  # channel c belongs to group c mod G
+    two_passes: bool = True  # the mean first, then the variance around it
+    first_variance: float = 1.0  # of the running statistics
+
+    @property
+    def parameters(self) -> int:
+        return (self.scale + self.offset) * self.channels
+
+    def macs(self, source: Shape) -> int:
+        return source.elements
+
+
+@dataclass(frozen=True)
+class ActivationSpec(Operation):
+    """A function of each element. A rectifier works in place, so it needs no memory of its own."""
+
+    kind: str  # relu, relu6, swish, hard_swish, sigmoid, hard_sigmoid
+
+
+@dataclass(frozen=True)
+class AddSpec(Operation):
+    """The main road and the side road meet."""
+
+
+@dataclass(frozen=True)
+class MultiplySpec(Operation):
+    """The main road, one number a channel, scales the side road."""
+
+
+@dataclass(frozen=True)
+class ConcatSpec(Operation):
+    """The channels of the side road behind those of the main road."""
+
+    added: int
+
+    def shape(self, source: Shape) -> Shape:
+        return Shape(source.channels + self.added, source.size)
+
+
+@dataclass(frozen=True)
+class MaxPoolSpec(Operation):
+    """3 × 3 windows, stride 2. Padding: symmetric, same, or none."""
+
+    padding: str = "symmetric"
+
+    def shape(self, source: Shape) -> Shape:
+        covered = source.size - 3 if self.padding == "none" else source.size - 1
+        return Shape(source.channels, covered // 2 + 1)
+
+    @property
+    def every(self) -> int:
+        return 2
+
+    def problem(self, source: Shape) -> str | None:
+        if self.padding == "none" and source.size < 3:
+            return f"needs 3 × 3 pixels and would get {source.size} × {source.size}"
+        return super().problem(source)
+
+
+@dataclass(frozen=True)
+class SqueezeSpec(Operation):
+    """The mean over the image, which stays an image of one pixel."""
+
+    def shape(self, source: Shape) -> Shape:
+        return Shape(source.channels, 1)
+
+
+@dataclass(frozen=True)
+class GlobalPoolSpec(Operation):
+    """The mean over the image; what is left is a vector."""
+
+    def shape(self, source: Shape) -> Shape:
+        return Shape(source.channels, 1)
+
+
+@dataclass(frozen=True)
+class FlattenSpec(Operation):
+    """An image of one pixel, seen as a vector: the same memory."""
+
+
+@dataclass(frozen=True)
+class PadChannelsSpec(Operation):
+    """Every `stride`-th pixel, and channels of zeros behind the given ones."""
+
+    stride: int
+    added: int
+
+    def shape(self, source: Shape) -> Shape:
+        return Shape(source.channels + self.added, (source.size - 1) // self.stride + 1)
+
+    @property
+    def every(self) -> int:
+        return self.stride
+
+
+@dataclass(frozen=True)
+class DropoutSpec(Operation):
+    """Some elements become 0 in training, the others grow by as much."""
+
+    rate: float
+
+
+@dataclass(frozen=True)
+class DropPathSpec(Operation):
+    """Stochastic depth: in training some samples lose this branch, the others' grows by as much."""
+
+    rate: float
+
+
+@dataclass(frozen=True)
+class LinearSpec(Operation):
+    """A fully connected layer with a bias."""
+
+    inputs: int
+    outputs: int
+    init: InitRule = InitRule.TORCH
+
+    def shape(self, source: Shape) -> Shape:
+        del source
+        return Shape(self.outputs, 1)
+
+    @property
+    def parameters(self) -> int:
+        return (self.inputs + 1) * self.outputs
+
+    def macs(self, source: Shape) -> int:
+        del source
+        return self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class ProxyActivationSpec(Operation):
+    """An activation made standard for a normal input: four numbers a channel tell which."""
+
+    channels: int
+    kind: str
+    eps: float
+    scaled: bool  # whether its result is divided by the deviation
+    recompute: bool  # in the backward pass
+
+    @property
+    def parameters(self) -> int:
+        return 4 * self.channels
+
+    def macs(self, source: Shape) -> int:
+        return 2 * source.elements
+
+
+@dataclass(frozen=True)
+class ProxySqueezeExciteSpec(Operation):
+    """A proxy activation and squeeze-and-excite in one, for the deviation is divided out last."""
+
+    proxy: ProxyActivationSpec
+    reduce: ConvSpec
+    expand: ConvSpec
+
+    @property
+    def parameters(self) -> int:
+        return self.proxy.parameters + self.reduce.parameters + self.expand.parameters
+
+    def macs(self, source: Shape) -> int:
+        one = Shape(source.channels, 1)
+        inner = self.reduce.macs(one) + self.expand.macs(self.reduce.shape(one))
+        return self.proxy.macs(source) + inner + 2 * source.elements
 
 
 class Route(Enum):
@@ -41,85 +305,26 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer for one sample of a given size: what travels in and out, work and memory."""
+    """A layer for one sample of a given size: what travels in and out, and its work."""
 
     name: str
     bundle_in: tuple[Shape, ...]
     bundle_out: tuple[Shape, ...]
     parameters: int
     macs: int
-    kept: int  # elements of its result that are kept for the backward pass
-    in_place: bool  # writes its result over what it was given
-
-
-@dataclass(frozen=True, eq=False)
-class _Result:
-    """A tensor, by the layer that made it."""
-
-    layer: int
-    elements: int
 
 
 def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
     """Follow one image through the layers."""
     costs: list[LayerCost] = []
     bundle: tuple[Shape, ...] = (image,)
-    kept = _kept(layers, image)
-    for index, layer in enumerate(layers):
-        source = taken(layer.route, bundle)
-        after = put(layer.route, bundle, layer.operation.shape(source))
-        costs.append(
-            LayerCost(
-                layer.name,
-                bundle,
-                after,
-                layer.operation.parameters,
-                layer.operation.macs(source),
-                kept[index],
-                layer.operation.in_place,
-            )
-        )
+    for layer in layers:
+        operation, source = layer.operation, taken(layer.route, bundle)
+        after = put(layer.route, bundle, operation.shape(source))
+        macs = operation.macs(source)
+        costs.append(LayerCost(layer.name, bundle, after, operation.parameters, macs))
         bundle = after
     return tuple(costs)
-
-
-def _kept(layers: Iterable[LayerPlan], image: Shape) -> Counter[int]:
-    """Elements of each layer that stay until the backward pass; the loss keeps the last result."""
-    asides: Counter[int] = Counter()
-    results: set[_Result] = set()
-    shapes: tuple[Shape, ...] = (image,)
-    bundle: tuple[_Result, ...] = (_Result(-1, image.elements),)
-    for index, layer in enumerate(layers):
-        shape = taken(layer.route, shapes)
-        for route, step in routed(layer.route, layer.operation.steps(shape)):
-            source = taken(route, bundle)
-            result = source if step.in_place else _Result(index, step.result.elements)
-            results.update(saved(step.saves, route, bundle, result))
-            asides[index] += step.aside
-            bundle = put(route, bundle, result)
-            shapes = put(route, shapes, step.result)
-    for one in {*results, bundle[0]}:
-        asides[one.layer] += one.elements
-    return asides
-
-
-def routed(route: Route, steps: Sequence[AutogradStep]) -> Iterator[tuple[Route, AutogradStep]]:
-    """The steps of a layer with their roads: what its first one has put there, the others take."""
-    onward = Route.SIDE if route in (Route.SPUR, Route.SIDE) else Route.MAIN
-    yield from zip((route, *[onward] * (len(steps) - 1)), steps, strict=True)
-
-
-def saved(saves: Saves, route: Route, bundle: tuple[T, ...], result: T) -> tuple[T, ...]:
-    """What stays of a step that has made this out of the bundle."""
-    match saves:
-        case Saves.NOTHING:
-            return ()
-        case Saves.RESULT:
-            return (result,)
-        case Saves.BOTH:
-            return bundle[:2]
-        case Saves.INPUT:
-            return (taken(route, bundle),)
 
 
 def taken(route: Route, bundle: tuple[T, ...]) -> T:

@@ -7,6 +7,7 @@ both are here.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.models.blocks import (
@@ -17,9 +18,15 @@ from convoy.models.blocks import (
     LayerFactory,
     activation,
 )
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ConvSpec, DropoutSpec, FlattenSpec, GlobalPoolSpec, SqueezeSpec
+from convoy.models.layers import (
+    ConvSpec,
+    DropoutSpec,
+    FlattenSpec,
+    GlobalPoolSpec,
+    InitRule,
+    LayerPlan,
+    SqueezeSpec,
+)
 
 DROPOUT = 0.2
 INIT_RULES_V2 = {"pytorch": InitRules(InitRule.HE, InitRule.HE, InitRule.SMALL)}
@@ -33,12 +40,8 @@ def mobilenet_layers(
     rate = DROPOUT if family.dropout_rate is None else family.dropout_rate
     if config.model == "mobilenet":
         return tuple(_v2(LayerFactory(config, INIT_RULES_V2), channels, classes, rate))
-    shape = V3[config.model]
-    return tuple(
-        MobileNetV3Builder(LayerFactory(config, INIT_RULES_V3), shape).network(
-            channels, classes, rate
-        )
-    )
+    builder = MobileNetV3Builder(LayerFactory(config, INIT_RULES_V3), V3[config.model])
+    return tuple(builder.network(channels, classes, rate))
 
 
 # Widening, outputs, blocks, stride of the first of them.
@@ -83,16 +86,9 @@ def _v2(factory: LayerFactory, channels: int, classes: int, dropout: float) -> I
     for ratio, outputs, blocks, stride in _V2:
         for repeat in range(blocks):
             index += 1
-            hidden = width * ratio
+            hidden, stride = width * ratio, 1 if repeat else stride
             block = InvertedBlock(
-                width,
-                hidden,
-                outputs,
-                3,
-                1 if repeat else stride,
-                hidden,
-                "relu6",
-                widens=ratio > 1,
+                width, hidden, outputs, 3, stride, hidden, "relu6", widens=ratio > 1
             )
             yield from _renamed(f"features/{index}", block, factory)
             width = outputs
@@ -207,7 +203,9 @@ class MobileNetV3Builder:
     def blocks(self) -> Iterator[LayerPlan]:
         """Blocks of one width are a group, and the convolution behind them is the last group."""
         inputs, group = _V3_STEM, 0
-        for group, (outputs, blocks) in enumerate(groupby(self.shape.blocks, _outputs)):
+        for group, (outputs, blocks) in enumerate(
+            groupby(self.shape.blocks, attrgetter("outputs"))
+        ):
             for repeat, block in enumerate(blocks):
                 inner = -(-block.hidden // 32) * 8  # a quarter, up to the next multiple of 8
                 inverted = InvertedBlock(
@@ -227,7 +225,3 @@ class MobileNetV3Builder:
         yield LayerPlan(f"{name}/conv", self.factory.conv(inputs, self.shape.last))
         yield from self.factory.norm(f"{name}/bn1", self.shape.last)
         yield activation(f"{name}/act1", _HS)
-
-
-def _outputs(block: _Block) -> int:
-    return block.outputs

@@ -9,9 +9,8 @@ from convoy.config.schema import RunConfig
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.efficientnet import efficientnet_layers
-from convoy.models.layers import LayerCost, LayerPlan, layer_costs, put, taken
+from convoy.models.layers import LayerCost, LayerPlan, NormSpec, Shape, layer_costs, put, taken
 from convoy.models.mobilenet import mobilenet_layers
-from convoy.models.operations import NormSpec, Shape
 from convoy.models.resnet import resnet_layers
 from convoy.models.squeezenet import squeezenet_layers
 
@@ -59,23 +58,20 @@ class NetworkPlan:
                 )
 
 
-def plan_network(config: RunConfig) -> NetworkPlan:
+def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
     """The network of a configuration for whole images, which must be large enough for it."""
-    return _plan_for(config, image_size)
+    family = FAMILIES[MODELS[config.network.model].family]
+    whole, classes = image_size(config), classes_of(config)
+    size = size or whole
+    layers = family(config.network, COLORS, classes, config.family)
+    _refuse_uneven_norms(layers)
+    _refuse_small_images(layers, whole, size)
+    return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
 
 
 def plan_training_network(config: RunConfig) -> NetworkPlan:
     """The same layers for the images that it is trained on."""
-    return _plan_for(config, training_size)
-
-
-def _plan_for(config: RunConfig, size_of: Callable[[RunConfig], int]) -> NetworkPlan:
-    family = FAMILIES[MODELS[config.network.model].family]
-    size, classes = size_of(config), classes_of(config)
-    layers = family(config.network, COLORS, classes, config.family)
-    _refuse_uneven_norms(layers)
-    _refuse_small_images(layers, image_size(config), size)
-    return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
+    return plan_network(config, training_size(config))
 
 
 def _refuse_uneven_norms(layers: Sequence[LayerPlan]) -> None:

@@ -12,9 +12,16 @@ from convoy.config.catalog import MODELS
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.blocks import DEFAULT_FAMILY, InitRules, LayerFactory, NormParameters, activation
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import AddSpec, ConvSpec, GlobalPoolSpec, Operation, PadChannelsSpec
+from convoy.models.layers import (
+    AddSpec,
+    ConvSpec,
+    GlobalPoolSpec,
+    InitRule,
+    LayerPlan,
+    Operation,
+    PadChannelsSpec,
+    Route,
+)
 
 BLOCKS_LARGE = {
     10: (1, 1, 1, 1),

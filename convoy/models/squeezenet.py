@@ -9,15 +9,16 @@ from dataclasses import replace
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.models.blocks import DEFAULT_FAMILY, InitRules, LayerFactory, activation
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.models.layers import (
     AddSpec,
     ConcatSpec,
     ConvSpec,
     DropoutSpec,
     GlobalPoolSpec,
+    InitRule,
+    LayerPlan,
     MaxPoolSpec,
+    Route,
 )
 
 STEM = 96

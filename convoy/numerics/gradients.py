@@ -4,55 +4,42 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import FLOAT32, DtypePolicy, NumberType
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import FLOAT32, DtypePolicy, NumberType
 
 DIVIDED_FIRST = "divided-first"  # no choice for all weights: patterns name those it is for
 
 SIBLINGS = (1, 1)  # whatever they hold, it is as much
 
 
-class Reduction(Protocol):
-    """A way from leaves to a result."""
+class Reduction:
+    """A way from leaves to a result: here their sum, and nothing else."""
 
     def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
         """A micro-batch's gradient as the tree takes it, in the type of the sums."""
-
-    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
-        """Take the right ones into the left ones; `leaves` tells how many each side holds."""
-
-    def share(self, own: Tensor, replicas: int) -> Tensor:
-        """One replica's node, in place, ready to be added to those of as many leaves."""
-
-    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
-        """The node of all micro-batches as the result, written to `out`, which may be the node."""
-
-
-class Sum:
-    """Adds, and nothing else."""
-
-    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
         return gradient.to(dtype)
 
     def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        """Take the right ones into the left ones; `leaves` tells how many each side holds."""
         del leaves
         torch._foreach_add_(left, right)
 
     def share(self, own: Tensor, replicas: int) -> Tensor:
+        """One replica's node, in place, ready to be added to those of as many leaves."""
         del replicas
         return own
 
     def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        """The node of all micro-batches as the result, written to `out`, which may be the node."""
         del micro_batches
         return out if out is total else out.copy_(total)
 
 
-class Mean(Sum):
+class Mean(Reduction):
     """Divides once, at the end."""
 
     def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
@@ -62,7 +49,7 @@ class Mean(Sum):
         return torch.div(total, micro_batches, out=out)
 
 
-class RunningMean(Sum):
+class RunningMean(Reduction):
     """Every node is the mean of its leaves: left · l ÷ (l + r) + right · r ÷ (l + r)."""
 
     def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
@@ -79,7 +66,7 @@ class RunningMean(Sum):
 
 
 @dataclass(frozen=True)
-class DividedFirst(Sum):
+class DividedFirst(Reduction):
     """A leaf is its share of the mean already: divided while it is still in the wider type."""
 
     micro_batches: int  # of all replicas
@@ -90,7 +77,7 @@ class DividedFirst(Sum):
 
 
 MEAN = Mean()
-BY_NAME: dict[str, Reduction] = {"mean": MEAN, "running-mean": RunningMean(), "sum": Sum()}
+BY_NAME: dict[str, Reduction] = {"mean": MEAN, "running-mean": RunningMean(), "sum": Reduction()}
 
 
 def reduction_of(policy: DtypePolicy, micro_batches: int) -> Reduction:
@@ -123,14 +110,11 @@ class Span:
     def leaves(self) -> int:
         return 1 << self.level
 
-    @property
-    def end(self) -> int:
-        return self.start + self.leaves
-
     def is_left_of(self, other: "Span") -> bool:
         """Whether the two are siblings, this one the left."""
         aligned = self.start % (2 << self.level) == 0
-        return aligned and self.level == other.level and self.end == other.start
+        neighbors = self.start + (1 << self.level) == other.start
+        return aligned and neighbors and self.level == other.level
 
     def parent(self) -> "Span":
         """The span of a left sibling and its right one."""
@@ -185,14 +169,6 @@ class _Sheet:
     views: list[Tensor]
 
 
-@dataclass(frozen=True)
-class _Growth:
-    """What one leaf changes: it comes upon the first sheet, each sheet upon the one after it."""
-
-    is_new: bool  # nothing lies on the first sheet yet
-    sheets: list[_Sheet]
-
-
 class GradientTree:
     """Collects one replica's gradients from the weights; `first` is its first leaf's number.
 
@@ -220,7 +196,10 @@ class GradientTree:
         self.leaves = 0
         self.summed: set[int] = set()  # weights, by place, that hold the leaf that is growing
         self._weights = list(flat.weights.values())
-        self._growth: _Growth | None = None
+        # What the leaf that is growing changes: it comes upon the first sheet, on which nothing may
+        # lie yet, and each sheet upon the one after it.
+        self._growing: list[_Sheet] = []
+        self._is_new = False
         self._spans: list[Span] = []
         self._sheets: list[_Sheet] = []  # one for each span
         self._spare: list[_Sheet] = []  # used again: fresh memory costs a fault per page
@@ -229,9 +208,8 @@ class GradientTree:
         """Take what the backward pass of one micro-batch left in the weights."""
         self._take([one for one in range(len(self._weights)) if one not in self.summed])
         assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
-        assert self._growth is not None
-        self._spare.extend(self._growth.sheets[:-1])
-        self._growth = None
+        self._spare.extend(self._growing[:-1])
+        self._growing = []
         self.summed.clear()
         self.leaves += 1
 
@@ -273,12 +251,13 @@ class GradientTree:
     @torch.no_grad()
     def _take(self, places: Sequence[int]) -> None:
         """Add the growing leaf's gradients of some weights wherever it belongs."""
-        self._growth = growth = self._growth or self._grow()
+        if not self._growing:
+            self._grow()
         if not places:  # torch refuses empty lists, and a stage may have no weights
             return
         leaf = self._leaf([self._weights[place] for place in places])
-        columns = [[sheet.views[place] for place in places] for sheet in growth.sheets]
-        if growth.is_new:
+        columns = [[sheet.views[place] for place in places] for sheet in self._growing]
+        if self._is_new:
             torch._foreach_copy_(columns[0], leaf)
         else:
             self.reduction.join(columns[0], leaf, SIBLINGS)
@@ -297,18 +276,18 @@ class GradientTree:
             gradients = [one.to(self.gradient_type.dtype) for one in gradients]
         return [self.reduction.leaf(one, self.dtype) for one in gradients]
 
-    def _grow(self) -> _Growth:
+    def _grow(self) -> None:
         """Make a place for the next leaf, and join the siblings that it completes."""
         assert self.leaves != self.expected, f"an update has {self.expected} micro-batches"
         span = Span(self.first + self.leaves, 0)
-        is_new = not (self._spans and self._spans[-1].is_left_of(span))
-        sheets = [self._blank()] if is_new else []
+        sheets: list[_Sheet] = []
         while self._spans and self._spans[-1].is_left_of(span):
             span = self._spans.pop().parent()
             sheets.append(self._sheets.pop())
+        self._is_new = not sheets
+        self._growing = sheets or [self._blank()]
         self._spans.append(span)
-        self._sheets.append(sheets[-1])
-        return _Growth(is_new, sheets)
+        self._sheets.append(self._growing[-1])
 
     def _blank(self) -> _Sheet:
         """Zeros between the weights stay: only the views are ever written."""

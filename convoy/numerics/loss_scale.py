@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from convoy.numerics.dtypes import NumberType
-from convoy.plan.precision import LossScalePlan
+from convoy.numerics.precision import NumberType
+from convoy.plan.loop import LossScalePlan
 
 EDGE = 0.125  # of the largest value: products and sums of gradients need room above them
 SHARE = 1e-7

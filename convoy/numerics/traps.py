@@ -7,15 +7,15 @@ find is noted, and processes compare notes.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import FLOAT32, NumberType
 from convoy.numerics.gradients import GradientTree
+from convoy.numerics.precision import FLOAT32, NumberType
 from convoy.rng import StepPosition
 
 ROWS = 8  # samples that are told; how many there are is told as well
@@ -94,7 +94,8 @@ class Traps:
         self.first = None
         with ExitStack() as stack:
             for one in self.layers:
-                stack.enter_context(_hooked(one.module, partial(self._made, one)))
+                handle = one.module.register_forward_hook(partial(self._made, one))
+                stack.callback(handle.remove)
             for tree, of in self.trees:
                 stack.enter_context(self._listening(tree, of))
             yield
@@ -144,8 +145,7 @@ class Traps:
         if all_finite(values):
             return
         bad = (~torch.isfinite(values)).flatten(1).any(1).nonzero().flatten().tolist()
-        found = tuple(bad[:ROWS])
-        self._keep(Note(note.turn, note.phase, note.order, note.micro, note.layer, len(bad), found))
+        self._keep(replace(note, bad_rows=len(bad), rows=tuple(bad[:ROWS])))
 
     def _keep(self, note: Note) -> None:
         if self.first is None or note.place < self.first.place:
@@ -158,12 +158,3 @@ def all_finite(values: Tensor) -> bool:
         return True
     low, high = torch.aminmax(values.detach())
     return bool(torch.isfinite(low) & torch.isfinite(high))
-
-
-@contextmanager
-def _hooked(module: nn.Module, look: "partial[None]") -> Iterator[None]:
-    handle = module.register_forward_hook(look)
-    try:
-        yield
-    finally:
-        handle.remove()

@@ -1,14 +1,18 @@
 """Carries out an update rule on the flat weights of one dtype policy, block by block."""
 
+import mmap
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
 from torch import Tensor
 
-from convoy.numerics.dtypes import DtypePolicy, Rounder, UpdatedElements
+from convoy.errors import StorageError
 from convoy.numerics.flat import ALIGNMENT, FlatWeights, Stretch
-from convoy.optim.state_storage import OnDevice, StateStorage
+from convoy.numerics.precision import DtypePolicy, Rounder, UpdatedElements
 from convoy.optim.update_rules import (
     Block,
     Norms,
@@ -17,6 +21,78 @@ from convoy.optim.update_rules import (
     norms_of,
     row_squares,
 )
+
+
+class StateStorage:
+    """Allocates vectors, and may free their memory while nothing works with them.
+
+    Here state stays where the weights are.
+    """
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        """Zeros with the dtype of `like`."""
+        return torch.zeros(elements, dtype=like.dtype, device=like.device)
+
+    def evict(self) -> None:
+        """The update is done; the vectors are not needed until the next one."""
+
+
+class MappedFile(StateStorage):
+    """State in a file that is mapped into memory and dropped from it between updates.
+
+    The file has no name, so it is gone with the process, however that ends. Its pages stay in the
+    system's cache while there is room; the system writes them out when there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._maps: list[mmap.mmap] = []
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        """Zeros in a file of their own."""
+        size = elements * like.element_size()
+        if not size:
+            return torch.zeros(0, dtype=like.dtype)
+        mapped = self._map(size)
+        self._maps.append(mapped)
+        return torch.frombuffer(mapped, dtype=like.dtype)
+
+    def _map(self, size: int) -> mmap.mmap:
+        """Reserves the space: a full disk must be an error here, not a crash in an update."""
+        try:
+            with TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder} cannot take {size:,} bytes of optimizer state: {error.strerror}; "
+                "make room there or leave --offload-optimizer out"
+            ) from None
+
+    def evict(self) -> None:
+        """Give the memory back; what was written stays in the file."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class HostMemory(StateStorage):
+    """State in the host's memory while the weights are on an accelerator.
+
+    The optimizer copies it block by block. With CUDA the memory is pinned, so that the device reads
+    it without help; that branch has not run yet, for want of such a device.
+    """
+
+    def vector(self, elements: int, like: Tensor) -> Tensor:
+        pinned = torch.cuda.is_available()
+        return torch.zeros(elements, dtype=like.dtype, device="cpu", pin_memory=pinned)
+
+
+def storage_for(device: torch.device, offloaded: bool, folder: Path) -> StateStorage:
+    """State stays with the weights unless `--offload-optimizer` says otherwise."""
+    if not offloaded:
+        return StateStorage()
+    return MappedFile(folder) if device.type == "cpu" else HostMemory()
+
 
 # Elements of one pass: gradient, weights and state of a block stay in the cache between its
 # operations, and offloaded state comes in block by block.
@@ -51,27 +127,24 @@ class Optimizer:
         self.rule = rule
         shard = shard or Shard(range(flat.elements))
         self.owned, self._gather_rows = shard.elements, shard.gather_rows
-        self.storage = storage or OnDevice()
+        self.storage = storage or StateStorage()
         self.policy = policy or DtypePolicy()
         self.rounder = rounder or Rounder()
         self._measured = [name for name in flat.weights if name in rule.measured]
         self._stretches = flat.stretches() if self._measured else flat.regions()
+        self._used = self._shard_of(flat.values)  # the weights that layers compute with
         self.slots = {slot: self._slot(first) for slot, first in rule.slots.items()}
-        self.master = self._master()
+        self.master: Tensor | None = None
+        if self.policy.has_master:
+            self.master = self.storage.vector(len(self.owned), flat.values).copy_(self._used)
         frozen = flat.frozen if self.policy.has_master else {}
         self.frozen_masters = {name: one.detach().clone() for name, one in frozen.items()}
         self.round_weights()
 
     def _slot(self, first: float) -> Tensor:
-        like = self.flat.values.new_empty(0, dtype=self.policy.state.dtype)
+        like = self._used.new_empty(0, dtype=self.policy.state.dtype)
         vector = self.storage.vector(len(self.owned), like)
         return vector.fill_(first) if first else vector
-
-    def _master(self) -> Tensor | None:
-        if not self.policy.has_master:
-            return None
-        master = self.storage.vector(len(self.owned), self.flat.values)
-        return master.copy_(self._shard_of(self.flat.values))
 
     def _shard_of(self, vector: Tensor) -> Tensor:
         return vector[self.owned.start : self.owned.stop]
@@ -127,8 +200,8 @@ class Optimizer:
 
     def _weight(self, piece: slice) -> Tensor:
         """The master, or the weight itself where there is none, on the device of the network."""
-        used = self._shard_of(self.flat.values)
-        return used[piece] if self.master is None else self.master[piece].to(used.device)
+        used = self._used[piece]
+        return used if self.master is None else self.master[piece].to(used.device)
 
     def _step_piece(
         self,
@@ -138,8 +211,9 @@ class Optimizer:
         norms: Mapping[str | None, Norms],
         context: StepContext,
     ) -> None:
-        used, weight = self._shard_of(self.flat.values)[piece], self._weight(piece)
-        state = {slot: _widened(one[piece], used) for slot, one in self.slots.items()}
+        used, weight = self._used[piece], self._weight(piece)
+        # As 32-bit numbers where the weights are: itself, if it is that already.
+        state = {slot: one[piece].to(used) for slot, one in self.slots.items()}
         if not self._measured:
             self._add_decay(gradient, weight, stretch)
         found = norms.get(stretch.name)
@@ -160,20 +234,14 @@ class Optimizer:
         A frozen weight has never changed: its state is the initial one, so that a later phase may
         train it.
         """
-        return {
-            f"{name}/{slot}": tensor
-            for slot, vector in self.slots.items()
-            for name, tensor in {
-                **self.flat.named(gather(vector)),
-                **self._frozen_state(slot),
-            }.items()
-        }
-
-    def _frozen_state(self, slot: str) -> dict[str, Tensor]:
-        first, dtype = self.rule.slots[slot], self.policy.state.dtype
-        return {
-            name: torch.full_like(one, first, dtype=dtype) for name, one in self.flat.frozen.items()
-        }
+        state: dict[str, Tensor] = {}
+        for slot, vector in self.slots.items():
+            named = self.flat.named(gather(vector))
+            for name, frozen in self.flat.frozen.items():
+                first, dtype = self.rule.slots[slot], self.policy.state.dtype
+                named[name] = torch.full_like(frozen, first, dtype=dtype)
+            state |= {f"{name}/{slot}": tensor for name, tensor in named.items()}
+        return state
 
     def named_masters(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
         """The master weights, if there are any."""
@@ -204,8 +272,3 @@ class Optimizer:
             one.copy_(weights[name])
         self.round_weights()
         self.storage.evict()
-
-
-def _widened(part: Tensor, like: Tensor) -> Tensor:
-    """As 32-bit numbers where the weights are: itself, if it is that already."""
-    return part.to(like)

@@ -2,17 +2,17 @@
 of the loss, with decay · w where the rule says so.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.numerics.flat import ALIGNMENT
-from convoy.plan.precision import share_of_squares_kept
+from convoy.plan.parameters import share_of_squares_kept
 
 
 @dataclass(frozen=True)
@@ -69,52 +69,46 @@ class Block:
     norms: Norms | None = None  # of the whole weight, where the rule needs them
 
 
-class UpdateRule(Protocol):
-    """How a block of weights is updated."""
-
-    @property
-    def slots(self) -> Mapping[str, float]:
-        """The state it needs, each with the value it begins with."""
-
-    @property
-    def decay(self) -> float:
-        """Weight decay as a part of the loss: times the weight, it joins the gradient."""
-
-    @property
-    def measured(self) -> Collection[str]:
-        """Names of weights whose norms it needs; if there are any, no block spans two weights."""
-
-    def apply(self, block: Block, context: StepContext) -> None:
-        """Change the weight and the state, in place."""
-
-
 VELOCITY = "velocity"
 MEAN = "mean"
 MEAN_SQUARE = "mean_square"
 BETAS = (0.9, 0.999)  # of AdamW: shares of the old mean and of the old mean square that are kept
 
 
-class Sgd:
+class UpdateRule(ABC):
+    """How a block of weights is updated."""
+
+    # Names of weights whose norms it needs; if there are any, no block spans two weights.
+    measured: Collection[str] = ()
+
+    def __init__(self, config: OptimizerConfig) -> None:
+        self.momentum = config.momentum
+        self.decay = config.weight_decay  # as a part of the loss: w · decay joins the gradient
+        # The state it needs, each with the value it begins with.
+        self.slots: Mapping[str, float] = {VELOCITY: 0.0} if config.momentum else {}
+
+    @abstractmethod
+    def apply(self, block: Block, context: StepContext) -> None:
+        """Change the weight and the state, in place."""
+
+    def velocity(self, block: Block, step: Tensor) -> Tensor:
+        """momentum · v + step, or the step itself without momentum."""
+        if not self.momentum:
+            return step
+        return block.state[VELOCITY].mul_(self.momentum).add_(step)
+
+
+class Sgd(UpdateRule):
     """Gradient descent, with momentum when asked.
 
     v ← momentum · v + h        w ← w − η · v
     """
 
-    measured = ()
-
-    def __init__(self, config: OptimizerConfig) -> None:
-        self.momentum = config.momentum
-        self.decay = config.weight_decay
-        self.slots: Mapping[str, float] = {VELOCITY: 0.0} if config.momentum else {}
-
     def apply(self, block: Block, context: StepContext) -> None:
-        step = block.gradient
-        if self.slots:
-            step = block.state[VELOCITY].mul_(self.momentum).add_(step)
-        block.weight.add_(step, alpha=-context.rate)
+        block.weight.add_(self.velocity(block, block.gradient), alpha=-context.rate)
 
 
-class SgdCombined:
+class SgdCombined(UpdateRule):
     """Gradient descent whose velocity is kept in the units of the scaled loss.
 
     S = loss scale ÷ ratio        v ← momentum · v + S · h        w ← w − η/S · v
@@ -124,38 +118,29 @@ class SgdCombined:
     it may lie off the device or be divided over replicas.
     """
 
-    measured = ()
-
     def __init__(self, config: OptimizerConfig) -> None:
-        self.momentum = config.momentum
-        self.decay = config.weight_decay
+        super().__init__(config)
         self.ratio = config.loss_velocity_scaling_ratio
-        self.slots: Mapping[str, float] = {VELOCITY: 0.0} if config.momentum else {}
 
     def apply(self, block: Block, context: StepContext) -> None:
         scale = context.scale / self.ratio
-        step = block.gradient.mul_(scale)
-        if self.slots:
-            velocity = block.state[VELOCITY]
-            if context.scale != context.scale_before:
-                velocity.mul_(context.scale / context.scale_before)
-            step = velocity.mul_(self.momentum).add_(step)
+        if self.momentum and context.scale != context.scale_before:
+            block.state[VELOCITY].mul_(context.scale / context.scale_before)
+        step = self.velocity(block, block.gradient.mul_(scale))
         block.weight.add_(step, alpha=-context.rate / scale)
 
 
-class AdamW:
+class AdamW(UpdateRule):
     """Means of gradients over the roots of their mean squares; decay of its own.
 
     m ← β₁ · m + (1 − β₁) · g        s ← β₂ · s + (1 − β₂) · g²        w ← w − η · decay · w
     w ← w − η · m/(1 − β₁ᵗ) ÷ (√(s/(1 − β₂ᵗ)) + ε)        t = updates that were applied, this too
     """
 
-    measured = ()
-    decay = 0.0  # in the gradient
-    slots: Mapping[str, float] = {MEAN: 0.0, MEAN_SQUARE: 0.0}
-
     def __init__(self, config: OptimizerConfig) -> None:
-        self.own_decay = config.weight_decay
+        super().__init__(config)
+        self.decay, self.own_decay = 0.0, config.weight_decay
+        self.slots = {MEAN: 0.0, MEAN_SQUARE: 0.0}
         self.eps = config.optimizer_eps
 
     def apply(self, block: Block, context: StepContext) -> None:
@@ -170,30 +155,25 @@ class AdamW:
         block.weight.add_(mean / spread, alpha=-context.rate / seen)
 
 
-class RmsProp:
+class RmsProp(UpdateRule):
     """Steps of about the same size everywhere, as torch has them.
 
     s ← ρ · s + (1 − ρ) · h²        v ← momentum · v + h/(√s + ε)        w ← w − η · v
     """
 
-    measured = ()
     first_square = 0.0
 
     def __init__(self, config: OptimizerConfig, kept: float) -> None:
         """`kept` is ρ."""
-        self.momentum = config.momentum
-        self.decay = config.weight_decay
+        super().__init__(config)
         self.eps = config.optimizer_eps
         self.kept = kept
-        velocity = {VELOCITY: 0.0} if config.momentum else {}
-        self.slots: Mapping[str, float] = {MEAN_SQUARE: self.first_square, **velocity}
+        self.slots = {MEAN_SQUARE: self.first_square, **self.slots}
 
     def apply(self, block: Block, context: StepContext) -> None:
         squares = _take_squares(block.state[MEAN_SQUARE], block.gradient, self.kept)
         step = block.gradient.div_(squares.sqrt().add_(self.eps))
-        if VELOCITY in self.slots:
-            step = block.state[VELOCITY].mul_(self.momentum).add_(step)
-        block.weight.add_(step, alpha=-context.rate)
+        block.weight.add_(self.velocity(block, step), alpha=-context.rate)
 
 
 class RmsPropTf(RmsProp):
@@ -207,12 +187,10 @@ class RmsPropTf(RmsProp):
     def apply(self, block: Block, context: StepContext) -> None:
         squares = _take_squares(block.state[MEAN_SQUARE], block.gradient, self.kept)
         step = block.gradient.div_(squares.add(self.eps).sqrt_()).mul_(context.rate)
-        if VELOCITY in self.slots:
-            step = block.state[VELOCITY].mul_(self.momentum).add_(step)
-        block.weight.sub_(step)
+        block.weight.sub_(self.velocity(block, step))
 
 
-class Lars:
+class Lars(UpdateRule):
     """Steps in proportion to the norm of each weight.
 
     q = c · ‖w‖ ÷ (‖h‖ + λ · ‖w‖ + ε), or 1 where a norm is 0
@@ -223,24 +201,20 @@ class Lars:
     """
 
     def __init__(self, config: OptimizerConfig, measured: Collection[str]) -> None:
+        super().__init__(config)
         self.measured = frozenset(measured)
-        self.momentum = config.momentum
         own = config.lars_weight_decay
         self.decay = 0.0 if own is None else config.weight_decay
         self.inner_decay = config.weight_decay if own is None else own
         self.trust = config.lars_eeta
         self.eps = config.lars_epsilon
-        self.slots: Mapping[str, float] = {VELOCITY: 0.0} if config.momentum else {}
 
     def apply(self, block: Block, context: StepContext) -> None:
         step, ratio = block.gradient, 1.0
         if block.norms is not None:
             step.add_(block.weight, alpha=self.inner_decay)
             ratio = self.ratio(block.norms)
-        step.mul_(context.rate * ratio)
-        if self.slots:
-            step = block.state[VELOCITY].mul_(self.momentum).add_(step)
-        block.weight.sub_(step)
+        block.weight.sub_(self.velocity(block, step.mul_(context.rate * ratio)))
 
     def ratio(self, norms: Norms) -> float:
         """The q of a weight."""
@@ -259,13 +233,15 @@ def make_update_rule(
     config: OptimizerConfig, samples_per_update: int, measured: Collection[str] = ()
 ) -> UpdateRule:
     """The rule that the configuration names; `measured` are the weights that LARS scales."""
-    kept = share_of_squares_kept(config, samples_per_update)
-    rules: dict[str, Callable[[], UpdateRule]] = {
-        "sgd": lambda: Sgd(config),
-        "sgd_combined": lambda: SgdCombined(config),
-        "adamw": lambda: AdamW(config),
-        "rmsprop": lambda: RmsProp(config, kept),
-        "rmsprop_tf": lambda: RmsPropTf(config, kept),
-        "lars": lambda: Lars(config, measured),
-    }
-    return rules[config.optimizer]()
+    match config.optimizer:
+        case "sgd":
+            return Sgd(config)
+        case "sgd_combined":
+            return SgdCombined(config)
+        case "adamw":
+            return AdamW(config)
+        case "lars":
+            return Lars(config, measured)
+        case name:
+            rms = RmsProp if name == "rmsprop" else RmsPropTf
+            return rms(config, share_of_squares_kept(config, samples_per_update))

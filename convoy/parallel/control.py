@@ -1,13 +1,12 @@
-"""All processes of a run in council: what they decide together, and how one that strays is noticed.
+"""The control group: what all processes of a run decide together, and how a stray one is noticed.
 
-Every meeting has a number, a matter and an update. A process that comes with another entry than
-the rest would later wait for messages that nobody sends, so it is named at once.
+Every collective has a number, a sync point and an update. A process that comes with another entry
+than the rest would later wait for messages that nobody sends, so it is named at once.
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,8 +18,8 @@ _ENTRY = 3 + 8  # numbers of every message of a meeting: who strays must be unde
 _PATIENCE = timedelta(days=30)  # of those who wait while the first process works alone
 
 
-class Matter(IntEnum):
-    """What a meeting is about."""
+class SyncPoint(IntEnum):
+    """What a collective is about."""
 
     BEGIN = 0
     STOP = 1
@@ -31,78 +30,59 @@ class Matter(IntEnum):
     VERDICT = 6
 
 
-class Council(Protocol):
-    """What the loop knows of all other processes."""
+class ControlGroup:
+    """What the loop knows of all other processes; here there are none."""
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this process keeps and tells; there is one that does."""
+    is_first = True  # this process writes and prints; there is one that does
 
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
+    def all_gather(self, point: SyncPoint, update: int, note: int = 0) -> list[int]:
         """Everybody's note, in the order of the ranks."""
+        return [one for (one,) in self.all_gather_many(point, update, [note])]
 
-    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
+    def all_gather_many(
+        self, point: SyncPoint, update: int, notes: Sequence[int]
+    ) -> list[list[int]]:
         """Everybody's notes, as many as ours, in the order of the ranks."""
+        del point, update
+        return [[*notes]]
 
-    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
+    def gather(self, point: SyncPoint, update: int, part: Tensor) -> list[Tensor]:
         """Everybody's tensor of this shape, in the order of the ranks."""
+        del point, update
+        return [part]
 
-    def hear(self, word: bytes) -> bytes:
+    def broadcast(self, word: bytes) -> bytes:
         """What the first process says; the others' word is not asked."""
+        return word
 
-    def wait_for_the_first(self) -> None:
+    def wait_for_first(self) -> None:
         """Until the first process comes here too, which may work alone for hours."""
 
 
-class Single:
-    """The council of a run that is one process."""
-
-    is_first = True
-
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        del matter, update
-        return [note]
-
-    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
-        del matter, update
-        return [[*notes]]
-
-    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
-        del matter, update
-        return [part]
-
-    def hear(self, word: bytes) -> bytes:
-        return word
-
-    def wait_for_the_first(self) -> None:
-        """It is here."""
-
-
-class FullCouncil:
-    """The council of all ranks of a process group. Its tensors live on the CPU."""
+class DistributedControlGroup(ControlGroup):
+    """All ranks of a process group. Its tensors live on the CPU."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.is_first = group.rank() == 0
         self.meetings = 0
 
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        return [one[0] for one in self.tell(matter, update, [note])]
-
-    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
-        """One message. A process that came to another matter may have brought fewer notes."""
+    def all_gather_many(
+        self, point: SyncPoint, update: int, notes: Sequence[int]
+    ) -> list[list[int]]:
+        """One message. A process that came to another sync point may have brought fewer notes."""
         entry = torch.zeros(_ENTRY, dtype=torch.int64)
-        entry[: 3 + len(notes)] = torch.tensor([self.meetings, matter, update, *notes])
+        entry[: 3 + len(notes)] = torch.tensor([self.meetings, point, update, *notes])
         self.meetings += 1
         entries = [one.tolist() for one in self._everybody(entry)]
         _refuse_strays(entries)
         return [one[3 : 3 + len(notes)] for one in entries]
 
-    def gather(self, matter: Matter, update: int, part: Tensor) -> list[Tensor]:
-        self.meet(matter, update)
+    def gather(self, point: SyncPoint, update: int, part: Tensor) -> list[Tensor]:
+        self.all_gather(point, update)
         return self._everybody(part)
 
-    def hear(self, word: bytes) -> bytes:
+    def broadcast(self, word: bytes) -> bytes:
         length = torch.tensor([len(word)])
         dist.broadcast(length, group=self.group, group_src=0)
         said = bytearray(word if self.is_first else int(length))
@@ -111,7 +91,7 @@ class FullCouncil:
             dist.broadcast(buffer, group=self.group, group_src=0)
         return bytes(said)
 
-    def wait_for_the_first(self) -> None:
+    def wait_for_first(self) -> None:
         """Its end would be heard at once, so that nobody waits for one that is gone."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
@@ -138,5 +118,5 @@ def _refuse_strays(entries: list[list[int]]) -> None:
 
 
 def _told(entry: list[int]) -> str:
-    number, matter, update, *_ = entry
-    return f"meeting {number} ({Matter(matter).name.lower()} after update {update})"
+    number, point, update, *_ = entry
+    return f"meeting {number} ({SyncPoint(point).name.lower()} after update {update})"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from convoy.batch import Bundle
 from convoy.parallel.channels import StageChannels, Transfer
 from convoy.parallel.executor import PipelineStage, ScheduledAction, execute
-from convoy.plan.schedules.actions import Action, Forward
+from convoy.plan.actions import Action, Forward
 
 
 class _ForwardStage(PipelineStage):

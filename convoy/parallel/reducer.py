@@ -27,19 +27,17 @@ class Shards:
     @property
     def size(self) -> int:
         """Elements of a full shard: whole cache lines."""
-        return _round_up(-(-self.elements // self.replicas))
+        return -(-self.elements // (self.replicas * ALIGNMENT)) * ALIGNMENT
 
     def of(self, replica: int) -> range:
-        return self._range(replica * self.size, (replica + 1) * self.size)
+        start, stop = replica * self.size, (replica + 1) * self.size
+        return range(min(start, self.elements), min(stop, self.elements))
 
     def portion(self, replica: int, first: int, size: int) -> slice:
         """At most `size` elements of a replica's shard, from its element `first` on."""
         own = self.of(replica)
         start, stop = min(own.start + first, own.stop), min(own.start + first + size, own.stop)
         return slice(start, stop)
-
-    def _range(self, start: int, stop: int) -> range:
-        return range(min(start, self.elements), min(stop, self.elements))
 
 
 def portion_size(shard: int, copies: int, most_bytes: int, element_bytes: int) -> int:
@@ -49,10 +47,6 @@ def portion_size(shard: int, copies: int, most_bytes: int, element_bytes: int) -
     """
     fitting = most_bytes // (copies * element_bytes) // ALIGNMENT * ALIGNMENT
     return max(ALIGNMENT, min(shard, fitting))
-
-
-def _round_up(elements: int) -> int:
-    return -(-elements // ALIGNMENT) * ALIGNMENT
 
 
 Message = tuple[int, Tensor]  # the replica it goes to or comes from, and what
@@ -187,3 +181,30 @@ def weights_in(stretches: Sequence[range], extents: Sequence[range]) -> frozense
         for place, extent in enumerate(extents)
         if any(one.start < extent.stop and extent.start < one.stop for one in stretches)
     )
+
+
+class NormSync:
+    """What `models.BatchNorm` calls its partners. All of them ask in the same order."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._peers = Peers(group)
+
+    @property
+    def span(self) -> int:
+        return self._peers.replicas
+
+    def gather(self, part: Tensor) -> Tensor:
+        """Every partner's tensor of this shape, stacked in the order of the replicas."""
+        if part.device.type != "cpu":
+            return self._peers.gather(part)  # NCCL wants messages of both directions in one batch
+        own, group, others = part.contiguous(), self._peers.group, self._peers.others
+        stacked = torch.empty((self.span, *part.shape), dtype=part.dtype)
+        under_way = [
+            *(dist.isend(own, group=group, group_dst=one) for one in others),
+            *(dist.irecv(stacked[one], group=group, group_src=one) for one in others),
+        ]
+        stacked[self._peers.replica] = own
+        for work in under_way:
+            assert work is not None, "this process belongs to the group"
+            work.wait()
+        return stacked

@@ -6,12 +6,214 @@ backward   ▆▇▆▅▃▂   with recomputation each segment fills up again, 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate, pairwise
 
-from convoy.models.layers import LayerCost, LayerPlan, Route, put, routed, saved, taken
-from convoy.models.operations import AutogradStep, Saves, Shape
+from convoy.models.layers import (
+    ActivationSpec,
+    AddSpec,
+    ConcatSpec,
+    ConvSpec,
+    DropoutSpec,
+    DropPathSpec,
+    FlattenSpec,
+    GlobalPoolSpec,
+    LayerCost,
+    LayerPlan,
+    LinearSpec,
+    MaxPoolSpec,
+    MultiplySpec,
+    NormSpec,
+    Operation,
+    PadChannelsSpec,
+    ProxyActivationSpec,
+    ProxySqueezeExciteSpec,
+    Route,
+    Shape,
+    SqueezeSpec,
+    put,
+    taken,
+)
+
+WHOLE, HALF = 4, 2  # bytes of a number
+INDEX = 2  # a position is a 64-bit number: the room of two elements
+
+
+class Saves(Enum):
+    """What stays until the backward pass."""
+
+    NOTHING = "nothing"
+    INPUT = "what it was given"
+    BOTH = "both things it was given"
+    RESULT = "what it made"
+
+
+@dataclass(frozen=True)
+class AutogradStep:
+    """Most layers are one; in a chain each works on what the one before it made."""
+
+    result: Shape
+    saves: Saves = Saves.INPUT
+    in_place: bool = False  # writes its result over what it was given
+    is_product: bool = False  # of weights and what it was given
+    saves_first: bool = False  # before it begins: what it saves does not wait for its result
+    aside: int = 0  # elements kept for its backward pass beside what it was given or made
+    work: int = 0  # elements that its backward pass needs beside the gradient it makes
+    hands_on: bool = False  # backward, the gradient stays the tensor that it is
+
+    @property
+    def saves_anything(self) -> bool:
+        return self.saves is not Saves.NOTHING or self.aside > 0
+
+
+def autograd_steps(operation: Operation, source: Shape) -> list[AutogradStep]:
+    """What an operation is to torch; the last step makes what the operation makes."""
+    match operation:
+        case ConvSpec(kernel=kernel, stride=stride, padding="same") if kernel > 1 and stride > 1:
+            return [_padding(source, kernel, stride), _single_step(operation, source)]
+        case MaxPoolSpec(padding="same"):
+            return [_padding(source, 3, 2), _single_step(operation, source)]
+        case NormSpec(kind="group"):
+            # In two passes the mean goes first. Strided channels change places, and change back.
+            means = [_moving(source)] * operation.two_passes
+            change = [AutogradStep(source, Saves.NOTHING)] * operation.strided
+            return [*means, *change, AutogradStep(source), *change]
+        case ProxyActivationSpec(recompute=False):
+            return [*_proxy_chain(operation.kind, operation.scaled, source)]
+        case ProxySqueezeExciteSpec(proxy) if not proxy.recompute:
+            # All but the convolutions of one pixel; the gate scales as the deviation does.
+            return [*_proxy_chain(proxy.kind, True, source)]
+        case _:
+            return [_single_step(operation, source)]
+
+
+def _single_step(operation: Operation, source: Shape) -> AutogradStep:
+    result = operation.shape(source)
+    match operation:
+        case ConvSpec() | LinearSpec():
+            return AutogradStep(result, is_product=True, saves_first=True)
+        case ActivationSpec(kind="relu"):
+            return AutogradStep(result, Saves.RESULT, in_place=True)
+        case ActivationSpec(kind="sigmoid"):
+            return AutogradStep(result, Saves.RESULT)
+        case ActivationSpec():
+            return AutogradStep(result, saves_first=True)
+        case AddSpec() | ConcatSpec() | SqueezeSpec() | GlobalPoolSpec():
+            return AutogradStep(result, Saves.NOTHING)
+        case FlattenSpec():
+            return AutogradStep(result, Saves.NOTHING, in_place=True)
+        case MultiplySpec():  # a product that is about to be summed
+            return AutogradStep(result, Saves.BOTH, saves_first=True, work=source.elements)
+        case MaxPoolSpec():
+            return AutogradStep(result, aside=INDEX * result.elements)
+        case PadChannelsSpec(stride):
+            # Between the two dimensions, whose strides are undone one after the other.
+            between = source.channels * source.size * result.size if stride > 1 else 0
+            return AutogradStep(result, Saves.NOTHING, work=between)
+        case DropoutSpec(rate):
+            aside = result.elements if rate else 0
+            return AutogradStep(result, Saves.NOTHING, saves_first=True, aside=aside)
+        case DropPathSpec(rate):
+            return AutogradStep(result, Saves.NOTHING, saves_first=True, aside=1 if rate else 0)
+        case ProxyActivationSpec(scaled=False):
+            return AutogradStep(result, work=source.elements)  # what is computed again
+        case ProxyActivationSpec() | ProxySqueezeExciteSpec():
+            return AutogradStep(result, work=3 * source.elements)  # and a product to be summed
+        case _:
+            return AutogradStep(result)
+
+
+def _padding(source: Shape, kernel: int, stride: int) -> AutogradStep:
+    """A larger copy, so that ⌈size ÷ stride⌉ windows fit."""
+    added = max((-(-source.size // stride) - 1) * stride + kernel - source.size, 0)
+    return AutogradStep(Shape(source.channels, source.size + added), Saves.NOTHING)
+
+
+def _moving(source: Shape, work: int = 0) -> AutogradStep:
+    return AutogradStep(source, Saves.NOTHING, hands_on=True, work=work)
+
+
+def _proxy_chain(kind: str, scaled: bool, source: Shape) -> Iterator[AutogradStep]:
+    """γ·x, + β, the activation, − μ, ÷ σ."""
+    # The gradient of a scale is a product as large as the image before it is summed.
+    scaling = AutogradStep(source, saves_first=True, work=source.elements)
+    yield scaling
+    yield _moving(source)
+    saves = Saves.RESULT if kind == "relu" else Saves.INPUT
+    yield AutogradStep(source, saves, saves_first=saves is Saves.INPUT)
+    yield _moving(source, work=source.elements)
+    if scaled:
+        yield scaling
+
+
+@dataclass(frozen=True, eq=False)
+class _Tensor:
+    """Some memory; two names for the same memory are one object."""
+
+    elements: int
+
+
+_Bundle = tuple[_Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A step at its place, and the bundle that comes to it."""
+
+    route: Route
+    step: AutogradStep
+    bundle: tuple[Shape, ...]
+    is_last: bool  # of its layer
+
+    def saved(self, bundle: _Bundle, result: _Tensor) -> _Bundle:
+        """What stays of a step that has made this out of the bundle."""
+        match self.step.saves:
+            case Saves.NOTHING:
+                return ()
+            case Saves.RESULT:
+                return (result,)
+            case Saves.BOTH:
+                return bundle[:2]
+            case Saves.INPUT:
+                return (taken(self.route, bundle),)
+
+
+def _turns(layers: Sequence[LayerPlan], bundle: tuple[Shape, ...]) -> list[list[_Turn]]:
+    """Those of each layer. What its first step has put on a road, the others take from there."""
+    result: list[list[_Turn]] = []
+    for layer in layers:
+        turns, route = [], layer.route
+        steps = autograd_steps(layer.operation, taken(route, bundle))
+        for number, step in enumerate(steps, start=1):
+            turns.append(_Turn(route, step, bundle, is_last=number == len(steps)))
+            bundle = put(route, bundle, step.result)
+            route = Route.SIDE if route in (Route.SPUR, Route.SIDE) else Route.MAIN
+        result.append(turns)
+    return result
+
+
+def kept_elements(layers: Sequence[LayerPlan], image: Shape) -> list[int]:
+    """Of one sample, of each layer's results: what stays until the backward pass.
+
+    The loss keeps the last result.
+    """
+    kept = [0] * len(layers)
+    made_by = {(came_in := _Tensor(image.elements)): -1}
+    saved: set[_Tensor] = set()
+    bundle: _Bundle = (came_in,)
+    for index, turns in enumerate(_turns(layers, (image,))):
+        for turn in turns:
+            in_place, elements = turn.step.in_place, turn.step.result.elements
+            result = taken(turn.route, bundle) if in_place else _Tensor(elements)
+            made_by.setdefault(result, index)
+            saved.update(turn.saved(bundle, result))
+            kept[index] += turn.step.aside
+            bundle = put(turn.route, bundle, result)
+    for tensor in {*saved, bundle[0]} - {came_in}:
+        kept[made_by[tensor]] += tensor.elements
+    return kept
 
 
 @dataclass(frozen=True)
@@ -39,16 +241,6 @@ def activation_footprint(
     return _Follower(layers, costs, starts).footprint(is_first)
 
 
-@dataclass(frozen=True, eq=False)
-class _Tensor:
-    """Some memory; two names for the same memory are one object."""
-
-    elements: int
-
-
-_Bundle = tuple[_Tensor, ...]
-
-
 class _Ledger:
     """Who is alive: a tensor counts once, however many hold it."""
 
@@ -67,34 +259,6 @@ class _Ledger:
         for one in tensors:
             self.holders[one] -= 1
             self.now -= 0 if self.holders[one] else one.elements
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A step at its place, and the bundle that comes to it."""
-
-    route: Route
-    step: AutogradStep
-    bundle: tuple[Shape, ...]
-    is_last: bool  # of its layer
-
-    @property
-    def saves(self) -> bool:
-        return self.step.saves is not Saves.NOTHING or self.step.aside > 0
-
-
-def _turns(layers: Sequence[LayerPlan], came_in: tuple[Shape, ...]) -> list[list[_Turn]]:
-    """Those of each layer."""
-    result: list[list[_Turn]] = []
-    bundle = came_in
-    for layer in layers:
-        turns = []
-        steps = layer.operation.steps(taken(layer.route, bundle))
-        for number, (route, step) in enumerate(routed(layer.route, steps), start=1):
-            turns.append(_Turn(route, step, bundle, is_last=number == len(steps)))
-            bundle = put(route, bundle, step.result)
-        result.append(turns)
-    return result
 
 
 class _Follower:
@@ -139,7 +303,7 @@ class _Follower:
         self.ledger.hold(bundle)
         for segment in self.segments:
             result = self._forward(segment, bundle, keeps=not self.recomputes)
-            is_kept = any(self.turns[index].saves for index in segment)
+            is_kept = any(self.turns[index].step.saves_anything for index in segment)
             self.ledger.drop(() if is_kept else bundle)
             inputs.append(bundle if is_kept else ())
             bundle = result
@@ -169,9 +333,9 @@ class _Follower:
         return bundle
 
     def _save(self, index: int, bundle: _Bundle, result: _Tensor) -> None:
-        """What autograd keeps: see `models/layers.py`, whose counts are the same."""
-        route, step = self.turns[index].route, self.turns[index].step
-        self.saved[index] = (*saved(step.saves, route, bundle, result), _Tensor(step.aside))
+        """What autograd keeps."""
+        turn = self.turns[index]
+        self.saved[index] = (*turn.saved(bundle, result), _Tensor(turn.step.aside))
         self.ledger.hold(self.saved[index])
 
     def _go_back(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
@@ -183,14 +347,15 @@ class _Follower:
         first = weighty[0] + 1 if is_first and weighty else 0  # images need no gradient
         for segment, entering in zip(self.segments[::-1], inputs[::-1], strict=True):
             for index in reversed(segment):
-                if self.recomputes and index not in self.saved and self.turns[index].saves:
+                saves = self.turns[index].step.saves_anything
+                if self.recomputes and index not in self.saved and saves:
                     self._compute_again(segment, entering)
                 gradients = self._backward(index, gradients, has_gradient=index >= first)
             self.ledger.drop(entering)
 
     def _compute_again(self, segment: range, entering: _Bundle) -> None:
         """Up to the last step that saves something, for torch stops there."""
-        last = max(index for index in segment if self.turns[index].saves)
+        last = max(index for index in segment if self.turns[index].step.saves_anything)
         begins_only = self.turns[last].step.saves_first
         bundle = self._forward(range(segment[0], last + (not begins_only)), entering, keeps=True)
         if begins_only:

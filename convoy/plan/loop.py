@@ -1,16 +1,16 @@
-"""LoopPlan: the length of a run, when reports, validations and checkpoints are due, and where its
-learning rate changes.
+"""LoopPlan: the length of a run, when reports, validations and checkpoints are due, the loss scale
+of every update, and where its learning rate changes.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from convoy.config.schema import RunConfig
 from convoy.config.sections.checkpoint import CheckpointConfig
 from convoy.config.sections.report import ReportConfig
-from convoy.plan.batch import BatchPlan
-from convoy.plan.learning_rate import LearningRatePlan, Moves
-from convoy.plan.precision import UNSCALED, LossScalePlan
+from convoy.plan.learning_rate import LearningRatePlan
+from convoy.plan.topology import BatchPlan
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,51 @@ class Rhythm:
         since = update - self.first
         crossed = since * self.times // self.period > (since - 1) * self.times // self.period
         return crossed and since > 0
+
+
+@dataclass(frozen=True)
+class Level:
+    """One scale, from an update (counted from 0) on."""
+
+    scale: float
+    first: int
+
+
+@dataclass(frozen=True)
+class LossScalePlan:
+    """The factor of the loss in each update: constant, a ladder, or one that follows the gradients.
+
+    A ladder from I to F = I · 2^(n − 1) has n levels. Level j, I · 2^j, begins j · floor(E / n)
+    epochs after the start of a run of E epochs; in a run of fewer epochs than levels, after
+    floor(j · T / n) of its T updates.
+    """
+
+    first: float = 1.0
+    last: float = 1.0  # the first one, doubled some times
+    automatic: bool = False
+    updates_per_epoch: int = 1
+    updates: int = 1
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        count = round(self.last / self.first).bit_length()
+        epochs = self.updates // (count * self.updates_per_epoch)  # of one level
+        starts = [
+            level * epochs * self.updates_per_epoch if epochs else level * self.updates // count
+            for level in range(count)
+        ]
+        return tuple(Level(self.first * 2**level, start) for level, start in enumerate(starts))
+
+    @property
+    def is_constant(self) -> bool:
+        return len(self.levels) == 1 and not self.automatic
+
+    def scale(self, update: int) -> float:
+        """The scale of this update, counted from 0."""
+        return next(one.scale for one in reversed(self.levels) if one.first <= update)
+
+
+UNSCALED = LossScalePlan()
 
 
 @dataclass(frozen=True)
@@ -163,21 +208,18 @@ def shown_changes(loop: LoopPlan) -> ShownChanges:
     warm, moves = loop.learning_rate.warm, loop.learning_rate.moves
     ends = sorted({0, warm})
     room = _ROWS - len(ends)
+    left_out = 0
     if moves.count <= room:
-        return ShownChanges(tuple(_changed(loop, [*ends, *map(moves.at, range(moves.count))])))
-    if moves.at_every_update:
-        last = loop.updates - 1
-        quarters = [last * quarter // 4 for quarter in range(1, 5)]
-        return ShownChanges(
-            tuple(_changed(loop, [*ends, *(one for one in quarters if one > warm)]))
-        )
-    return _first_and_last(loop, ends, moves, room - 2)  # a line tells how many are left out
-
-
-def _first_and_last(loop: LoopPlan, ends: list[int], moves: Moves, first: int) -> ShownChanges:
-    shown = [*ends, *map(moves.at, range(first)), moves.at(moves.count - 1)]
+        shown = [*ends, *map(moves.at, range(moves.count))]
+    elif moves.at_every_update:
+        quarters = [(loop.updates - 1) * quarter // 4 for quarter in range(1, 5)]
+        shown = [*ends, *(one for one in quarters if one > warm)]
+    else:
+        first = room - 2  # a line tells how many are left out
+        shown = [*ends, *map(moves.at, range(first)), moves.at(moves.count - 1)]
+        left_out = moves.count - first - 1
     rows = tuple(_changed(loop, shown))
-    return ShownChanges(rows, moves.count - first - 1 if len(rows) == len(shown) else 0)
+    return ShownChanges(rows, left_out if len(rows) == len(shown) else 0)
 
 
 def _evenly(count: int, most: int) -> list[int]:

@@ -1,28 +1,113 @@
-"""Bytes of each stage: weights, gradients, optimizer state, and what its micro-batches hold at
-most.
+"""What recomputation keeps, and what the micro-batches and the gradients of a stage hold at most.
+
+layers    a  b  c │ d  e │ f  g        patterns name b's block and e: their last results are
+kept      in    c      e               kept, and each segment runs again before its backward
 """
 
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
 from convoy.config.sections.parallel import MemoryConfig
-from convoy.models.layers import LayerCost, LayerPlan
-from convoy.plan.activations import ActivationFootprint, activation_footprint
-from convoy.plan.batch import BatchPlan
-from convoy.plan.precision import WHOLE, NumberBytes
-from convoy.plan.recompute import RecomputePlan
-from convoy.plan.schedules.actions import (
+from convoy.config.settings import Problem, refuse
+from convoy.errors import ConfigError
+from convoy.plan.actions import (
     Action,
     BackwardInput,
     BackwardWeight,
     Forward,
     answers,
 )
-from convoy.plan.schedules.one_f_one_b import Schedule
-from convoy.plan.schedules.timetable import received_ahead, timed_orders
-from convoy.plan.stages import StagePlan
+from convoy.plan.activations import ActivationFootprint
+from convoy.plan.schedules import Schedule
+from convoy.plan.stages import aliases, groups_of
+from convoy.plan.timetable import received_ahead, timed_orders
+from convoy.plan.topology import BatchPlan
+from convoy.registry import suggest
+
+OPTION = "--recompute-checkpoints"
+
+
+@dataclass(frozen=True)
+class RecomputePlan:
+    """`kept` are exact names of layers, in their order; the input of a stage is always kept."""
+
+    enabled: bool
+    kept: tuple[str, ...] = ()
+
+    def starts(self, names: Sequence[str]) -> list[int] | None:
+        """Where the segments of a stage with these layers begin; None: nothing runs again."""
+        return segment_starts(names, self.kept) if self.enabled else None
+
+
+def segment_starts(names: Sequence[str], kept: Sequence[str]) -> list[int]:
+    """Segments begin at the first layer, and after each kept one but the last."""
+    chosen = set(kept)
+    return [0, *(index + 1 for index, name in enumerate(names[:-1]) if name in chosen)]
+
+
+def recomputes(wish: MemoryConfig, schedule: Schedule, stages: int) -> bool:
+    """Whether so many stages compute again; unset: where there are several that may."""
+    allowed = schedule.allows_recompute or stages == 1
+    if wish.enable_recompute and not allowed:
+        raise ConfigError(
+            f"--enable-recompute cannot be used with --pipeline-schedule {schedule.name}: each "
+            "half of a backward pass would compute its forward again; leave it out, or use "
+            "--pipeline-schedule interleaved"
+        )
+    unasked = allowed and stages > 1
+    enabled = unasked if wish.enable_recompute is None else wish.enable_recompute
+    if wish.recompute_checkpoints and not enabled:
+        raise ConfigError(f"{OPTION} {_has_no_effect(wish, schedule, stages)}")
+    return enabled
+
+
+def _has_no_effect(wish: MemoryConfig, schedule: Schedule, stages: int) -> str:
+    way_out = "use --enable-recompute"
+    if wish.enable_recompute is False:
+        why = "by --no-enable-recompute"
+    elif stages == 1:
+        why = "with one stage"
+    else:
+        why, way_out = f"with --pipeline-schedule {schedule.name}", "choose another schedule"
+    return (
+        f"says what recomputation keeps, but recomputation is off {why}; {way_out}, or leave it out"
+    )
+
+
+def plan_recompute(
+    patterns: Sequence[str], names: Sequence[str], borders: Sequence[int] = ()
+) -> RecomputePlan:
+    """What all layers of a network keep.
+
+    `borders` are the first layers of stages that run in one process: what comes into them is kept.
+    """
+    # Every word a pattern may match → the layer it means: itself, or the last one of a group.
+    lasts = {group: index for index, name in enumerate(names) for group in groups_of(name)}
+    lasts |= {name: index for index, name in enumerate(names)}
+    further = {word: lasts[meant] for word, meant in aliases(names).items()} | lasts
+    refuse(_problems(patterns, lasts, further))
+    kept = {border - 1 for border in borders}
+    for pattern in patterns:
+        kept |= {further[word] for word in filter(re.compile(pattern).fullmatch, further)}
+    return RecomputePlan(True, tuple(names[index] for index in sorted(kept)))
+
+
+def _problems(
+    patterns: Sequence[str], words: dict[str, int], further: dict[str, int]
+) -> Iterator[Problem]:
+    for pattern in dict.fromkeys(patterns):
+        try:
+            matches = re.compile(pattern)
+        except re.error as error:
+            text = f"{pattern!r} is no pattern: {error}; the name of a layer is one, as layer1/0"
+            yield Problem(OPTION, text)
+            continue
+        if not any(map(matches.fullmatch, further)):
+            near = suggest(pattern, words)
+            yield Problem(OPTION, f"{pattern!r} matches no layer of this model; {near}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +126,9 @@ def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: in
 
     A stage of a process that holds several is taken as if it had the process to itself.
     """
-    orders = timed_orders(schedule, stages, _enough(schedule, stages, micro_batches))
+    # The pipeline is full by then and repeats itself.
+    enough = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
+    orders = timed_orders(schedule, stages, enough)
     row = [timed for order in orders for timed in order if timed.stage == stage]
     before = max(0, stage - 1)  # the first stage sends no gradients
     return StageTraffic(
@@ -92,11 +179,6 @@ def most_held(footprint: ActivationFootprint, traffic: StageTraffic) -> int:
     return most
 
 
-def _enough(schedule: Schedule, stages: int, micro_batches: int) -> int:
-    """Micro-batches after which nothing new happens: the pipeline is full and repeats itself."""
-    return min(micro_batches, 3 * schedule.in_flight(stages) + 2)
-
-
 @dataclass(frozen=True)
 class StageMemory:
     """What one process of a stage holds at most. Buffers inside torch's kernels come on top."""
@@ -113,61 +195,6 @@ class StageMemory:
     @property
     def total(self) -> int:
         return self.weights + self.gradients + self.optimizer_state + self.activations
-
-
-@dataclass(frozen=True)
-class StagedNetwork:
-    """A network cut into stages, with the order of their work and what they compute again."""
-
-    layers: Sequence[LayerPlan]
-    costs: Sequence[LayerCost]
-    stages: tuple[StagePlan, ...]
-    schedule: Schedule
-    recompute: RecomputePlan
-    trains: Sequence[int]  # parameters of each layer that change
-
-    def trained(self, stage: StagePlan) -> int:
-        """Parameters that have gradients and state."""
-        return sum(self.trains[stage.first : stage.last + 1])
-
-    def parameters(self, stage: StagePlan) -> int:
-        return sum(cost.parameters for cost in self.costs[stage.first : stage.last + 1])
-
-    def footprint(self, stage: StagePlan) -> ActivationFootprint:
-        part = slice(stage.first, stage.last + 1)
-        starts = self.recompute.starts(stage.names)
-        return activation_footprint(
-            self.layers[part], self.costs[part], starts, is_first=stage.stage == 0
-        )
-
-
-def plan_memory(
-    network: StagedNetwork, batch: BatchPlan, wish: MemoryConfig, numbers: NumberBytes
-) -> tuple[StageMemory, ...]:
-    """The memory of each stage; of its replicas, the one that holds most."""
-    schedule, stages = network.schedule, len(network.stages)
-    sums, sample = most_sums(batch), numbers.activation * batch.micro_batch_size
-    shards = batch.replicas if wish.enable_optimizer_rts else 1
-    made = []
-    for stage in network.stages:
-        trained, held = network.trained(stage), network.footprint(stage)
-        owned = -(-trained // shards)
-        state = numbers.state * owned
-        traffic = stage_traffic(schedule, stage.stage, stages, batch.gradient_accumulation)
-        sets = schedule.peak_stash(stage.stage, stages, batch.gradient_accumulation)
-        made.append(
-            StageMemory(
-                weights=WHOLE * network.parameters(stage) + numbers.average * owned,
-                gradients=(WHOLE + sums * numbers.sum) * trained,
-                optimizer_state=0 if wish.offload_optimizer else state,
-                offloaded=state if wish.offload_optimizer else 0,
-                stash_sets=sets,
-                stash=sample * sets * held.between,
-                activations=sample * most_held(held, traffic),
-                link=sample * held.goes_out if stage.stage < stages - 1 else 0,
-            )
-        )
-    return tuple(made)
 
 
 def most_sums(batch: BatchPlan) -> int:

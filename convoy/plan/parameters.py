@@ -8,20 +8,22 @@ from fnmatch import fnmatchcase
 from convoy.config.option import spelled
 from convoy.config.resolve import MEANS, TYPES, divided_rule
 from convoy.config.schema import RunConfig
+from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.precision import PrecisionConfig
 from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import (
+from convoy.models.layers import (
     ConvSpec,
+    LayerPlan,
     LinearSpec,
     NormSpec,
     Operation,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
 )
+from convoy.plan.activations import HALF, WHOLE
 from convoy.plan.stages import groups_of, place_of
 from convoy.registry import near_names, suggest
-from convoy.text import counted
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,12 @@ def trained_parameters(
 ) -> tuple[int, ...]:
     """How many of each layer change, if the first ones are frozen."""
     counts = [
-        sum(one.elements for one in weights_of(layer) if _is_named(one, parts)) for layer in layers
+        sum(
+            weight.elements
+            for weight in weights_of(layer)
+            if not parts or any(part in weight.full_name for part in parts)
+        )
+        for layer in layers
     ]
     counts[:frozen] = [0] * frozen
     if parts and not any(counts):
@@ -87,10 +94,6 @@ def trained_parameters(
             f"that in its name; they are called like {some}"
         )
     return tuple(counts)
-
-
-def _is_named(weight: Weight, parts: Sequence[str]) -> bool:
-    return not parts or any(part in weight.full_name for part in parts)
 
 
 _WORDS = ("gamma", "beta", "proxy")  # of a norm's weights; its running statistics are `moving_`
@@ -164,11 +167,67 @@ def frozen_layers(layers: Sequence[LayerPlan], wish: str | None) -> int:
     return trained
 
 
-def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
-    """How much stays, and where the training begins."""
-    still = sum(layer.operation.parameters for layer in layers[:frozen])
-    parameters = sum(layer.operation.parameters for layer in layers)
-    return (
-        f"{counted(frozen, 'layer')} with {still:,} of {parameters:,} parameters as they are, "
-        f"training begins at {layers[frozen].name}"
+# Numbers for each weight beside the velocity, which is kept where there is momentum.
+_OF_ITS_OWN = {"sgd": 0, "sgd_combined": 0, "adamw": 2, "rmsprop": 1, "rmsprop_tf": 1, "lars": 0}
+
+
+def slots_of(wish: OptimizerConfig) -> int:
+    """How many numbers of state a weight has."""
+    velocity = wish.momentum > 0 and wish.optimizer != "adamw"
+    return _OF_ITS_OWN[wish.optimizer] + velocity
+
+
+def share_of_squares_kept(wish: OptimizerConfig, samples_per_update: int) -> float:
+    """By rmsprop, of its mean squares, at each update."""
+    exponent = wish.rmsprop_base_decay_exp
+    if exponent is None or not wish.optimizer.startswith("rmsprop"):
+        return wish.rmsprop_decay
+    kept = 1 - float(2.0**exponent) * samples_per_update
+    if kept < 0:
+        raise ConfigError(
+            f"--rmsprop-base-decay-exp {exponent:g} gives a decay of 1 − 2^{exponent:g} × "
+            f"{samples_per_update:,} samples per update = {kept:g}, below 0; lower it, or give "
+            "--rmsprop-decay"
+        )
+    return kept
+
+
+_SUMS = {"float64": 8, "float32": WHOLE, "bfloat16": HALF, "float16": HALF}
+
+
+@dataclass(frozen=True)
+class NumberBytes:
+    """Bytes of one number of each sort. Weights lie in 32-bit memory, whatever they are."""
+
+    activation: int = WHOLE
+    sum: int = WHOLE  # of gradients
+    state: int = WHOLE  # of the optimizer, of one weight, a copy of the weight included
+    average: int = 0  # that goes along with the weights
+
+
+def number_bytes(run: RunConfig) -> NumberBytes:
+    """What rules say of single parameters is left out: those are few."""
+    half = run.precision.precision != "32.32"
+    native = half and computes_natively(run.precision, run.device.device)
+    kept = HALF if keeps_halves(run.precision) else WHOLE
+    wish = run.optimizer.optimizer_state_dtype
+    state = {"float32": WHOLE, "weights": kept}.get(wish, HALF)
+    copy = WHOLE if half and not keeps_halves(run.precision) else 0
+    return NumberBytes(
+        activation=HALF if native else WHOLE,
+        sum=_SUMS.get(run.memory.accumulator_dtype, kept),
+        state=slots_of(run.optimizer) * state + copy,
+        average=WHOLE if run.average.ema_decay else 0,
     )
+
+
+def computes_natively(wish: PrecisionConfig, device: str) -> bool:
+    """Whether 16-bit arithmetic is the device's own: where it is fast, unless asked otherwise."""
+    if wish.half_arithmetic == "auto":
+        return device in ("cuda", "mps")
+    return wish.half_arithmetic == "native"
+
+
+def keeps_halves(wish: PrecisionConfig) -> bool:
+    """Whether the true weights are 16-bit numbers."""
+    return wish.precision == "16.16" and not wish.offload_fp32_weight_copy

@@ -1,28 +1,41 @@
 """RunPlan: everything that can be known of a run before a device is touched."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from convoy.config.catalog import DATA
-from convoy.config.schema import RunConfig
+from convoy.config.schema import RunConfig, build_config, flat_values
+from convoy.errors import ConfigError
 from convoy.models.layers import LayerCost, LayerPlan
 from convoy.models.network import NetworkPlan, plan_network, plan_training_network
-from convoy.plan.batch import BatchPlan
+from convoy.plan.activations import WHOLE, activation_footprint
 from convoy.plan.loop import LoopPlan, plan_loop
-from convoy.plan.memory import StagedNetwork, StageMemory, plan_memory
-from convoy.plan.parameters import frozen_layers, refuse_idle_patterns, trained_parameters
-from convoy.plan.precision import number_bytes, share_of_squares_kept
-from convoy.plan.recompute import RecomputePlan, plan_recompute, recomputes
-from convoy.plan.schedules import schedule_of
-from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.memory import (
+    RecomputePlan,
+    StageMemory,
+    most_held,
+    most_sums,
+    plan_recompute,
+    recomputes,
+    stage_traffic,
+)
+from convoy.plan.parameters import (
+    NumberBytes,
+    frozen_layers,
+    number_bytes,
+    refuse_idle_patterns,
+    share_of_squares_kept,
+    trained_parameters,
+)
+from convoy.plan.schedules import Schedule, schedule_of
 from convoy.plan.stages import (
     StagePlan,
     balance,
     cut,
     divide,
 )
-from convoy.plan.topology import TopologyPlan
+from convoy.plan.topology import BatchPlan, TopologyPlan
 from convoy.text import counted
 
 
@@ -63,11 +76,32 @@ class RunPlan:
     @cached_property
     def memory(self) -> tuple[StageMemory, ...]:
         """What each stage holds: half the work of a plan, so computed when it is needed."""
-        layers, costs = self.network.layers, self.network.costs
-        staged = StagedNetwork(
-            layers, costs, self.stages, self.schedule, self.recompute, self.trained_parameters
+        numbers, sums = number_bytes(self.config), most_sums(self.batch)
+        return tuple(self._stage_memory(stage, numbers, sums) for stage in self.stages)
+
+    def _stage_memory(self, stage: StagePlan, numbers: NumberBytes, sums: int) -> StageMemory:
+        """Of its replicas, the one that holds most."""
+        number, stages, wish = stage.stage, len(self.stages), self.config.memory
+        micro_batches, costs = self.batch.gradient_accumulation, self.layer_costs(stage)
+        layers = self.network.layers[stage.first : stage.last + 1]
+        starts = self.recompute.starts(stage.names)
+        held = activation_footprint(layers, costs, starts, is_first=number == 0)
+        traffic = stage_traffic(self.schedule, number, stages, micro_batches)
+        sets = self.schedule.peak_stash(number, stages, micro_batches)
+        sample = numbers.activation * self.batch.micro_batch_size
+        trained = sum(self.trained_parameters[stage.first : stage.last + 1])
+        owned = -(-trained // (self.batch.replicas if wish.enable_optimizer_rts else 1))
+        state, parameters = numbers.state * owned, sum(cost.parameters for cost in costs)
+        return StageMemory(
+            weights=WHOLE * parameters + numbers.average * owned,
+            gradients=(WHOLE + sums * numbers.sum) * trained,
+            optimizer_state=0 if wish.offload_optimizer else state,
+            offloaded=state if wish.offload_optimizer else 0,
+            stash_sets=sets,
+            stash=sample * sets * held.between,
+            activations=sample * most_held(held, traffic),
+            link=sample * held.goes_out if number < stages - 1 else 0,
         )
-        return plan_memory(staged, self.batch, self.config.memory, number_bytes(self.config))
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
         """What one process of a replica runs: one stage, or several with `looped`."""
@@ -98,32 +132,33 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
     refuse_idle_patterns(config, network.layers)
+    names = [layer.name for layer in network.layers]
     cut_stages, batch = plan_stages(config, network), plan_batch(config)
+    folded = cut_stages if config.pipeline.folds_into_one else ()
     share_of_squares_kept(config.optimizer, batch.samples_per_update)
-    schedule = _plan_schedule(config, batch)
-    topology = _plan_topology(config, schedule, batch)
-    devices = _plan_devices(config, schedule, topology)
+    schedule, topology, devices = _plan_pipeline(config, batch)
+    recompute = RecomputePlan(False)
     is_recomputed = recomputes(config.memory, schedule, config.pipeline.stages)
     loop = plan_loop(config, batch, usual_samples(config) if samples is None else samples)
-    folded = cut_stages if config.pipeline.folds_into_one else ()
-    first, halves = (
-        config.fine_tune.fine_tune_first_trainable_layer,
-        config.fine_tune.half_res_training,
-    )
+    fine_tune = config.fine_tune
+    halves, first = fine_tune.half_res_training, fine_tune.fine_tune_first_trainable_layer
     num_frozen = 0 if halves else frozen_layers(network.layers, first)
-    names = [layer.name for layer in network.layers]
+    validation_network = plan_network(config) if halves else network
+    if is_recomputed:  # what comes into the stages of one process is kept as well
+        patterns, borders = config.memory.recompute_checkpoints, [one.first for one in folded[1:]]
+        recompute = plan_recompute(patterns, names, borders)
     return RunPlan(
-        config=config,
-        batch=batch,
-        topology=topology,
-        devices=devices,
-        schedule=schedule,
-        loop=loop,
-        network=network,
-        validation_network=plan_network(config) if halves else network,
+        config,
+        batch,
+        topology,
+        devices,
+        schedule,
+        loop,
+        network,
+        validation_network,
         stages=cut(names, ()) if folded else cut_stages,
         folded_stages=folded,
-        recompute=_plan_recompute(config, names, folded) if is_recomputed else RecomputePlan(False),
+        recompute=recompute,
         num_frozen=num_frozen,
         trained_parameters=trained_parameters(
             network.layers, num_frozen, config.optimizer.variable_filter
@@ -131,24 +166,19 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     )
 
 
-def _plan_schedule(config: RunConfig, batch: BatchPlan) -> Schedule:
-    wish = config.pipeline
+def _plan_pipeline(
+    config: RunConfig, batch: BatchPlan
+) -> tuple[Schedule, TopologyPlan, tuple[int, ...]]:
+    """The schedule, who stands where, and the device of each process of a replica."""
+    wish, device = config.pipeline, config.device
     schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
     schedule.check_count(wish.planned_stages, batch.gradient_accumulation)
-    return schedule
-
-
-def _plan_topology(config: RunConfig, schedule: Schedule, batch: BatchPlan) -> TopologyPlan:
-    processes = config.pipeline.planned_stages // schedule.stages_per_process
-    return TopologyPlan(config.device.hosts, config.device.instances, batch.replicas, processes)
-
-
-def _plan_devices(config: RunConfig, schedule: Schedule, topology: TopologyPlan) -> tuple[int, ...]:
-    mapping = config.pipeline.device_mapping
-    is_one = config.pipeline.folds_into_one
-    devices = topology.device_map(tuple(dict.fromkeys(mapping)) if is_one else mapping)
+    processes = wish.planned_stages // schedule.stages_per_process
+    topology = TopologyPlan(device.hosts, device.instances, batch.replicas, processes)
+    mapping = wish.device_mapping
+    devices = topology.device_map(tuple(dict.fromkeys(mapping)) if wish.folds_into_one else mapping)
     schedule.check_devices(devices)
-    return devices
+    return schedule, topology, devices
 
 
 def plan_batch(config: RunConfig) -> BatchPlan:
@@ -180,9 +210,62 @@ def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...
     return divide(names, balance([cost.macs for cost in network.costs], stages))
 
 
-def _plan_recompute(
-    config: RunConfig, names: Sequence[str], folded: tuple[StagePlan, ...]
-) -> RecomputePlan:
-    """What comes into the stages of one process is kept as well."""
-    patterns = config.memory.recompute_checkpoints
-    return plan_recompute(patterns, names, [stage.first for stage in folded[1:]])
+NAMES = ("training", "fine-tuning")
+
+# What is different in fine-tuning, whatever was asked for: whole images as they are seen in
+# validation, plain gradient descent, a cosine from its first update to its last.
+_FIXED: dict[str, Any] = {
+    "half_res_training": False,
+    "augment": False,
+    "use_bbox_info": False,
+    "mixup_alpha": 0.0,
+    "cutmix_lambda_low": 0.0,
+    "cutmix_lambda_high": 0.0,
+    "updates": None,
+    "base_learning_rate_exponent": None,
+    "lr_schedule": "cosine",
+    "lr_drops": None,
+    "lr_scheduler_freq": 0.0,
+    "warmup_epoch": 0.0,
+    "optimizer": "sgd",
+    "momentum": 0.0,
+    "initial_loss_scaling": None,  # the ladder was climbed in training
+    "pretrained": None,
+    "ckpt_epochs_offset": None,
+    "weight_avg_strategy": "none",
+    "ema_decay": 0.0,
+}
+# As the user knows them: an error of the second phase must name what can be changed.
+_SPELLED = {
+    "--micro-batch-size": "--fine-tune-micro-batch-size",
+    "--gradient-accumulation": "--fine-tune-gradient-accumulation",
+}
+
+
+def plan_phases(plan: RunPlan) -> tuple[RunPlan, ...]:
+    """The phases of a run, of which the first is the plan itself; most runs have no other."""
+    if not plan.config.fine_tune.half_res_training:
+        return (plan,)
+    values = fine_tuning_values(plan.config, plan.loop.updates, plan.loop.epochs)
+    config = build_config(flat_values(plan.config) | values)
+    try:
+        return plan, plan_run(config, plan.loop.samples)
+    except ConfigError as error:
+        text = str(error)
+        for option, own in _SPELLED.items():
+            text = text.replace(option, own)
+        raise ConfigError(f"fine-tuning: {text}") from error
+
+
+def fine_tuning_values(config: RunConfig, updates: int, epochs: float) -> dict[str, Any]:
+    """The options whose values are others after a first phase of so many updates and epochs."""
+    wish, stop_after = config.fine_tune, config.length.stop_after or 0
+    return _FIXED | {
+        "micro_batch_size": wish.fine_tune_micro_batch_size,
+        "gradient_accumulation": wish.fine_tune_gradient_accumulation,
+        "epoch": float(wish.fine_tune_epoch),
+        "epochs_before": config.length.epochs_before + epochs,
+        # Counted over both phases; a stop at the end of the first has been asked for by then.
+        "stop_after": stop_after - updates if stop_after > updates else None,
+        "lr": wish.fine_tune_lr,
+    }

@@ -1,21 +1,138 @@
-"""A plan for people: a few lines of figures, tables, drawings of the rate and the schedule."""
+"""A plan as JSON values for programs, in a stable shape; and for people: a few lines of figures,
+tables, drawings of the rate and the schedule.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from math import ceil
+from typing import Any
 
 from convoy.config.option import as_words
 from convoy.config.settings import Setting
-from convoy.config.support import InactiveOption, Unavailable
-from convoy.plan.loop import LoopPlan, ShownChanges, shown_changes
-from convoy.plan.parameters import frozen_as_text
-from convoy.plan.phases import plan_phases
-from convoy.plan.plan import RunPlan
-from convoy.plan.precision import loss_scale_as_text, numbers_as_text
-from convoy.plan.schedules.timetable import draw, place
+from convoy.config.support import InactiveOption, Unavailable, inactive_options, unavailable
+from convoy.models.layers import LayerPlan
+from convoy.plan.loop import (
+    LoopPlan,
+    LossScalePlan,
+    ShownChanges,
+    rate_changes,
+    shown_changes,
+)
+from convoy.plan.plan import NAMES, RunPlan, plan_phases
+from convoy.plan.stages import StagePlan
+from convoy.plan.timetable import draw, place
 from convoy.text import counted, short
 
+_EPOCHS_LISTED = 1000  # a run may have millions
+_CHANGES_LISTED = 200
 _SHOWN = 6  # items of a list, where it is one of many lines
+
+
+def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Everything `convoy plan` knows."""
+    phases = [_phase(name, one) for name, one in zip(NAMES, plan_phases(plan), strict=False)]
+    first = phases[0]
+    return {
+        "model": plan.config.network.model,
+        "data": plan.config.data.data,
+        "layout": plan.layout,
+        "network": first["network"],
+        "batch": first["batch"],
+        "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
+        "stages": [_stage(plan, stage) for stage in plan.stages],
+        "borders": {"layers": list(plan.borders), "balanced": plan.balanced},
+        "recompute": {
+            "enabled": plan.recompute.enabled,
+            "kept": list(plan.recompute.kept),
+            "folded": [stage.names[0] for stage in plan.folded_stages],
+        },
+        "schedule": _schedule_values(plan),
+        "memory": first["memory"],
+        "learning_rate": first["learning_rate"],
+        "updates": {
+            name: count for name, count in first["updates"].items() if name != "epochs_before"
+        },
+        "phases": phases,
+        "options": {name: asdict(setting) for name, setting in settings.items()},
+        "without_effect": [
+            {"option": one.option, "reason": one.reason}
+            for one in inactive_options(plan.config, settings)
+        ],
+        "unavailable": [
+            {"option": one.option, "value": one.value, "source": one.source, "reason": one.reason}
+            for one in unavailable(settings)
+        ],
+    }
+
+
+def _phase(name: str, plan: RunPlan) -> dict[str, Any]:
+    """What one phase of a run has of its own; most runs have one."""
+    network, loop = plan.network, plan.loop
+    return {
+        "name": name,
+        "network": {
+            "image_size": network.image_size,
+            "classes": network.classes,
+            "parameters": network.parameters,
+            "macs": network.macs,
+        },
+        "batch": asdict(plan.batch) | {"samples_per_update": plan.batch.samples_per_update},
+        "memory": [asdict(one) | {"total": one.total} for one in plan.memory],
+        "learning_rate": _learning_rate(loop),
+        "updates": {
+            "samples": loop.samples,
+            "per_epoch": loop.updates_per_epoch,
+            "total": loop.updates,
+            "epochs": loop.epochs,
+            "images": loop.updates * loop.samples_per_update,
+            "epochs_before": loop.epochs_before,
+        },
+        "frozen": {
+            "layers": plan.num_frozen,
+            "parameters": sum(layer.operation.parameters for layer in plan.frozen_layers),
+            "first_trained": network.layers[plan.num_frozen].name,
+        },
+    }
+
+
+def _stage(plan: RunPlan, stage: StagePlan) -> dict[str, Any]:
+    return {
+        "stage": stage.stage,
+        "device": plan.device_of(stage.stage),
+        "first": stage.names[0],
+        "last": stage.names[-1],
+        "layers": list(stage.names),
+        "parameters": sum(cost.parameters for cost in plan.layer_costs(stage)),
+        "macs": sum(cost.macs for cost in plan.layer_costs(stage)),
+    }
+
+
+def _schedule_values(plan: RunPlan) -> dict[str, Any]:
+    stages, micro_batches = len(plan.stages), plan.batch.gradient_accumulation
+    schedule = plan.schedule
+    return {
+        "name": schedule.name,
+        "unit": schedule.unit,
+        "length": schedule.length(stages, micro_batches),
+        "ramp_share": schedule.ramp_share(stages, micro_batches),
+        "stash": [schedule.stash(stage, stages) for stage in range(stages)],
+        "actions": [" ".join(map(str, row)) for row in schedule.orders(stages, micro_batches)],
+    }
+
+
+def _learning_rate(loop: LoopPlan) -> dict[str, Any]:
+    rates = loop.learning_rate
+    starts = range(0, loop.updates, loop.updates_per_epoch)[:_EPOCHS_LISTED]
+    return {
+        "schedule": rates.config.lr_schedule,
+        "base": rates.initial,
+        "first": rates.rate(0),
+        "highest": rates.highest,
+        "last": rates.rate(loop.updates - 1),
+        "at_epochs": [rates.rate(update) for update in starts],
+        "changes": [asdict(one) for one in rate_changes(loop, _CHANGES_LISTED)],
+    }
 
 
 def phases_as_text(plan: RunPlan, width: int) -> list[str]:
@@ -79,7 +196,7 @@ def _network(plan: RunPlan) -> str:
 
 def _figures(plan: RunPlan) -> Iterator[str]:
     config, batch, topology, loop = plan.config, plan.batch, plan.topology, plan.loop
-    rates, classes = loop.learning_rate, plan.network.classes
+    rates, classes, precision = loop.learning_rate, plan.network.classes, config.precision
     yield f"data      {config.data.data}, {loop.samples:,} samples of {classes} classes"
     yield (
         f"batch     {batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
@@ -92,7 +209,12 @@ def _figures(plan: RunPlan) -> Iterator[str]:
         f"{loop.updates * loop.samples_per_update:,} images"
         f"{f', after {loop.epochs_before:g} epochs' if loop.epochs_before else ''}"
     )
-    yield f"numbers   {numbers_as_text(config)}"
+    half = "" if precision.precision == "32.32" else f" in {precision.half_type}"
+    by_chance = ", rounded by chance" * (precision.enable_stochastic_rounding and half != "")
+    average = f", a running average of {ema:g}" if (ema := config.average.ema_decay) else ""
+    yield (
+        f"numbers   {precision.precision}{half}{by_chance}; {config.optimizer.optimizer}{average}"
+    )
     yield (
         f"rate      {rates.config.lr_schedule}: {rates.rate(0):.4g} at first, "
         f"{rates.highest:.4g} at most, {rates.rate(loop.updates - 1):.4g} at last"
@@ -158,10 +280,6 @@ def _memory_table(plan: RunPlan) -> Iterator[str]:
             f"{short(size) + 'B':>{width}}" for size, width in zip(sizes, widths, strict=True)
         )
         yield f"stage {stage:<2}{columns}  {short(one.stash)}B in {counted(one.stash_sets, 'set')}"
-    yield from _optimizer_notes(plan)
-
-
-def _optimizer_notes(plan: RunPlan) -> Iterator[str]:
     wish, replicas = plan.config.memory, plan.topology.replicas
     if wish.enable_optimizer_rts and replicas > 1:
         yield f"         optimizer state divided over {replicas} replicas"
@@ -227,3 +345,32 @@ def _table(changes: ShownChanges) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+
+
+def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
+    """How much stays, and where the training begins."""
+    still = sum(layer.operation.parameters for layer in layers[:frozen])
+    parameters = sum(layer.operation.parameters for layer in layers)
+    return (
+        f"{counted(frozen, 'layer')} with {still:,} of {parameters:,} parameters as they are, "
+        f"training begins at {layers[frozen].name}"
+    )
+
+
+def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
+    """Lines of a printed plan; none where the loss is taken as it is."""
+    if plan.automatic:
+        yield f"scale     {plan.last:,.10g} at first, then as the gradients want it"
+    elif plan.is_constant:
+        if plan.last != 1:
+            yield f"scale     {plan.last:,.10g} times the loss"
+    else:
+        words = []
+        for level in plan.levels:
+            epochs, left = divmod(level.first, plan.updates_per_epoch)
+            after = (
+                counted(level.first, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
+            )
+            when = f"after {after}" if level.first else "at first"
+            words.append(f"{level.scale:,.10g} {when}")
+        yield f"scale     {', '.join(words)}"

@@ -2,21 +2,110 @@
 begin.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from string import ascii_lowercase
 
 from convoy.config.schema import RunConfig
 from convoy.config.settings import Problem, refuse
 from convoy.errors import ConfigError
-from convoy.models.layers import LayerPlan
+from convoy.models.layers import FlattenSpec, GlobalPoolSpec, LayerPlan, Shape
 from convoy.models.network import NetworkPlan
-from convoy.models.operations import FlattenSpec, GlobalPoolSpec, Shape
-from convoy.models.split_points import aliases
-from convoy.plan.precision import WHOLE
+from convoy.plan.activations import WHOLE, kept_elements
 from convoy.registry import suggest
 from convoy.text import counted, short
+
+_PADDING = "pad"  # comes before the first layer that anybody has a word for
+_RESIDUAL = re.compile(r"layer(\d+)/(\d+)/(.+)")
+_PARTS = {"conv1": "1", "conv2": "2", "conv3": "3", "downsample/0": "shortcut"}
+_ENDS = {
+    "avgpool": ("reduce_mean",),
+    "fc": ("fc1", "classifier"),
+    "conv_head": ("Top",),
+    "classifier": ("output",),
+}
+_BLOCK = re.compile(r"blocks/(\d+)/(\d+)")
+_FILTER, _GATES, _NARROW = "conv_dw", ("se/pool", "se"), ("conv_pwl", "conv_pw")
+
+
+def aliases(names: Sequence[str]) -> dict[str, str]:
+    """Each further word → the layer or group that it means. A layer's own name wins over these."""
+    first = next(name for name in names if name != _PADDING)
+    words = dict.fromkeys(("b0", "stage0", "block0", "initial_block"), first)
+    for name in names:
+        words.update(dict.fromkeys(_ENDS.get(name, ()), name))
+        words.update(_of_residual(name))
+        if "/downsample/" in name:
+            words["downsample_".join(name.rsplit("downsample/", 1))] = name
+    blocks = _blocks(names)
+    words.update(_of_blocks(blocks))
+    if "flatten" in names:
+        words.update(_of_sequences(names, blocks))
+    return words | dict(_additions(names))
+
+
+def _of_residual(name: str) -> Iterator[tuple[str, str]]:
+    """The words of a block, found by its last layer, and of its parts. A unit counts from 1."""
+    if (found := _RESIDUAL.fullmatch(name)) is None:
+        return
+    group, block, part = found.groups()
+    if part in _PARTS:
+        yield f"b{group}/{block}/{_PARTS[part]}", name
+    if part != "relu":
+        return
+    for word in (f"b{group}/{block}", f"stage{group}/unit{int(block) + 1}"):
+        yield word, name.removesuffix("/relu")
+        yield f"{word}/relu", name
+
+
+def _blocks(names: Sequence[str]) -> dict[str, list[str]]:
+    """The places inside each block, in order: `blocks/1/0` → `conv_pw`, `bn1`, …"""
+    blocks: dict[str, list[str]] = {}
+    for name in names:
+        if (found := _BLOCK.match(name)) is not None:
+            blocks.setdefault(found[0], []).append(name.removeprefix(f"{found[0]}/"))
+    return blocks
+
+
+def _of_blocks(blocks: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Groups count from 1, their blocks are letters; b, SE and c begin inside a block."""
+    for block, places in blocks.items():
+        _, group, repeat = block.split("/")
+        if _FILTER not in places or int(repeat) >= len(ascii_lowercase):
+            continue
+        word = f"block{int(group) + 1}{ascii_lowercase[int(repeat)]}"
+        yield word, block
+        yield f"{word}/b", f"{block}/{_FILTER}"
+        yield f"{word}/c", f"{block}/{next(one for one in _NARROW if one in places)}"
+        for gate in _GATES:
+            if gate in places:
+                yield f"{word}/SE", f"{block}/{gate}"
+
+
+def _of_sequences(names: Sequence[str], blocks: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Lists of modules, counted from 0: the stem, each block, and all behind the blocks."""
+    *inverted, last = blocks
+    for number, block in enumerate(inverted):
+        modules = [one for one in blocks[block] if one == "se/pool" or "/" not in one]
+        for place, module in enumerate(modules):
+            yield f"mb_block/{number}/seq/{place}", f"{block}/{module}"
+        yield f"mb_block/{number}", block
+    end, start = (names.index(f"{one}/{blocks[one][0]}") for one in (inverted[0], last))
+    stem = [name for name in names[:end] if name != _PADDING]
+    for word, row in (("first_block", stem), ("last_block", names[start:])):
+        for place, name in enumerate(row):
+            yield f"{word}/{place}", name
+
+
+def _additions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """A traced graph numbers its additions; the first one has no number."""
+    for number, name in enumerate(name for name in names if name.endswith("/add")):
+        for word in (f"add_{number}", f"add/{number}") if number else ("add",):
+            yield word, name
+
 
 OPTION = "--pipeline-splits"
 SHOWN = f"`{OPTION} list` shows where a stage may begin"
@@ -171,23 +260,21 @@ def _least_maximum(sums: list[int], stages: int) -> int:
     """The cost of the dearest stage in the best cut; `sums[i]` is that of the first i layers."""
     layers = len(sums) - 1
     best = sums
+
+    def dearest(start: int, end: int) -> int:
+        """When the last stage holds the layers start … end − 1."""
+        return max(best[start], sums[end] - sums[start])
+
     for done in range(1, stages):
         row, start = [0] * (layers + 1), done
         for end in range(done + 1, layers + 1):
             # A later start makes the last stage cheaper and the rest dearer, so the best start
             # only moves forward as `end` does: one walk instead of a search per end.
-            while start + 1 < end and _dearest(best, sums, start + 1, end) <= _dearest(
-                best, sums, start, end
-            ):
+            while start + 1 < end and dearest(start + 1, end) <= dearest(start, end):
                 start += 1
-            row[end] = _dearest(best, sums, start, end)
+            row[end] = dearest(start, end)
         best = row
     return best[layers]
-
-
-def _dearest(best: list[int], sums: list[int], start: int, end: int) -> int:
-    """The dearest stage when the last one holds the layers start … end − 1."""
-    return max(best[start], sums[end] - sums[start])
 
 
 def _most_alike(sums: list[int], stages: int, limit: int) -> tuple[int, ...]:
@@ -250,7 +337,8 @@ def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoin
     also, sample = _further_words(network), WHOLE * micro_batch_size
     work = list(accumulate(cost.macs for cost in network.costs))
     parameters = list(accumulate(cost.parameters for cost in network.costs))
-    kept = list(accumulate(sample * cost.kept for cost in network.costs))
+    elements = kept_elements(network.layers, network.costs[0].bundle_in[0])
+    kept = list(accumulate(sample * one for one in elements))
     return tuple(
         SplitPoint(
             cost.name,
@@ -281,21 +369,15 @@ def splits_as_text(points: Sequence[SplitPoint]) -> list[str]:
     """What `--pipeline-splits list` prints: before the cut | behind it."""
     title = "a stage may begin at"
     width = max(len(title), *(len(one.name) for one in points))
-    head = f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  travels"
-    return [head, *_rows(points, width)]
-
-
-def _rows(points: Sequence[SplitPoint], width: int) -> Iterator[str]:
+    lines = [f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  travels"]
     for one in points:
         work = 100 * one.work_before
+        activations = [f"{short(one.activations_before)}B", f"{short(one.activations_after)}B"]
         also = f"  also {', '.join(one.also)}" if one.also else ""
-        yield (
+        lines.append(
             f"{one.name:<{width}}  {work:>5.1f} | {100 - work:>5.1f}  "
             f"{short(one.parameters_before):>7} | {short(one.parameters_after):>7}  "
-            f"{_bytes(one.activations_before):>7} | {_bytes(one.activations_after):>7}  "
+            f"{activations[0]:>7} | {activations[1]:>7}  "
             f"{short(one.bytes)}B in {counted(one.tensors, 'tensor')}{also}"
         )
-
-
-def _bytes(count: int) -> str:
-    return f"{short(count)}B"
+    return lines

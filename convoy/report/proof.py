@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from convoy.plan.layouts import Layout
+from convoy.plan.topology import Layout
 from convoy.report.summary import Summary
 
 _HEAD = (

@@ -20,17 +20,16 @@ from convoy.engine.update import (
 )
 from convoy.layers.norms import PendingStatistics
 from convoy.models.network import NetworkPlan
-from convoy.numerics.dtypes import FLOAT32
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
+from convoy.numerics.precision import FLOAT32
 from convoy.numerics.traps import Traps, Watched
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.exact_reduction import ExactReplicas
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.reducer import Peers
-from convoy.parallel.replicas import Alone, FastReplicas, Meeting, Replicas
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Replicas
 from convoy.plan.stages import stage_boundary
 from convoy.run.network import (
     Network,
@@ -142,7 +141,7 @@ def make_replicas(context: ProcessContext) -> Replicas:
     """The copies of our stage."""
     group, config = context.groups.siblings.handle, context.plan.config
     if group is None:
-        return Alone()
+        return Replicas()
     meeting = Meeting(
         config.memory.enable_optimizer_rts,
         config.replica.max_cross_replica_buffer_size,

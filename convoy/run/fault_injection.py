@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from convoy.errors import ConfigError
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.parallel.slice import Slice
 from convoy.run.build import TrainingParts
 
@@ -44,7 +44,7 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
         "term": lambda _: os.kill(os.getpid(), signal.SIGTERM),
         "int": lambda _: os.kill(os.getpid(), signal.SIGINT),
         "flip": lambda _: flip_a_bit(weights),
-        "stray": lambda update: parts.context.control.meet(Matter.SAVE, update),
+        "stray": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
         "poison": lambda update: poison(layers, update),
     }
 

@@ -17,9 +17,8 @@ from convoy.config.settings import Setting, from_source
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import StopRequest
 from convoy.files import FINE_TUNE
-from convoy.parallel.control import Council
-from convoy.plan.phases import fine_tuning_values
-from convoy.plan.plan import plan_run
+from convoy.parallel.control import ControlGroup
+from convoy.plan.plan import fine_tuning_values, plan_run
 from convoy.report.log import json_safe
 from convoy.report.summary import AverageSummary, FineTuneSummary, Finished, Summary
 from convoy.run.folder import RunFolder, RunRequest, reclaim_run_folder
@@ -59,11 +58,11 @@ def fine_tune(
     return _with_fine_tuning(trained, tuned, is_first)
 
 
-def _summary_of_first(trained: Finished, control: Council) -> Finished:
+def _summary_of_first(trained: Finished, control: ControlGroup) -> Finished:
     """The first process averages alone: only it knows whether there is an average to fine-tune."""
-    control.wait_for_the_first()
+    control.wait_for_first()
     message = json.dumps(json_safe(asdict(trained.summary))).encode()
-    summary = Summary.from_record(json.loads(control.hear(message)))
+    summary = Summary.from_record(json.loads(control.broadcast(message)))
     return replace(trained, summary=summary)
 
 

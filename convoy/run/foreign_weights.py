@@ -21,8 +21,8 @@ from convoy.layers.export import (
     with_batch_of,
     write_program,
 )
+from convoy.models.layers import ConvSpec
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.models.operations import ConvSpec
 from convoy.plan.stages import cut
 from convoy.run.folder import RunFolder, claim_run_folder, new_run_folder
 from convoy.run.network import Network, build_network, whole

@@ -13,7 +13,7 @@ from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageErro
 from convoy.events import Averaged, Began, Ended, Noticed, Observers, StopRequest, Validated
 from convoy.files import FINE_TUNE
 from convoy.launch.worker import code_of_peer
-from convoy.parallel.control import Matter
+from convoy.parallel.control import SyncPoint
 from convoy.report.format import Throughput
 from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
 from convoy.run.build import TrainingParts
@@ -148,7 +148,7 @@ class Lifecycle:
         if self._saved_update == self.update:
             return
         broken = not self.state.is_finite
-        if any(self.parts.context.control.meet(Matter.SAVE, self.update, int(broken))):
+        if any(self.parts.context.control.all_gather(SyncPoint.SAVE, self.update, int(broken))):
             raise NumericError(
                 f"the weights are not finite after update {self.update}, so there is nothing to "
                 "keep; start again, or resume an earlier checkpoint with --override, with a lower "

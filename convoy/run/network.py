@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
 from convoy.layers.dropout import Dropout, DropPath
+from convoy.layers.modules import ProxyActivation
 from convoy.layers.norms import BatchNorm, GroupNorm
-from convoy.layers.proxy_norm import ProxyActivation
 from convoy.models.network import NetworkPlan
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.slice import Slice
-from convoy.parallel.sync_batch_norm import NormSync
-from convoy.plan.recompute import RecomputePlan
+from convoy.parallel.reducer import NormSync
+from convoy.parallel.slice import Recomputing, Slice
+from convoy.plan.memory import RecomputePlan
 from convoy.plan.stages import StagePlan, cut
 from convoy.rng import StepPosition
 from convoy.run.compile import Compiled

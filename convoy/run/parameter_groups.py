@@ -14,20 +14,23 @@ from torch import Tensor, nn
 from convoy.config.resolve import divided_rule
 from convoy.config.schema import RunConfig
 from convoy.engine.update import ParameterGroup
-from convoy.numerics.dtypes import FLOAT32, TYPES, DtypePolicy, Rounder
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import ACCUMULATOR_TYPES, DIVIDED_FIRST, GradientTree, reduction_of
-from convoy.numerics.precision import Arithmetic
-from convoy.numerics.rounding import StochasticRounder
+from convoy.numerics.precision import (
+    FLOAT32,
+    TYPES,
+    Arithmetic,
+    DtypePolicy,
+    Rounder,
+    StochasticRounder,
+)
 from convoy.optim.ema import ExponentialMovingAverage
-from convoy.optim.optimizer import Optimizer, Shard
-from convoy.optim.state_storage import storage_for
+from convoy.optim.optimizer import Optimizer, Shard, storage_for
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.reducer import Shards
-from convoy.parallel.replicas import Replicas
+from convoy.parallel.replicas import Replicas, gatherer, row_gatherer
 from convoy.parallel.slice import Slice
-from convoy.parallel.state_sharding import gatherer, row_gatherer
-from convoy.plan.precision import computes_natively
+from convoy.plan.parameters import computes_natively
 from convoy.plan.stages import StagePlan
 from convoy.run.network import Network, full_names, named_by, without_decay
 from convoy.run.process import ProcessContext

@@ -17,7 +17,7 @@ from convoy.engine.metrics import Share
 from convoy.engine.update import UpdateShare
 from convoy.errors import ConfigError
 from convoy.launch.world import World
-from convoy.parallel.control import Council, FullCouncil, Matter, Single
+from convoy.parallel.control import ControlGroup, DistributedControlGroup, SyncPoint
 from convoy.parallel.process_groups import Groups, Rendezvous, join
 from convoy.plan.plan import RunPlan
 from convoy.plan.stages import StagePlan
@@ -95,7 +95,7 @@ class ProcessContext:
     plan: RunPlan
     coordinates: Coordinates
     groups: Groups
-    control: Council
+    control: ControlGroup
     device: torch.device
 
     @property
@@ -156,7 +156,7 @@ def join_run(world: World, plan: RunPlan) -> Iterator[ProcessContext]:
         rendezvous = Rendezvous(world.rendezvous, world.on_one_host, device.type)
         groups = join(world, plan.topology, rendezvous, plan.batch.bn_span)
         coordinates, whole = plan.topology.coordinates(world.rank), groups.world.handle
-        control = Single() if whole is None else FullCouncil(whole)
+        control = ControlGroup() if whole is None else DistributedControlGroup(whole)
         yield ProcessContext(plan, coordinates, groups, control, device)
         groups.leave()
 
@@ -180,7 +180,7 @@ def stage_peaks(context: ProcessContext, update: int, stash_sets: int) -> list[t
     micro-batches between their forward and their backward.
     """
     own = torch.tensor([_peak_bytes(context.device), stash_sets])
-    found = torch.stack(context.control.gather(Matter.CLOSE, update, own))
+    found = torch.stack(context.control.gather(SyncPoint.CLOSE, update, own))
     topology = context.plan.topology
     by_stage = found.view(topology.replicas, topology.stages, 2).amax(0)
     return [(num_bytes, sets) for num_bytes, sets in by_stage.tolist()]

@@ -27,8 +27,7 @@ from convoy.errors import ConfigError, ExitCode
 from convoy.events import StopRequest
 from convoy.launch.world import World, has_launcher
 from convoy.machine import threads_each
-from convoy.plan.phases import plan_phases
-from convoy.plan.plan import RunPlan, plan_run, used_samples
+from convoy.plan.plan import RunPlan, plan_phases, plan_run, used_samples
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
 from convoy.report.summary import closing_lines

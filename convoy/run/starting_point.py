@@ -22,7 +22,7 @@ from convoy.config.settings import Setting, changed
 from convoy.errors import CheckpointError, ConfigError, ConvoyError
 from convoy.events import Noticed, Validated
 from convoy.parallel import tensor_io
-from convoy.parallel.control import Council, Matter
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.plan.plan import RunPlan
 from convoy.report.log import json_safe, read_jsonl
 from convoy.report.summary import Finished, Summary
@@ -48,7 +48,7 @@ class StartingPoint:
     notices: list[Noticed] = field(default_factory=list)
 
 
-def check_same_on_all_ranks(control: Council, config: RunConfig, samples: int) -> None:
+def check_same_on_all_ranks(control: ControlGroup, config: RunConfig, samples: int) -> None:
     """All processes must have been started with one configuration, and see the same data.
 
     Only where things lie may differ from host to host.
@@ -63,7 +63,7 @@ def check_same_on_all_ranks(control: Council, config: RunConfig, samples: int) -
     )
     said = hashlib.sha256(f"{anywhere} {samples}".encode()).digest()
     own = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-    found = [bytes(one.tolist()) for one in control.gather(Matter.BEGIN, 0, own)]
+    found = [bytes(one.tolist()) for one in control.gather(SyncPoint.BEGIN, 0, own)]
     odd = [rank for rank, other in enumerate(found) if other != found[0]]
     if odd:
         raise ConfigError(
@@ -223,7 +223,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
     """The first process says where to start, or that the run is complete already."""
     if isinstance(start, Finished):
         record = {"complete": str(start.folder), "summary": json_safe(asdict(start.summary))}
-        context.control.hear(json.dumps(record).encode())
+        context.control.broadcast(json.dumps(record).encode())
         return
     contents = start.contents
     record = {
@@ -233,7 +233,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
         "state": contents and contents.state,
         "weights": start.weights is not None,
     }
-    context.control.hear(json.dumps(record).encode())
+    context.control.broadcast(json.dumps(record).encode())
     tensors = start.weights
     if contents is not None:
         tensors = {
@@ -248,7 +248,7 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
 
 def receive_start(context: ProcessContext) -> StartingPoint | Finished:
     """Every other process receives it; the folder of a complete run may be on another host."""
-    record: dict[str, Any] = json.loads(context.control.hear(b""))
+    record: dict[str, Any] = json.loads(context.control.broadcast(b""))
     if "complete" in record:
         summary = Summary.from_record(record["summary"])
         return Finished(summary, Path(record["complete"]), was_complete=True)

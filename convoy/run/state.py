@@ -14,7 +14,7 @@ from convoy.numerics.flat import FlatWeights
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel import tensor_io as cargo
-from convoy.parallel.state_sharding import gatherer
+from convoy.parallel.replicas import gatherer
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts
 from convoy.run.network import build_network, whole

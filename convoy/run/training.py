@@ -21,10 +21,8 @@ from convoy.data.source import Source
 from convoy.data.sources.open import fingerprint, open_source
 from convoy.events import Noticed, Observers, StopRequest
 from convoy.files import write_atomically
-from convoy.plan.as_json import plan_as_json
-from convoy.plan.parameters import frozen_as_text
-from convoy.plan.phases import plan_phases
-from convoy.plan.plan import RunPlan, plan_run, used_samples
+from convoy.plan.plan import RunPlan, plan_phases, plan_run, used_samples
+from convoy.plan.printed import frozen_as_text, plan_as_json
 from convoy.report.log import Log
 from convoy.report.progress import make_progress
 from convoy.report.summary import Finished

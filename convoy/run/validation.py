@@ -22,12 +22,12 @@ from convoy.engine.metrics import Answers, Share, evaluate
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Validated
 from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
-from convoy.layers.fold import fold_norms
+from convoy.layers.norms import fold_norms
 from convoy.machine import threads_each
 from convoy.models.network import COLORS, NetworkPlan, plan_network
-from convoy.numerics.dtypes import FLOAT32
+from convoy.numerics.precision import FLOAT32
 from convoy.optim.ema import ExponentialMovingAverage
-from convoy.parallel.control import Single
+from convoy.parallel.control import ControlGroup
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 from convoy.run.compile import Compiled, compiler_for
@@ -215,7 +215,7 @@ class _Bench:
         feed = validation_feed(config, source, plan.image_size, device, NeededInputs(), self.ledger)
         self._answers = Answerer(plan, self.network, config.validation.backend)
         self._validate = Validator(
-            self._answers, feed, loader_options(config), Share(0, 1, Single())
+            self._answers, feed, loader_options(config), Share(0, 1, ControlGroup())
         )
 
     def load(self, model: dict[str, Tensor]) -> None:

@@ -17,7 +17,7 @@ from convoy.data.loader import Order, MicroBatchIndex
 from convoy.data.sources.photos import IMAGENET, Photos, PhotoView
 from convoy.data.sources.photo_readers import PhotoOptions, make_reader
 from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 
 class Repeated:
     class_names = ("a", "b")

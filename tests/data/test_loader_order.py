@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from convoy.data.loader import MicroBatchIndex, Order
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 
 
 def epoch_of(order: Order, epoch: int) -> list[int]:

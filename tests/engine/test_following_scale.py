@@ -9,9 +9,9 @@ from small_pieces import SmallRun, small_plan, small_run
 
 from convoy.engine.step_guard import GuardState
 from convoy.events import Noticed, Reported
-from convoy.numerics.dtypes import FLOAT16
 from convoy.numerics.loss_scale import GradientRangeCounter
-from convoy.plan.precision import LossScalePlan
+from convoy.numerics.precision import FLOAT16
+from convoy.plan.loop import LossScalePlan
 
 
 def following(first: float, updates: int = 12, stop_after: int | None = None) -> SmallRun:

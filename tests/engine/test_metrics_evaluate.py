@@ -14,7 +14,7 @@ from convoy.data.sources.pixel_source import PixelView
 from convoy.engine.metrics import Score, Share, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
 
@@ -26,7 +26,7 @@ def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
     return ValidationFeed(PixelView(source), batch_size, transfer)
 
 
-ALONE = Share(0, 1, Single())
+ALONE = Share(0, 1, ControlGroup())
 
 
 def score_of(network: Slice, feed: ValidationFeed, options: LoaderOptions | None = None) -> Score:
@@ -127,14 +127,14 @@ def test_a_network_that_fails_leaves_no_threads() -> None:
     assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
 
 
-class Joint(Single):
+class Joint(ControlGroup):
     """Processes that are asked one after the other; each hears of all that came before it."""
 
     def __init__(self) -> None:
         self.parts: list[torch.Tensor] = []
 
-    def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (matter, update) == (Matter.MEASURE, 7)
+    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.MEASURE, 7)
         self.parts.append(part)
         return self.parts
 

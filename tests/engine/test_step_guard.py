@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from convoy.engine.step_guard import GuardState, NonFinitePolicy, StepDecision, StepGuard
-from convoy.numerics.dtypes import FLOAT16
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
+from convoy.numerics.precision import FLOAT16
 from convoy.optim.update_rules import StepContext
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.precision import LossScalePlan
+from convoy.plan.loop import LossScalePlan
 
 APPLY, SKIP, STOP = "apply", "skip", "stop"
 FINE = torch.tensor([1.0, -2.0])
@@ -21,15 +21,17 @@ BAD = torch.tensor([1.0, torch.nan])
 SKIPS = NonFinitePolicy(skip=True, most_in_a_row=2)
 
 
-class Others(Single):
+class Others(ControlGroup):
     """A council with one more process, which brings these notes."""
 
     def __init__(self, *notes: int) -> None:
         self.notes = list(notes)
-        self.heard: list[tuple[Matter, int]] = []
+        self.heard: list[tuple[SyncPoint, int]] = []
 
-    def tell(self, matter: Matter, update: int, notes: Sequence[int]) -> list[list[int]]:
-        self.heard.append((matter, update))
+    def all_gather_many(
+        self, point: SyncPoint, update: int, notes: Sequence[int]
+    ) -> list[list[int]]:
+        self.heard.append((point, update))
         return [[*notes], self.notes]
 
 
@@ -85,7 +87,7 @@ def test_what_another_process_found_counts_as_our_own(place: int) -> None:
     council = Others(*notes)
 
     assert outcome(StepGuard(council), update=6) == STOP
-    assert council.heard == [(Matter.VERDICT, 6)]
+    assert council.heard == [(SyncPoint.VERDICT, 6)]
 
 
 def test_so_many_in_a_row_may_be_skipped_and_no_more() -> None:

@@ -14,7 +14,7 @@ from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.executor import MicroBatchResult
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
 
 LAYERS = small_layers()
@@ -24,7 +24,7 @@ CONFIG = OptimizerConfig(momentum=0.9, weight_decay=5e-4)
 class Live:
     """The pieces of an update around one small network."""
 
-    def __init__(self, network: Slice | None = None, replicas: Alone | None = None) -> None:
+    def __init__(self, network: Slice | None = None, replicas: Replicas | None = None) -> None:
         self.network = network or slice_of(LAYERS)
         self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
         flat = FlatWeights(self.network.named_weights())
@@ -33,7 +33,7 @@ class Live:
         self.update = Update(
             SingleStage(self.network, F.cross_entropy, self.gradients.collect),
             [ParameterGroup(self.gradients, self.optimizer)],
-            replicas or Alone(),
+            replicas or Replicas(),
             PendingStatistics(self.norms),
         )
 
@@ -105,7 +105,7 @@ def test_statistics_are_absorbed_once_per_micro_batch():
 
 
 def test_replicas_agree_before_the_step():
-    class Halving(Alone):
+    class Halving(Replicas):
         """A second replica whose gradients are all zero."""
 
         def reduce(self, tree: GradientTree) -> Tensor:
@@ -131,7 +131,7 @@ def test_the_same_updates_give_the_same_bits():
 
 
 def test_replicas_follow_the_gradients_from_the_start():
-    class Following(Alone):
+    class Following(Replicas):
         """Remembers whom it follows."""
 
         def __init__(self) -> None:
@@ -147,7 +147,7 @@ def test_replicas_follow_the_gradients_from_the_start():
 
 
 def test_replicas_complete_the_weights_after_the_step():
-    class Zeroing(Alone):
+    class Zeroing(Replicas):
         """Others whose share of the weights is all zeros."""
 
         def share(self, values: Tensor) -> None:
@@ -160,7 +160,7 @@ def test_replicas_complete_the_weights_after_the_step():
 
 
 def test_statistics_of_all_replicas_are_absorbed_in_order():
-    class Doubled(Alone):
+    class Doubled(Replicas):
         """A second replica that saw the same micro-batches again."""
 
         def gather_statistics(self, statistics: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float
 def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
     seen: dict[float, Tensor] = {}
 
-    class Seeing(Alone):
+    class Seeing(Replicas):
         def reduce(self, tree: GradientTree) -> Tensor:
             found = super().reduce(tree)
             seen[scale] = found.clone()

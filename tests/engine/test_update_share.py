@@ -5,17 +5,17 @@ import torch
 
 from convoy.engine.update import UpdateShare
 from convoy.events import REASONS
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 
 
-class Others(Single):
+class Others(ControlGroup):
     """A council in which others have their own wish."""
 
     def __init__(self, notes: list[int]) -> None:
         self.notes = notes
 
-    def meet(self, matter: Matter, update: int, note: int = 0) -> list[int]:
-        assert (matter, update) == (Matter.STOP, 7)
+    def all_gather(self, point: SyncPoint, update: int, note: int = 0) -> list[int]:
+        assert (point, update) == (SyncPoint.STOP, 7)
         return [note, *self.notes]
 
 
@@ -40,11 +40,11 @@ def test_of_several_wishes_all_follow_the_same() -> None:
     assert part([1, 2]).agreed_reason("interrupted", 7) == "interrupted"
 
 
-class Rows(Single):
+class Rows(ControlGroup):
     """Four processes, two replicas of two stages; those at the ends have results."""
 
-    def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (matter, update) == (Matter.REPORT, 2)
+    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.REPORT, 2)
         first, second = torch.arange(4.0).view(4, 1), torch.arange(10.0, 14.0).view(4, 1)
         return [part, first, part, second]
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.models.operations import NormSpec
+from convoy.models.layers import NormSpec
 
 CHANNELS, EPS = 5, 1e-3
 LAYOUTS = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

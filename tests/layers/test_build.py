@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from convoy.config.sections.network import NetworkConfig
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ConvSpec, LinearSpec, NormSpec
+from convoy.models.layers import ConvSpec, LayerPlan, LinearSpec, NormSpec
 from convoy.models.resnet import resnet_layers
 
 

@@ -9,9 +9,7 @@ from families import ALL
 from torch import Tensor
 
 from convoy.layers.build import build_layers
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan
-from convoy.models.operations import ConvSpec, LinearSpec
+from convoy.models.layers import ConvSpec, InitRule, LayerPlan, LinearSpec
 from convoy.parallel.slice import Slice
 
 FAN_IN, FAN_OUT = 64 // 4 * 9, 96 * 9

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
 from convoy.layers.dropout import Dropout, DropoutRng, DropPath
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.slice import Slice
+from convoy.parallel.slice import Recomputing, Slice
 from convoy.rng import StepPosition, key, uniform
 
 Kind = type[Dropout] | type[DropPath]

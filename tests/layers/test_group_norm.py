@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from convoy.layers.norms import GroupNorm
-from convoy.models.operations import NormSpec
+from convoy.models.layers import NormSpec
 
 CHANNELS, GROUPS, EPS = 12, 3, 0.1
 STRIDED = pytest.mark.parametrize("strided", [False, True])

@@ -17,7 +17,7 @@ from convoy.layers.modules import (
     max_pool,
     one_way,
 )
-from convoy.models.operations import ConvSpec, MaxPoolSpec, Shape
+from convoy.models.layers import ConvSpec, MaxPoolSpec, Shape
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:

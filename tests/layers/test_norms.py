@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from convoy.layers.modules import Add, GlobalPool, PadChannels
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.models.operations import NormSpec
+from convoy.models.layers import NormSpec
 
 CHANNELS = 5
 

@@ -7,9 +7,16 @@ import pytest
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.models.blocks import InitRules, LayerFactory, NormParameters
 from convoy.models.efficientnet import efficientnet_layers
-from convoy.models.init import InitRule
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import ConvSpec, LinearSpec, MaxPoolSpec, NormSpec, PadChannelsSpec
+from convoy.models.layers import (
+    ConvSpec,
+    InitRule,
+    LayerPlan,
+    LinearSpec,
+    MaxPoolSpec,
+    NormSpec,
+    PadChannelsSpec,
+    Route,
+)
 
 INIT_RULES = {"pytorch": InitRules(InitRule.HE, InitRule.TORCH, InitRule.SMALL)}
 CONFIG = NetworkConfig(norm_num_groups=4, norm_eps=0.5, batchnorm_momentum=0.25)

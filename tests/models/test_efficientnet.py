@@ -6,16 +6,17 @@ import pytest
 from families import Small
 
 from convoy.errors import ConfigError
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     ConvSpec,
     DropoutSpec,
     DropPathSpec,
+    LayerPlan,
     NormSpec,
     Operation,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
+    Route,
 )
 
 # Stem, outputs of the seven groups, top; their repeats.

@@ -6,8 +6,7 @@ import pytest
 from families import Small
 
 from convoy.errors import ConfigError
-from convoy.models.split_points import aliases
-from convoy.plan.stages import cut
+from convoy.plan.stages import aliases, cut
 
 B0 = """
     block1a/b block1a/c block2a block2a/b block2a/c block2b block3a block3a/b block3a/c block3b

@@ -2,26 +2,26 @@
 
 import pytest
 import torch
-from families import ALL as FAMILIES
-from families import Small
-from networks import CLASSES, images_and_labels, short_name, slice_of, small_layers
-from saved import saved_bytes, small_change
+from networks import CLASSES, short_name
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from convoy.config.sections.network import NetworkConfig
 from convoy.layers.build import build_layers
-from convoy.models.layers import LayerCost, LayerPlan, Route, layer_costs, taken
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     AddSpec,
     ConvSpec,
     GlobalPoolSpec,
+    LayerPlan,
     LinearSpec,
     MaxPoolSpec,
     NormSpec,
     PadChannelsSpec,
+    Route,
     Shape,
+    layer_costs,
+    taken,
 )
 from convoy.models.resnet import resnet_layers
 from convoy.parallel.slice import Slice
@@ -144,75 +144,3 @@ def test_the_published_work_of_resnet50_is_found():
     )
 
     assert work == 4_089_184_256
-
-
-KEPT = [
-    NetworkConfig(model=model, norm_type=kind, norm_num_groups=16, shortcut_type=shortcut)
-    for model in ("resnet8", "resnet18")
-    for kind in ("batch", "group", "none")
-    for shortcut in ("A", "B", "C")
-] + [NetworkConfig(model="resnet50", norm_type="group", norm_num_groups=32)]
-
-
-@pytest.mark.parametrize("config", KEPT, ids=short_name)
-def test_what_is_kept_is_what_autograd_saves_up_to_norm_statistics(config: NetworkConfig):
-    layers = resnet_layers(config, 3, CLASSES)
-    images, labels = images_and_labels(2, 32)
-    network = Slice(layers, build_layers(layers, 0))
-    costs = layer_costs(layers, Shape(3, 32))
-    planned = 4 * 2 * (Shape(3, 32).elements + sum(cost.kept for cost in costs))
-
-    assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
-
-
-@pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
-def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
-    network = small.plan
-    images, labels = images_and_labels(2, small.size)
-    live = slice_of(network.layers)
-    planned = 8 * (Shape(3, small.size).elements + sum(cost.kept for cost in network.costs))
-    change = small_change(network.layers, samples=2)
-
-    assert saved_bytes(live, (images,), labels) == planned + change
-
-
-def test_a_result_that_only_a_sum_takes_is_not_kept():
-    kept = {cost.name: cost.kept for cost in layer_costs(small_layers(), Shape(3, 32))}
-    plain, halved = 16 * 32 * 32, 32 * 16 * 16
-
-    assert kept["layer1/0/conv2"] == kept["layer1/0/add"] == plain
-    assert kept["layer1/0/bn2"] == kept["layer1/0/relu"] == 0
-    assert kept["layer2/0/conv1"] == kept["layer2/0/bn1"] == halved
-    assert kept["layer2/0/downsample/0"] == 0
-
-
-def test_padding_needs_nothing_of_what_it_was_given():
-    layers = (
-        LayerPlan("a", ConvSpec(3, 4, 3)),
-        LayerPlan("b", PadChannelsSpec(2, 4)),
-        LayerPlan("c", ConvSpec(8, 8, 3)),
-    )
-
-    assert [cost.kept for cost in layer_costs(layers, Shape(3, 8))] == [0, 8 * 16, 8 * 16]
-
-
-def test_a_maximum_is_kept_with_its_place_in_64_bits():
-    layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
-    pool, _ = layer_costs(layers, Shape(4, 10))
-
-    assert pool.kept == 3 * pool.bundle_out[0].elements
-
-
-def test_the_logits_are_kept_for_the_loss():
-    last: LayerCost = layer_costs(small_layers(), Shape(3, 32))[-1]
-
-    assert last.kept == CLASSES
-
-
-def test_only_rectifiers_write_over_what_they_are_given():
-    layers = small_layers()
-    costs = layer_costs(layers, Shape(3, 32))
-
-    assert [cost.in_place for cost in costs] == [
-        isinstance(one.operation, ActivationSpec) for one in layers
-    ]

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from families import Small
 
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     ConvSpec,
     DropoutSpec,
+    LayerPlan,
     LinearSpec,
     NormSpec,
     Operation,
+    Route,
 )
 
 V3 = ["mobilenet-v3-large", "mobilenet-v3-small"]

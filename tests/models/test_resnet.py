@@ -10,9 +10,8 @@ from convoy.config.schema import RunConfig
 from convoy.config.sections.network import NetworkConfig
 from convoy.errors import ConfigError
 from convoy.layers.build import build_layers
-from convoy.models.layers import LayerPlan, Route
+from convoy.models.layers import ConvSpec, LayerPlan, NormSpec, PadChannelsSpec, Route
 from convoy.models.network import plan_network
-from convoy.models.operations import ConvSpec, NormSpec, PadChannelsSpec
 from convoy.models.resnet import resnet_layers
 
 SMALL = {8: 75_290, 14: 172_506, 20: 269_722, 32: 464_154, 44: 658_586, 56: 853_018, 110: 1_727_962}

@@ -6,7 +6,7 @@ import pytest
 from families import Small
 
 from convoy.errors import ConfigError
-from convoy.models.operations import ConvSpec
+from convoy.models.layers import ConvSpec
 
 
 def convs(model: str, **options: Any) -> dict[str, ConvSpec]:

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from families import Small
 
-from convoy.models.layers import LayerPlan, Route
+from convoy.models.layers import ConvSpec, DropoutSpec, LayerPlan, MaxPoolSpec, NormSpec, Route
 from convoy.models.network import NetworkPlan
-from convoy.models.operations import ConvSpec, DropoutSpec, MaxPoolSpec, NormSpec
 
 
 def plan(size: int = 224, **options: Any) -> NetworkPlan:

@@ -143,7 +143,7 @@ def test_leaves_that_are_no_siblings_are_not_joined() -> None:
 @sweep("count", range(1, 14))
 def test_the_nodes_of_a_block_are_known_beforehand(first: int, count: int) -> None:
     spans = [node.span for node in grow(leaves(count), tree(first)).nodes()]
-    ends = [first, *(span.end for span in spans)]
+    ends = [first, *(span.start + span.leaves for span in spans)]
 
     assert spans == spans_of(first, count)
     assert ends[:-1] == [span.start for span in spans] and ends[-1] == first + count

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, NumberType
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree, Mean, fold
+from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, NumberType
 
 VALUES = torch.tensor([0.1, 1 / 3, 2049.0, 1e-7, -70000.0])
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16, NumberType
 from convoy.numerics.loss_scale import Choice, Counts, GradientRangeCounter, LossScale, choose
-from convoy.plan.precision import LossScalePlan
+from convoy.numerics.precision import BFLOAT16, FLOAT16, NumberType
+from convoy.plan.loop import LossScalePlan
 
 TOTAL = 10**8  # of which one in ten million is 10
 COUNTS = [0, 1, 10, 11, TOTAL]

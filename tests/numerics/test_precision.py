@@ -8,8 +8,14 @@ from networks import images_and_labels
 from torch import Tensor
 
 from convoy.layers.build import build_layers
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, NumberType
-from convoy.numerics.precision import Arithmetic, makes_new_numbers
+from convoy.numerics.precision import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    Arithmetic,
+    NumberType,
+    makes_new_numbers,
+)
 from convoy.parallel.slice import Slice
 
 CPU = torch.device("cpu")

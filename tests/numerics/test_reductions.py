@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sweeps import sweep
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import (
     BY_NAME,
@@ -23,11 +22,11 @@ from convoy.numerics.gradients import (
     Node,
     Reduction,
     RunningMean,
-    Sum,
     fold,
     reduction_of,
 )
-from convoy.parallel.replicas import Alone
+from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
+from convoy.parallel.replicas import Replicas
 
 Array = npt.NDArray[np.float64]
 
@@ -62,7 +61,7 @@ def grown(
 
 def reduced(gradients: Sequence[Tensor], way: str, dtype: torch.dtype = torch.float32) -> Tensor:
     tree = grown(gradients, way_of(way, len(gradients)), dtype)
-    return tree.flat.views(Alone().reduce(tree))[0]
+    return tree.flat.views(Replicas().reduce(tree))[0]
 
 
 def in_double(gradients: Sequence[Tensor]) -> Array:
@@ -213,7 +212,7 @@ def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
     for sums in (torch.float16, torch.float32):
         ways = {
             "mean": Mean,
-            "sum": Sum,
+            "sum": Reduction,
             "running-mean": RunningMean,
             DIVIDED_FIRST: DividedFirst,
         }

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from networks import SingleStage, images_and_labels, slice_of, small_layers
 from torch import Tensor, nn
 
-from convoy.numerics.dtypes import FLOAT16, FLOAT32, NumberType
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
+from convoy.numerics.precision import FLOAT16, FLOAT32, NumberType
 from convoy.numerics.traps import NOTHING, Note, Phase, Traps, Watched, all_finite
-from convoy.parallel.recompute import Recomputing
+from convoy.parallel.slice import Recomputing
 
 LAYERS = small_layers()
 NAMES = [layer.name for layer in LAYERS]

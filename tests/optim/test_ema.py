@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.numerics.dtypes import BFLOAT16, FLOAT32, DtypePolicy
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import BLOCK, Optimizer, Shard
 from convoy.optim.update_rules import Sgd, StepContext

@@ -12,10 +12,9 @@ from small_weights import flattened, noise, weights
 from torch import Tensor, nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.numerics.dtypes import TYPES, DtypePolicy
 from convoy.numerics.flat import FlatWeights
-from convoy.optim.optimizer import Optimizer, Shard
-from convoy.optim.state_storage import MappedFile, StateStorage
+from convoy.numerics.precision import TYPES, DtypePolicy
+from convoy.optim.optimizer import MappedFile, Optimizer, Shard, StateStorage
 from convoy.optim.update_rules import StepContext, UpdateRule, make_update_rule
 
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")

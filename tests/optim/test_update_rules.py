@@ -12,8 +12,8 @@ from torch import nn
 
 from convoy.config.sections.optimizer import OptimizerConfig
 from convoy.errors import ConfigError
-from convoy.numerics.dtypes import TYPES, DtypePolicy
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import TYPES, DtypePolicy
 from convoy.optim.optimizer import Optimizer, Shard
 from convoy.optim.update_rules import Lars, Norms, StepContext, make_update_rule
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from convoy.errors import HangError
 from convoy.launch.world import World
 from convoy.parallel import tensor_io as cargo
-from convoy.parallel.control import FullCouncil, Matter
+from convoy.parallel.control import DistributedControlGroup, SyncPoint
 from convoy.parallel.process_groups import Rendezvous, join
 from convoy.plan.topology import TopologyPlan
 
@@ -25,17 +25,19 @@ def _join(world: World, seconds: float = 300) -> dist.ProcessGroup:
 
 def confer(world: World, payload: dict[str, Any]) -> int:
     """Meet, gather and hear; write down what came of it."""
-    council = FullCouncil(_join(world))
+    council = DistributedControlGroup(_join(world))
     seen = {
         "is_first": council.is_first,
-        "notes": council.meet(Matter.STOP, 3, note=world.rank * 10),
-        "verdicts": council.tell(Matter.VERDICT, 3, [world.rank, 2**40, -1]),
+        "notes": council.all_gather(SyncPoint.STOP, 3, note=world.rank * 10),
+        "verdicts": council.all_gather_many(SyncPoint.VERDICT, 3, [world.rank, 2**40, -1]),
         "rows": [
-            one.tolist() for one in council.gather(Matter.REPORT, 3, torch.tensor([world.rank]))
+            one.tolist() for one in council.gather(SyncPoint.REPORT, 3, torch.tensor([world.rank]))
         ],
-        "nothing": [one.tolist() for one in council.gather(Matter.REPORT, 3, torch.zeros(0, 3))],
-        "heard": council.hear(b"from the first" if council.is_first else b"never asked").decode(),
-        "silence": council.hear(b"").decode(),
+        "nothing": [one.tolist() for one in council.gather(SyncPoint.REPORT, 3, torch.zeros(0, 3))],
+        "heard": council.broadcast(
+            b"from the first" if council.is_first else b"never asked"
+        ).decode(),
+        "silence": council.broadcast(b"").decode(),
     }
     (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
     return 0
@@ -50,28 +52,28 @@ def linger(world: World, payload: dict[str, Any]) -> int:
     (here / f"here-{world.rank}").touch()
     while len([*here.glob("here-*")]) < world.size:
         time.sleep(0.01)
-    council = FullCouncil(_join(world, seconds=3))
+    council = DistributedControlGroup(_join(world, seconds=3))
     if council.is_first:
         time.sleep(4)
-    council.wait_for_the_first()
-    heard = council.hear(b"after all").decode()
+    council.wait_for_first()
+    heard = council.broadcast(b"after all").decode()
     (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(heard))
     return 0
 
 
 def stray(world: World, payload: dict[str, Any]) -> int:
     """The last rank comes to another meeting than the rest; all of them notice."""
-    council = FullCouncil(_join(world))
-    council.meet(Matter.BEGIN, 0)
+    council = DistributedControlGroup(_join(world))
+    council.all_gather(SyncPoint.BEGIN, 0)
     is_last = world.rank == world.size - 1
     try:
         if payload["how"] == "matter":
-            council.meet(Matter.SAVE if is_last else Matter.STOP, 7)
+            council.all_gather(SyncPoint.SAVE if is_last else SyncPoint.STOP, 7)
         elif payload["how"] == "update":
-            council.meet(Matter.STOP, 8 if is_last else 7)
+            council.all_gather(SyncPoint.STOP, 8 if is_last else 7)
         else:
             council.meetings += is_last
-            council.meet(Matter.STOP, 7)
+            council.all_gather(SyncPoint.STOP, 7)
     except HangError as error:
         (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(str(error)))
     return 0

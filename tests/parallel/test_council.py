@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from convoy.launch.supervisor import run_workers
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.plan.topology import TopologyPlan
 
 
@@ -27,15 +27,15 @@ def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
 
 
 def test_who_is_alone_agrees_with_itself() -> None:
-    council = Single()
+    council = ControlGroup()
     part = torch.arange(3)
 
     assert council.is_first
-    assert council.meet(Matter.STOP, 1, note=4) == [4]
-    assert council.tell(Matter.VERDICT, 1, [4, 5]) == [[4, 5]]
-    assert council.gather(Matter.REPORT, 1, part)[0] is part
-    assert council.hear(b"own") == b"own"
-    council.wait_for_the_first()
+    assert council.all_gather(SyncPoint.STOP, 1, note=4) == [4]
+    assert council.all_gather_many(SyncPoint.VERDICT, 1, [4, 5]) == [[4, 5]]
+    assert council.gather(SyncPoint.REPORT, 1, part)[0] is part
+    assert council.broadcast(b"own") == b"own"
+    council.wait_for_first()
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ import pytest
 from lines import Case, Crew, crew, starts_of
 from span_crew import Arrays, Spanned, gather, train
 
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 
 pytestmark = pytest.mark.processes
 

@@ -6,8 +6,7 @@ from torch import nn
 
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
-from convoy.parallel.replicas import Alone
-from convoy.parallel.state_sharding import gatherer
+from convoy.parallel.replicas import Replicas, gatherer
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])
@@ -17,7 +16,7 @@ def test_the_mean_of_equal_gradients_is_that_gradient(count: int) -> None:
     for _ in range(count):
         weight.grad = torch.full_like(weight, 3.0)
         tree.collect()
-    (mean,) = tree.flat.views(Alone().reduce(tree))
+    (mean,) = tree.flat.views(Replicas().reduce(tree))
 
     assert bool((mean == 3).all())
 
@@ -30,7 +29,7 @@ def test_the_sum_is_divided_once() -> None:
         tree.collect()
     one, two, four = torch.tensor([0.1, 0.2, 0.4])
 
-    assert Alone().reduce(tree)[0] == ((one + two) + four) / 3
+    assert Replicas().reduce(tree)[0] == ((one + two) + four) / 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -41,7 +40,7 @@ def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch
         weight.grad = torch.full_like(weight, value)
         tree.collect()
     one, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
-    mean = Alone().reduce(tree)
+    mean = Replicas().reduce(tree)
 
     assert mean.dtype == torch.float32
     assert mean[0] == (((one + two) + four) / 3).float()
@@ -49,7 +48,7 @@ def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch
 
 def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
     values = torch.arange(48.0)
-    replicas = Alone()
+    replicas = Replicas()
     replicas.share(values)
 
     assert replicas.owned(48) == range(48)
@@ -61,4 +60,4 @@ def test_a_lone_replica_never_computes_a_digest() -> None:
     def digest() -> bytes:
         raise AssertionError("a pass over all weights for nothing")
 
-    Alone().agree(digest, update=100)
+    Replicas().agree(digest, update=100)

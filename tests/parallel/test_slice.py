@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import ActivationSpec, AddSpec, ConvSpec
+from convoy.models.layers import ActivationSpec, AddSpec, ConvSpec, LayerPlan, Route
 from convoy.parallel.slice import Slice
 
 NETWORKS = {

@@ -24,9 +24,8 @@ from configured import (
     train,
 )
 
-from convoy.models.layers import LayerPlan
+from convoy.models.layers import LayerPlan, LinearSpec
 from convoy.models.network import plan_network
-from convoy.models.operations import LinearSpec
 from convoy.plan.plan import plan_run, plan_stages
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"

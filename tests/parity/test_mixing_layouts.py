@@ -9,7 +9,7 @@ from running import convoy
 from convoy.cli.prove import Bench
 from convoy.config.resolve import RequestedOptions, resolve
 from convoy.config.settings import from_source
-from convoy.plan.layouts import Layout
+from convoy.plan.topology import Layout
 
 pytestmark = pytest.mark.processes
 

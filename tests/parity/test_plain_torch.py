@@ -13,7 +13,7 @@ from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
 
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
@@ -75,7 +75,7 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
     update = Update(
         SingleStage(network, loss, gradients.collect),
         [ParameterGroup(gradients, Optimizer(flat, Sgd(OPTIMIZER)))],
-        Alone(),
+        Replicas(),
         PendingStatistics(norms),
     )
     passed = [

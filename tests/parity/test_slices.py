@@ -18,8 +18,7 @@ from convoy.batch import Bundle
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.models.network import NetworkPlan
-from convoy.numerics.dtypes import BFLOAT16, FLOAT16
-from convoy.numerics.precision import Arithmetic
+from convoy.numerics.precision import BFLOAT16, FLOAT16, Arithmetic
 from convoy.parallel.channels import P2PChannel, with_strides
 from convoy.parallel.slice import Slice
 from convoy.plan.stages import StagePlan, divide, stage_boundary

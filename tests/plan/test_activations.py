@@ -4,23 +4,41 @@ import pytest
 from activation_bytes import measure_alone
 from families import ALL as FAMILIES
 from families import Small
-from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
+from networks import (
+    CLASSES,
+    bottleneck_layers,
+    images_and_labels,
+    short_name,
+    slice_of,
+    small_layers,
+)
 from saved import saved_bytes, small_change
 from torch import Tensor
 
 from convoy.config.schema import build_config
+from convoy.config.sections.network import NetworkConfig
 from convoy.layers.build import build_layers
-from convoy.models.layers import LayerPlan, Route, layer_costs
-from convoy.models.operations import (
+from convoy.models.layers import (
     ActivationSpec,
     ConvSpec,
+    LayerPlan,
+    MaxPoolSpec,
     MultiplySpec,
+    PadChannelsSpec,
     ProxyActivationSpec,
+    Route,
     Shape,
     SqueezeSpec,
+    layer_costs,
 )
+from convoy.models.resnet import resnet_layers
 from convoy.parallel.slice import Slice
-from convoy.plan.activations import ActivationFootprint, activation_footprint
+from convoy.plan.activations import (
+    ActivationFootprint,
+    activation_footprint,
+    autograd_steps,
+    kept_elements,
+)
 from convoy.plan.plan import plan_run
 
 
@@ -209,3 +227,76 @@ def planned_by_seen(small: Small, **asked: object) -> float:
     }
     (planned,) = plan_run(build_config(whole)).memory
     return planned.activations / measure_alone(whole).activations
+
+
+KEPT = [
+    NetworkConfig(model=model, norm_type=kind, norm_num_groups=16, shortcut_type=shortcut)
+    for model in ("resnet8", "resnet18")
+    for kind in ("batch", "group", "none")
+    for shortcut in ("A", "B", "C")
+] + [NetworkConfig(model="resnet50", norm_type="group", norm_num_groups=32)]
+
+
+@pytest.mark.parametrize("config", KEPT, ids=short_name)
+def test_what_is_kept_is_what_autograd_saves_up_to_norm_statistics(config: NetworkConfig):
+    layers = resnet_layers(config, 3, CLASSES)
+    images, labels = images_and_labels(2, 32)
+    network = Slice(layers, build_layers(layers, 0))
+    kept = kept_elements(layers, Shape(3, 32))
+    planned = 4 * 2 * (Shape(3, 32).elements + sum(kept))
+
+    assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
+
+
+@pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
+def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
+    network = small.plan
+    images, labels = images_and_labels(2, small.size)
+    live = slice_of(network.layers)
+    image = Shape(3, small.size)
+    planned = 8 * (image.elements + sum(kept_elements(network.layers, image)))
+    change = small_change(network.layers, samples=2)
+
+    assert saved_bytes(live, (images,), labels) == planned + change
+
+
+def test_a_result_that_only_a_sum_takes_is_not_kept():
+    layers = small_layers()
+    names = [layer.name for layer in layers]
+    kept = dict(zip(names, kept_elements(layers, Shape(3, 32)), strict=True))
+    plain, halved = 16 * 32 * 32, 32 * 16 * 16
+
+    assert kept["layer1/0/conv2"] == kept["layer1/0/add"] == plain
+    assert kept["layer1/0/bn2"] == kept["layer1/0/relu"] == 0
+    assert kept["layer2/0/conv1"] == kept["layer2/0/bn1"] == halved
+    assert kept["layer2/0/downsample/0"] == 0
+
+
+def test_padding_needs_nothing_of_what_it_was_given():
+    layers = (
+        LayerPlan("a", ConvSpec(3, 4, 3)),
+        LayerPlan("b", PadChannelsSpec(2, 4)),
+        LayerPlan("c", ConvSpec(8, 8, 3)),
+    )
+
+    assert kept_elements(layers, Shape(3, 8)) == [0, 8 * 16, 8 * 16]
+
+
+def test_a_maximum_is_kept_with_its_place_in_64_bits():
+    layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
+    kept, _ = kept_elements(layers, Shape(4, 10))
+
+    assert kept == 3 * MaxPoolSpec().shape(Shape(4, 10)).elements
+
+
+def test_the_logits_are_kept_for_the_loss():
+    assert kept_elements(small_layers(), Shape(3, 32))[-1] == CLASSES
+
+
+def test_only_rectifiers_write_over_what_they_are_given():
+    source = Shape(16, 8)
+    written = [
+        autograd_steps(layer.operation, source)[-1].in_place for layer in small_layers("none")
+    ]
+
+    assert written == [isinstance(one.operation, ActivationSpec) for one in small_layers("none")]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from convoy.config.schema import build_config
-from convoy.plan.batch import BatchPlan
 from convoy.plan.loop import LoopPlan, Rhythm, plan_loop
+from convoy.plan.topology import BatchPlan
 
 
 def loop(samples: int = 100, **asked: Any) -> LoopPlan:

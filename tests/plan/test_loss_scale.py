@@ -7,9 +7,9 @@ import pytest
 from sweeps import sweep
 
 from convoy.config.schema import build_config
-from convoy.plan.phases import plan_phases
-from convoy.plan.plan import plan_run
-from convoy.plan.precision import Level, LossScalePlan, loss_scale_as_text
+from convoy.plan.loop import Level, LossScalePlan
+from convoy.plan.plan import plan_phases, plan_run
+from convoy.plan.printed import loss_scale_as_text
 
 
 def ladder(first: float, last: float, epochs: int, per_epoch: int = 1) -> LossScalePlan:

@@ -9,10 +9,10 @@ from sweeps import sweep
 
 from convoy.config.schema import build_config
 from convoy.numerics.gradients import spans_of
-from convoy.plan.batch import BatchPlan
 from convoy.plan.memory import StageMemory, most_sums, tree_vectors
 from convoy.plan.plan import plan_run
 from convoy.plan.schedules import SCHEDULES
+from convoy.plan.topology import BatchPlan
 
 
 def memory(**asked: Any) -> tuple[StageMemory, ...]:

@@ -8,8 +8,8 @@ from convoy.config.schema import build_config
 from convoy.config.sections.optimizer import OptimizerConfig, no_optimizer_state
 from convoy.errors import ConfigError
 from convoy.optim.update_rules import make_update_rule
+from convoy.plan.parameters import share_of_squares_kept, slots_of
 from convoy.plan.plan import plan_run
-from convoy.plan.precision import share_of_squares_kept, slots_of
 
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 

@@ -6,8 +6,7 @@ import pytest
 
 from convoy.config.schema import build_config
 from convoy.plan.loop import LoopPlan
-from convoy.plan.phases import plan_phases
-from convoy.plan.plan import plan_run
+from convoy.plan.plan import plan_phases, plan_run
 from convoy.plan.printed import phases_as_text, rate_as_text
 
 

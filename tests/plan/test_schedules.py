@@ -4,9 +4,8 @@ import pytest
 from sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.schedules import SCHEDULES, schedule_of
-from convoy.plan.schedules.actions import Forward, answers, is_last_of_its_micro
-from convoy.plan.schedules.one_f_one_b import Schedule
+from convoy.plan.actions import Forward, answers, is_last_of_its_micro
+from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
 
 GROUPED, INTERLEAVED, SEQUENTIAL = (
     SCHEDULES[name] for name in ("grouped", "interleaved", "sequential")
@@ -62,7 +61,6 @@ def test_one_stage_is_no_pipeline(name: str):
 
     assert lines(SCHEDULES[name], stages=1, micro_batches=3) == ["F0 B0 F1 B1 F2 B2"]
     assert SCHEDULES[name].stash(0, 1) == SCHEDULES[name].peak_stash(0, 1, 3) == 1
-    assert SCHEDULES[name].waiting(0, 1) == 0
     assert SCHEDULES[name].length(1, 3) == 6
     assert SCHEDULES[name].ramp_share(1, 3) == 0
 
@@ -100,11 +98,8 @@ def test_depths_are_those_of_the_reference(stages: int):
     for stage in range(stages):
         to_the_end = stages - 1 - stage
 
-        assert GROUPED.waiting(stage, stages) == 2 * to_the_end
         assert GROUPED.stash(stage, stages) == 2 * to_the_end + 1
-        assert INTERLEAVED.waiting(stage, stages) == to_the_end
         assert INTERLEAVED.stash(stage, stages) == stages - stage
-        assert SEQUENTIAL.waiting(stage, stages) == 0
         assert SEQUENTIAL.stash(stage, stages) == 1
 
 
@@ -138,24 +133,6 @@ def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
     assert [one.in_flight(stages) for one in schedules] == [2 * stages, stages, 1]
-    assert [one.in_flight(stages, training=False) for one in schedules] == [stages, stages, 1]
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_inference_runs_forward_only(name: str):
-    for stage in range(3):
-        actions = SCHEDULES[name].actions(stage, 3, 4, training=False)
-
-        assert actions == [Forward(0), Forward(1), Forward(2), Forward(3)]
-        assert SCHEDULES[name].orders(3, 4, training=False)[stage] == actions
-
-
-def test_inference_has_half_the_slots():
-    assert GROUPED.length(3, 4, training=False) == 6
-    assert INTERLEAVED.length(3, 4, training=False) == 6
-    assert SEQUENTIAL.length(3, 4, training=False) == 12
-    assert INTERLEAVED.ramp_share(3, 4, training=False) == 2 / 6
-    assert SEQUENTIAL.ramp_share(3, 4, training=False) == 2 / 3
 
 
 @sweep(("schedule", "stages"), LAYOUTS)

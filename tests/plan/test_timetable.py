@@ -1,11 +1,10 @@
 """The reference's timelines, cell by cell; then every cell by its formula; then the drawing."""
 
-import pytest
 from sweeps import sweep
 
+from convoy.plan.actions import Backward, Forward, is_last_of_its_micro
 from convoy.plan.schedules import SCHEDULES, looped
-from convoy.plan.schedules.actions import Backward, Forward, is_last_of_its_micro
-from convoy.plan.schedules.timetable import Timetable, draw, place, received_ahead, timed_orders
+from convoy.plan.timetable import Timetable, draw, place, received_ahead, timed_orders
 
 REFERENCE = ("grouped", "interleaved", "sequential")
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
@@ -111,16 +110,6 @@ def test_sets_from_earlier_columns_are_never_more_than_the_stash_and_equal_at_fu
             assert max(seen) == min(SCHEDULES[name].stash(stage, stages), micro_batches)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_forwards_alone_follow_each_other(name: str):
-    timetable = place(SCHEDULES[name], stages=2, micro_batches=3, training=False)
-    drawn = {
-        "sequential": ["F0 | – | F1 | – | F2 | –", "– | F0 | – | F1 | – | F2"],
-    }.get(name, ["F0 | F1 | F2 | –", "– | F0 | F1 | F2"])
-
-    assert cells(timetable) == drawn
-
-
 def test_the_timeline_of_zero_bubble_has_weight_halves_in_its_gaps():
     assert draw(place(SCHEDULES["zero-bubble"], stages=3, micro_batches=4)) == [
         "third-step  0   1   2   3   4   5   6   7   8   9   10  11  12  13",
@@ -135,14 +124,6 @@ def test_the_timeline_of_looped_has_a_row_for_each_process_and_names_stages():
         "half-step  0    1    2    3    4    5    6    7    8    9",
         "process 0  0F0  0F1  2F0  2F1  –    2B0  –    2B1  0B0  0B1",
         "process 1  –    1F0  1F1  3F0  3B0  3F1  3B1  1B0  1B1  –",
-    ]
-
-
-def test_forwards_alone_go_around_in_turns():
-    assert draw(place(looped(2), stages=4, micro_batches=3, training=False)) == [
-        "half-step  0    1    2    3    4    5    6    7",
-        "process 0  0F0  0F1  2F0  2F1  0F2  –    2F2  –",
-        "process 1  –    1F0  1F1  3F0  3F1  1F2  –    3F2",
     ]
 
 

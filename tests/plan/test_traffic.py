@@ -7,7 +7,7 @@ import pytest
 from convoy.plan.activations import ActivationFootprint
 from convoy.plan.memory import most_held, stage_traffic
 from convoy.plan.schedules import SCHEDULES
-from convoy.plan.schedules.timetable import received_ahead, timed_orders
+from convoy.plan.timetable import received_ahead, timed_orders
 
 PASSAGE = ActivationFootprint(
     came_in=3, goes_out=7, between=100, forward=150, backward=190, answers=20

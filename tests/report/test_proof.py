@@ -2,7 +2,7 @@
 
 import json
 
-from convoy.plan.layouts import Layout
+from convoy.plan.topology import Layout
 from convoy.report.proof import Proof, as_json, closing, head, row
 from convoy.report.summary import Summary
 

@@ -11,12 +11,12 @@ from convoy.config.schema import build_config
 from convoy.config.sections.checkpoint import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.events import Validated
-from convoy.numerics.dtypes import BFLOAT16, FLOAT32, DtypePolicy, NumberType
 from convoy.numerics.flat import FlatWeights
+from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, NumberType
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
-from convoy.parallel.replicas import Alone
+from convoy.parallel.replicas import Replicas
 from convoy.plan.plan import plan_run
 from convoy.run.network import Network, build_network, freeze, whole
 from convoy.run.parameter_groups import make_ema
@@ -38,7 +38,7 @@ def averaging(
     weights = FlatWeights(network.slice.named_weights())
     optimizer = Optimizer(weights, make_update_rule(CONFIG.optimizer, 1), policy=policy)
     config = replace(CONFIG, average=AverageConfig(ema_decay=decay))
-    return make_ema(config, network, [optimizer], Alone())
+    return make_ema(config, network, [optimizer], Replicas())
 
 
 def shift(network: Network) -> None:

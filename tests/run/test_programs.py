@@ -13,20 +13,20 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from convoy.layers.build import build_layers
-from convoy.layers.norms import BatchNorm
-from convoy.layers.sync_batch_norm import SingleReplica
-from convoy.models.layers import LayerPlan, Route
-from convoy.models.operations import (
+from convoy.layers.norms import BatchNorm, SingleReplica
+from convoy.models.layers import (
     AddSpec,
     ConvSpec,
     DropoutSpec,
     DropPathSpec,
     GlobalPoolSpec,
+    LayerPlan,
     LinearSpec,
     NormSpec,
+    Route,
 )
 from convoy.parallel.slice import Slice
-from convoy.plan.recompute import RecomputePlan
+from convoy.plan.memory import RecomputePlan
 from convoy.rng import StepPosition
 from convoy.run.network import Network, compiled, with_recomputation
 

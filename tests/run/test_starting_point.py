@@ -7,18 +7,18 @@ import torch
 
 from convoy.config.schema import RunConfig, build_config
 from convoy.errors import ConfigError
-from convoy.parallel.control import Matter, Single
+from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.run.starting_point import check_same_on_all_ranks
 
 
-class Told(Single):
+class Told(ControlGroup):
     """A council that remembers what each process said, and answers with all of it."""
 
     def __init__(self) -> None:
         self.said: list[torch.Tensor] = []
 
-    def gather(self, matter: Matter, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (matter, update) == (Matter.BEGIN, 0)
+    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.BEGIN, 0)
         self.said.append(part)
         return self.said
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from convoy.config.schema import build_config
-from convoy.numerics.dtypes import DtypePolicy
 from convoy.numerics.gradients import DIVIDED_FIRST
+from convoy.numerics.precision import DtypePolicy
 from convoy.plan.plan import plan_run
 from convoy.run.network import build_network, whole
 from convoy.run.parameter_groups import by_policy, dtype_policy

@@ -14,16 +14,14 @@ from convoy.engine.step_guard import NonFinitePolicy
 from convoy.engine.update import ParameterGroup
 from convoy.events import Observers, StopRequest
 from convoy.launch.world import World
-from convoy.numerics.dtypes import FLOAT16, DtypePolicy, NumberType
 from convoy.numerics.loss_scale import GradientRangeCounter
-from convoy.optim.state_storage import MappedFile, OnDevice
-from convoy.parallel.exact_reduction import ExactReplicas
+from convoy.numerics.precision import FLOAT16, DtypePolicy, NumberType
+from convoy.optim.optimizer import MappedFile, StateStorage
 from convoy.parallel.process_groups import Group
-from convoy.parallel.recompute import Recomputing
-from convoy.parallel.replicas import FastReplicas, Meeting, Together
-from convoy.parallel.state_sharding import gatherer
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, ReplicaGroup, gatherer
+from convoy.parallel.slice import Recomputing
+from convoy.plan.loop import LossScalePlan
 from convoy.plan.plan import plan_run
-from convoy.plan.precision import LossScalePlan
 from convoy.run import build as passage
 from convoy.run.build import TrainingParts, build, make_guard, make_replicas
 from convoy.run.lifecycle import Lifecycle
@@ -46,7 +44,7 @@ def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     (group,) = run.groups
 
-    assert isinstance(group.optimizer.storage, OnDevice)
+    assert type(group.optimizer.storage) is StateStorage
     assert run.network.runs == run.network.slices
 
 
@@ -106,7 +104,7 @@ def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
 )
 def test_replicas_meet_as_they_were_asked_to(
     values: dict[str, Any],
-    kind: type[Together],
+    kind: type[ReplicaGroup],
     meeting: Meeting,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,7 @@ from running import TINY, Said, convoy, convoy_process
 
 from convoy.checkpoint.store import Store
 from convoy.data.loader import MicroBatchIndex, Order
-from convoy.plan.batch import BatchPlan
+from convoy.plan.topology import BatchPlan
 
 WORDS = [one for one in TINY if not one.startswith("--gradient")]
 LAYOUTS = {

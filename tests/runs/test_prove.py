@@ -8,7 +8,7 @@ import pytest
 from running import ENDLESS, Process, convoy, convoy_process, wait_until
 
 from convoy.cli import prove
-from convoy.plan.layouts import Layout
+from convoy.plan.topology import Layout
 
 pytestmark = pytest.mark.processes
 

@@ -1,0 +1,162 @@
+"""Norms folded into convolutions: the same answers, from copies."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from networks import bottleneck_layers, images_and_labels, small_layers
+from torch import Tensor, nn
+
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm, fold_norms
+from convoy.models.layers import AddSpec, ConvSpec, LayerPlan, NormSpec, Route
+from convoy.parallel.slice import Slice
+
+CLOSE = 1e-5  # of the largest answer
+Layers = tuple[LayerPlan, ...]
+NORM = NormSpec(8, "batch", groups=1, eps=1e-3, momentum=0.1)
+
+NETWORKS = {
+    "basic": small_layers(),
+    "projecting": small_layers("batch", "C"),
+    "bottleneck": bottleneck_layers(zero=False),
+}
+
+
+def lived_in(layers: Layers) -> dict[str, nn.Module]:
+    """Layers with norms as after a training: none of their numbers is one or zero."""
+    modules = build_layers(layers, seed=1)
+    chance = torch.Generator().manual_seed(5)
+    for module in modules.values():
+        if isinstance(module, BatchNorm):
+            if module.weight is not None:
+                module.weight.data.uniform_(0.2, 2, generator=chance)
+            if module.bias is not None:
+                module.bias.data.normal_(generator=chance)
+            module.running_mean.normal_(generator=chance)
+            module.running_var.uniform_(0.1, 3, generator=chance)
+        elif isinstance(module, nn.Conv2d) and module.bias is not None:
+            module.bias.data.normal_(generator=chance)
+    return modules
+
+
+def answers(layers: list[LayerPlan] | Layers, modules: dict[str, nn.Module]) -> Tensor:
+    images, _ = images_and_labels(3, 20)
+    with torch.inference_mode():
+        return Slice(layers, modules).eval()(images)[0]
+
+
+def norms_in(layers: list[LayerPlan] | Layers) -> list[str]:
+    return [layer.name for layer in layers if isinstance(layer.operation, NormSpec)]
+
+
+@pytest.mark.parametrize("layers", NETWORKS.values(), ids=NETWORKS)
+def test_the_answers_are_those_of_the_whole_network_and_no_norm_is_left(layers: Layers) -> None:
+    modules = lived_in(layers)
+    expected = answers(layers, modules)
+    folded = fold_norms(layers, modules)
+    difference = (answers(*folded) - expected).abs().max()
+
+    assert norms_in(layers)
+    assert norms_in(folded[0]) == []
+    assert difference <= CLOSE * expected.abs().max()
+
+
+def test_a_bias_of_the_convolution_goes_through_the_norm() -> None:
+    layers = (LayerPlan("conv", ConvSpec(3, 8, 3, bias=True)), LayerPlan("norm", NORM))
+    modules = lived_in(layers)
+    expected = answers(layers, modules)
+
+    assert torch.allclose(answers(*fold_norms(layers, modules)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(False, False), (True, False), (False, True)])
+def test_a_norm_may_lack_its_scale_or_its_offset(scale: bool, offset: bool) -> None:
+    norm = replace(NORM, scale=scale, offset=offset)
+    layers = (LayerPlan("conv", ConvSpec(3, 8, 3)), LayerPlan("norm", norm))
+    modules = lived_in(layers)
+    kept, copies = fold_norms(layers, modules)
+    expected = answers(layers, modules)
+
+    assert [layer.name for layer in kept] == ["conv"]
+    assert torch.allclose(answers(kept, copies), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_road_that_begins_with_a_convolution_is_folded_too() -> None:
+    layers = (
+        LayerPlan("stem", ConvSpec(3, 8, 3)),
+        LayerPlan("conv", ConvSpec(8, 8, 3), Route.SPUR),
+        LayerPlan("norm", NORM, Route.SIDE),
+        LayerPlan("add", AddSpec(), Route.JOIN),
+    )
+    modules = lived_in(layers)
+    kept, copies = fold_norms(layers, modules)
+
+    assert [layer.name for layer in kept] == ["stem", "conv", "add"]
+    assert torch.allclose(answers(kept, copies), answers(layers, modules), rtol=1e-5, atol=1e-4)
+
+
+def test_what_was_given_keeps_its_weights_and_shares_none() -> None:
+    layers = NETWORKS["basic"]
+    modules = lived_in(layers)
+    before = {name: one.clone() for name, one in Slice(layers, modules).named_tensors().items()}
+    _, copies = fold_norms(layers, modules)
+    with torch.no_grad():
+        for copy in copies.values():
+            for weight in copy.parameters():
+                weight.fill_(7)
+    after = Slice(layers, modules).named_tensors()
+
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(copy is not modules[name] for name, copy in copies.items())
+
+
+def test_pixels_still_lie_together() -> None:
+    layers = NETWORKS["basic"]
+    modules = lived_in(layers)
+    for module in modules.values():
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    _, copies = fold_norms(layers, modules)
+    conv = copies["layer1/0/conv1"]
+
+    assert isinstance(conv, nn.Conv2d)
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+CONV = ConvSpec(8, 8, 3)
+APART: dict[str, Layers] = {
+    "on another road": (
+        LayerPlan("first", CONV, Route.FORK),
+        LayerPlan("norm", NORM, Route.SIDE),
+        LayerPlan("add", AddSpec(), Route.JOIN),
+    ),
+    "on the side of a main one": (
+        LayerPlan("fork", CONV, Route.FORK),
+        LayerPlan("side", CONV, Route.SIDE),
+        LayerPlan("norm", NORM),
+        LayerPlan("add", AddSpec(), Route.JOIN),
+    ),
+    "seen by another": (
+        LayerPlan("first", CONV),
+        LayerPlan("norm", NORM, Route.FORK),
+        LayerPlan("add", AddSpec(), Route.JOIN),
+    ),
+    "at the beginning of a slice": (LayerPlan("norm", NORM), LayerPlan("conv", CONV)),
+    "of groups": (
+        LayerPlan("first", CONV),
+        LayerPlan("norm", NormSpec(8, "group", groups=2, eps=1e-3, momentum=0.1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("layers", APART.values(), ids=APART)
+def test_a_norm_that_is_no_neighbor_stays(layers: Layers) -> None:
+    modules = lived_in(layers)
+    kept, copies = fold_norms(layers, modules)
+    images = torch.randn(2, 8, 5, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = Slice(layers, modules).eval()(images)
+        made = Slice(kept, copies).eval()(images)
+
+    assert kept == list(layers)
+    assert all(torch.equal(one, other) for one, other in zip(made, expected, strict=True))

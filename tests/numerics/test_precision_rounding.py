@@ -1,0 +1,143 @@
+"""Rounding by chance: unbiased, on the grid, and a function of its key alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from convoy.numerics.precision import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    NumberType,
+    StochasticRounder,
+    UpdatedElements,
+    draws,
+    stochastic,
+)
+from convoy.rng import bits, key
+
+CPU = torch.device("cpu")
+COUNT = 1 << 18
+EXTENTS = {"conv.weight": range(1000), "fc.bias": range(1008, 1040)}
+
+# Of every size: normal numbers of both signs, just above a step, below the smallest normal number
+# of float16, below half of its last step, and numbers that only 32 bits can hold at all.
+VALUES = (1.0003, -1.0003, 0.1, 1000.7, -3.01e-5, 6.0e-5, 1e-8, -2e-9, 3e-11, 1e-39, -1e-40)
+
+
+def rounded(value: float, to: NumberType, count: int = COUNT) -> Tensor:
+    values = torch.full((count,), value, dtype=torch.float32)
+    return stochastic(values, draws(key("test", str(value)), range(count), CPU), to)
+
+
+def neighbors(value: float, to: NumberType) -> tuple[float, float]:
+    """The values of the type on both sides, by arithmetic of their own."""
+    exponent = max(math.frexp(value)[1] - 1, to.lowest_exponent)
+    distance = 2.0 ** (exponent - to.fraction_bits)
+    below = math.floor(value / distance) * distance
+    return below, below + distance
+
+
+@pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
+@pytest.mark.parametrize("value", VALUES)
+def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: NumberType):
+    exact = float(np.float32(value))
+    below, above = neighbors(exact, to)
+    share = (exact - below) / (above - below)
+    noise = (above - below) * math.sqrt(share * (1 - share) / COUNT)
+    grain = (above - below) * 2.0**-31  # 32 random bits cannot tell smaller shares apart
+    found = rounded(exact, to)
+
+    assert set(found.tolist()) <= {below, above}
+    assert abs(float(found.double().mean()) - exact) <= 5 * noise + grain
+
+
+@pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
+def test_a_value_of_the_type_stays(to: NumberType):
+    numbers = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(to.dtype).float()
+    values = numbers[torch.isfinite(numbers)]
+
+    assert torch.equal(stochastic(values, draws(3, range(len(values)), CPU), to), values)
+
+
+@pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
+def test_every_result_is_a_value_of_the_type(to: NumberType):
+    values = torch.randn(COUNT, generator=torch.Generator().manual_seed(1)).mul_(0.01).pow_(3)
+    found = stochastic(values, draws(5, range(COUNT), CPU), to)
+
+    assert torch.equal(to.nearest(found), found)
+
+
+def test_beyond_the_largest_a_value_becomes_infinite_and_between_it_may():
+    largest = FLOAT16.largest
+    beyond = rounded(-70000.0, FLOAT16, 100)
+    between = rounded(largest + 8, FLOAT16)
+    share = float((between == torch.inf).double().mean())
+
+    assert beyond.tolist() == [-math.inf] * 100
+    assert set(between.tolist()) == {largest, math.inf}
+    assert abs(share - 8 / 32) <= 5 * math.sqrt(0.25 * 0.75 / COUNT)
+
+
+@pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
+def test_what_is_not_finite_stays_as_it_is(to: NumberType):
+    values = torch.tensor([math.inf, -math.inf, math.nan, 1.0] * 50)
+    found = stochastic(values, draws(1, range(200), CPU), to)
+
+    assert torch.equal(found.nan_to_num(nan=7.0), values.nan_to_num(nan=7.0))
+
+
+def test_the_draws_are_those_of_counter_based_chance():
+    words = bits(key(9, "a"), np.arange(500)).view(np.int32)
+
+    for elements in (range(1000), range(1, 8), range(7, 7), range(400, 999)):
+        assert (
+            draws(key(9, "a"), elements, CPU).tolist()
+            == [*words[elements.start :]][: len(elements)]
+        )
+
+
+def test_any_cut_of_the_vector_gives_the_same_bits():
+    rounder = StochasticRounder(7, EXTENTS)
+    values = torch.randn(1040, generator=torch.Generator().manual_seed(2))
+    whole = rounder.round(values, FLOAT16, "weight", UpdatedElements(range(1040), 5))
+
+    for cut in (16, 17, 999, 1000, 1008, 1020):
+        parts = [range(cut), range(cut, 1040)]
+        pieces = [
+            rounder.round(values[one.start : one.stop], FLOAT16, "weight", UpdatedElements(one, 5))
+            for one in parts
+        ]
+
+        assert torch.equal(torch.cat(pieces), whole)
+
+
+def test_another_seed_update_weight_or_slot_draws_otherwise():
+    values = torch.full((1040,), 1.0003)
+
+    def found(
+        seed: int = 7, what: str = "weight", update: int = 5, extents: dict[str, range] = EXTENTS
+    ) -> Tensor:
+        place = UpdatedElements(range(1040), update)
+        return StochasticRounder(seed, extents).round(values, FLOAT16, what, place)
+
+    usual = found()
+    others = [found(seed=8), found(what="velocity"), found(update=6)]
+    renamed = found(extents={"other.weight": range(1000), "fc.bias": range(1008, 1040)})
+
+    assert torch.equal(found(), usual)
+    assert not any(torch.equal(one[:1000], usual[:1000]) for one in (*others, renamed))
+    assert torch.equal(renamed[1000:], usual[1000:])
+
+
+def test_what_is_kept_in_32_bits_is_not_touched():
+    values = torch.randn(1040)
+
+    found = StochasticRounder(7, EXTENTS).round(
+        values, FLOAT32, "weight", UpdatedElements(range(1040), 0)
+    )
+
+    assert found is values

@@ -1,0 +1,186 @@
+"""A backward pass in two halves leaves the same bits, and nothing else."""
+
+import gc
+import weakref
+from collections.abc import Sequence
+
+import pytest
+import torch
+from families import ALL as FAMILIES
+from families import Small
+from networks import images_and_labels, slice_of, small_layers
+from torch import Tensor, nn
+
+from convoy.layers.build import build_layers
+from convoy.models.layers import LayerPlan
+from convoy.parallel.executor import SplitBackward, SplitState
+from convoy.parallel.slice import Slice
+from convoy.rng import StepPosition
+
+NORMS = ["batch", "group"]
+
+
+def images_of(seed: int) -> Tensor:
+    images, _ = images_and_labels(4, 12, seed)
+    return images.to(memory_format=torch.channels_last).requires_grad_()
+
+
+def made_network(norm: str) -> Slice:
+    return laid_together(slice_of(small_layers(norm)))
+
+
+def laid_together(network: Slice) -> Slice:
+    """In training, with the channels of a pixel together."""
+    return network.to(memory_format=torch.channels_last).train()
+
+
+def taken(network: Slice) -> dict[str, Tensor]:
+    """The gradients of all weights; the weights have none afterwards."""
+    weights = network.named_weights()
+    gradients = {name: one.grad for name, one in weights.items() if one.grad is not None}
+    network.zero_grad()
+    return gradients
+
+
+def whole(network: Slice, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    (logits,) = network(images)
+    logits.logsumexp(1).sum().backward()
+    assert images.grad is not None
+    return images.grad, taken(network)
+
+
+def first_half(network: Slice, split: SplitBackward, images: Tensor) -> tuple[Tensor, SplitState]:
+    state = SplitState()
+    with split.record(state):
+        (logits,) = network(images)
+    (gradient,) = split.backward_input([logits.logsumexp(1).sum()], None, [images], state)
+    assert gradient is not None
+    return gradient, state
+
+
+def equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(one, theirs[name]) for name, one in ours.items()
+    )
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_two_halves_leave_the_bits_of_the_whole(norm: str):
+    network = made_network(norm)
+    gradient, weights = whole(network, images_of(0))
+    ours, state = first_half(network, SplitBackward(network), images_of(0))
+    SplitBackward.backward_weight(state)
+
+    assert torch.equal(ours, gradient)
+    assert ours.stride() == gradient.stride()
+    assert equal(taken(network), weights)
+
+
+SMALL = FAMILIES | {
+    "efficientnet by proxy, kept": Small(
+        {**FAMILIES["efficientnet by proxy"].options, "proxy_recompute": False}, 9
+    )
+}
+
+
+@pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
+def test_two_halves_leave_the_bits_of_the_whole_in_every_family(small: Small):
+    """Behind the first layer, which has nobody to answer."""
+    before, behind = (live(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
+    images, _ = images_and_labels(2, small.size)
+    (given,) = before(images.to(memory_format=torch.channels_last))
+    gradient, weights = whole(behind, given.detach().clone().requires_grad_())
+    behind.position.resume_after(0)  # what is left to chance comes once more
+    ours, state = first_half(behind, SplitBackward(behind), given.detach().clone().requires_grad_())
+    SplitBackward.backward_weight(state)
+
+    assert torch.equal(ours, gradient)
+    assert equal(taken(behind), weights)
+
+
+def live(layers: Sequence[LayerPlan]) -> Slice:
+    position = StepPosition()
+    return laid_together(Slice(layers, build_layers(layers, 0, position), position))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_first_half_leaves_the_weights_alone(norm: str):
+    network = made_network(norm)
+    first_half(network, SplitBackward(network), images_of(0))
+
+    assert taken(network) == {}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_other_micro_batches_may_come_between_the_halves(norm: str):
+    network = made_network(norm)
+    expected = [whole(network, images_of(seed))[1] for seed in range(3)]
+    split = SplitBackward(network)
+    states = [first_half(network, split, images_of(seed))[1] for seed in range(3)]
+    for state, weights in zip(states, expected, strict=True):
+        split.backward_weight(state)
+
+        assert equal(taken(network), weights)
+
+
+def test_weights_of_one_layer_stay_together():
+    """The kernel of a convolution makes the gradient of its bias with that of its weight."""
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 2))
+    state = SplitState()
+    split = SplitBackward(layers)
+    with split.record(state):
+        made = layers(torch.ones(2, 3, 4, 4))
+    split.backward_input([made.sum()], None, [], state)
+
+    assert [len(one.weights) for one in state.deferred] == [2, 2]
+    assert list(map(id, state.immediate)) == list(map(id, layers[1].parameters()))
+
+
+def test_what_a_layer_has_kept_may_be_sent_on_as_well():
+    """As at a border inside a residual block: the side road is what the convolution read."""
+    layers = nn.Conv2d(3, 3, 3, padding=1)
+    given = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    kept = given.relu()
+    gradients = [torch.ones_like(kept), torch.full_like(kept, 2)]
+    torch.autograd.backward([layers(kept), kept], gradients, retain_graph=True)
+    expected: Sequence[Tensor | None] = [given.grad, layers.weight.grad, layers.bias.grad]
+    layers.zero_grad()
+    state = SplitState()
+    split = SplitBackward(layers)
+    with split.record(state):
+        made = [layers(kept), kept]
+    (gradient,) = split.backward_input(made, gradients, [given], state)
+    split.backward_weight(state)
+    ours = [gradient, layers.weight.grad, layers.bias.grad]
+
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+
+
+def test_nothing_is_held_after_the_second_half():
+    network = made_network("batch")
+    images = images_of(0)
+    _, state = first_half(network, SplitBackward(network), images)
+    kept = weakref.ref(images)  # the first convolution needs it for its weights
+    gc.disable()  # the graph must go at once, without a search for cycles
+    try:
+        del images
+        held_before = kept() is not None
+        SplitBackward.backward_weight(state)
+        del state
+
+        assert held_before and kept() is None
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_noted_after_the_forward_pass():
+    network = made_network("batch")
+    _, state = first_half(network, SplitBackward(network), images_of(0))
+    noted = len(state.deferred)
+    network(images_of(1))
+
+    assert (
+        len(state.deferred)
+        == noted
+        == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in network.modules())
+    )

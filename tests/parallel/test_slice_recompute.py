@@ -1,0 +1,80 @@
+"""Recomputation: less is kept, and nothing else changes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from lines import Case, Trained, smooth, train_alone
+from networks import SingleStage
+from torch import Tensor
+
+from convoy.plan.memory import plan_recompute
+
+POINTS = {
+    "none": (),
+    "block borders": (r"relu|layer\d/\d",),
+    "before rectifiers": (".*add",),
+    "inside blocks": (r".*conv\d",),
+    "everywhere": (".*",),
+}
+
+
+@pytest.mark.parametrize("model", ["resnet8", "resnet8-pad", "resnet8-group", "bottleneck"])
+@pytest.mark.parametrize("points", POINTS.values(), ids=POINTS.keys())
+def test_the_bits_are_the_same_with_and_without(points: tuple[str, ...], model: str):
+    case = Case(model=model, size=16, micro_batches=2)
+    names = [layer.name for layer in case.layers]
+    kept = plan_recompute(points, names).kept
+
+    assert train_alone(replace(case, recompute=kept)) == train_alone(case)
+
+
+def test_names_of_other_stages_change_nothing():
+    case = Case(micro_batches=1, recompute=("layer9/0/relu", "layer2/0/relu"))
+
+    assert kept_sizes(case) == kept_sizes(replace(case, recompute=("layer2/0/relu",)))
+
+
+def kept_sizes(case: Case) -> list[tuple[int, ...]]:
+    """The sizes of all tensors that a forward pass leaves for the backward pass."""
+    module, sizes = Trained(case, 0).module.train(), []
+    ((images, _),) = case.batches()
+
+    def note(kept: Tensor) -> Tensor:
+        sizes.append(tuple(kept.shape))
+        return kept
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+        module(images)
+    return [size for size in sizes if len(size) > 1]
+
+
+def test_without_points_only_the_input_is_kept():
+    assert kept_sizes(Case(micro_batches=1, recompute=())) == [(4, 3, 12, 12)]
+
+
+def test_only_inputs_and_points_are_kept():
+    case = Case(micro_batches=1, recompute=("layer2/0/relu", "layer3/0/conv1"))
+
+    assert kept_sizes(case) == [
+        (4, 3, 12, 12),
+        (4, 32, 6, 6),
+        *((4, 64, 3, 3), (4, 32, 6, 6)),  # inside a block there are two roads
+    ]
+
+
+def test_statistics_are_recorded_again_after_the_backward_pass():
+    case = Case(micro_batches=3, recompute=())
+    trained = Trained(case, 0)
+    SingleStage(trained.module, smooth, trained.collect).run(case.batches())
+
+    assert [len(norm.waiting) for norm in trained.norms.values()] == [3] * len(trained.norms)
+    assert all(norm.recording for norm in trained.norms.values())
+
+
+def test_a_validated_network_computes_everything_once():
+    case = Case(micro_batches=1, recompute=())
+    recomputing, plain = Trained(case, 0).module.eval(), Trained(case, 0).slice.eval()
+    ((images, _),) = case.batches()
+
+    assert torch.equal(recomputing(images)[0], plain(images)[0])

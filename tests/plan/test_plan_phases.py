@@ -1,0 +1,186 @@
+"""Small images first, whole ones after: what the second phase changes, keeps and refuses."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.resolve import broken_rules
+from convoy.config.schema import build_config, flat_values
+from convoy.errors import ConfigError
+from convoy.models.network import smaller_size
+from convoy.plan.plan import RunPlan, plan_phases, plan_run
+from convoy.plan.printed import phases_as_text, plan_as_json
+
+HALVES: dict[str, Any] = {
+    "model": "resnet8",
+    "epoch": 3.0,
+    "half_res_training": True,
+    "fine_tune_epoch": 2,
+    "fine_tune_lr": 0.125,
+    "fine_tune_micro_batch_size": 4,
+    "fine_tune_gradient_accumulation": 5,
+    "fine_tune_first_trainable_layer": "layer3",
+    "weight_avg_strategy": "mean",
+}
+
+
+def first(samples: int | None = None, **values: Any) -> RunPlan:
+    return plan_run(build_config(HALVES | values), samples)
+
+
+def second(samples: int | None = None, **values: Any) -> RunPlan:
+    _, made = plan_phases(first(samples, **values))
+    return made
+
+
+def test_a_run_without_halves_is_its_only_phase() -> None:
+    plan = first(half_res_training=False)
+
+    assert plan_phases(plan) == (plan,)
+
+
+@pytest.mark.parametrize(
+    ("whole", "smaller"), [(224, 160), (380, 252), (32, 22), (240, 170), (260, 184), (16, 10)]
+)
+def test_smaller_images_are_those_of_the_reference_or_five_sevenths(
+    whole: int, smaller: int
+) -> None:
+    assert smaller_size(whole) == smaller
+
+
+def test_training_takes_smaller_images_and_validation_whole_ones() -> None:
+    before, after = first(), second()
+
+    assert (before.network.image_size, before.validation_network.image_size) == (22, 32)
+    assert (after.network.image_size, after.validation_network.image_size) == (32, 32)
+    assert before.network.layers == before.validation_network.layers
+    assert before.network.macs < after.network.macs == before.validation_network.macs
+
+
+def test_layers_are_frozen_in_the_second_phase_alone() -> None:
+    assert first().num_frozen == 0
+    assert second().network.layers[second().num_frozen].name == "layer3/0/conv1"
+
+
+def test_the_second_phase_is_plain_and_as_asked_for() -> None:
+    given = {
+        "lr": None,
+        "base_learning_rate_exponent": -5.0,
+        "lr_schedule": "step",
+        "lr_epoch_decay": (1.0, 2.0),
+        "warmup_epoch": 1.0,
+        "momentum": 0.875,
+        "mixup_alpha": 0.2,
+        "cutmix_lambda_low": 0.5,
+        "cutmix_lambda_high": 0.5,
+        "ckpt_epochs_offset": 2,
+        "epoch": None,
+        "updates": 625,
+    }
+    plan = second(**given)
+    loop, rates, config = plan.loop, plan.loop.learning_rate, plan.config
+
+    assert (loop.updates, loop.samples_per_update, loop.epochs, loop.averages) == (
+        800,
+        20,
+        2,
+        False,
+    )
+    assert (rates.rate(0), rates.rate(400), rates.rate(799) < 1e-5) == (0.125, 0.0625, True)
+    assert (config.optimizer.optimizer, config.optimizer.momentum) == ("sgd", 0.0)
+    assert (config.mixing.mixup_alpha, config.mixing.cutmix_lambda_high) == (0.0, 0.0)
+    assert not config.data.augment
+    assert loop.checkpoints.due(400) and loop.checkpoints.due(800)
+    assert broken_rules(config) == []
+
+
+def test_everything_else_stays() -> None:
+    kept = {"label_smoothing": 0.1, "weight_decay": 0.01, "seed": 4, "stable_norm": True}
+    before, after = (flat_values(one.config) for one in (first(**kept), second(**kept)))
+    changed = {name for name in before if before[name] != after[name]}
+
+    assert changed == {
+        *("augment", "half_res_training", "lr", "micro_batch_size", "gradient_accumulation"),
+        *("epoch", "epochs_before", "momentum", "weight_avg_strategy"),
+    }
+
+
+def test_an_average_that_is_taken_along_is_one_of_the_first_phase() -> None:
+    asked = {"ema_decay": 0.9}
+
+    assert first(**asked).config.average.ema_decay == 0.9
+    assert second(**asked).config.average.ema_decay == 0
+
+
+def test_epochs_are_counted_on() -> None:
+    plan = second(epochs_before=1.5)
+
+    assert (plan.loop.epochs_before, plan.loop.first_epoch) == (4.5, 5)
+    assert plan.loop.epoch_after(plan.loop.updates) == 6.5
+
+
+@pytest.mark.parametrize(("asked", "left"), [(None, None), (749, None), (750, None), (751, 1)])
+def test_a_stop_is_counted_over_both_phases(asked: int | None, left: int | None) -> None:
+    assert second(stop_after=asked).loop.stop_after == left
+
+
+def test_the_samples_that_were_found_count_in_both() -> None:
+    assert second(samples=200).loop.updates == 20
+
+
+def test_an_error_of_the_second_phase_names_its_own_options() -> None:
+    with pytest.raises(ConfigError) as refused:
+        second(fine_tune_micro_batch_size=9000)
+
+    assert str(refused.value) == (
+        "fine-tuning: one update needs 45000 samples (9000 micro × 5 accumulated × 1 replicas) but "
+        "the source has 8000; lower --fine-tune-micro-batch-size, "
+        "--fine-tune-gradient-accumulation or --replicas"
+    )
+
+
+def test_a_first_layer_that_is_none_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(ConfigError, match=r"^fine-tuning: .*'layer9' is no layer of this model"):
+        second(fine_tune_first_trainable_layer="layer9")
+
+
+def test_images_too_small_for_a_part_are_refused_with_the_size_that_will_do() -> None:
+    asked = {"model": "resnet18", "data": "generated", "norm_num_groups": 32}
+    with pytest.raises(ConfigError) as refused:
+        first(**asked, image_size=20)
+
+    assert str(refused.value).startswith(
+        "--image-size 20 is too small: --half-res-training makes it 14, and "
+    )
+    assert str(refused.value).endswith("; it must be at least 26")
+    assert first(**asked, image_size=26).network.image_size == 18
+
+
+def test_the_plan_shows_both_phases() -> None:
+    lines = phases_as_text(first(), 100)
+    border = lines.index("then fine-tuning, from the average of the weights")
+
+    assert lines[0].endswith("per 22 × 22 image, validation takes 32 × 32")
+    assert lines[border + 1].endswith("per 32 × 32 image")
+    assert lines[border + 4] == (
+        "length    2 epochs × 400 updates = 800 updates, 16,000 images, after 3 epochs"
+    )
+    assert not any(line.startswith("frozen") for line in lines[:border])
+    assert any(line.startswith("frozen    18 layers") for line in lines[border:])
+
+
+def test_programs_get_a_list_of_phases() -> None:
+    one = plan_as_json(first(half_res_training=False), {})["phases"]
+    training, tuning = plan_as_json(first(), {})["phases"]
+
+    assert [phase["name"] for phase in one] == ["training"]
+    assert (training["name"], tuning["name"]) == ("training", "fine-tuning")
+    assert [phase["network"]["image_size"] for phase in (training, tuning)] == [22, 32]
+    assert tuning["batch"]["samples_per_update"] == 20
+    assert (tuning["updates"]["total"], tuning["updates"]["epochs_before"]) == (800, 3.0)
+    assert tuning["learning_rate"]["base"] == 0.125
+    assert (training["frozen"]["layers"], tuning["frozen"]["first_trained"]) == (
+        0,
+        "layer3/0/conv1",
+    )
+    assert len(tuning["memory"]) == 1

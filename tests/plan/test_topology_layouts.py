@@ -1,0 +1,75 @@
+"""Layouts of one training: all possible, all different, and every choice is met."""
+
+from itertools import product
+
+import pytest
+
+from convoy.config.resolve import RequestedOptions, resolve
+from convoy.config.settings import from_source
+from convoy.plan.plan import plan_run
+from convoy.plan.topology import Layout, all_layouts, crossings
+
+
+@pytest.mark.parametrize(("micro_batches", "most"), list(product((1, 6, 8, 12, 24), (1, 4, 8))))
+def test_every_layout_can_be_planned_and_has_the_same_samples(
+    micro_batches: int, most: int
+) -> None:
+    layouts = all_layouts(micro_batches, layers=40, most_processes=most)
+    values = [one.values(micro_batches) | {"model": "resnet8"} for one in layouts]
+    asked = [RequestedOptions(from_source("test", one), environment={}) for one in values]
+    plans = [plan_run(resolve(one).config) for one in asked]
+
+    assert {plan.batch.micro_batches for plan in plans} == {micro_batches}
+    assert [plan.topology.processes for plan in plans] == [one.processes for one in layouts]
+    assert all(one.processes <= most for one in layouts)
+    assert len(set(layouts)) == len(layouts)
+    assert layouts[0] == Layout()
+
+
+def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
+    layouts = all_layouts(24, layers=40, most_processes=8)
+    exact = [one for one in layouts if one.exact]
+    shapes = {(one.stages, one.replicas) for one in exact}
+
+    assert len(exact) >= 24
+    assert shapes == {
+        (stages, replicas)
+        for stages, replicas in product(range(1, 5), range(1, 5))
+        if stages * replicas <= 8
+    }
+    assert {one.schedule for one in exact} == {
+        "grouped",
+        "interleaved",
+        "sequential",
+        "zero-bubble",
+        "looped",
+    }
+
+
+def test_every_two_choices_are_met_together() -> None:
+    exact = [one for one in all_layouts(24, layers=40, most_processes=8) if one.exact]
+    choices = [(one.recompute, one.offload, one.sharding, one.workers > 0) for one in exact]
+
+    for first, second in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
+        assert {(one[first], one[second]) for one in choices} == set(
+            product((False, True), (False, True))
+        )
+
+
+def test_only_the_quick_sum_over_replicas_is_inexact() -> None:
+    inexact = [one for one in all_layouts(24, 40, 8) if not one.exact]
+
+    assert inexact == [Layout(replicas=4, reduction="fast")]
+
+
+def test_four_shapes_are_crossed_with_each_other() -> None:
+    pairs = crossings(all_layouts(24, 40, 8))
+    shapes = {(one.stages, one.replicas) for one, _ in pairs}
+
+    assert len(pairs) == 12
+    assert len(shapes) == 4
+    assert all(before != after for before, after in pairs)
+
+
+def test_one_process_alone_crosses_nothing() -> None:
+    assert crossings(all_layouts(1, 40, 1)) == []
