@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import google_crc32c
 import numpy as np
@@ -22,7 +22,6 @@ from convoy.data.records.record import UNKNOWN, Boxes
 ShardFormat = Literal["tfrecord", "webdataset"]
 Numbers = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]  # (bytes,): the only view of a map that the checksum takes
-Arrays = Mapping[str, npt.NDArray[Any]]  # by the names of Index, their types and lengths right
 
 MOST_CLASSES = 2**17  # ImageNet-21k has 21,843
 MOST_FAULTS = 10_000  # that keep their reason; all others only have the label of a bad record
@@ -184,7 +183,7 @@ def parse(data: ByteArray) -> Index:
     for name, code, shape in layout.arrays:
         arrays[name] = np.frombuffer(body, _TYPES[code], prod(shape), start).reshape(shape)
         start += arrays[name].nbytes
-    return _checked(arrays, _read_text(arrays.pop("text").tobytes()))
+    return _checked(arrays, arrays.pop("text").tobytes())
 
 
 def _read_header(header: bytes) -> tuple[IndexLayout, int]:
@@ -195,7 +194,7 @@ def _read_header(header: bytes) -> tuple[IndexLayout, int]:
         crc = int(entries["__metadata__"]["crc32c"], 16)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise BadIndexError("its header is not that of an index") from error
-    if not all(_is_count(length) for length in lengths) or not 0 <= crc < 2**32:
+    if not all(type(length) is int and 0 <= length < 2**48 for length in (*lengths, crc)):
         raise BadIndexError("its header gives lengths that no index has")
     layout = IndexLayout(*lengths)
     if layout.crcs not in (0, layout.records) or layout.text > _MOST_TEXT_BYTES:
@@ -203,92 +202,45 @@ def _read_header(header: bytes) -> tuple[IndexLayout, int]:
     return layout, crc
 
 
-def _read_text(text: bytes) -> dict[str, Any]:
+def _checked(arrays: Mapping[str, npt.NDArray[Any]], text: bytes) -> Index:
+    """The checksum was right; this is for an index that another program wrote."""
     try:
         table = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        files = tuple(IndexedFile(*row) for row in table["files"])
+        faults = tuple(
+            Fault(number, files[arrays["file"][number]].name, offset, reason)
+            for number, offset, reason in table["faults"]
+        )
+        index = Index(table["kind"], files, tuple(table["class_names"]), faults, **arrays)
+        lists = (table["files"], table["faults"], table["class_names"])
+        fits = all(isinstance(entry, list) for entry in lists) and _fits(index)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise BadIndexError("its table of names cannot be read") from error
-    if not isinstance(table, dict) or table.keys() != {"kind", "files", "class_names", "faults"}:
-        raise BadIndexError("its table of names lacks entries, or has others")
-    return table
+    if not fits:
+        raise BadIndexError("its parts do not fit each other")
+    return index
 
 
-def _is_count(value: object) -> TypeGuard[int]:
-    """An integer small enough that no sum of sizes exceeds 64 bits."""
-    return type(value) is int and 0 <= value < 2**48
-
-
-def _checked(arrays: Arrays, table: Mapping[str, Any]) -> Index:
-    """The index of arrays and names that fit each other."""
-    if table["kind"] not in _FORMATS:
-        raise BadIndexError("it is of no known kind")
-    files = _files(table["files"])
-    names = table["class_names"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadIndexError("its class names are no list of names")
-    if len(names) > MOST_CLASSES:
-        raise BadIndexError(f"it has {len(names):,} classes, at most {MOST_CLASSES:,} are known")
-    _check_ranges(arrays, files)
-    label = arrays["label"]
-    if len(label) and not UNKNOWN <= label.min() <= label.max() < len(names):
-        raise BadIndexError(f"it has the label {label.max()}, but {len(names):,} classes")
-    _check_boxes(arrays["boxes"], arrays["box_end"])
-    faults = _faults(table["faults"], arrays, files)
-    return Index(table["kind"], files, tuple(names), faults, **arrays)
-
-
-def _files(table: object) -> tuple[IndexedFile, ...]:
-    files = tuple(IndexedFile(*row) for row in _rows(table, (str, int, int, int)))
-    if not all(_is_count(file.bytes) and _is_count(file.records) for file in files):
-        raise BadIndexError("its files have sizes that no file has")
-    if len({file.name for file in files}) < len(files):
-        raise BadIndexError("it names a file twice")
-    return files
-
-
-def _rows(table: object, types: tuple[type, ...]) -> list[list[Any]]:
-    if not isinstance(table, list):
-        raise BadIndexError("it holds something else where a list must be")
-    for row in table:
-        if not isinstance(row, list) or tuple(type(value) for value in row) != types:
-            raise BadIndexError("it holds a row of wrong types")
-    return table
-
-
-def _check_ranges(arrays: Arrays, files: tuple[IndexedFile, ...]) -> None:
-    """Records follow each other file by file, and each is inside its own."""
-    records = [file.records for file in files]
-    if sum(records) != len(arrays["file"]):
-        raise BadIndexError(f"its files hold {sum(records):,} records, it {len(arrays['file']):,}")
-    if not np.array_equal(arrays["file"], np.repeat(np.arange(len(files)), records)):
-        raise BadIndexError("its records are not in the order of its files")
-    file_bytes = np.repeat(np.array([file.bytes for file in files], np.int64), records)
-    offset, size = arrays["offset"], arrays["size"]
-    if not ((offset >= 0) & (size >= 0)).all() or (offset > file_bytes - size).any():
-        raise BadIndexError("a record lies outside its file")
-
-
-def _check_boxes(boxes: npt.NDArray[Any], box_end: npt.NDArray[Any]) -> None:
-    ends = np.concatenate([[0], box_end])
-    if ends[-1] != len(boxes) or (ends[1:] < ends[:-1]).any():
-        raise BadIndexError("its boxes belong to no records")
-    inside = ((boxes >= 0) & (boxes <= 1)).all()  # false for NaN
-    if not inside or (boxes[:, :2] > boxes[:, 2:]).any():
-        raise BadIndexError("a box lies outside its image")
-
-
-def _faults(table: object, arrays: Arrays, files: tuple[IndexedFile, ...]) -> tuple[Fault, ...]:
-    rows = _rows(table, (int, int, str))
-    numbers = [row[0] for row in rows]
-    if len(rows) > MOST_FAULTS or numbers != sorted(set(numbers)):
-        raise BadIndexError("its faults are too many, or not in order")
-    if numbers and not 0 <= numbers[0] <= numbers[-1] < len(arrays["label"]):
-        raise BadIndexError("it has a fault of a record that is not there")
-    if (arrays["label"][numbers] != UNKNOWN).any():
-        raise BadIndexError("it has a fault of a record with a label")
-    if not all(_is_count(offset) for _, offset, _ in rows):
-        raise BadIndexError("it has a fault that lies nowhere")
-    return tuple(
-        Fault(number, files[int(arrays["file"][number])].name, offset, reason)
-        for number, offset, reason in rows
+def _fits(index: Index) -> bool:
+    """Records and boxes follow each other, and each is inside its own file, image or class."""
+    records = [file.records for file in index.files]
+    in_order = np.repeat(np.arange(len(records)), records)
+    if not np.array_equal(index.file, in_order) or index.kind not in _FORMATS:
+        return False
+    file_bytes = np.repeat(np.array([file.bytes for file in index.files], np.int64), records)
+    is_inside = (index.offset >= 0) & (index.size >= 0) & (index.offset <= file_bytes - index.size)
+    labels, boxes = index.label, index.boxes
+    box_ends = np.concatenate([[0], index.box_end])
+    numbers = [fault.number for fault in index.faults]
+    return bool(
+        is_inside.all()
+        and UNKNOWN <= labels.min(initial=UNKNOWN)
+        and labels.max(initial=UNKNOWN) < len(index.class_names) <= MOST_CLASSES
+        and all(isinstance(name, str) for name in index.class_names)
+        and box_ends[-1] == len(boxes)
+        and (box_ends[1:] >= box_ends[:-1]).all()
+        and ((boxes >= 0) & (boxes <= 1)).all()  # false for NaN
+        and (boxes[:, :2] <= boxes[:, 2:]).all()
+        and numbers == sorted(set(numbers))
+        and (labels[numbers] == UNKNOWN).all()
     )
