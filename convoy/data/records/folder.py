@@ -9,8 +9,7 @@ import os
 import stat
 import zlib
 from array import array
-from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -66,67 +65,47 @@ class BoxTable:
         return with_area(self._boxes[rows]) if rows else NO_BOXES
 
 
-class _Rows:
-    """What has been read so far, and what is wrong with it."""
-
-    def __init__(self) -> None:
-        self.names = PackedNames()
-        self.corners = array("f")
-        self.lines = array("I")  # line numbers of the rows
-        self.bad = 0
-        self.problems: list[tuple[int, str]] = []  # the first of them, by line
-
-    def add(self, line: int, text: bytes) -> None:
-        try:
-            name, x1, y1, x2, y2 = text.split(b",")
-            corners = (float(x1), float(y1), float(x2), float(y2))
-        except ValueError:
-            if line > 1:  # the first may be the names of the columns
-                self.add_problem(line, f"{_shown(text)} is no name with four numbers")
-            return
-        self.names.append(name)
-        self.corners.extend(corners)
-        self.lines.append(line)
-
-    def table(self) -> BoxTable:
-        """All rows; boxes that are not inside the image are problems."""
-        boxes = np.frombuffer(self.corners, np.float32).reshape(-1, 4)
-        for row, reason in box_problems(boxes):
-            self.add_problem(self.lines[row], reason)
-        return BoxTable(self.names, boxes.clip(0, 1))
-
-    def add_problem(self, line: int, reason: str) -> None:
-        self.bad += 1
-        insort(self.problems, (line, f"line {line}: {reason}"))
-        del self.problems[_MOST_PROBLEMS:]
-
-
 def read_boxes(path: Path) -> BoxTable:
     """All rows of the file; every bad one is counted and the first ones are named."""
-    rows = _Rows()
     try:
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise ConfigError(f"{path}: {size} bytes, at most {_MOST_BYTES} are read")
         with path.open("rb") as file:
-            for line, text in enumerate(file, start=1):
-                if text := text.removeprefix(_BYTE_ORDER_MARK).strip():
-                    rows.add(line, text)
+            table, problems = _parse_rows(file)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    table = rows.table()
-    if rows.bad:
-        more = rows.bad - len(rows.problems)
+    if problems:
+        named = "; ".join(f"line {line}: {reason}" for line, reason in problems[:_MOST_PROBLEMS])
+        more = len(problems) - _MOST_PROBLEMS
         raise ConfigError(
-            f"{printable(str(path))}: {'; '.join(reason for _, reason in rows.problems)}"
-            f"{f'; and {more} more' if more else ''}. Rows are file name, x1, y1, x2, y2; correct "
-            "them, or train without the file"
+            f"{printable(str(path))}: {named}{f'; and {more} more' if more > 0 else ''}. Rows are "
+            "file name, x1, y1, x2, y2; correct them, or train without the file"
         )
     return table
 
 
-def _shown(text: bytes) -> str:
-    return shown(text.decode("utf-8", errors="replace"))
+def _parse_rows(file: Iterable[bytes]) -> tuple[BoxTable, list[tuple[int, str]]]:
+    """All good rows, and the bad ones by line: no row, or a box that is not inside the image."""
+    names, corners = PackedNames(), array("f")
+    lines = array("I")  # line numbers of the rows
+    problems = []
+    for line, text in enumerate(file, start=1):
+        row = text.removeprefix(_BYTE_ORDER_MARK).strip()
+        try:
+            name, x1, y1, x2, y2 = row.split(b",")
+            box = (float(x1), float(y1), float(x2), float(y2))
+        except ValueError:
+            if row and line > 1:  # the first may be the names of the columns
+                quoted = shown(row.decode("utf-8", errors="replace"))
+                problems.append((line, f"{quoted} is no name with four numbers"))
+            continue
+        names.append(name)
+        corners.extend(box)
+        lines.append(line)
+    boxes = np.frombuffer(corners, np.float32).reshape(-1, 4)
+    problems += [(lines[row], reason) for row, reason in box_problems(boxes)]
+    return BoxTable(names, boxes.clip(0, 1)), sorted(problems)
 
 
 SUFFIXES = (b".jpeg", b".jpg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff")
@@ -140,8 +119,6 @@ _MOST_NAMES = 5  # of each side, where two lists of classes differ
 _UNSEEN = -1
 # The file itself is bad; any other error (too many open files) ends the run.
 _FILE_IS_BAD = {errno.EACCES, errno.EPERM, errno.EIO}
-
-FileId = tuple[int, int]  # device and inode: the same for all paths to one folder
 
 
 @dataclass(frozen=True)
@@ -157,7 +134,7 @@ class Listing:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Of one file, below the folder of the split."""
+        """Below the folder of the split."""
         return self.classes[int(self.labels[number])] + b"/" + self.names[number]
 
 
@@ -251,7 +228,8 @@ def _listing_errors(path: bytes) -> Iterator[None]:
         ) from error
 
 
-def _id(status: os.stat_result) -> FileId:
+def _id(status: os.stat_result) -> tuple[int, int]:
+    """The same for all paths to one folder."""
     return status.st_dev, status.st_ino
 
 
@@ -274,6 +252,7 @@ class ImageFolder:
 
     def __init__(self, home: Path, listing: Listing, boxes: BoxTable | None) -> None:
         self.class_names = tuple(printable(os.fsdecode(name)) for name in listing.classes)
+        self.labels = listing.labels
         self.passed_over = listing.passed_over
         self._home = home
         self._listing = listing
@@ -281,10 +260,6 @@ class ImageFolder:
         # Of each file, when it was read first: a later difference means another image.
         self._bytes = np.full(len(listing), _UNSEEN, np.int64)
         self._mtime_ns = np.zeros(len(listing), np.int64)
-
-    @property
-    def labels(self) -> Labels:
-        return self._listing.labels
 
     def __len__(self) -> int:
         return len(self._listing)
@@ -352,10 +327,19 @@ def open_folder(root: Path, split: Split) -> ImageFolder:
             "in one folder a class"
         )
     _refuse_different_classes(homes)
-    listing = list_images(homes[split])
-    _refuse_too_little(homes[split], listing)
-    table = root / FILE_NAME
-    return ImageFolder(homes[split], listing, read_boxes(table) if table.exists() else None)
+    home, table = homes[split], root / FILE_NAME
+    listing = list_images(home)
+    if len(listing) == 0:
+        raise ConfigError(
+            f"{home}: {len(listing.classes)} class folders and no image in them; names of images "
+            f"end in {', '.join(suffix.decode() for suffix in SUFFIXES)}"
+        )
+    if len(listing.classes) == 1:
+        raise ConfigError(
+            f"{home}: one class folder only ({_names(set(listing.classes))}); a classifier needs "
+            "two or more"
+        )
+    return ImageFolder(home, listing, read_boxes(table) if table.exists() else None)
 
 
 def _split_folders(root: Path) -> dict[Split, Path]:
@@ -375,20 +359,6 @@ def _split_folders(root: Path) -> dict[Split, Path]:
         if found:
             homes[split] = found[0]
     return homes
-
-
-def _refuse_too_little(home: Path, listing: Listing) -> None:
-    classes = len(listing.classes)
-    if len(listing) == 0:
-        raise ConfigError(
-            f"{home}: {classes} class folders and no image in them; names of images end in "
-            f"{', '.join(suffix.decode() for suffix in SUFFIXES)}"
-        )
-    if classes == 1:
-        raise ConfigError(
-            f"{home}: one class folder only ({_names(set(listing.classes))}); a classifier needs "
-            "two or more"
-        )
 
 
 def _refuse_different_classes(homes: dict[Split, Path]) -> None:

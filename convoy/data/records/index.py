@@ -234,7 +234,7 @@ def _fits(index: Index) -> bool:
     numbers = [fault.number for fault in index.faults]
     return bool(
         is_inside.all()
-        and UNKNOWN <= labels.min(initial=UNKNOWN)
+        and labels.min(initial=UNKNOWN) >= UNKNOWN
         and labels.max(initial=UNKNOWN) < len(index.class_names) <= MOST_CLASSES
         and all(isinstance(name, str) for name in index.class_names)
         and box_ends[-1] == len(boxes)

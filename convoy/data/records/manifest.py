@@ -218,9 +218,9 @@ def open_journal(target: Path, identity: Mapping[str, Any]) -> Iterator[Journal]
 def _refuse_foreign(target: Path) -> None:
     if target.exists() and not target.is_dir():
         raise ConfigError(f"{target}: not a folder; name a new one to convert into")
-    names = sorted(path.name for path in target.iterdir()) if target.exists() else []
-    started = (target / JOURNAL).exists() and (target / JOURNAL).stat().st_size > 0
-    others = [name for name in names if name != JOURNAL]
+    names = {path.name for path in target.iterdir()} if target.exists() else set()
+    others = sorted(names - {JOURNAL})
+    started = JOURNAL in names and (target / JOURNAL).stat().st_size > 0
     if others and not started and NAME not in names:
         raise ConfigError(
             f"{target}: not empty, {shown(others[0])} is in it; name a new folder to convert into"

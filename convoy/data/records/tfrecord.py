@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.records.tfrecord_format import (
     Features,
     Raw,
+    Span,
     byte_strings,
     floats,
     integers,
@@ -31,6 +33,8 @@ from convoy.data.source import Split
 from convoy.errors import DataError
 from convoy.files import atomic_path
 from convoy.text import printable
+
+Value = TypeVar("Value")
 
 ENCODED, LABEL, SYNSET = "image/encoded", "image/class/label", "image/class/synset"
 _BOX_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
@@ -56,7 +60,12 @@ def read_facts(record: Raw) -> Facts:
     """Everything but the image, which must be there; BadContentError names the bad field."""
     features = Features(record, _FACTS)
     _one_image(features)
-    return Facts(_label(features), _boxes(features), _synset(features, record))
+    label = _one(LABEL, features.integers(LABEL))
+    if not 1 <= label <= MOST_CLASSES:
+        raise BadContentError(f"the field {LABEL} is {label}, labels count from 1")
+    synset = _text(features, SYNSET, _MOST_NAME_BYTES)
+    name = None if synset is None else printable(synset.decode("utf-8", "replace"))
+    return Facts(label - 1, _boxes(features), name)
 
 
 def read_image(record: Raw) -> memoryview:
@@ -68,33 +77,31 @@ def read_image(record: Raw) -> memoryview:
 def read_words(record: Raw) -> tuple[str, str]:
     """The name of the file that the image was in, and its class in words; empty where unknown."""
     features = Features(record, _WORDS)
-    return _word(features, _FILENAME, record), _word(features, _TEXT, record)
+    words = [_text(features, name, _MOST_WORD_BYTES) or b"" for name in (_FILENAME, _TEXT)]
+    filename, text = (word.decode("utf-8", "surrogateescape") for word in words)
+    return filename, text
 
 
-def _word(features: Features, name: str, record: Raw) -> str:
+def _text(features: Features, name: str, most_bytes: int) -> bytes | None:
+    """The beginning of the value; None if there is not exactly one."""
     values = features.byte_strings(name)
-    start, end = values[0] if len(values) == 1 else (0, 0)
-    text = bytes(record[start : min(end, start + _MOST_WORD_BYTES)])
-    return text.decode("utf-8", "surrogateescape")
+    if len(values) != 1:
+        return None
+    start, end = values[0]
+    return bytes(features.data[start : min(end, start + most_bytes)])
 
 
-def _one_image(features: Features) -> tuple[int, int]:
-    images = features.byte_strings(ENCODED)
-    if len(images) != 1:
-        raise BadContentError(f"the field {ENCODED} has {len(images)} values, not one")
-    start, end = images[0]
+def _one_image(features: Features) -> Span:
+    start, end = _one(ENCODED, features.byte_strings(ENCODED))
     if start == end:
         raise BadContentError(f"the field {ENCODED} is empty")
     return start, end
 
 
-def _label(features: Features) -> int:
-    labels = features.integers(LABEL)
-    if len(labels) != 1:
-        raise BadContentError(f"the field {LABEL} has {len(labels)} values, not one")
-    if not 1 <= labels[0] <= MOST_CLASSES:
-        raise BadContentError(f"the field {LABEL} is {labels[0]}, labels count from 1")
-    return labels[0] - 1
+def _one(name: str, values: list[Value]) -> Value:
+    if len(values) != 1:
+        raise BadContentError(f"the field {name} has {len(values)} values, not one")
+    return values[0]
 
 
 def _boxes(features: Features) -> Boxes:
@@ -112,14 +119,6 @@ def _boxes(features: Features) -> Boxes:
     if not np.isfinite(boxes).all() or (boxes[:, :2] > boxes[:, 2:]).any():
         raise BadContentError("the fields image/object/bbox/… contain an invalid box")
     return with_area(boxes.clip(0, 1))
-
-
-def _synset(features: Features, record: Raw) -> str | None:
-    names = features.byte_strings(SYNSET)
-    if len(names) != 1:
-        return None
-    start, end = names[0]
-    return printable(str(record[start : min(end, start + _MOST_NAME_BYTES)], "utf-8", "replace"))
 
 
 def write_sample(sample: Sample) -> bytes:

@@ -224,7 +224,7 @@ class Features:
     """The features of one Example that have one of these names; a missing one is an empty list."""
 
     def __init__(self, data: Raw, names: Container[str]) -> None:
-        self._data = data
+        self.data = data
         self._spans: dict[str, Span] = {}
         try:
             for features in messages(data, (0, len(data)), 1, _MOST_FIELDS):
@@ -235,20 +235,20 @@ class Features:
 
     def _add(self, entry: Span, names: Container[str]) -> None:
         # Writers put the name first, so an entry that nobody asked for is passed over at once.
-        number, _, start, end = next(fields(self._data, entry, _MOST_FIELDS), (0, 0, 0, 0))
+        number, _, start, end = next(fields(self.data, entry, _MOST_FIELDS), (0, 0, 0, 0))
         if number != 1:
-            start, end = _each_once(self._data, entry).get(1, (0, 0))
-        name = str(self._data[start : min(end, start + _MOST_NAME_BYTES)], "utf-8", "replace")
+            start, end = _each_once(self.data, entry).get(1, (0, 0))
+        name = str(self.data[start : min(end, start + _MOST_NAME_BYTES)], "utf-8", "replace")
         if name not in names:
             return
         if name in self._spans:
             raise BadContentError(f"the field {name} is given twice")
-        self._spans[name] = _each_once(self._data, entry).get(2, (0, 0))
+        self._spans[name] = _each_once(self.data, entry).get(2, (0, 0))
 
     def byte_strings(self, name: str) -> list[Span]:
         """Where they lie."""
         with _naming(name):
-            return list(messages(self._data, self._list(name, _BYTE_STRINGS), 1, _MOST_VALUES))
+            return list(messages(self.data, self._list(name, _BYTE_STRINGS), 1, _MOST_VALUES))
 
     def floats(self, name: str) -> list[float]:
         """Packed or one by one."""
@@ -258,7 +258,7 @@ class Features:
                 if kind not in (BYTES, FIXED32) or (end - start) % 4:
                     raise ProtobufError(f"a float of the wire type {kind} in {end - start} bytes")
                 _check_count(len(values) + (end - start) // 4)
-                values += struct.unpack(f"<{(end - start) // 4}f", self._data[start:end])
+                values += struct.unpack(f"<{(end - start) // 4}f", self.data[start:end])
         return values
 
     def integers(self, name: str) -> list[int]:
@@ -269,20 +269,20 @@ class Features:
                 if kind not in (BYTES, VARINT):
                     raise ProtobufError(f"an integer of the wire type {kind}")
                 while start < end:
-                    value, start = varint(self._data, start, end)
+                    value, start = varint(self.data, start, end)
                     values.append(signed(value))
                     _check_count(len(values))
         return values
 
     def _numbers(self, name: str, kind: int) -> Iterator[tuple[int, int, int]]:
         for number, wire_type, start, end in fields(
-            self._data, self._list(name, kind), _MOST_VALUES
+            self.data, self._list(name, kind), _MOST_VALUES
         ):
             if number == 1:
                 yield wire_type, start, end
 
     def _list(self, name: str, kind: int) -> Span:
-        lists = _each_once(self._data, self._spans.get(name, (0, 0)))
+        lists = _each_once(self.data, self._spans.get(name, (0, 0)))
         others = [_LISTS[other] for other in _LISTS if other in lists and other != kind]
         if others:
             raise BadContentError(f"the field {name} holds {others[0]}, not {_LISTS[kind]}")
