@@ -214,7 +214,6 @@ def _try_download(url: str, part: Path, total: int, on_progress: Progress) -> No
 
 
 def _request(url: str, part: Path, here: int) -> HTTPResponse:
-    """Ask for all bytes from `here` on."""
     headers = {"User-Agent": "convoy", **({"Range": f"bytes={here}-"} if here else {})}
     try:
         # A fresh opener reads the current proxy variables; urlopen keeps those of its first use.

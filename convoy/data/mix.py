@@ -109,7 +109,6 @@ class Mixing:
     side: int
 
     def draw(self, epoch: int, number: int, samples: int) -> Mix:
-        """For the micro-batch of this number within its epoch."""
         wish = self.config
         own = self._own(epoch, number, samples) if wish.mixup_alpha else None
         box = self._box(epoch, number) if wish.cuts else None

@@ -171,8 +171,6 @@ class _EmptyPartError(Exception):
 
 @dataclass(frozen=True)
 class _PartWriter:
-    """Writes single parts, from any thread."""
-
     request: ConversionRequest
     source: ConversionSource
     plan: ConversionPlan
@@ -256,7 +254,6 @@ def _write_folder(path: Path, samples: Iterable[Sample]) -> int:
 
 
 def _remove_temporary(target: Path) -> None:
-    """Remove what a killed conversion was writing."""
     for path in [*target.glob(_TEMPORARY), *target.glob(f"*/{_TEMPORARY}")]:
         if path.is_dir():
             shutil.rmtree(path)

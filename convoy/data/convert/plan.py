@@ -74,7 +74,6 @@ class ConversionSource:
         )
 
     def stamp(self) -> str:
-        """Identifies the data as it is now."""
         parts = [(split, records.stamp()) for split, records in self.splits.items()]
         return hashlib.sha256(repr((parts, self.class_names)).encode()).hexdigest()
 
@@ -197,7 +196,6 @@ class ConversionPlan:
 def plan_conversion(
     request: ConversionRequest, source: ConversionSource, notice: Notice
 ) -> ConversionPlan:
-    """Which records go where, and under which names."""
     orders = {split: _order(request, source, split, notice) for split in source.splits}
     if request.form != "folder":
         parts = [
@@ -223,7 +221,6 @@ def plan_conversion(
 def _order(
     request: ConversionRequest, source: ConversionSource, split: Split, notice: Notice
 ) -> Ids:
-    """Which records of a split are written, and in which order."""
     labels = source.splits[split].labels
     numbers = usable(labels, request.shuffle)
     if len(numbers) == 0:

@@ -134,12 +134,10 @@ class Listing:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Below the folder of the split."""
         return self.classes[int(self.labels[number])] + b"/" + self.names[number]
 
 
 def list_images(home: Path) -> Listing:
-    """Every image below the class folders of one split."""
     walk = _Walk(home)
     names, counts = PackedNames(), []
     for folder in walk.classes:
@@ -170,7 +168,6 @@ class _Walk:
             self._remarks.append(f"{printable(os.fsdecode(path))}: {reason}")
 
     def remarks(self) -> tuple[str, ...]:
-        """Which files were skipped, and why."""
         more = self._passed_over - len(self._remarks)
         return (*self._remarks, *([f"and {more} more"] if more else []))
 
@@ -274,7 +271,6 @@ class ImageFolder:
             return EncodedImage(read_range(file, 0, size, str(locate())), self.boxes(number))
 
     def boxes(self, number: int) -> Boxes:
-        """Of one image, without reading it."""
         return NO_BOXES if self._boxes is None else self._boxes.of(self._name(number))
 
     def words(self, number: int) -> tuple[str, str]:
@@ -318,7 +314,6 @@ class ImageFolder:
 
 
 def open_folder(root: Path, split: Split) -> ImageFolder:
-    """One split of a folder with images in class folders."""
     homes = _split_folders(root)
     if split not in homes:
         wanted = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
@@ -343,7 +338,6 @@ def open_folder(root: Path, split: Split) -> ImageFolder:
 
 
 def _split_folders(root: Path) -> dict[Split, Path]:
-    """The folders of the splits that are there."""
     if not root.is_dir():
         raise ConfigError(
             f"{root}: no such folder; name the one with the images in --data-dir or in the "

@@ -166,7 +166,6 @@ def load(path: Path) -> Index:
 
 
 def parse(data: ByteArray) -> Index:
-    """The index in these bytes."""
     length = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
     if length > _MOST_HEADER_BYTES:
         raise BadIndexError("its header is not that of an index")

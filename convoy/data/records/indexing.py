@@ -54,7 +54,6 @@ class ShardScan:
         return np.concatenate(self._boxes)
 
     def add(self, offset: int, size: int, label: int, boxes: Boxes, crc: int = 0) -> None:
-        """A record that can be used."""
         self.offset.append(offset)
         self.size.append(size)
         self.label.append(label)
@@ -79,7 +78,6 @@ class ShardScan:
 
 
 def join(kind: ShardFormat, shards: Sequence[ScannedShard], notice: Notice) -> Index:
-    """All shards, one after the other."""
     scans = [scan for _, scan in shards]
     label = np.concatenate([np.empty(0, np.int32), *(scan.label for scan in scans)])
     empty = np.empty(0, np.int64)
@@ -216,7 +214,6 @@ def _load_stored(
 
 
 def _changes(then: Iterable[IndexedFile], now: list[IndexedFile]) -> list[str]:
-    """What has changed, in words."""
     before, after = ({file.name: file for file in files} for files in (then, now))
     found = [f"{name} is gone" for name in before if name not in after]
     for name, file in after.items():

@@ -101,7 +101,6 @@ class Ledger:
                 raise DataError(f"{count}, --max-bad-records allows {self.limit}:\n{records}")
 
     def new_records(self) -> list[BadRecord]:
-        """Those that were found since the last call."""
         records = self.records
         new, self._reported = records[self._reported :], len(records)
         return new

@@ -201,7 +201,6 @@ class ShardedRecords:
         return self._index.boxes_of(number)
 
     def stamp(self) -> str:
-        """Identifies the data as it is now."""
         return self._index.stamp
 
     def words(self, number: int) -> tuple[str, str]:

@@ -55,7 +55,6 @@ class Metadata:
 
 
 def read_metadata(folder: Path, split: Split) -> Metadata:
-    """What the file says, if there is one."""
     path = folder / METADATA
     if not path.exists():
         return Metadata()

@@ -26,7 +26,6 @@ class ProtobufError(ValueError):
 
 
 def fields(data: Raw, span: Span, most: int) -> Iterator[Field]:
-    """Every field of the message in this span."""
     start, end = span
     count = 0
     while start < end:
@@ -94,7 +93,6 @@ def write_varint(value: int) -> bytes:
 
 
 def write_bytes(number: int, value: bytes) -> bytes:
-    """A field that holds byte strings or another message."""
     return write_varint(number << 3 | BYTES) + write_varint(len(value)) + value
 
 
@@ -246,7 +244,6 @@ class Features:
         self._spans[name] = _each_once(self.data, entry).get(2, (0, 0))
 
     def byte_strings(self, name: str) -> list[Span]:
-        """Where they lie."""
         with _naming(name):
             return list(messages(self.data, self._list(name, _BYTE_STRINGS), 1, _MOST_VALUES))
 

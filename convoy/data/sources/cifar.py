@@ -173,7 +173,6 @@ def _way_out(form: CifarFormat, home: Path) -> str:
 
 
 def _read_all(paths: list[Path], form: CifarFormat) -> tuple[Pixels, Labels]:
-    """All records of the files, one after the other."""
     counts = [_count_records(path, form) for path in paths]
     pixels = np.empty((sum(counts), SIDE, SIDE, 3), np.uint8)
     labels = np.empty(sum(counts), np.int64)
@@ -222,7 +221,6 @@ def _fits(path: Path, form: CifarFormat, size: int) -> bool:
 
 
 def _read(path: Path, form: CifarFormat, pixels: Pixels, labels: Labels) -> None:
-    """Fill both arrays from one file."""
     label_bytes = len(form.label_limits)
     with path.open("rb") as file:
         for start in range(0, len(labels), _CHUNK):

@@ -24,7 +24,6 @@ _MEGABYTE = 10**6
 
 
 def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Source:
-    """One split of the chosen data set: `train` or `validation`."""
     folder = Path(config.data_dir or "")
     match config.data:
         case "cifar10":

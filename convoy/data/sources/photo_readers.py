@@ -74,8 +74,6 @@ def _located(records: Records, number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CenterCropReader:
-    """The centre of each photo."""
-
     records: Records
     size: int
     cropped: int | None = None
@@ -305,7 +303,6 @@ def _end_all(processes: list[LoaderProcess]) -> None:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides when to end
     torch.set_num_threads(1)
     given = json.loads(sys.stdin.readline())

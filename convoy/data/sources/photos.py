@@ -41,8 +41,6 @@ IMAGENET_MEAN = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 2
 
 
 class Photos(Source):
-    """One split of encoded photos."""
-
     normalization = IMAGENET
     mean_only = IMAGENET_MEAN
 

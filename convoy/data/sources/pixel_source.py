@@ -108,7 +108,6 @@ class InMemorySource(PixelSource):
 
 
 def keep_in_memory(source: PixelSource, max_bytes: int) -> PixelSource:
-    """The same source, in memory if it takes no more than that."""
     size = len(source) * source.image_size**2 * 3
     return InMemorySource(source) if size <= max_bytes else source
 

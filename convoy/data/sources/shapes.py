@@ -20,7 +20,6 @@ Outline = Callable[[Field, Field], Field]
 
 
 def length(x: Field, y: Field) -> Field:
-    """How far each point is from the origin."""
     distance: Field = np.sqrt(x * x + y * y)
     return distance
 
@@ -116,7 +115,6 @@ class SceneRng:
         self.ids = ids[:, None, None]
 
     def between(self, name: str, low: float, high: float) -> Field:
-        """Evenly spread from `low` to `high`."""
         drawn = uniform(key(*self.stream, name), self.ids)
         return (low + (high - low) * drawn).astype(np.float32)
 
