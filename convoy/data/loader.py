@@ -305,21 +305,19 @@ class TrainingFeed(_Feed):
     ) -> Generator[MicroBatch]:
         """In the order of the indices, prepared ahead."""
         with closing(self._prepared_at(indices, options)) as batches:
-            for batch in batches:
-                yield self._on_device(batch)  # without a name: it would live for one more batch
+            yield from map(self._on_device, batches)  # a named one would live for one more batch
 
     def on_host(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[MicroBatch]:
         """The same before the transfer: channels last, in the type in which they travel."""
         with closing(self._prepared_at(indices, options)) as batches:
-            for batch in batches:
-                yield MicroBatch(batch.images, batch.labels)
+            yield from (MicroBatch(batch.images, batch.labels) for batch in batches)
 
     def _prepared_at(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[PendingBatch]:
-        specs = (self._spec(index) for index in indices)
+        specs = map(self._spec, indices)
         return self._prepared(specs, self.order.batch.micro_batch_size, options)
 
     def _spec(self, index: MicroBatchIndex) -> BatchSpec:

@@ -25,7 +25,7 @@ from convoy.data.convert.plan import (
     open_conversion_source,
     plan_conversion,
 )
-from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
+from convoy.data.progress import Progress, ProgressCallbacks, ProgressCounter, WorkerThreads
 from convoy.data.records import tar, tfrecord
 from convoy.data.records.folder import FILE_NAME
 from convoy.data.records.ledger import BadRecordError
@@ -78,7 +78,8 @@ def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> Convers
     try:
         with open_journal(request.target, identity) as journal:
             _remove_temporary(request.target)
-            written = _write_parts(request, source, plan, journal, bad, callbacks)
+            writer = _PartWriter(request, source, plan, bad, journal, callbacks.working)
+            written = writer.write_all()
             if source.words_file.is_file():
                 _write(request.target / CLASS_WORDS, source.words_file.read_bytes())
             if request.form == "webdataset":
@@ -144,40 +145,35 @@ class BadRecordLimit:
         return DataError(f"{counted(len(self._found), 'bad record')}{problem}:\n{listed}")
 
 
-def _write_parts(
-    request: ConversionRequest,
-    source: ConversionSource,
-    plan: ConversionPlan,
-    journal: Journal,
-    bad: BadRecordLimit,
-    callbacks: ProgressCallbacks,
-) -> Written:
-    """Write all parts that are not there yet; DataError at the end for bad records."""
-    counter = ProgressCounter(sum(len(part.numbers) for part in plan.parts), callbacks.working)
-    with WorkerThreads(request.workers) as threads:
-        writer = _PartWriter(request, source, plan, journal, bad, counter, threads)
-        parts = threads.run(writer.write, plan.parts)
-    bad.refuse_any()
-    written: dict[Split, list[WrittenPart]] = {split: [] for split in source.splits}
-    for target, part in zip(plan.parts, parts, strict=True):
-        assert part is not None, "only bad records keep a part from being written"
-        written[target.split].append(part)
-    return written
-
-
 class _EmptyPartError(Exception):
     """A part without a good record is not written."""
 
 
-@dataclass(frozen=True)
 class _PartWriter:
-    request: ConversionRequest
-    source: ConversionSource
-    plan: ConversionPlan
-    journal: Journal
-    bad: BadRecordLimit
-    counter: ProgressCounter
-    threads: WorkerThreads
+    def __init__(
+        self,
+        request: ConversionRequest,
+        source: ConversionSource,
+        plan: ConversionPlan,
+        bad: BadRecordLimit,
+        journal: Journal,
+        progress: Progress,
+    ) -> None:
+        self.request, self.source, self.plan = request, source, plan
+        self.bad, self.journal = bad, journal
+        self.counter = ProgressCounter(sum(len(part.numbers) for part in plan.parts), progress)
+        self.threads = WorkerThreads(request.workers)
+
+    def write_all(self) -> Written:
+        """All parts that are not there yet; DataError at the end for bad records."""
+        with self.threads:
+            parts = self.threads.run(self.write, self.plan.parts)
+        self.bad.refuse_any()
+        written: dict[Split, list[WrittenPart]] = {split: [] for split in self.source.splits}
+        for target, part in zip(self.plan.parts, parts, strict=True):
+            assert part is not None, "only bad records keep a part from being written"
+            written[target.split].append(part)
+        return written
 
     def write(self, part: TargetPart) -> WrittenPart | None:
         """None for a part without a good record."""

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -198,24 +198,19 @@ def plan_conversion(
 ) -> ConversionPlan:
     orders = {split: _order(request, source, split, notice) for split in source.splits}
     if request.form != "folder":
-        parts = [
-            part
+        shards = (
+            shard_parts(split, order, request.sharding, request.form)
             for split, order in orders.items()
-            for part in shard_parts(split, order, request.sharding, request.form)
-        ]
-        return ConversionPlan(tuple(parts), {})
-    folders = folder_names(source.class_names, notice)
-    names = FileNames(notice)
-    parts = [
-        part
-        for split, records in source.splits.items()
-        for part in class_parts(split, orders[split], records.labels, folders)
-    ]
-    chosen = {
-        split: (order, names.of(split, source.splits[split], order))
-        for split, order in orders.items()
-    }
-    return ConversionPlan(tuple(parts), chosen)
+        )
+        return ConversionPlan(tuple(chain.from_iterable(shards)), {})
+    folders, file_names = folder_names(source.class_names, notice), FileNames(notice)
+    parts: list[TargetPart] = []
+    names = {}
+    for split, order in orders.items():
+        records = source.splits[split]
+        parts += class_parts(split, order, records.labels, folders)
+        names[split] = order, file_names.of(split, records, order)
+    return ConversionPlan(tuple(parts), names)
 
 
 def _order(

@@ -20,10 +20,10 @@ from convoy.data.records.tar_reader import (
     IMAGES,
     DamageError,
     TarSample,
-    content,
     members,
     samples,
     scan_shard,
+    take,
 )
 from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError
@@ -130,7 +130,7 @@ def _name_in_json(stream: BinaryIO, sample: TarSample) -> bytes:
     if member is None or member.size > _MOST_JSON_BYTES:
         return b""
     try:
-        return os.fsencode(json.loads(content(stream, member))[FILE_NAME])
+        return os.fsencode(json.loads(take(stream, member.offset, member.size))[FILE_NAME])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return b""
 

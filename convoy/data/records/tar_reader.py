@@ -84,7 +84,7 @@ def members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
 
     BadContentError for a compressed file.
     """
-    _refuse_compressed(_take(stream, 0, min(8, total)))
+    _refuse_compressed(take(stream, 0, min(8, total)))
     offset = start = 0
     about: dict[bytes, bytes] = {}  # what extended headers say about the next member
     while (header := _header(stream, offset, total)) is not None:
@@ -128,10 +128,10 @@ def _header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
         raise DamageError(total, "it has no end mark: cut between two members, or not finished")
     if left < BLOCK:
         raise DamageError(offset, f"cut in a header: {left} bytes are left")
-    header = _take(stream, offset, BLOCK)
+    header = take(stream, offset, BLOCK)
     if header == bytes(BLOCK):
         for start in range(offset, total, _CHUNK):
-            if _take(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
+            if take(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
                 reason = f"{left} bytes follow the end mark; were two files joined?"
                 raise DamageError(offset, reason, after_end=True)
         return None
@@ -149,7 +149,7 @@ def _extended_header(stream: BinaryIO, data: int, size: int, total: int) -> byte
         raise DamageError(data, f"a header of {size} bytes, at most {_MOST_HEADER_BYTES} are read")
     if size > total - data:
         raise DamageError(data, f"cut in a header of {size} bytes: {total - data} are left")
-    return _take(stream, data, size)
+    return take(stream, data, size)
 
 
 def _pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
@@ -190,7 +190,8 @@ def _padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _take(stream: BinaryIO, offset: int, size: int) -> bytes:
+def take(stream: BinaryIO, offset: int, size: int) -> bytes:
+    """All of these bytes, or DamageError."""
     stream.seek(offset)
     data = stream.read(size)
     if len(data) < size:
@@ -261,7 +262,9 @@ def _scan_sample(stream: BinaryIO, sample: TarSample, scan: ShardScan) -> None:
         offset, size = image.offset, image.size
         label = _label(_text(stream, sample, b"cls"))
         boxes = _boxes(_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
-        scan.add(offset, size, label, boxes, google_crc32c.value(content(stream, image)))
+        scan.add(
+            offset, size, label, boxes, google_crc32c.value(take(stream, image.offset, image.size))
+        )
     except BadContentError as error:
         scan.add_bad(offset, size, f"sample {_shown(sample.key)} {error}")
 
@@ -285,15 +288,12 @@ def _text(stream: BinaryIO, sample: TarSample, suffix: bytes) -> bytes:
     name = f".{suffix.decode()}"
     if suffix not in sample.parts:
         raise BadContentError(f"has no {name}")
-    size = sample.parts[suffix].size
-    if size > _MOST_TEXT_BYTES:
-        raise BadContentError(f"has a {name} of {size} bytes, it may have {_MOST_TEXT_BYTES}")
-    return content(stream, sample.parts[suffix])
-
-
-def content(stream: BinaryIO, member: TarMember) -> bytes:
-    stream.seek(member.offset)
-    return stream.read(member.size)
+    member = sample.parts[suffix]
+    if member.size > _MOST_TEXT_BYTES:
+        raise BadContentError(
+            f"has a {name} of {member.size} bytes, it may have {_MOST_TEXT_BYTES}"
+        )
+    return take(stream, member.offset, member.size)
 
 
 def _label(text: bytes) -> int:

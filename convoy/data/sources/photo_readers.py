@@ -258,10 +258,10 @@ class ProcessReader:
     ) -> None:
         self._records = records
         self._idle: LifoQueue[LoaderProcess] = LifoQueue()
-        pool = [LoaderProcess(job, command) for _ in range(processes)]
-        for process in pool:
+        for _ in range(processes):
+            process = LoaderProcess(job, command)
+            weakref.finalize(self, process.end)
             self._idle.put(process)
-        weakref.finalize(self, _end_all, pool)
 
     @contextmanager
     def _process(self) -> Iterator[LoaderProcess]:
@@ -295,11 +295,6 @@ class ProcessReader:
             if bad is not None:
                 raise BadRecordError(self._records.location(number), bad)
             out[:] = process.pixels[0]
-
-
-def _end_all(processes: list[LoaderProcess]) -> None:
-    for process in processes:
-        process.end()
 
 
 def main() -> None:
