@@ -172,10 +172,9 @@ def _check_records(
             header = read_header(encoded)
             if scope.decoded:
                 decode(encoded, header)
-        except ImageError as error:
-            bad = BadRecordError(records.location(number), str(error))
-            report.bad.append(BadRecord.of(bad, report.split))
-        except BadRecordError as error:
+        except (ImageError, BadRecordError) as error:
+            if isinstance(error, ImageError):
+                error = BadRecordError(records.location(number), str(error))
             report.bad.append(BadRecord.of(error, report.split))
     return total
 

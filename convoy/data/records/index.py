@@ -223,16 +223,17 @@ def _checked(arrays: Mapping[str, npt.NDArray[Any]], text: bytes) -> Index:
 def _fits(index: Index) -> bool:
     """Records and boxes follow each other, and each is inside its own file, image or class."""
     records = [file.records for file in index.files]
-    in_order = np.repeat(np.arange(len(records)), records)
-    if not np.array_equal(index.file, in_order) or index.kind not in _FORMATS:
+    if sum(records) != len(index) or index.kind not in _FORMATS:
         return False
+    in_order = np.repeat(np.arange(len(records)), records)
     file_bytes = np.repeat(np.array([file.bytes for file in index.files], np.int64), records)
     is_inside = (index.offset >= 0) & (index.size >= 0) & (index.offset <= file_bytes - index.size)
     labels, boxes = index.label, index.boxes
     box_ends = np.concatenate([[0], index.box_end])
     numbers = [fault.number for fault in index.faults]
     return bool(
-        is_inside.all()
+        np.array_equal(index.file, in_order)
+        and is_inside.all()
         and labels.min(initial=UNKNOWN) >= UNKNOWN
         and labels.max(initial=UNKNOWN) < len(index.class_names) <= MOST_CLASSES
         and all(isinstance(name, str) for name in index.class_names)

@@ -92,13 +92,9 @@ class CifarSource(PixelSource):
     image_size = SIDE
 
     def __init__(
-        self,
-        pixels: Pixels,
-        labels: Labels,
-        class_names: tuple[str, ...],
-        normalization: Normalization,
+        self, pixels: Pixels, labels: Labels, names: tuple[str, ...], normalization: Normalization
     ) -> None:
-        self.class_names = class_names
+        self.class_names = names
         self.normalization = normalization
         self._pixels = pixels
         self._labels = labels
@@ -119,7 +115,13 @@ def _open(form: CifarFormat, folder: Path, split: Split) -> CifarSource:
     paths = [home / name for name in form.files[split]]
     _refuse_missing(form, home, paths)
     try:
-        pixels, labels = _read_all(paths, form)
+        counts = [_count_records(path, form) for path in paths]
+        pixels = np.empty((sum(counts), SIDE, SIDE, 3), np.uint8)
+        labels = np.empty(sum(counts), np.int64)
+        ends = np.cumsum(counts)
+        for path, count, end in zip(paths, counts, ends, strict=True):
+            _read(path, form, pixels[end - count : end], labels[end - count : end])
+        _refuse_copies(paths, np.split(pixels, ends[:-1]))
         names = _class_names(home / form.names_file, form)
     except OSError as error:
         raise DataError(f"{error.filename or home}: cannot be read: {error.strerror}") from error
@@ -172,18 +174,6 @@ def _way_out(form: CifarFormat, home: Path) -> str:
     return f"`convoy data fetch {form.name} --data-dir {folder}`"
 
 
-def _read_all(paths: list[Path], form: CifarFormat) -> tuple[Pixels, Labels]:
-    counts = [_count_records(path, form) for path in paths]
-    pixels = np.empty((sum(counts), SIDE, SIDE, 3), np.uint8)
-    labels = np.empty(sum(counts), np.int64)
-    ends = np.cumsum(counts)
-    for path, count, end in zip(paths, counts, ends, strict=True):
-        own = slice(end - count, end)
-        _read(path, form, pixels[own], labels[own])
-    _refuse_copies(paths, np.split(pixels, ends[:-1]))
-    return pixels, labels
-
-
 def _count_records(path: Path, form: CifarFormat) -> int:
     """How many records a file holds, once its kind and size are right."""
     if _kind(path) != stat.S_IFREG:
@@ -215,9 +205,8 @@ def _fits(path: Path, form: CifarFormat, size: int) -> bool:
     # the other form's labels would be pixels.
     if size == 0 or size % form.record_bytes:
         return False
-    with path.open("rb") as file:
-        records = _records(file.read(_CHUNK * form.record_bytes), form)
-    return len(_wrong_labels(records, form)) == 0
+    raw = np.fromfile(path, np.uint8, _CHUNK * form.record_bytes)
+    return len(_wrong_labels(raw.reshape(-1, form.record_bytes), form)) == 0
 
 
 def _read(path: Path, form: CifarFormat, pixels: Pixels, labels: Labels) -> None:
@@ -225,40 +214,26 @@ def _read(path: Path, form: CifarFormat, pixels: Pixels, labels: Labels) -> None
     with path.open("rb") as file:
         for start in range(0, len(labels), _CHUNK):
             count = min(_CHUNK, len(labels) - start)
-            raw = file.read(count * form.record_bytes)
+            raw = np.fromfile(file, np.uint8, count * form.record_bytes)
             if len(raw) < count * form.record_bytes:
                 raise _bad_file(path, form, "it became shorter while it was read")
-            records = _records(raw, form)
-            _refuse_wrong_labels(path, form, records, start)
+            records = raw.reshape(count, form.record_bytes)
+            for record, byte in _wrong_labels(records, form):
+                coarse = "coarse " if byte < label_bytes - 1 else ""
+                reason = (
+                    f"record {start + record} (the first is 0) has the {coarse}label "
+                    f"{records[record, byte]}, known are 0 … {form.label_limits[byte] - 1}"
+                )
+                raise _bad_file(path, form, reason)
             labels[start : start + count] = records[:, label_bytes - 1]
             planes = records[:, label_bytes:].reshape(count, 3, SIDE, SIDE)
             pixels[start : start + count] = planes.transpose(0, 2, 3, 1)
-
-
-def _records(raw: bytes, form: CifarFormat) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(raw, np.uint8).reshape(-1, form.record_bytes)
 
 
 def _wrong_labels(records: npt.NDArray[np.uint8], form: CifarFormat) -> npt.NDArray[np.int64]:
     """(record, label byte) of every label that is not below its limit: (wrong, 2)."""
     limits = np.array(form.label_limits, np.uint8)
     return np.argwhere(records[:, : len(limits)] >= limits)
-
-
-def _refuse_wrong_labels(
-    path: Path, form: CifarFormat, records: npt.NDArray[np.uint8], start: int
-) -> None:
-    wrong = _wrong_labels(records, form)
-    if len(wrong) == 0:
-        return
-    record, byte = (int(place) for place in wrong[0])
-    coarse = "coarse " if byte < len(form.label_limits) - 1 else ""
-    raise _bad_file(
-        path,
-        form,
-        f"record {start + record} (the first is 0) has the {coarse}label {records[record, byte]}, "
-        f"known are 0 … {form.label_limits[byte] - 1}",
-    )
 
 
 def _refuse_copies(paths: list[Path], pixels: list[Pixels]) -> None:
