@@ -184,21 +184,17 @@ def scan_shard(path: Path) -> ShardScan:
         if total == 0:
             scan.add_bad(0, 0, "the shard is empty: a file of 0 bytes")
         for frame in frames.walk(file, total):
-            _add(scan, frame)
+            try:
+                if frame.reason is not None:
+                    raise BadContentError(frame.reason)
+                facts = read_facts(frame.record)
+            except BadContentError as error:
+                scan.add_bad(frame.offset, frame.size, str(error))
+                continue
+            scan.add(frame.offset, frame.size, facts.label, facts.boxes)
+            if facts.synset is not None:
+                scan.names.setdefault(facts.label, facts.synset)
     return scan
-
-
-def _add(scan: ShardScan, frame: frames.TfRecordFrame) -> None:
-    try:
-        if frame.reason is not None:
-            raise BadContentError(frame.reason)
-        facts = read_facts(frame.record)
-    except BadContentError as error:
-        scan.add_bad(frame.offset, frame.size, str(error))
-        return
-    scan.add(frame.offset, frame.size, facts.label, facts.boxes)
-    if facts.synset is not None:
-        scan.names.setdefault(facts.label, facts.synset)
 
 
 def write_shard(path: Path, samples: Iterable[Sample]) -> int:
