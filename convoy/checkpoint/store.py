@@ -135,15 +135,10 @@ class LoadedCheckpoint(NamedTuple):
     skipped: list[str]  # one line per damaged checkpoint, the newest first
 
 
-def every(update: int) -> bool:  # noqa: ARG001 - takes an update
-    """All checkpoints count."""
-    return True
-
-
 class Store:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
-    def __init__(self, folder: Path, counts: Callable[[int], bool] = every) -> None:
+    def __init__(self, folder: Path, counts: Callable[[int], bool] = lambda _: True) -> None:
         """`counts` says which checkpoints count when old ones are pruned: not those of a stop."""
         self.folder = folder
         self._counts = counts
@@ -244,9 +239,8 @@ class Store:
         return removed
 
     def _is_valid(self, update: int) -> bool:
-        check = reading.check_sizes if update in self._verified else reading.verify
         try:
-            check(self.path(update))
+            reading.verify(self.path(update), hash_files=update not in self._verified)
         except CheckpointError:
             self._verified.discard(update)
             return False

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +22,6 @@ from convoy.launch.worker import (
     FORWARDED_SIGNALS,
     MAX_MESSAGE_BYTES,
     WorkerMessage,
-    WorkerPipes,
     WorkerSpec,
     decode_message,
     worker_main,
@@ -165,15 +164,16 @@ class WorkerProcess:
         self._outputs = []
         messages, messages_end = multiprocessing.Pipe(duplex=False)
         lifeline_end, self._lifeline = multiprocessing.Pipe(duplex=False)
-        pipes = WorkerPipes(
-            messages_end, lifeline_end, self._output_to(sys.stdout), self._output_to(sys.stderr)
-        )
+        outputs = [self._output_to(stream) for stream in (sys.stdout, sys.stderr)]
+        pipes = (messages_end, lifeline_end, *outputs)
         self._messages = PipeReader(messages, MAX_MESSAGE_BYTES)
-        self._process = context.Process(target=worker_main, args=(spec, pipes), name=str(self.rank))
+        self._process = context.Process(
+            target=worker_main, args=(spec, *pipes), name=str(self.rank)
+        )
         try:
             self._process.start()
         finally:  # the worker has copies of its own; ours would keep the pipes open
-            for end in (pipes.messages, pipes.lifeline, pipes.stdout, pipes.stderr):
+            for end in pipes:
                 end.close()
 
     def _output_to(self, stream: TextIO) -> Connection:
@@ -226,19 +226,17 @@ class WorkerProcess:
             return False
         return status.rpartition(")")[2].split()[0] == "T"
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
         """To a process that may be gone already."""
         if self.exit_code is None and self._process.pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(self._process.pid, number)
+                send(self._process.pid, number)
 
     def kill(self) -> None:
-        """At once, with the processes it started itself."""
+        """At once, with the processes it started itself once it has a session of its own."""
         self.was_killed = True
-        if self.exit_code is None and self._process.pid is not None:
-            with suppress(ProcessLookupError):  # it has no session of its own yet
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self.send_signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL, os.killpg)
+        self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Close the pipes, the lifeline too: if anything is left of it, it ends now."""

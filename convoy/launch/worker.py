@@ -112,21 +112,23 @@ class WorkerSpec:
     environment: dict[str, str]  # the supervisor's now; the forkserver's may be older
 
 
-@dataclass(frozen=True)
-class WorkerPipes:
-    """A worker's ends of the pipes between it and its supervisor."""
+def worker_main(
+    spec: WorkerSpec,
+    messages: Connection,
+    lifeline: Connection,
+    stdout: Connection,
+    stderr: Connection,
+) -> None:
+    """Where a worker begins. It exits without waiting for anything that is still running.
 
-    messages: Connection
-    lifeline: Connection
-    stdout: Connection
-    stderr: Connection
-
-
-def worker_main(spec: WorkerSpec, pipes: WorkerPipes) -> None:
-    """Where a worker begins. It exits without waiting for anything that is still running."""
-    end_with_pipe(pipes.lifeline.fileno())
+    The connections are its ends of the pipes between it and its supervisor.
+    """
+    end_with_pipe(lifeline.fileno())
     _start_session()
-    _redirect_output(pipes.stdout, pipes.stderr)
+    os.dup2(stdout.fileno(), 1)
+    os.dup2(stderr.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
     message = _run(spec)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -134,7 +136,7 @@ def worker_main(spec: WorkerSpec, pipes: WorkerPipes) -> None:
     line = memoryview(encode_message(message))
     with suppress(BrokenPipeError):  # a supervisor that is gone needs no message
         while line:
-            line = line[os.write(pipes.messages.fileno(), line) :]
+            line = line[os.write(messages.fileno(), line) :]
     os._exit(message.code)
 
 
@@ -164,13 +166,6 @@ def _start_session() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-
-
-def _redirect_output(stdout: Connection, stderr: Connection) -> None:
-    os.dup2(stdout.fileno(), 1)
-    os.dup2(stderr.fileno(), 2)
-    sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
 
 
 def _run(spec: WorkerSpec) -> WorkerMessage:

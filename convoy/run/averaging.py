@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.format import Contents, Tensors, match, weights_sha256
-from convoy.checkpoint.store import Store, every
+from convoy.checkpoint.store import Store
 from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
 from convoy.data.loader import MicroBatchIndex, NeededInputs
@@ -95,7 +95,7 @@ def average_checkpoints(
     config: RunConfig,
     folder: Path,
     is_urgent: Callable[[], bool] = lambda: False,
-    counts: Callable[[int], bool] = every,
+    counts: Callable[[int], bool] = lambda _: True,
 ) -> Averaged:
     """Average the newest checkpoints of a folder that count.
 
