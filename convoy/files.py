@@ -59,7 +59,6 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def check_output(path: Path, override: bool) -> None:
-    """Refuse a file that is there already, unless it may be replaced."""
     if path.is_dir():
         raise ConfigError(f"--output {path} is a folder; name a file")
     if path.exists() and not override:

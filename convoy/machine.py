@@ -2,10 +2,14 @@
 
 import ctypes
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 
 from convoy.errors import ConfigError
 
@@ -75,6 +79,24 @@ def bind_to_cores(cores: Sequence[int]) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def handle_signals(
+    numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
+    """In this block; in a thread other than the main one, which gets no signals, nothing changes.
+
+    A signal that was ignored when we were started stays ignored: that is how `nohup` works.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [one for one in numbers if is_main and signal.getsignal(one) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 MOST_WORKERS = 64

@@ -139,7 +139,6 @@ class TensorFile:
         self.bytes = len(self._header) + sum(tensor.nbytes for tensor in self._tensors)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The file from its first byte to its last."""
         yield self._header
         for tensor in self._tensors:
             yield raw_bytes(tensor)
@@ -334,7 +333,6 @@ class Contents:
 
     @property
     def tensors(self) -> dict[str, Tensors]:
-        """By field."""
         return {"model": self.model, "optimizer": self.optimizer, "averages": self.averages}
 
     def copy(self, reuse: "Contents | None" = None) -> "Contents":

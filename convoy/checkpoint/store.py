@@ -145,7 +145,6 @@ class Store:
         self._verified: set[int] = set()  # hashed by this process; sizes are enough from then on
 
     def path(self, update: int) -> Path:
-        """Where the checkpoint of an update is, or would be."""
         return self.folder / f"update-{update}"
 
     def check_writable(self) -> None:

@@ -32,7 +32,6 @@ _TITLES = {
 
 
 def main(words: list[str]) -> int:
-    """A table, or one configuration whole."""
     own = read_plain("configs", words, SAYS, _add_own)
     if own.name is not None:
         settings = _resolved(own.name).settings

@@ -29,7 +29,6 @@ stopped, and every file is checked against its published checksum."""
 
 
 def run_fetch(words: list[str]) -> int:
-    """Say where it lies, and what to do with it."""
     own = read_plain("data fetch", words, FETCH_SAYS, _add_fetch)
     from convoy.data.download import fetch
 
@@ -54,7 +53,6 @@ _MOST_BAD = 10_000  # the manifest names each of them
 
 
 def run_convert(words: list[str]) -> int:
-    """Say what was written, and what to do with it."""
     own = read_plain("data convert", words, CONVERT_SAYS, _add_convert)
     refuse(list(_convert_misfits(own)))
     from convoy.data.convert.conversion import convert
@@ -142,7 +140,6 @@ all is good, with 3 otherwise."""
 
 
 def run_verify(words: list[str]) -> int:
-    """All faults of a split as soon as it is read."""
     own = read_plain("data verify", words, VERIFY_SAYS, _add_verify)
     refuse(too_small(own, "workers"))
     from convoy.data.progress import ProgressCallbacks
@@ -264,7 +261,6 @@ _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 
 
 def run_show(words: list[str]) -> int:
-    """Write one file and say what is in it."""
     line = read_line("data show [--output FILE.png]", words, SHOW_SAYS, _add_show)
     own, given = line.own, values_of(line.given)
     output = Path(given.get(_OUTPUT) or "samples.png")
@@ -310,7 +306,6 @@ SAYS = f"What can be done with data:\n{_LIST}\n`convoy data ACTION --help` tells
 
 
 def main(words: list[str]) -> int:
-    """Hand the rest of the words to the action."""
     own = read_plain("data", words[:1], SAYS, _add_own)
     run, _ = ACTIONS[own.action]
     return run(words[1:])

@@ -96,7 +96,6 @@ def call_verb(name: str, words: list[str]) -> int:
 
 
 def help_text() -> str:
-    """What `convoy --help` prints."""
     verbs = "\n".join(f"  {name:<10} {says}" for name, says in VERBS.items())
     return (
         "convoy trains image classifiers as a convoy: pipeline stages in a line, "

@@ -21,7 +21,6 @@ A name shows its layers; with --splits, what lies on either side of a cut before
 
 
 def main(words: list[str]) -> int:
-    """A table, or the layers of one network, where a stage may begin."""
     own = read_plain("models", words, SAYS, _add_own)
     if own.name is None:
         rows = network_rows()
@@ -43,7 +42,6 @@ def _plan(name: str) -> NetworkPlan:
 
 
 def network_rows() -> list[dict[str, Any]]:
-    """Every network with its figures."""
     return [
         {
             "name": name,

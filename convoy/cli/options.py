@@ -30,7 +30,6 @@ _OWN = ("--help", "--json", "--schema")
 
 
 def main(words: list[str]) -> int:
-    """The option table, some of its rows, or a schema made of it."""
     own = read_plain("options", [_without_dashes(word) for word in words], SAYS, _add_own)
     rows = _rows(own.names) if own.names else list(option_table().values())
     if own.schema and own.names:
@@ -48,7 +47,6 @@ def main(words: list[str]) -> int:
 
 
 def option_row(row: Option) -> dict[str, Any]:
-    """One option as plain values."""
     declared = row.declared
     return {
         "name": row.name,

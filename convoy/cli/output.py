@@ -8,7 +8,6 @@ from convoy.report.stream import SafeStream
 
 
 def show(as_json: bool, values: object, lines: Iterable[str]) -> None:
-    """A result: for programs, or for people."""
     if as_json:
         print(json.dumps(values, indent=1, default=str))
     else:
@@ -23,11 +22,9 @@ def say(lines: Iterable[str]) -> None:
 
 
 def say_error(error: Exception) -> None:
-    """Every line of an error, marked as ours."""
     for line in str(error).splitlines():
         print(f"convoy: {line}", file=sys.stderr)
 
 
 def note(text: str) -> None:
-    """One line beside the result."""
     print(text, file=sys.stderr)

@@ -19,7 +19,7 @@ from convoy.config.support import refuse_unready
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.plan.plan import plan_run
 from convoy.plan.topology import Layout, all_layouts, crossings
-from convoy.report.proof import Proof, as_json, closing, head, row
+from convoy.report.proof import HEAD, Proof, as_json, closing, row
 from convoy.report.summary import Summary
 from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
@@ -79,7 +79,7 @@ def main(words: list[str]) -> int:
             for proof in _prove(resolved, Path(folder), line.own.most_processes, line.own.quick):
                 proofs.append(proof)
                 if not line.own.json:
-                    say([head(), row(proof)] if len(proofs) == 1 else [row(proof)])
+                    say([HEAD, row(proof)] if len(proofs) == 1 else [row(proof)])
     except _Stopped as stopped:
         say_error(ConvoyError(f"stopped after {len(proofs)} layouts: nothing is proved"))
         return stopped.code
@@ -141,7 +141,6 @@ class Bench:
         self._runs = 0
 
     def train(self, layout: Layout) -> Proof:
-        """From the start to the end."""
         run = self._new_folder()
         self._run(layout, run)
         return self._proof(layout, run)

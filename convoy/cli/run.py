@@ -50,7 +50,6 @@ Description = dict[str, Any]
 
 
 def main(words: list[str]) -> int:
-    """Say what the command became, and carry it out."""
     # The runner's own users put it at the end of their line.
     rest = [word for word in words if word != _DRY]
     place = rest.index("--") if "--" in rest else len(rest)
@@ -99,7 +98,6 @@ def _arguments(meaning: Interpretation) -> tuple[list[str], Resolved | None]:
 
 
 def _describe(meaning: Interpretation, arguments: list[str]) -> Description:
-    """All there is to say of a command but its plan."""
     _, home = _target(meaning)
     unused = values_after("--config", meaning.program.words) if home else []
     reason = "a run has its own configuration"
@@ -143,7 +141,6 @@ def _as_text(described: Description) -> list[str]:
 
 
 def _benchmarks(command: Command, runner: Program, line: Line, is_dry: bool) -> int:
-    """Every variant of a file of benchmarks, resolved."""
     from convoy.bench.selection import select
 
     launch = read_launch(command, os.environ)

@@ -21,7 +21,6 @@ _UNSAID = {"data": Setting("generated", "convoy import")}  # leaves the classes 
 
 
 def run_import(words: list[str]) -> int:
-    """Write a folder that validate, export and --init-path take, and say what was read."""
     line = read_line("import WEIGHTS --model NAME", words, IMPORT_SAYS, _add_import)
     asked = line.asked()
     resolved = _resolved_without_data(replace(asked, named={**_UNSAID, **asked.named}))
@@ -75,7 +74,6 @@ _OURS = (_OUTPUT, "micro_batch_size")  # `--output` is a file here, `--batch-siz
 
 
 def run_export(words: list[str]) -> int:
-    """Write one file and say what is in it."""
     line = read_line(_USAGE, _of_any_batch(words), EXPORT_SAYS, _add_export)
     own, source = line.own, Path(line.own.source)
     _, run = find_target(source)
@@ -105,7 +103,6 @@ def _of_any_batch(words: list[str]) -> list[str]:
 
 
 def _export_misfits(line: Line, output: str) -> Iterator[Problem]:
-    """What does not go with the format."""
     form, ending = line.own.format, SUFFIXES[line.own.format]
     if not output.endswith(ending):
         text = f"{output} is no name for --format {form}; one that ends in {ending} is"
@@ -135,7 +132,6 @@ _STRATEGY = "weight_avg_strategy"
 
 
 def run_average(words: list[str]) -> int:
-    """Write the average beside the checkpoints it was made of, and say where."""
     line = read_line("average RUN", words, AVERAGE_SAYS, _add_average)
     run, problems = Path(line.own.run), line.problems
     settings, given = settings_of_run(run / "config.yaml"), values_of(line.given)

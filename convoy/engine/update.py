@@ -70,7 +70,6 @@ class UpdateShare:
 
     @classmethod
     def whole(cls, micro_batches: int) -> "UpdateShare":
-        """The share of the only process of a run."""
         return cls(range(micro_batches), ControlGroup(), (0,))
 
     def agreed_reason(self, reason: str | None, update: int) -> str | None:

@@ -10,9 +10,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -28,7 +26,13 @@ from convoy.launch.processes import (
 )
 from convoy.launch.worker import FORWARDED_SIGNALS, WorkerError, WorkerSpec, code_of_peer
 from convoy.launch.world import World
-from convoy.machine import available_cores, check_capacity, limit_openmp_spinning, share_cores
+from convoy.machine import (
+    available_cores,
+    check_capacity,
+    handle_signals,
+    limit_openmp_spinning,
+    share_cores,
+)
 from convoy.plan.topology import TopologyPlan
 
 _SIGNAL_CODES: dict[int, int] = {
@@ -161,7 +165,7 @@ class Supervisor:
 
     def run(self, modules: Sequence[str]) -> LaunchResult:
         """Until the last worker is gone; `modules` are loaded once for all."""
-        with _signals_into(self._arrived):
+        with handle_signals(FORWARDED_SIGNALS, lambda number, _: self._arrived.append(number)):
             try:
                 self._start(worker_context(modules))
                 while self._running:
@@ -185,7 +189,18 @@ class Supervisor:
 
     def _start(self, context: StartContext) -> None:
         for worker, spec in zip(self.workers, self.specs, strict=True):
-            context = _start_one(worker, context, spec)
+            try:
+                try:
+                    worker.start(context, spec)
+                except (EOFError, ConnectionError):
+                    # A target that cannot be loaded has ended the forkserver; a worker reports why.
+                    context = multiprocessing.get_context("spawn")
+                    worker.start(context, spec)
+            except OSError as error:
+                raise ConfigError(
+                    f"worker {spec.world.rank + 1} of {spec.world.size} could not be started "
+                    f"({error}); lower --replicas or --shards"
+                ) from error
             worker.status = WorkerStatus.RUNNING
 
     def _read_workers(self) -> None:
@@ -211,7 +226,6 @@ class Supervisor:
                 self._add(WorkerFailure.of(worker.rank, message))
 
     def _process_end(self, worker: WorkerProcess) -> None:
-        """Decide what the end of a process means."""
         reported, code = worker.reported, worker.exit_code
         assert code is not None
         worker.status = WorkerStatus.FAILED
@@ -302,44 +316,8 @@ class Supervisor:
         return LaunchResult(ExitCode.BUG, (failure,))
 
 
-def _start_one(worker: WorkerProcess, context: StartContext, spec: WorkerSpec) -> StartContext:
-    """Start a worker; returns the context for the next one."""
-    try:
-        try:
-            worker.start(context, spec)
-        except (EOFError, ConnectionError):
-            # A target that cannot be loaded has ended the forkserver; a worker will report why.
-            context = multiprocessing.get_context("spawn")
-            worker.start(context, spec)
-    except OSError as error:
-        raise ConfigError(
-            f"worker {spec.world.rank + 1} of {spec.world.size} could not be started "
-            f"({error}); lower --replicas or --shards"
-        ) from error
-    return context
-
-
 def _exit_text(code: int) -> str:
     if code >= 0:
         return f"exited with code {code} and printed no error"
     known = {int(number): number.name for number in signal.Signals}
     return f"was ended by {known.get(-code, f'signal {-code}')}"
-
-
-@contextmanager
-def _signals_into(arrived: list[int]) -> Iterator[None]:
-    """Signals to this process are only collected; in a thread other than the main one, not even."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # A signal that was ignored when we were started stays ignored: that is how `nohup` works.
-    handled = [number for number in FORWARDED_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {
-        number: signal.signal(number, lambda number, _: arrived.append(number))
-        for number in handled
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

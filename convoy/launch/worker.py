@@ -194,7 +194,6 @@ def _run(spec: WorkerSpec) -> WorkerMessage:
 
 
 def _set_up_process(spec: WorkerSpec) -> None:
-    """Environment, cores and threads."""
     os.environ.clear()
     os.environ.update(spec.environment)
     os.environ["OMP_NUM_THREADS"] = str(spec.threads)  # for what is loaded or started later

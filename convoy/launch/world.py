@@ -24,7 +24,6 @@ class World:
 
     @classmethod
     def alone(cls) -> "World":
-        """The only process of its run."""
         return cls(rank=0, size=1, local_rank=0, local_size=1)
 
     @classmethod

@@ -36,7 +36,6 @@ class Throughput:
         self._latest = clock()
 
     def take(self, seconds: float) -> None:
-        """One more update is done."""
         self._latest = self._clock()
         if self._is_warm:
             self._recent.append(seconds)
@@ -161,7 +160,6 @@ def time_left(state: ProgressState) -> str:
 
 
 def progress_line(state: ProgressState) -> str:
-    """The progress of a run in one line."""
     epoch = f"epoch {state.epoch}/{state.epochs}"
     update = f"update {state.update}/{state.began.updates}"
     parts = (epoch, update, metrics_line(state), time_left(state))
@@ -214,7 +212,6 @@ def average_text(strategy: str, checkpoints: int) -> str:
 
 
 def event_line(event: Event) -> str:
-    """What happened, in one line."""
     match event:
         case Began():
             return _began_line(event)

@@ -5,36 +5,24 @@ The live display (rich) is in live.py and loaded only for a terminal.
 
 import os
 import time
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from convoy.errors import ConfigError
 from convoy.events import Ended, Event, Reported, Updated
 from convoy.report.format import Clock, ProgressState, count_text, event_line, progress_line
 from convoy.report.stream import SafeStream
 
+if TYPE_CHECKING:
+    from convoy.report.live import LiveBar, LiveProgress
+
 KINDS = ("auto", "rich", "plain", "none")
 
 
-class Progress(Protocol):
-    """Subscribe `write`; `close` at the end, whatever the end is."""
-
-    def write(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def write(self, event: Event) -> None:
-        """Nothing is shown."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class PlainProgress:
-    """Lines that stay readable in a batch log: at most one of progress each `interval` seconds."""
+    """Lines that stay readable in a batch log: at most one of progress each `interval` seconds.
+
+    Subscribe `write`; `close` at the end, whatever the end is.
+    """
 
     # Where reports are rare, the bare count still shows that the run is alive.
     _INTERVALS_WITHOUT_REPORT = 4
@@ -70,12 +58,14 @@ class PlainProgress:
         self._printed, self._printed_at = line, self._clock()
 
 
-def make_progress(kind: str, stream: TextIO | None, interval: float = 5.0) -> Progress:
+def make_progress(
+    kind: str, stream: TextIO | None, interval: float = 5.0
+) -> "PlainProgress | LiveProgress":
     """The display for `--progress`; `auto` looks at the stream."""
     if kind not in KINDS:
         raise ConfigError(f"unknown --progress {kind!r}; choose one of {', '.join(KINDS)}")
     if kind == "none" or stream is None:
-        return NoProgress()
+        return PlainProgress(None)
     if kind == "rich" or (kind == "auto" and is_live_terminal(stream)):
         # Imported only here: rich takes longer to load than `--help` may take to answer.
         from convoy.report.live import LiveProgress
@@ -90,16 +80,11 @@ def is_live_terminal(stream: TextIO) -> bool:
     return movable and SafeStream(stream).isatty()
 
 
-class ProgressBar(Protocol):
-    """Call it with the done and the total count, from one thread; close it at the end."""
-
-    def __call__(self, done: int, total: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class PlainBar:
-    """Lines that stay readable in a batch log."""
+    """Lines that stay readable in a batch log.
+
+    Call it with the done and the total count, from one thread; close it at the end.
+    """
 
     def __init__(self, stream: TextIO, what: str, unit: str) -> None:
         self._stream = SafeStream(stream)
@@ -118,7 +103,7 @@ class PlainBar:
         """Every line is printed already."""
 
 
-def make_bar(stream: TextIO, what: str, unit: str) -> ProgressBar:
+def make_bar(stream: TextIO, what: str, unit: str) -> "PlainBar | LiveBar":
     if is_live_terminal(stream):
         from convoy.report.live import LiveBar
 

@@ -1,13 +1,13 @@
 """What `convoy prove` found: one row a layout, for people and for programs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from convoy.plan.topology import Layout
 from convoy.report.summary import Summary
 
-_HEAD = (
+HEAD = (
     "layout                    schedule     recompute  offload  sharded  workers  weights sha256"
     "   seconds  peak MB per stage    equal"
 )
@@ -30,7 +30,6 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether it is as promised."""
         return self.equal or not self.layout.exact
 
     @property
@@ -41,13 +40,7 @@ class Proof:
         return f"{word}: differs by {self.difference:.1e}"
 
 
-def head() -> str:
-    """The names of the columns."""
-    return _HEAD
-
-
 def row(proof: Proof) -> str:
-    """One layout."""
     layout, summary = proof.layout, proof.summary
     schedule = layout.schedule if layout.stages > 1 else "–"
     peaks = " ".join(f"{peak / 1e6:.0f}" for peak in summary.peak_bytes)
@@ -72,7 +65,6 @@ def closing(proofs: Iterable[Proof]) -> str:
 
 
 def as_json(proofs: Iterable[Proof]) -> dict[str, Any]:
-    """The shape is stable."""
     every = list(proofs)
     return {"layouts": [_record(one) for one in every], "equal": all(one.holds for one in every)}
 
@@ -81,14 +73,8 @@ def _record(proof: Proof) -> dict[str, Any]:
     layout, summary = proof.layout, proof.summary
     return {
         "layout": proof.name,
-        "stages": layout.stages,
-        "replicas": layout.replicas,
+        **asdict(layout),
         "schedule": layout.schedule if layout.stages > 1 else None,
-        "recompute": layout.recompute,
-        "offload": layout.offload,
-        "sharding": layout.sharding,
-        "workers": layout.workers,
-        "reduction": layout.reduction,
         "resumed_from": None if proof.before is None else _shape(proof.before),
         "weights_sha256": summary.weights_sha256,
         "seconds": summary.seconds,

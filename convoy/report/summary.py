@@ -38,7 +38,6 @@ class AverageSummary:
 
     @classmethod
     def of(cls, averaged: Averaged | None) -> "AverageSummary | None":
-        """From its event, if there was one."""
         if averaged is None:
             return None
         values = asdict(averaged)
@@ -92,7 +91,6 @@ class Summary:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the program returns to the shell for this ending."""
         return _EXIT_CODES[self.ending]
 
     def write(self, path: Path) -> None:

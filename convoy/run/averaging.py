@@ -10,7 +10,6 @@ from operator import attrgetter
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.format import Contents, Tensors, match, weights_sha256
@@ -19,7 +18,7 @@ from convoy.config.schema import RunConfig
 from convoy.data.feeds import ledger_of, loader_options, training_feed
 from convoy.data.loader import MicroBatchIndex, NeededInputs
 from convoy.data.sources.open import open_source
-from convoy.errors import CheckpointError, ConfigError
+from convoy.errors import CheckpointError
 from convoy.events import Averaged
 from convoy.machine import threads_each
 from convoy.plan.plan import plan_run, used_samples
@@ -30,26 +29,20 @@ from convoy.run.process import choose_device, make_repeatable
 Keep = Callable[[str], bool]  # by a tensor's name: take it from the newest, do not average
 
 
-def keep_none(name: str) -> bool:  # noqa: ARG001 - a Keep
-    """Average everything that can be averaged, running statistics too."""
+def average_everything(_: str) -> bool:
+    """Keep nothing of the newest: running statistics are averaged too."""
     return False
 
 
-def mean(checkpoints: Iterable[Contents], keep: Keep = keep_none) -> Tensors:
-    """Every checkpoint counts the same."""
-    return _average(checkpoints, keep, decay=None)
-
-
-def exponential(checkpoints: Iterable[Contents], decay: float, keep: Keep = keep_none) -> Tensors:
-    """Each checkpoint leaves `decay` of the average before it; the first one starts it."""
-    if not 0 <= decay < 1:
-        raise ConfigError(f"the decay of an exponential average lies in [0, 1), not at {decay}")
-    return _average(checkpoints, keep, decay)
-
-
 @torch.no_grad()
-def _average(checkpoints: Iterable[Contents], keep: Keep, decay: float | None) -> Tensors:
-    """The averages in their own types, in the order of the model; None is the mean."""
+def average(
+    checkpoints: Iterable[Contents], decay: float | None = None, keep: Keep = average_everything
+) -> Tensors:
+    """The averages in their own types, in the order of the model.
+
+    Each checkpoint leaves `decay` of the average before it, and the first one starts it; without
+    a decay every checkpoint counts the same.
+    """
     templates: Tensors = {}
     totals: Tensors = {}
     newest: Tensors = {}
@@ -65,7 +58,10 @@ def _average(checkpoints: Iterable[Contents], keep: Keep, decay: float | None) -
         else:
             match(model, templates, of="average")
             for name, total in totals.items():
-                _add(total, model[name], decay)
+                if decay is None:
+                    total.add_(model[name])
+                else:
+                    total.mul_(decay).add_(model[name], alpha=1 - decay)
         newest = {name: model[name] for name in model if name not in totals}
         count += 1
         del model  # the next one is loaded only when this one is gone
@@ -78,13 +74,6 @@ def _average(checkpoints: Iterable[Contents], keep: Keep, decay: float | None) -
         else newest[name].clone()
         for name, template in templates.items()
     }
-
-
-def _add(total: Tensor, newest: Tensor, decay: float | None) -> None:
-    if decay is None:
-        total.add_(newest)
-    else:
-        total.mul_(decay).add_(newest, alpha=1 - decay)
 
 
 class AveragingStopped(Exception):
@@ -107,13 +96,9 @@ def average_checkpoints(
     if not paths:
         raise CheckpointError(f"no checkpoint in {folder}")
     chosen = paths[-wish.weight_avg_n :] if wish.weight_avg_n > 0 else paths
-    keep = _is_statistic if wish.norm_statistics == "keep" else keep_none
-    loaded = map(reading.load, chosen)
-    model = (
-        mean(loaded, keep)
-        if wish.weight_avg_strategy == "mean"
-        else exponential(loaded, wish.weight_avg_exp_decay, keep)
-    )
+    keep = _is_statistic if wish.norm_statistics == "keep" else average_everything
+    decay = None if wish.weight_avg_strategy == "mean" else wish.weight_avg_exp_decay
+    model = average(map(reading.load, chosen), decay, keep)
     if wish.norm_statistics == "recompute":
         model = _with_fresh_statistics(config, model, is_urgent)
     newest = reading.load(chosen[-1])

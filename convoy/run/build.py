@@ -61,7 +61,6 @@ class TrainingParts:
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """One for each parameter group of each of our stages."""
         return [group.optimizer for group in self.groups]
 
 
@@ -109,7 +108,6 @@ def make_validator(
 
 
 def training_network(context: ProcessContext) -> Network:
-    """Our stages, fresh, as the plan wants them."""
     plan, config = context.plan, context.plan.config
     micros = plan.batch.micro_batches_of(context.coordinates.replica)
     built = build_network(plan.network, context.stages, config.data.seed, context.device, micros)
@@ -138,7 +136,6 @@ def make_pipeline(
 
 
 def make_replicas(context: ProcessContext) -> Replicas:
-    """The copies of our stage."""
     group, config = context.groups.siblings.handle, context.plan.config
     if group is None:
         return Replicas()

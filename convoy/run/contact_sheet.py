@@ -99,7 +99,6 @@ def _write(pen: ImageDraw.ImageDraw, at: tuple[int, int], text: str, width: int)
 
 @cache
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow brings one."""
     return ImageFont.load_default(_TEXT)
 
 
@@ -116,7 +115,6 @@ class SheetWish:
 
 
 def write_sheet(config: RunConfig, wish: SheetWish) -> Sheet:
-    """What was drawn."""
     check_output(wish.output, wish.override)
     sheet = (_training if wish.split == "train" else _validation)(config, wish)
     content = draw(sheet)

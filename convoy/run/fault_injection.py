@@ -37,7 +37,6 @@ def planned_faults(parts: TrainingParts) -> Callable[[int], None]:
 
 
 def _actions(parts: TrainingParts) -> dict[str, Action]:
-    """By the names that tests use."""
     layers, weights = parts.network.slices[0], parts.optimizers[0].flat.values
     return {
         "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),

@@ -33,7 +33,6 @@ def first_phase(request: RunRequest) -> RunRequest:
 
 
 def _is_of_fine_tuning(request: RunRequest) -> bool:
-    """Whether the checkpoint to resume from belongs to the second phase."""
     if request.folder is None or request.checkpoint is None:
         return False
     return (request.folder / FINE_TUNE).resolve() in request.checkpoint.resolve().parents

@@ -127,7 +127,6 @@ class RunFolder:
 
 
 def _write_owner(descriptor: int) -> None:
-    """Write who owns the lock."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
     os.ftruncate(descriptor, 0)

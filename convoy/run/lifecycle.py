@@ -74,7 +74,6 @@ class Lifecycle:
             self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
 
     def run(self) -> Summary:
-        """Train to the end or to a request to stop, and finish."""
         self._began = monotonic()
         start_counting(self.parts.context.device)
         try:

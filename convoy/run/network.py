@@ -76,13 +76,11 @@ class Network:
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over weights and running statistics by name."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
 
 def whole(plan: NetworkPlan) -> StagePlan:
-    """All layers as one stage."""
     (stage,) = cut([layer.name for layer in plan.layers], ())
     return stage
 

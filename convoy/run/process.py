@@ -76,7 +76,6 @@ def prepare_cuda(config: RunConfig, stage: int, memory: int) -> None:
 
 
 def variables(config: RunConfig, stage: int, memory: int) -> dict[str, str]:
-    """What the environment has to say."""
     found = {}
     shares = config.memory.available_memory_proportion
     if shares:
@@ -113,7 +112,6 @@ class ProcessContext:
 
     @property
     def update_share(self) -> UpdateShare:
-        """Its part in every update."""
         topology, batch = self.plan.topology, self.plan.batch
         ends = topology.replica_ranks(topology.stages - 1)
         ranks = map(topology.coordinates, range(topology.processes))
@@ -124,7 +122,6 @@ class ProcessContext:
 
     @property
     def share(self) -> Share:
-        """Its share of a validation."""
         return Share(self.coordinates.replica, self.plan.topology.replicas, self.control)
 
     def machine(self) -> dict[str, JSON]:

@@ -11,8 +11,7 @@ message. torch is not imported before a process of the run begins.
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -26,7 +25,7 @@ from convoy.config.support import refuse_unready
 from convoy.errors import ConfigError, ExitCode
 from convoy.events import StopRequest
 from convoy.launch.world import World, has_launcher
-from convoy.machine import threads_each
+from convoy.machine import handle_signals, threads_each
 from convoy.plan.plan import RunPlan, plan_phases, plan_run, used_samples
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
@@ -80,7 +79,6 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
 
 
 def run_worker(world: World, message: dict[str, Any]) -> int:
-    """Where a worker process begins its part of the run."""
     request = _from_message(message)
     return run_process(request, plan_run(request.resolved.config, message["samples"]), world)
 
@@ -131,36 +129,20 @@ def _from_message(message: dict[str, Any]) -> RunRequest:
     )
 
 
-@contextmanager
-def _stop_on_signals(stop: StopRequest) -> Iterator[None]:
+def _stop_on_signals(stop: StopRequest) -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP ask for a save and a stop, SIGINT too; a second SIGINT stops at once.
 
     A handler only remembers; the loop acts between two updates.
     """
+    arrived: list[int] = []
 
-    def preempt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.ask("preempted")
-
-    interrupts = 0
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        del number, frame
-        interrupts += 1
-        if interrupts > 1:
+    def handle(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and number in arrived:
             _leave_now()
-        stop.ask("interrupted")
+        arrived.append(number)
+        stop.ask("interrupted" if number == signal.SIGINT else "preempted")
 
-    wanted = {signal.SIGTERM: preempt, signal.SIGHUP: preempt, signal.SIGINT: interrupt}
-    # What was ignored when we were started stays ignored: that is how `nohup` works.
-    heard = {n: handler for n, handler in wanted.items() if signal.getsignal(n) != signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handle_signals((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), handle)
 
 
 def _leave_now() -> None:

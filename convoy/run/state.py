@@ -101,11 +101,9 @@ class TrainingState:
 
     @property
     def is_finite(self) -> bool:
-        """Whether our weights and statistics are finite."""
         return all(bool(torch.isfinite(one).all()) for one in self.parts.network.tensors().values())
 
     def restore(self, contents: Contents) -> None:
-        """Go back to a captured state that fits."""
         self.parts.network.load(contents.model)
         for one in self.parts.optimizers:
             one.load_state(contents.optimizer)

@@ -47,7 +47,6 @@ class Answerer:
         self._stage = self._runnable()
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
-        """The logits of each batch."""
         return InferencePipeline([self._stage]).run(batches)
 
     @torch.no_grad()
@@ -60,7 +59,6 @@ class Answerer:
             self._stage = self._runnable()
 
     def _runnable(self) -> nn.Module:
-        """The slice as the backend runs it."""
         if self._backend == "compiled":
             return Compiled(self._slice)
         if self._backend == "onnxruntime":
@@ -219,14 +217,12 @@ class _Bench:
         )
 
     def load(self, model: dict[str, Tensor]) -> None:
-        """From now on these are the weights."""
         self._digest = weights_sha256(model)
         self.network.load(model)
         round_weights(self._config, self.network)
         self._answers.take_over()
 
     def score(self, path: Path | None, update: int, epoch: float) -> NetworkScore:
-        """Of the weights as they are now."""
         validated = self._validate(update, epoch)
         latency = Latency.of(self._validate.batch_seconds)
         ledger = self.ledger

@@ -58,7 +58,6 @@ class RunWriter:
         )
 
     def save(self, contents: Contents | None, update: int) -> None:
-        """Copy now, write while training goes on."""
         assert contents is not None, "the first process gathers what is saved"
         self._saver.save(contents, update)
 
@@ -91,7 +90,6 @@ class RunWriter:
         return replace(averaged, top1=validated.top1, top5=validated.top5, loss=validated.loss)
 
     def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
-        """The EMA of the run as a checkpoint of its own."""
         assert contents is not None, "the first process gathers what is saved"
         update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
         path = Store(self.store.folder / "averaged" / name).save(contents, update)

@@ -114,53 +114,29 @@ _PROXY = ".proxy"  # of proxy-normalised activations, which other programs do no
 TRACKED = ".num_batches_tracked"  # a count that torch keeps for each batch norm; it has no effect
 
 
-@dataclass(frozen=True)
-class ForeignName:
-    """A tensor's name elsewhere, and whether a 1 × 1 convolution of ours is linear there."""
-
-    name: str
-    linear: bool = False
-
-
-Layers = dict[str, str]  # our layer → its name elsewhere
-Rename = Callable[[Sequence[str]], Layers | None]
-
-
-# Where two fit equally well, as for ResNet, the first is taken.
-NAMINGS: dict[str, Rename] = {
+# Our layers → their names elsewhere. Where two fit equally well, as for ResNet, the first is taken.
+NAMINGS: dict[str, Callable[[Sequence[str]], dict[str, str] | None]] = {
     "torchvision": torchvision_layers,
     "timm": timm_layers,
     CONVOY: lambda layers: dict(zip(layers, layers, strict=True)),
 }
 
 
-def foreign_names(naming: str, names: Sequence[str]) -> dict[str, ForeignName] | None:
+def foreign_names(naming: str, names: Sequence[str]) -> dict[str, str] | None:
     """Our name of each tensor → the foreign one; None if the naming has no such network."""
     if naming != CONVOY and any(name.endswith(_PROXY) for name in names):
         return None
-    layers = NAMINGS[naming](list(dict.fromkeys(_layer(name) for name in names)))
+    parts = {name: name.rpartition(".") for name in names}
+    layers = NAMINGS[naming](list(dict.fromkeys(layer for layer, _, _ in parts.values())))
     if layers is None:
         return None
-    return {name: _foreign(name, layers[_layer(name)]) for name in names}
+    return {name: f"{layers[layer]}.{weight}" for name, (layer, _, weight) in parts.items()}
 
 
 def detect(found: Collection[str], names: Sequence[str]) -> str:
     """The naming that knows most of the names found."""
     known = {naming: foreign_names(naming, names) or {} for naming in NAMINGS}
-    hits = {
-        naming: sum(other.name in found for other in table.values())
-        for naming, table in known.items()
-    }
-    return max(hits, key=lambda naming: hits[naming])
-
-
-def _layer(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
-def _foreign(name: str, layer: str) -> ForeignName:
-    linear = _layer(name) == "conv_head" and layer.startswith("classifier")
-    return ForeignName(f"{layer}.{name.rpartition('.')[2]}", linear and name.endswith(".weight"))
+    return max(known, key=lambda naming: sum(name in found for name in known[naming].values()))
 
 
 _CONVERTED_DTYPES = (torch.float16, torch.bfloat16, torch.float64)
@@ -194,11 +170,11 @@ def fit(found: ForeignWeights, target: TargetNetwork) -> FittedWeights:
     naming = detect(foreign, list(target.tensors))
     names = foreign_names(naming, list(target.tensors))
     assert names is not None, "our own naming has every network"
-    renamed = {name: foreign[other.name] for name, other in names.items() if other.name in foreign}
+    renamed = {name: foreign[other] for name, other in names.items() if other in foreign}
     notes: list[str] = []
     new_head = _new_head(renamed, target, notes)
     fitted = {**_reshape(renamed, target, notes), **new_head}
-    unknown = foreign.keys() - {other.name for other in names.values()}
+    unknown = foreign.keys() - names.values()
     _check_fit(found, target, fitted, unknown)
     model = _to_float32({name: fitted[name] for name in target.tensors}, notes)
     _check_values(found.source, model)
@@ -304,12 +280,12 @@ def foreign_tensors(model: Mapping[str, Tensor], naming: str, batches: int) -> T
     if names is None:
         possible = [one for one in NAMINGS if foreign_names(one, list(model)) is not None]
         raise ConfigError(f"{naming} has no such network; use --naming {' or '.join(possible)}")
-    renamed = {
-        names[name].name: weight.flatten(1) if names[name].linear else weight
-        for name, weight in model.items()
-    }
+    renamed = {names[name]: weight for name, weight in model.items()}
     if naming == CONVOY:
         return renamed
+    for name, weight in renamed.items():
+        if name.startswith("classifier") and weight.dim() == 4:  # a 1 × 1 convolution of ours
+            renamed[name] = weight.flatten(1)
     means = [name for name in renamed if name.endswith(_MEAN)]
     return renamed | {
         f"{name.removesuffix(_MEAN)}{TRACKED}": torch.tensor(batches) for name in means
@@ -317,6 +293,5 @@ def foreign_tensors(model: Mapping[str, Tensor], naming: str, batches: int) -> T
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file."""
     with path.open("wb") as file:
         file.writelines(TensorFile(tensors).chunks())

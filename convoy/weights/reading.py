@@ -124,7 +124,6 @@ _TIMEOUT_SECONDS = 10
 
 
 def is_hub(address: str) -> bool:
-    """Whether this is an address on the hub, not a path."""
     return address.startswith(SCHEME)
 
 

@@ -22,7 +22,6 @@ from convoy.events import (
 from convoy.report.live import LiveBar
 from convoy.report.progress import (
     KINDS,
-    NoProgress,
     PlainBar,
     PlainProgress,
     make_bar,
@@ -127,8 +126,19 @@ def test_an_update_alone_is_no_line():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_stream_every_kind_is_silent(kind: str):
-    assert isinstance(make_progress(kind, None), NoProgress)
+def test_without_a_stream_every_kind_is_silent(kind: str, capfd: pytest.CaptureFixture[str]):
+    progress = make_progress(kind, None)
+    progress.write(Ended(1, "done"))
+    progress.close()
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_none_is_silent():
+    stream = io.StringIO()
+    make_progress("none", stream).write(Ended(1, "done"))
+
+    assert stream.getvalue() == ""
 
 
 def test_a_stream_that_is_no_terminal_gets_plain_lines():

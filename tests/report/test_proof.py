@@ -3,7 +3,7 @@
 import json
 
 from convoy.plan.topology import Layout
-from convoy.report.proof import Proof, as_json, closing, head, row
+from convoy.report.proof import HEAD, Proof, as_json, closing, row
 from convoy.report.summary import Summary
 
 SUMMARY = Summary(
@@ -27,7 +27,7 @@ def test_a_row_stands_under_its_head() -> None:
 
     assert words.startswith("1 × 2 ")
     for column, value in [("schedule", "interleaved"), ("recompute", "yes"), ("peak", "290 295")]:
-        assert words.index(value) == head().index(column)
+        assert words.index(value) == HEAD.index(column)
     assert words.endswith("yes")
 
 
