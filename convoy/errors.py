@@ -39,26 +39,18 @@ class ConvoyError(Exception):
 
 
 class ConfigError(ConvoyError):
-    """The user asked for something that cannot be."""
-
     code = ExitCode.CONFIG
 
 
 class DataError(ConvoyError):
-    """The data cannot be used as it is."""
-
     code = ExitCode.DATA
 
 
 class CheckpointError(ConvoyError):
-    """No checkpoint that may be loaded."""
-
     code = ExitCode.CHECKPOINT
 
 
 class NumericError(ConvoyError):
-    """A value that is not finite, or weights that differ where they must not."""
-
     code = ExitCode.NUMERIC
 
 
@@ -67,26 +59,18 @@ class NotFiniteError(NumericError):
 
 
 class StorageError(ConvoyError):
-    """The file system did not take what had to be written."""
-
     code = ExitCode.STORAGE
 
 
 class WorkerLostError(ConvoyError):
-    """A process of the run died and may not be started again."""
-
     code = ExitCode.WORKER_LOST
 
 
 class HangError(ConvoyError):
-    """A process of the run does not answer."""
-
     code = ExitCode.HANG
 
 
 class BusyError(ConvoyError):
-    """Another process works in the run folder."""
-
     code = ExitCode.BUSY
 
 

@@ -4,12 +4,13 @@ import re
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 
 from convoy.config.command_line import Parser, add_flags, read_flags, spell_out, unknown_words
-from convoy.config.flags import Dialect, Given, OtherDialects, canonical
+from convoy.config.flags import Dialect, Given, canonical
 from convoy.config.named import read_named
 from convoy.config.resolve import RequestedOptions, settings_of_run
 from convoy.config.settings import Problem, layer, refuse, values_of
@@ -59,7 +60,7 @@ class Line:
         dialect = _dialect(self.own.dialect)
         try:
             named, problems = read_named(
-                self.own.config, self.own.config_path, dialect, _elsewhere(dialect)
+                self.own.config, self.own.config_path, dialect, partial(_elsewhere, dialect)
             )
         except ConfigError as error:  # the rules would speak of values it has not set
             refuse([*self.problems, Problem("", str(error))])
@@ -79,9 +80,8 @@ def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser]
     add_flags(parser, dialect)
     own, extra = parser.parse_known_args(spell_out(words, parser))
     read = read_flags(own.typed, dialect)
-    return Line(
-        own, read.given, [*unknown_words(extra, parser, _elsewhere(dialect)), *read.problems]
-    )
+    unknown = unknown_words(extra, parser, partial(_elsewhere, dialect))
+    return Line(own, read.given, [*unknown, *read.problems])
 
 
 def read_plain(
@@ -125,15 +125,11 @@ def _dialect(name: str) -> Dialect:
     return DIALECTS[name]()
 
 
-def _elsewhere(here: Dialect) -> OtherDialects:
+def _elsewhere(here: Dialect, flag: str) -> str | None:
     """What the other dialects make of a flag; few commands need their tables."""
+    from convoy.dialects import elsewhere
 
-    def look_up(flag: str) -> str | None:
-        from convoy.dialects import elsewhere
-
-        return elsewhere(flag, here)
-
-    return look_up
+    return elsewhere(flag, here)
 
 
 def _parser(verb: str, says: str) -> Parser:
@@ -171,9 +167,10 @@ def home_of(path: Path) -> Path | None:
 def _below(folder: Path) -> list[Path]:
     """The checkpoints of a folder, averages after those of the training."""
     averages = sorted(one for one in (folder / "averaged").glob("*") if one.is_dir())
-    return [path for place in (folder, *averages) for path in _in_order(place)]
-
-
-def _in_order(folder: Path) -> list[Path]:
-    found = [one for one in folder.glob("update-*") if one.name.removeprefix("update-").isdigit()]
-    return sorted(found, key=lambda one: int(one.name.removeprefix("update-")))
+    paths: list[Path] = []
+    for place in (folder, *averages):
+        updates = (one.name.removeprefix("update-") for one in place.glob("update-*"))
+        paths += [
+            place / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
+        ]
+    return paths

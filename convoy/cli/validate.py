@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ A run stands for all of its checkpoints. A checkpoint without its run needs --mo
 With --random-weights there is no run: a fresh network is measured."""
 
 Row = dict[str, Any]
-Jobs = list[tuple[RunConfig, list[Path] | None]]  # checkpoints; None for a fresh network
+Jobs = list[tuple[RunConfig, Sequence[Path | None]]]  # checkpoints; None for a fresh network
 
 _COMPILED = "compiled"
 
@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
     # Everything that can be refused is refused before anything is measured.
     jobs: Jobs = [(_config(_of_run(line, run)), paths) for paths, run in targets]
     if not targets:
-        jobs = [(_config(_fresh(line)), None)]
+        jobs = [(_config(_fresh(line)), [None])]
     rows = [row for config, paths in jobs for row in _rows(config, paths, line.own.json)]
     if line.own.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
@@ -94,17 +94,11 @@ def _of_run(line: Line, run: Given) -> RequestedOptions:
     return line.asked(problems, run=run)
 
 
-def _rows(config: RunConfig, paths: list[Path] | None, quiet: bool) -> Iterator[Row]:
-    """Each result is told as soon as it is there. Without checkpoints: of a fresh network."""
-    from convoy.run.validation import validate_checkpoints, validate_fresh
+def _rows(config: RunConfig, paths: Sequence[Path | None], quiet: bool) -> Iterator[Row]:
+    """Each result is told as soon as it is there."""
+    from convoy.run.validation import validate_checkpoints
 
-    times = config.validation.repeat
-    scores = (
-        validate_fresh(config, times)
-        if paths is None
-        else validate_checkpoints(config, paths, times)
-    )
-    for score in scores:
+    for score in validate_checkpoints(config, paths, config.validation.repeat):
         if isinstance(score, CheckpointError):
             say_error(score)
             yield {"error": str(score)}

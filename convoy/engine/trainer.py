@@ -1,7 +1,7 @@
 """Trains: one update at a time, with what is to be reported of it."""
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +14,7 @@ from convoy.engine.metrics import Meter, Totals, UpdateClock
 from convoy.engine.step_guard import StepDecision
 from convoy.engine.update import MicroBatches, Update
 from convoy.errors import NotFiniteError
-from convoy.events import Event, Noticed, Reported, StopRequest, Updated
+from convoy.events import Event, Reported, StopRequest, Updated
 from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import SyncPoint
@@ -29,16 +29,7 @@ class UpdateResult:
     """What one update came to."""
 
     updated: Updated
-    report: Reported | None  # if one is due
-    notices: Sequence[Noticed]
-
-    @property
-    def events(self) -> Iterator[Event]:
-        """In the order in which they are reported."""
-        yield from self.notices
-        if self.report is not None:
-            yield self.report
-        yield self.updated
+    events: Sequence[Event]  # all of its events, in the order in which they are reported
 
 
 class Trainer:
@@ -78,9 +69,9 @@ class Trainer:
         self._done += 1
         seconds = monotonic() - began
         self._clock.add(seconds)
-        report = self._report() if self.plan.reports.due(self._done) else None
+        reports = [self._report()] if self.plan.reports.due(self._done) else []
         updated = Updated(self._done, seconds, decision.skipped)
-        return UpdateResult(updated, report, decision.notices)
+        return UpdateResult(updated, [*decision.notices, *reports, updated])
 
     def _step(self, batches: Iterable[MicroBatch]) -> StepDecision:
         guard = self.step.guard

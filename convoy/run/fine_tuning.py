@@ -9,10 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 
-from convoy.checkpoint.format import Contents
 from convoy.checkpoint.store import Store
 from convoy.config.resolve import Resolved, settings_of_run
-from convoy.config.schema import RunConfig
 from convoy.config.settings import Setting, from_source
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import StopRequest
@@ -66,12 +64,23 @@ def _summary_of_first(trained: Finished, control: ControlGroup) -> Finished:
 
 
 def _resumed_fine_tuning(request: RunRequest, trained: Finished, home: Path) -> RunRequest:
-    """Only if it belongs to this training."""
-    newest = Store(RunFolder(home).checkpoints).newest().contents
-    _refuse_others(home, newest, _average_of(trained))
+    """Only if it was begun with the average that the run has now."""
+    newest, average = Store(RunFolder(home).checkpoints).newest().contents, _average_of(trained)
+    began_with = newest.state.get(FIRST_WEIGHTS)
+    if began_with not in (None, average.weights_sha256):
+        raise CheckpointError(
+            f"{home} was begun with other weights (sha256 {str(began_with)[:12]}…) than the "
+            f"average that the run has now (sha256 {average.weights_sha256[:12]}…); move it away "
+            "and resume the run again"
+        )
     checkpoint = request.checkpoint if _is_of_fine_tuning(request) else None
-    if checkpoint is None:
-        _refuse_stop_behind(request.resolved.config, trained.summary.updates, newest.update)
+    # The user counts the updates of both phases.
+    before, stop_after = trained.summary.updates, request.resolved.config.length.stop_after
+    if checkpoint is None and stop_after is not None and stop_after <= before + newest.update:
+        raise ConfigError(
+            f"--stop-after {stop_after} lies behind: {before} updates of training and "
+            f"{newest.update} of fine-tuning are done"
+        )
     # As it was written: the folder may have been moved since.
     first_weights = settings_of_run(home / "config.yaml")["init_path"].value
     resolved = _fine_tuning_config(request.resolved, trained, first_weights)
@@ -121,24 +130,3 @@ def _average_of(trained: Finished) -> AverageSummary:
             f"`convoy train --init-path {run} --fine-tune-first-trainable-layer …`"
         )
     return made
-
-
-def _refuse_others(home: Path, newest: Contents, average: AverageSummary) -> None:
-    """Fine-tuning that was begun with other weights is not that of this training."""
-    began_with = newest.state.get(FIRST_WEIGHTS)
-    if began_with not in (None, average.weights_sha256):
-        raise CheckpointError(
-            f"{home} was begun with other weights (sha256 {str(began_with)[:12]}…) than the "
-            f"average that the run has now (sha256 {average.weights_sha256[:12]}…); move it away "
-            "and resume the run again"
-        )
-
-
-def _refuse_stop_behind(config: RunConfig, before: int, done: int) -> None:
-    """In the numbers of the user, who counts the updates of both phases."""
-    stop_after = config.length.stop_after
-    if stop_after is not None and stop_after <= before + done:
-        raise ConfigError(
-            f"--stop-after {stop_after} lies behind: {before} updates of training and {done} of "
-            "fine-tuning are done"
-        )

@@ -225,25 +225,21 @@ def broadcast_start(context: ProcessContext, start: StartingPoint | Finished) ->
         record = {"complete": str(start.folder), "summary": json_safe(asdict(start.summary))}
         context.control.broadcast(json.dumps(record).encode())
         return
-    contents = start.contents
+    parts = {} if start.weights is None else {"weights": start.weights}
+    if start.contents is not None:
+        parts = start.contents.tensors
     record = {
         "done": start.done,
         "folder": start.folder,
         "validated": start.validated and asdict(start.validated),
-        "state": contents and contents.state,
-        "weights": start.weights is not None,
+        "state": start.contents and start.contents.state,
+        "parts": list(parts),
     }
     context.control.broadcast(json.dumps(record).encode())
-    tensors = start.weights
-    if contents is not None:
-        tensors = {
-            f"{part}:{name}": tensor
-            for part, tensors in contents.tensors.items()
-            for name, tensor in tensors.items()
-        }
     world = context.groups.world.handle
-    if tensors is not None and world is not None:
-        tensor_io.spread(tensors, world)
+    if parts and world is not None:
+        named = ((part, one) for part, tensors in parts.items() for one in tensors.items())
+        tensor_io.spread({f"{part}:{name}": tensor for part, (name, tensor) in named}, world)
 
 
 def receive_start(context: ProcessContext) -> StartingPoint | Finished:
@@ -254,17 +250,14 @@ def receive_start(context: ProcessContext) -> StartingPoint | Finished:
         return Finished(summary, Path(record["complete"]), was_complete=True)
     world = context.groups.world.handle
     assert world is not None, "a single process is the first"
-    contents = None
-    if record["state"] is not None:
-        parts: dict[str, Tensors] = {"model": {}, "optimizer": {}, "averages": {}}
-        for label, tensor in tensor_io.spread(None, world).items():
-            part, _, name = label.partition(":")
-            parts[part][name] = tensor
-        contents = Contents(**parts, state=record["state"])
+    parts: dict[str, Tensors] = {part: {} for part in record["parts"]}
+    for label, tensor in tensor_io.spread(None, world).items() if parts else ():
+        part, _, name = label.partition(":")
+        parts[part][name] = tensor
     return StartingPoint(
         record["done"],
         record["folder"],
         record["validated"] and Validated(**record["validated"]),
-        contents,
-        tensor_io.spread(None, world) if record["weights"] else None,
+        weights=parts.pop("weights", None),
+        contents=Contents(**parts, state=record["state"]) if parts else None,
     )

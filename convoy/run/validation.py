@@ -4,7 +4,7 @@ for inference.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -162,40 +162,25 @@ class NetworkScore:
 
 
 def validate_checkpoints(
-    config: RunConfig, paths: list[Path], times: int = 1
+    config: RunConfig, paths: Sequence[Path | None], times: int = 1
 ) -> Iterator[NetworkScore | CheckpointError]:
-    """Score each checkpoint on the validation split; one that cannot be used hides no other."""
-    with _bench(config) as bench:
-        for path in paths:
-            try:
-                contents = reading.load(path)
-                match(contents.model, bench.network.slice.named_tensors())
-            except CheckpointError as error:
-                yield error
-                continue
-            bench.load(contents.model)
-            epoch = contents.state.get("epoch")
-            for _ in range(times):
-                yield bench.score(
-                    path, contents.update, float(epoch) if isinstance(epoch, int | float) else 0.0
-                )
+    """Score each checkpoint on the validation split; one that cannot be used hides no other.
 
-
-def validate_fresh(config: RunConfig, times: int = 1) -> Iterator[NetworkScore]:
-    """Score the network that a training of this configuration would begin with."""
-    with _bench(config) as bench:
-        for _ in range(times):
-            yield bench.score(None, update=0, epoch=0.0)
-
-
-@contextmanager
-def _bench(config: RunConfig) -> Iterator["_Bench"]:
-    """On the asked device, with a compiler where one is needed."""
+    None stands for the network that a training of this configuration would begin with.
+    """
     device, backend = choose_device(config.device), config.validation.backend
     refuse_backend(backend, device)
     make_repeatable(threads_each(config.device.threads, 1))
     with compiler_for(config.compiler, device) if backend == "compiled" else nullcontext():
-        yield _Bench(config, device)
+        bench = _Bench(config, device)
+        for path in paths:
+            try:
+                update, epoch = (0, 0.0) if path is None else bench.load(path)
+            except CheckpointError as error:
+                yield error
+                continue
+            for _ in range(times):
+                yield bench.score(path, update, epoch)
 
 
 class _Bench:
@@ -216,11 +201,16 @@ class _Bench:
             self._answers, feed, loader_options(config), Share(0, 1, ControlGroup())
         )
 
-    def load(self, model: dict[str, Tensor]) -> None:
-        self._digest = weights_sha256(model)
-        self.network.load(model)
+    def load(self, path: Path) -> tuple[int, float]:
+        """Take over the weights of a checkpoint; returns its update and epoch."""
+        contents = reading.load(path)
+        match(contents.model, self.network.slice.named_tensors())
+        self._digest = weights_sha256(contents.model)
+        self.network.load(contents.model)
         round_weights(self._config, self.network)
         self._answers.take_over()
+        epoch = contents.state.get("epoch")
+        return contents.update, float(epoch) if isinstance(epoch, int | float) else 0.0
 
     def score(self, path: Path | None, update: int, epoch: float) -> NetworkScore:
         validated = self._validate(update, epoch)
