@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -38,7 +38,7 @@ from convoy.layers.norms import PendingStatistics
 from convoy.machine import keep_freed_memory
 from convoy.parallel.control import SyncPoint
 from convoy.parallel.process_groups import Group, Groups, Rendezvous, join
-from convoy.plan.actions import Costs, simulate
+from convoy.plan.actions import Action, Forward, start_times
 from convoy.plan.plan import RunPlan
 from convoy.plan.schedules import SCHEDULES as KNOWN
 from convoy.plan.stages import stage_boundary
@@ -153,12 +153,21 @@ def show_stages(found: list[list[list[float]]]) -> None:
     for column, name in enumerate(SCHEDULES, start=2):
         ideal, taken = [], []
         for first, second in zip(*found, strict=True):
-            costs = Costs((first[0], second[0]), (first[1], second[1]))
-            schedule = [KNOWN[name].actions(stage, 2, MICRO_BATCHES) for stage in range(2)]
-            ideal.append(simulate(schedule, costs).seconds)
+            ideal.append(_ideal(name, (first, second)))
             taken.append(max(first[column], second[column]))
         value, low, high = ratio_with_interval(ideal, taken)
         print(f"{name}: efficiency {value:.3f} [{low:.3f}, {high:.3f}], {median(taken):.3f} s")
+
+
+def _ideal(name: str, stages: Sequence[Sequence[float]]) -> float:
+    """Seconds of an update whose passes, forward and backward, take so long on each stage."""
+
+    def seconds(action: Action, stage: int) -> float:
+        return stages[stage][0 if isinstance(action, Forward) else 1]
+
+    orders = KNOWN[name].orders(len(stages), MICRO_BATCHES)
+    rows = enumerate(zip(orders, start_times(orders, seconds), strict=True))
+    return max(starts[-1] + seconds(order[-1], stage) for stage, (order, starts) in rows)
 
 
 def _ms(times: tuple[float, ...]) -> str:

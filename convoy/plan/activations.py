@@ -6,7 +6,7 @@ backward   ▆▇▆▅▃▂   with recomputation each segment fills up again, 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
@@ -81,10 +81,10 @@ def autograd_steps(operation: Operation, source: Shape) -> list[AutogradStep]:
             change = [AutogradStep(source, Saves.NOTHING)] * operation.strided
             return [*means, *change, AutogradStep(source), *change]
         case ProxyActivationSpec(recompute=False):
-            return [*_proxy_chain(operation.kind, operation.scaled, source)]
+            return _proxy_chain(operation.kind, operation.scaled, source)
         case ProxySqueezeExciteSpec(proxy) if not proxy.recompute:
             # All but the convolutions of one pixel; the gate scales as the deviation does.
-            return [*_proxy_chain(proxy.kind, True, source)]
+            return _proxy_chain(proxy.kind, True, source)
         case _:
             return [_single_step(operation, source)]
 
@@ -135,17 +135,14 @@ def _moving(source: Shape, work: int = 0) -> AutogradStep:
     return AutogradStep(source, Saves.NOTHING, hands_on=True, work=work)
 
 
-def _proxy_chain(kind: str, scaled: bool, source: Shape) -> Iterator[AutogradStep]:
+def _proxy_chain(kind: str, scaled: bool, source: Shape) -> list[AutogradStep]:
     """γ·x, + β, the activation, − μ, ÷ σ."""
     # The gradient of a scale is a product as large as the image before it is summed.
     scaling = AutogradStep(source, saves_first=True, work=source.elements)
-    yield scaling
-    yield _moving(source)
     saves = Saves.RESULT if kind == "relu" else Saves.INPUT
-    yield AutogradStep(source, saves, saves_first=saves is Saves.INPUT)
-    yield _moving(source, work=source.elements)
-    if scaled:
-        yield scaling
+    activation = AutogradStep(source, saves, saves_first=saves is Saves.INPUT)
+    moving = _moving(source, work=source.elements)
+    return [scaling, _moving(source), activation, moving, *[scaling] * scaled]
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,28 +238,8 @@ def activation_footprint(
     return _Follower(layers, costs, starts).footprint(is_first)
 
 
-class _Ledger:
-    """Who is alive: a tensor counts once, however many hold it."""
-
-    def __init__(self) -> None:
-        self.holders: Counter[_Tensor] = Counter()
-        self.now = 0
-        self.most = 0
-
-    def hold(self, tensors: Iterable[_Tensor]) -> None:
-        for one in tensors:
-            self.now += 0 if self.holders[one] else one.elements
-            self.holders[one] += 1
-        self.most = max(self.most, self.now)
-
-    def drop(self, tensors: Iterable[_Tensor]) -> None:
-        for one in tensors:
-            self.holders[one] -= 1
-            self.now -= 0 if self.holders[one] else one.elements
-
-
 class _Follower:
-    """One micro-batch on its way through the layers of a stage."""
+    """One micro-batch on its way through the layers of a stage, and what it holds meanwhile."""
 
     def __init__(
         self, layers: Sequence[LayerPlan], costs: Sequence[LayerCost], starts: Sequence[int] | None
@@ -274,37 +251,50 @@ class _Follower:
         self.recomputes = starts is not None
         borders = pairwise(ends[layer] for layer in [*(starts or [0]), len(layers)])
         self.segments = [range(*border) for border in borders]
-        self.ledger = _Ledger()
+        self.holders: Counter[_Tensor] = Counter()  # a tensor counts once, however many hold it
+        self.now = self.most = 0
         self.saved: dict[int, _Bundle] = {}  # by turn, for its backward
         self.received: _Bundle = ()  # gradients
 
+    def _hold(self, tensors: Iterable[_Tensor]) -> None:
+        for one in tensors:
+            self.now += 0 if self.holders[one] else one.elements
+            self.holders[one] += 1
+        self.most = max(self.most, self.now)
+
+    def _drop(self, tensors: Iterable[_Tensor]) -> None:
+        for one in tensors:
+            self.holders[one] -= 1
+            self.now -= 0 if self.holders[one] else one.elements
+
     def footprint(self, is_first: bool) -> ActivationFootprint:
         came_in = _new(self.came_in)
-        self.ledger.hold(came_in)
+        self._hold(came_in)
         inputs, goes_out = self._go_forward(came_in)
-        between, forward = self.ledger.now, self.ledger.most
-        self.ledger.most = between
+        between, forward = self.now, self.most
+        self.most = between
         if not is_first:
             # What only passes by gets its gradient at once, as a copy of what was received.
-            self.ledger.hold(_Tensor(one.elements) for one in goes_out if one in came_in)
+            self._hold(_Tensor(one.elements) for one in goes_out if one in came_in)
         self._go_back(inputs, _new(self.goes_out), is_first)
-        most = self.ledger.most
         return ActivationFootprint(
-            _sum(came_in), _sum(goes_out), between, forward, most, self._answers()
+            came_in=sum(one.elements for one in came_in),
+            goes_out=sum(one.elements for one in goes_out),
+            between=between,
+            forward=forward,
+            backward=self.most,
+            # What convolutions and linear layers made has a gradient each.
+            answers=sum(one.step.result.elements for one in self.turns if one.step.is_product),
         )
-
-    def _answers(self) -> int:
-        """What convolutions and linear layers made has a gradient each."""
-        return sum(one.step.result.elements for one in self.turns if one.step.is_product)
 
     def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
         """What comes into a segment is kept if it saves something, and what leaves the stage."""
         inputs = []
-        self.ledger.hold(bundle)
+        self._hold(bundle)
         for segment in self.segments:
             result = self._forward(segment, bundle, keeps=not self.recomputes)
             is_kept = any(self.turns[index].step.saves_anything for index in segment)
-            self.ledger.drop(() if is_kept else bundle)
+            self._drop(() if is_kept else bundle)
             inputs.append(bundle if is_kept else ())
             bundle = result
         return inputs, bundle
@@ -312,7 +302,7 @@ class _Follower:
     def _forward(self, segment: range, entering: _Bundle, keeps: bool) -> _Bundle:
         """Run some steps. What they make at the end is held, and what they save if it is kept."""
         bundle = came = entering
-        self.ledger.hold([*bundle, *came])
+        self._hold([*bundle, *came])
         for index in segment:
             route, step = self.turns[index].route, self.turns[index].step
             source = taken(route, bundle)
@@ -320,29 +310,29 @@ class _Follower:
             in_place = step.in_place and (source not in entering or step.saves is Saves.NOTHING)
             result = source if in_place else _Tensor(step.result.elements)
             behind = put(route, bundle, result)
-            self.ledger.hold(behind)
+            self._hold(behind)
             if keeps:
                 self._save(index, bundle, result)
-            self.ledger.drop(bundle)
+            self._drop(bundle)
             bundle = behind
             if self.turns[index].is_last:  # who calls a layer holds what came to it until then
-                self.ledger.hold(bundle)
-                self.ledger.drop(came)
+                self._hold(bundle)
+                self._drop(came)
                 came = bundle
-        self.ledger.drop(came)
+        self._drop(came)
         return bundle
 
     def _save(self, index: int, bundle: _Bundle, result: _Tensor) -> None:
         """What autograd keeps."""
         turn = self.turns[index]
         self.saved[index] = (*turn.saved(bundle, result), _Tensor(turn.step.aside))
-        self.ledger.hold(self.saved[index])
+        self._hold(self.saved[index])
 
     def _go_back(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
         """From the last segment to the first; what came into one is free after its turn."""
         self.received = gradients
-        self.ledger.hold(gradients)
-        self.ledger.hold(gradients)  # whoever hands them in holds them to the end
+        self._hold(gradients)
+        self._hold(gradients)  # whoever hands them in holds them to the end
         weighty = [index for index, one in enumerate(self.turns) if one.step.is_product]
         first = weighty[0] + 1 if is_first and weighty else 0  # images need no gradient
         for segment, entering in zip(self.segments[::-1], inputs[::-1], strict=True):
@@ -351,7 +341,7 @@ class _Follower:
                 if self.recomputes and index not in self.saved and saves:
                     self._compute_again(segment, entering)
                 gradients = self._backward(index, gradients, has_gradient=index >= first)
-            self.ledger.drop(entering)
+            self._drop(entering)
 
     def _compute_again(self, segment: range, entering: _Bundle) -> None:
         """Up to the last step that saves something, for torch stops there."""
@@ -360,7 +350,7 @@ class _Follower:
         bundle = self._forward(range(segment[0], last + (not begins_only)), entering, keeps=True)
         if begins_only:
             self._save(last, bundle, _Tensor(0))
-        self.ledger.drop(bundle)
+        self._drop(bundle)
 
     def _backward(self, index: int, gradients: _Bundle, has_gradient: bool) -> _Bundle:
         """The gradients of what a step was given, out of those of what it made."""
@@ -373,24 +363,20 @@ class _Follower:
             before = (*_new(turn.bundle[:2]), *gradients[1:])
         else:
             before = _gradients(turn.route, gradients, new)
-        self.ledger.hold(before)
-        self._work_on(_Tensor(turn.step.work))
+        self._hold(before)
+        self.most = max(self.most, self.now + turn.step.work)
         if turn.route in (Route.FORK, Route.SPUR):
             before = self._added(before)
-        self.ledger.drop(self.saved.pop(index, ()))
-        self.ledger.drop(gradients)
+        self._drop(self.saved.pop(index, ()))
+        self._drop(gradients)
         return before
-
-    def _work_on(self, tensor: _Tensor) -> None:
-        self.ledger.hold([tensor])
-        self.ledger.drop([tensor])
 
     def _added(self, before: _Bundle) -> _Bundle:
         """The two roads of a fork in one: in the place of the second, unless others hold that."""
         new, side, *others = before
         total = _Tensor(new.elements) if side in self.received else side
-        self.ledger.hold([total])
-        self.ledger.drop([new, side])
+        self._hold([total])
+        self._drop([new, side])
         return (total, *others)
 
 
@@ -408,7 +394,3 @@ def _gradients(route: Route, gradients: _Bundle, new: _Tensor) -> _Bundle:
 
 def _new(bundle: tuple[Shape, ...]) -> _Bundle:
     return tuple(_Tensor(shape.elements) for shape in bundle)
-
-
-def _sum(bundle: _Bundle) -> int:
-    return sum(one.elements for one in bundle)

@@ -5,11 +5,12 @@ f = changes per epoch (every update when --lr-scheduler-freq is 0), K = epochs o
 
 lr is --lr, or 2 ^ exponent · samples per update; with --lr-drops f = drops / epochs of the run
 
-step         lr · decay ^ drops, or lr · multiplier of that drop; a drop has come when its epoch
-· f              (or its share · K) ≤ k exponential  lr · decay ^ k cosine       lr · ½ (1 +
-cos(π k / K)) polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up
-epochs · f; before: lr warm-up      the value · e / warm-up epochs, at every update, while e <
-warm-up epochs
+step         lr · decay ^ drops, or lr · multiplier of that drop;
+             a drop has come when its epoch · f (or its share · K) ≤ k
+exponential  lr · decay ^ k
+cosine       lr · ½ (1 + cos(π k / K))
+polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
+warm-up      the value · e / warm-up epochs, at every update, while e < warm-up epochs
 """
 
 import math
@@ -96,13 +97,34 @@ class LearningRatePlan:
             return Moves(len(drops), sorted(drops).__getitem__)
         if self._pace >= 1:
             return Moves(self.updates - 1 - self.warm, lambda number: self.warm + 1 + number, True)
-        before = self._changes(self.warm)
-        count = self._changes(self.updates - 1) - before
-        return Moves(count, lambda number: math.ceil((before + 1 + number) / self._pace))
+        before, after = (math.floor(one * self._pace) for one in (self.warm, self.updates - 1))
+        return Moves(after - before, lambda number: math.ceil((before + 1 + number) / self._pace))
 
     def _value(self, update: int) -> float:
         """The schedule without warm-up."""
-        return _SHAPES[self.config.lr_schedule](self, self._changes(update))
+        config, initial, changes = self.config, self.initial, math.floor(update * self._pace)
+        match config.lr_schedule:
+            case "step":
+                drops = sum(point <= changes for point in self._drops)
+                multipliers = config.lr_multipliers
+                return initial * (multipliers[drops] if multipliers else config.lr_decay**drops)
+            case "cosine":
+                return initial * 0.5 * (1 + math.cos(math.pi * float(changes / self._all_changes)))
+            case "exponential":
+                # By then every decay but 1 has come to 0, and a float cannot count on for ever.
+                return float(initial * config.lr_decay ** min(changes, 10**30))
+            case _:
+                return self._polynomial(changes)
+
+    def _polynomial(self, changes: int) -> float:
+        config, end = self.config, self.config.abs_end_learning_rate
+        if end is None:
+            end = config.poly_lr_end_ratio * self.initial
+        warm = self._warm_epochs * self._frequency
+        if changes <= warm:
+            return self.initial
+        left = float(1 - (changes - warm) / (self._all_changes - warm))
+        return float((self.initial - end) * left**config.poly_lr_decay_power + end)
 
     def _ramp(self, update: int) -> float:
         """The share of it that warm-up allows."""
@@ -133,10 +155,6 @@ class LearningRatePlan:
         """Changes per update."""
         return self._frequency / self.updates_per_epoch
 
-    def _changes(self, update: int) -> int:
-        """How often the schedule has moved before this update."""
-        return math.floor(update * self._pace)
-
     @cached_property
     def _drops(self) -> tuple[Fraction, ...]:
         """The changes at which step drops."""
@@ -149,40 +167,3 @@ class LearningRatePlan:
 def _as_typed(number: float) -> Fraction:
     """The decimal as typed: in binary, 0.07 epochs of 100 updates would end after update 7."""
     return Fraction(str(number))
-
-
-def _step(plan: LearningRatePlan, changes: int) -> float:
-    config = plan.config
-    drops = sum(point <= changes for point in plan._drops)
-    if config.lr_multipliers:
-        return plan.initial * config.lr_multipliers[drops]
-    return plan.initial * config.lr_decay**drops
-
-
-def _cosine(plan: LearningRatePlan, changes: int) -> float:
-    return plan.initial * 0.5 * (1 + math.cos(math.pi * float(changes / plan._all_changes)))
-
-
-def _exponential(plan: LearningRatePlan, changes: int) -> float:
-    # By then every decay but 1 has come to 0, and a float cannot count on for ever.
-    return float(plan.initial * plan.config.lr_decay ** min(changes, 10**30))
-
-
-def _polynomial(plan: LearningRatePlan, changes: int) -> float:
-    config = plan.config
-    end = config.abs_end_learning_rate
-    if end is None:
-        end = config.poly_lr_end_ratio * plan.initial
-    warm = plan._warm_epochs * plan._frequency
-    if changes <= warm:
-        return plan.initial
-    left = float(1 - (changes - warm) / (plan._all_changes - warm))
-    return float((plan.initial - end) * left**config.poly_lr_decay_power + end)
-
-
-_SHAPES: dict[str, Callable[[LearningRatePlan, int], float]] = {
-    "step": _step,
-    "cosine": _cosine,
-    "exponential": _exponential,
-    "polynomial": _polynomial,
-}

@@ -5,7 +5,7 @@ micro-batches that came from their compiler; `1f1b` takes any. torch's own "Inte
 `looped` here: several stages on each device. `grouped` has no counterpart in torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ from convoy.plan.actions import (
     Forward,
     most_held,
     paired,
-    simulate,
+    start_times,
 )
 from convoy.registry import Registry
 
@@ -116,10 +116,13 @@ class Schedule:
     def check_count(self, stages: int, micro_batches: int) -> None:
         """Refuse a count that would not fill the pipeline."""
         who = f"{self.name.capitalize()} with {stages} stages"
-        if self.any_count:
-            check_least(who, stages, micro_batches)
-        else:
+        if not self.any_count:
             check_multiple(who, self.in_flight(stages), micro_batches)
+        elif micro_batches < stages:
+            raise ConfigError(
+                f"{who} needs --gradient-accumulation to be at least {stages}, "
+                f"got {micro_batches}; use {stages}"
+            )
 
     def check_devices(self, devices: Sequence[int]) -> None:
         """Refuse a device that would have to train two stages in alternation."""
@@ -142,15 +145,6 @@ def shared_devices(devices: Sequence[int]) -> str:
     return ", ".join(map(str, sorted({one for one in devices if devices.count(one) > 1})))
 
 
-def check_least(who: str, least: int, micro_batches: int) -> None:
-    """Refuse a count that does not fill the pipeline once."""
-    if micro_batches < least:
-        raise ConfigError(
-            f"{who} needs --gradient-accumulation to be at least {least}, got {micro_batches}; "
-            f"use {least}"
-        )
-
-
 def check_multiple(who: str, multiple: int, micro_batches: int) -> None:
     """Refuse a count that is none, with the nearest that are."""
     if micro_batches >= multiple and micro_batches % multiple == 0:
@@ -166,7 +160,8 @@ def check_multiple(who: str, multiple: int, micro_batches: int) -> None:
 @lru_cache(maxsize=1)  # one plan asks several times for the same
 def earliest_columns(schedule: Schedule, stages: int, micro_batches: int) -> list[list[int]]:
     """Where in the timetable the actions of a schedule stand, if each starts as early as it can."""
-    return simulate(schedule.orders(stages, micro_batches)).columns
+    starts = start_times(schedule.orders(stages, micro_batches))
+    return [[round(start) for start in row] for row in starts]
 
 
 @dataclass(frozen=True)
@@ -194,10 +189,8 @@ class Looped(Schedule):
         """Run ahead just far enough, then pair each forward with the oldest backward."""
         processes = self.processes(stages)
         own = range(process, stages, processes)
-        there = _turns(own, processes, micro_batches)
-        back = _turns(own[::-1], processes, micro_batches)
-        forwards: list[Action] = [Forward(micro, stage) for stage, micro in there]
-        backwards: list[Action] = [Backward(micro, stage) for stage, micro in back]
+        forwards = _turns(Forward, own, processes, micro_batches)
+        backwards = _turns(Backward, own[::-1], processes, micro_batches)
         ahead = self.process_stash(process, stages, micro_batches) - 1
         return paired(forwards, backwards, ahead)
 
@@ -246,10 +239,12 @@ class Looped(Schedule):
             )
 
 
-def _turns(own: range, processes: int, micro_batches: int) -> list[tuple[int, int]]:
+def _turns(
+    way: Callable[[int, int], Action], own: range, processes: int, micro_batches: int
+) -> list[Action]:
     """As many micro-batches as processes through the first stage, then through the next, …"""
     return [
-        (stage, micro)
+        way(micro, stage)
         for first in range(0, micro_batches, processes)
         for stage in own
         for micro in range(first, min(first + processes, micro_batches))
@@ -318,21 +313,16 @@ SCHEDULES: Registry[Schedule] = Registry(
 )
 
 
-def looped(stages_per_device: int) -> Schedule:
-    """So many stages on each device, one for each time around."""
-    if stages_per_device < 2:
+def schedule_of(name: str, stages_per_device: int = 1) -> Schedule:
+    """The schedule that the options ask for."""
+    if name == "looped" and stages_per_device < 2:
         raise ConfigError(
             "--pipeline-schedule looped needs --stages-per-device of at least 2, got "
             f"{stages_per_device}; with one stage on each device use --pipeline-schedule "
             "interleaved"
         )
-    return Looped("looped", "half-step", 1, False, stages_per_process=stages_per_device)
-
-
-def schedule_of(name: str, stages_per_device: int = 1) -> Schedule:
-    """The schedule that the options ask for."""
     if name == "looped":
-        return looped(stages_per_device)
+        return Looped(name, "half-step", 1, False, stages_per_process=stages_per_device)
     if stages_per_device > 1:
         raise ConfigError(
             f"--stages-per-device {stages_per_device} needs --pipeline-schedule looped, "

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from convoy.plan.actions import Action, BackwardWeight, Forward
+from convoy.plan.actions import Action, step_before
 from convoy.plan.schedules import Schedule
 
 Cell = tuple[Action, ...]
@@ -124,19 +124,14 @@ def received_ahead(
     It does if the stage that sends it stands in the same column or an earlier one. Any other input
     is received when it is needed: it would only take memory before.
     """
-    sent = {
-        (timed.stage, isinstance(timed.action, Forward), timed.action.micro): timed.column
+    columns = {
+        (timed.stage, timed.action.letter, timed.action.micro): timed.column
         for order in orders
         for timed in order
-        if not isinstance(timed.action, BackwardWeight)
     }
     ahead = []
     for current, following in pairwise(row):
-        is_forward = isinstance(following.action, Forward)
-        sender = following.stage + (-1 if is_forward else 1)
-        column = sent.get((sender, is_forward, following.action.micro))
-        if column is None or isinstance(following.action, BackwardWeight):
-            ahead.append(False)  # it needs nothing from another stage
-        else:
-            ahead.append(column <= current.column)
+        sender = step_before(following.stage, following.action)
+        comes = sender[0] != following.stage and sender in columns
+        ahead.append(comes and columns[sender] <= current.column)
     return [*ahead, False]

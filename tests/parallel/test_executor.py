@@ -20,7 +20,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from convoy.plan.actions import Action
-from convoy.plan.schedules import SCHEDULES, looped
+from convoy.plan.schedules import SCHEDULES, schedule_of
 
 STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 
@@ -142,6 +142,6 @@ def test_zero_bubble_is_the_order_of_torch(stages: int):
 def test_looped_is_the_order_of_torch(processes: int, rounds: int):
     stages = processes * rounds
     for count in range(processes, 5 * processes, processes):
-        ours = [list(map(str, row)) for row in looped(rounds).orders(stages, count)]
+        ours = [list(map(str, row)) for row in schedule_of("looped", rounds).orders(stages, count)]
 
         assert ours == torch_order(ScheduleInterleaved1F1B, processes, stages, count)

@@ -4,6 +4,7 @@ import re
 from itertools import combinations
 
 import pytest
+from simulation import Costs, simulate
 from sweeps import sweep
 
 from convoy.plan.actions import (
@@ -11,11 +12,10 @@ from convoy.plan.actions import (
     Backward,
     BackwardInput,
     BackwardWeight,
-    Costs,
     Forward,
-    simulate,
+    start_times,
 )
-from convoy.plan.schedules import SCHEDULES, Schedule, looped
+from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
 
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
 
@@ -166,7 +166,7 @@ def test_a_set_is_kept_until_its_weight_half():
 
 
 def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
-    right = orders(looped(2), 4, 2)
+    right = orders(schedule_of("looped", 2), 4, 2)
     result = simulate([read("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
 
     assert [str(stuck) for stuck in result.stuck] == []
@@ -180,7 +180,7 @@ def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
 
 
 def test_several_stages_of_a_process_hold_together_less_than_each_at_its_peak():
-    result = simulate(orders(looped(2), 4, 4))
+    result = simulate(orders(schedule_of("looped", 2), 4, 4))
 
     assert result.stash == (4, 3, 2, 1)
     assert result.process_stash == (5, 3)
@@ -215,3 +215,19 @@ def test_a_first_stage_that_does_not_run_ahead_is_caught(stages: int):
 
     assert [stuck.stage for stuck in result.stuck] == list(range(stages))
     assert str(result.stuck[0]) == "stage 0 cannot run B0: it waits for B0 of stage 1"
+
+
+@sweep(("name", "stages"), LAYOUTS)
+def test_actions_begin_when_the_simulation_has_them_begin(name: str, stages: int):
+    costs = Costs(tuple(1.0 + stage for stage in range(stages)), (3.0,) * stages)
+    for micro_batches in range(1, 13):
+        actions = orders(SCHEDULES[name], stages, micro_batches)
+        simulated = simulate(actions, costs)
+
+        assert start_times(actions, costs.of) == [list(row) for row in simulated.starts]
+        assert start_times(actions) == [list(row) for row in simulate(actions).starts]
+
+
+def test_an_order_that_never_ends_has_no_times():
+    with pytest.raises(AssertionError, match="waits for another"):
+        start_times([read("B0 F0"), read("F0 B0")])

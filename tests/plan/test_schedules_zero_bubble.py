@@ -1,10 +1,11 @@
 """Zero bubble: its order, then what it costs and holds over all small sizes."""
 
 import pytest
+from simulation import Costs, simulate
 from sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.actions import BackwardInput, BackwardWeight, Costs, Forward, simulate
+from convoy.plan.actions import BackwardInput, BackwardWeight, Forward
 from convoy.plan.schedules import SCHEDULES
 
 ZERO_BUBBLE, INTERLEAVED = SCHEDULES["zero-bubble"], SCHEDULES["interleaved"]

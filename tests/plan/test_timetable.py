@@ -3,7 +3,7 @@
 from sweeps import sweep
 
 from convoy.plan.actions import Backward, Forward, is_last_of_its_micro
-from convoy.plan.schedules import SCHEDULES, looped
+from convoy.plan.schedules import SCHEDULES, schedule_of
 from convoy.plan.timetable import Timetable, draw, place, received_ahead, timed_orders
 
 REFERENCE = ("grouped", "interleaved", "sequential")
@@ -120,7 +120,7 @@ def test_the_timeline_of_zero_bubble_has_weight_halves_in_its_gaps():
 
 
 def test_the_timeline_of_looped_has_a_row_for_each_process_and_names_stages():
-    assert draw(place(looped(2), stages=4, micro_batches=2)) == [
+    assert draw(place(schedule_of("looped", 2), stages=4, micro_batches=2)) == [
         "half-step  0    1    2    3    4    5    6    7    8    9",
         "process 0  0F0  0F1  2F0  2F1  –    2B0  –    2B1  0B0  0B1",
         "process 1  –    1F0  1F1  3F0  3B0  3F1  3B1  1B0  1B1  –",
