@@ -15,7 +15,6 @@ from convoy.models.layers import (
     InitRule,
     LayerPlan,
     LinearSpec,
-    MaxPoolSpec,
     MultiplySpec,
     NormSpec,
     PadChannelsSpec,
@@ -75,20 +74,12 @@ class LayerFactory:
         padding = self.config.conv_padding
         return ConvSpec(inputs, outputs, kernel, stride, bias, groups, padding, rule)
 
-    def depthwise_conv(self, channels: int, kernel: int, stride: int, groups: int) -> ConvSpec:
-        """A convolution within groups of channels; a single group is initialised the same way."""
-        conv = self.conv(channels, channels, kernel, stride, groups)
-        return replace(conv, init=self.init.grouped)
-
     def gate_conv(self, inputs: int, outputs: int) -> ConvSpec:
         """A convolution of one pixel, with a bias and no norm."""
         return ConvSpec(inputs, outputs, 1, bias=True, init=self.init.plain)
 
     def head(self, inputs: int, classes: int) -> LinearSpec:
         return LinearSpec(inputs, classes, self.init.head)
-
-    def pool(self) -> MaxPoolSpec:
-        return MaxPoolSpec(self.config.conv_padding)
 
     def norm(
         self,
@@ -147,17 +138,14 @@ def norm_before_activation(
 ) -> Iterator[LayerPlan]:
     """A proxy activation has scale and offset itself."""
     parameters = NormParameters.NOTHING if proxy else NormParameters.BOTH
-    yield from factory.norm(name, channels, parameters=parameters)
+    return factory.norm(name, channels, parameters=parameters)
 
 
 def activation_after_norm(
     name: str, kind: str, channels: int, proxy: Proxy | None, scaled: bool = True
 ) -> LayerPlan:
-    return (
-        activation(name, kind)
-        if proxy is None
-        else LayerPlan(name, proxy.spec(kind, channels, scaled))
-    )
+    operation = ActivationSpec(kind) if proxy is None else proxy.spec(kind, channels, scaled)
+    return LayerPlan(name, operation)
 
 
 @dataclass(frozen=True)
@@ -192,7 +180,8 @@ class InvertedBlock:
             yield from norm_before_activation(factory, f"{name}/bn1", self.hidden, self.proxy)
             yield self._activation(f"{name}/act1")
             fork = Route.MAIN
-        depthwise = factory.depthwise_conv(self.hidden, self.kernel, self.stride, self.groups)
+        depthwise = factory.conv(self.hidden, self.hidden, self.kernel, self.stride, self.groups)
+        depthwise = replace(depthwise, init=factory.init.grouped)  # a single group too
         yield LayerPlan(f"{name}/conv_dw", depthwise, fork)
         yield from norm_before_activation(factory, f"{name}/bn{middle}", self.hidden, self.proxy)
         yield from self._gated(name, f"act{middle}", factory)

@@ -65,17 +65,6 @@ class Operation:
         del source
         return 0
 
-    def problem(self, source: Shape) -> str | None:
-        """Why it cannot work on this, if so."""
-        if self.every > 1 and source.size == 1:
-            return "would shrink an image of 1 × 1 pixels"
-        return None
-
-    @property
-    def every(self) -> int:
-        """Of so many pixels in a row it takes one."""
-        return 1
-
 
 @dataclass(frozen=True)
 class ConvSpec(Operation):
@@ -100,10 +89,6 @@ class ConvSpec(Operation):
 
     def macs(self, source: Shape) -> int:
         return self.inputs // self.groups * self.kernel**2 * self.shape(source).elements
-
-    @property
-    def every(self) -> int:
-        return self.stride
 
 
 @dataclass(frozen=True)
@@ -167,15 +152,6 @@ class MaxPoolSpec(Operation):
         covered = source.size - 3 if self.padding == "none" else source.size - 1
         return Shape(source.channels, covered // 2 + 1)
 
-    @property
-    def every(self) -> int:
-        return 2
-
-    def problem(self, source: Shape) -> str | None:
-        if self.padding == "none" and source.size < 3:
-            return f"needs 3 × 3 pixels and would get {source.size} × {source.size}"
-        return super().problem(source)
-
 
 @dataclass(frozen=True)
 class SqueezeSpec(Operation):
@@ -185,12 +161,8 @@ class SqueezeSpec(Operation):
         return Shape(source.channels, 1)
 
 
-@dataclass(frozen=True)
-class GlobalPoolSpec(Operation):
+class GlobalPoolSpec(SqueezeSpec):
     """The mean over the image; what is left is a vector."""
-
-    def shape(self, source: Shape) -> Shape:
-        return Shape(source.channels, 1)
 
 
 @dataclass(frozen=True)
@@ -207,10 +179,6 @@ class PadChannelsSpec(Operation):
 
     def shape(self, source: Shape) -> Shape:
         return Shape(source.channels + self.added, (source.size - 1) // self.stride + 1)
-
-    @property
-    def every(self) -> int:
-        return self.stride
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def mobilenet_layers(
     rate = DROPOUT if family.dropout_rate is None else family.dropout_rate
     if config.model == "mobilenet":
         return tuple(_v2(LayerFactory(config, INIT_RULES_V2), channels, classes, rate))
-    builder = MobileNetV3Builder(LayerFactory(config, INIT_RULES_V3), V3[config.model])
-    return tuple(builder.network(channels, classes, rate))
+    factory = LayerFactory(config, INIT_RULES_V3)
+    return tuple(_v3(factory, V3[config.model], channels, classes, rate))
 
 
 # Widening, outputs, blocks, stride of the first of them.
@@ -90,7 +90,9 @@ def _v2(factory: LayerFactory, channels: int, classes: int, dropout: float) -> I
             block = InvertedBlock(
                 width, hidden, outputs, 3, stride, hidden, "relu6", widens=ratio > 1
             )
-            yield from _renamed(f"features/{index}", block, factory)
+            for layer in block.layers("", factory):
+                place = _V2_NAMES[block.widens][layer.name.removeprefix("/")]
+                yield replace(layer, name=f"features/{index}/{place}")
             width = outputs
     yield from _simple(factory, f"features/{index + 1}", factory.conv(width, _V2_TOP))
     yield LayerPlan("avgpool", GlobalPoolSpec())
@@ -103,13 +105,6 @@ def _simple(factory: LayerFactory, name: str, conv: ConvSpec) -> Iterator[LayerP
     yield LayerPlan(f"{name}/0", conv)
     yield from factory.norm(f"{name}/1", conv.outputs)
     yield activation(f"{name}/2", "relu6")
-
-
-def _renamed(name: str, block: InvertedBlock, factory: LayerFactory) -> Iterator[LayerPlan]:
-    names = _V2_NAMES[block.widens]
-    for layer in block.layers(name, factory):
-        place = layer.name.removeprefix(f"{name}/")
-        yield replace(layer, name=f"{name}/{names[place]}")
 
 
 @dataclass(frozen=True)
@@ -175,53 +170,45 @@ V3 = {
 }
 
 
-class MobileNetV3Builder:
-    """The methods read like the network."""
+def _v3(
+    factory: LayerFactory, shape: _V3Shape, channels: int, classes: int, dropout: float
+) -> Iterator[LayerPlan]:
+    channels, padding = factory.image(channels)
+    yield from padding
+    yield LayerPlan("conv_stem", factory.conv(channels, _V3_STEM, 3, 2))
+    yield from factory.norm("bn1", _V3_STEM)
+    yield activation("act1", _HS)
+    yield from _v3_blocks(factory, shape)
+    yield LayerPlan("global_pool", SqueezeSpec())
+    head = ConvSpec(shape.last, shape.head, 1, bias=shape.head_bias, init=factory.init.plain)
+    yield LayerPlan("conv_head", head)
+    yield activation("act2", _HS)
+    yield LayerPlan("flatten", FlattenSpec())
+    if dropout:
+        yield LayerPlan("dropout", DropoutSpec(dropout))
+    yield LayerPlan("classifier", factory.head(shape.head, classes))
 
-    def __init__(self, factory: LayerFactory, shape: _V3Shape) -> None:
-        self.factory = factory
-        self.shape = shape
 
-    def network(self, channels: int, classes: int, dropout: float) -> Iterator[LayerPlan]:
-        factory, shape = self.factory, self.shape
-        channels, padding = factory.image(channels)
-        yield from padding
-        yield LayerPlan("conv_stem", factory.conv(channels, _V3_STEM, 3, 2))
-        yield from factory.norm("bn1", _V3_STEM)
-        yield activation("act1", _HS)
-        yield from self.blocks()
-        yield LayerPlan("global_pool", SqueezeSpec())
-        first = factory.init.plain
-        head = ConvSpec(shape.last, shape.head, 1, bias=shape.head_bias, init=first)
-        yield LayerPlan("conv_head", head)
-        yield activation("act2", _HS)
-        yield LayerPlan("flatten", FlattenSpec())
-        if dropout:
-            yield LayerPlan("dropout", DropoutSpec(dropout))
-        yield LayerPlan("classifier", factory.head(shape.head, classes))
-
-    def blocks(self) -> Iterator[LayerPlan]:
-        """Blocks of one width are a group, and the convolution behind them is the last group."""
-        inputs, group = _V3_STEM, 0
-        for group, (outputs, blocks) in enumerate(
-            groupby(self.shape.blocks, attrgetter("outputs"))
-        ):
-            for repeat, block in enumerate(blocks):
-                inner = -(-block.hidden // 32) * 8  # a quarter, up to the next multiple of 8
-                inverted = InvertedBlock(
-                    inputs,
-                    block.hidden,
-                    outputs,
-                    block.kernel,
-                    block.stride,
-                    block.hidden,
-                    block.activation,
-                    Gate(inner, _RE, "hard_sigmoid") if block.gated else None,
-                    widens=block.hidden != inputs,
-                )
-                yield from inverted.layers(f"blocks/{group}/{repeat}", self.factory)
-                inputs = outputs
-        name = f"blocks/{group + 1}/0"
-        yield LayerPlan(f"{name}/conv", self.factory.conv(inputs, self.shape.last))
-        yield from self.factory.norm(f"{name}/bn1", self.shape.last)
-        yield activation(f"{name}/act1", _HS)
+def _v3_blocks(factory: LayerFactory, shape: _V3Shape) -> Iterator[LayerPlan]:
+    """Blocks of one width are a group, and the convolution behind them is the last group."""
+    inputs, group = _V3_STEM, 0
+    for group, (outputs, blocks) in enumerate(groupby(shape.blocks, attrgetter("outputs"))):
+        for repeat, block in enumerate(blocks):
+            inner = -(-block.hidden // 32) * 8  # a quarter, up to the next multiple of 8
+            inverted = InvertedBlock(
+                inputs,
+                block.hidden,
+                outputs,
+                block.kernel,
+                block.stride,
+                block.hidden,
+                block.activation,
+                Gate(inner, _RE, "hard_sigmoid") if block.gated else None,
+                widens=block.hidden != inputs,
+            )
+            yield from inverted.layers(f"blocks/{group}/{repeat}", factory)
+            inputs = outputs
+    name = f"blocks/{group + 1}/0"
+    yield LayerPlan(f"{name}/conv", factory.conv(inputs, shape.last))
+    yield from factory.norm(f"{name}/bn1", shape.last)
+    yield activation(f"{name}/act1", _HS)

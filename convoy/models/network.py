@@ -9,7 +9,17 @@ from convoy.config.schema import RunConfig
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.efficientnet import efficientnet_layers
-from convoy.models.layers import LayerCost, LayerPlan, NormSpec, Shape, layer_costs, put, taken
+from convoy.models.layers import (
+    ConvSpec,
+    LayerCost,
+    LayerPlan,
+    MaxPoolSpec,
+    NormSpec,
+    PadChannelsSpec,
+    Shape,
+    layer_costs,
+    taken,
+)
 from convoy.models.mobilenet import mobilenet_layers
 from convoy.models.resnet import resnet_layers
 from convoy.models.squeezenet import squeezenet_layers
@@ -60,10 +70,11 @@ class NetworkPlan:
 
 def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
     """The network of a configuration for whole images, which must be large enough for it."""
-    family = FAMILIES[MODELS[config.network.model].family]
-    whole, classes = image_size(config), classes_of(config)
+    model, data = MODELS[config.network.model], DATA[config.data.data]
+    classes = config.data.num_classes or data.classes or model.classes
+    whole = image_size(config)
     size = size or whole
-    layers = family(config.network, COLORS, classes, config.family)
+    layers = FAMILIES[model.family](config.network, COLORS, classes, config.family)
     _refuse_uneven_norms(layers)
     _refuse_small_images(layers, whole, size)
     return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
@@ -71,7 +82,10 @@ def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
 
 def plan_training_network(config: RunConfig) -> NetworkPlan:
     """The same layers for the images that it is trained on."""
-    return plan_network(config, training_size(config))
+    whole = image_size(config)
+    return plan_network(
+        config, smaller_size(whole) if config.fine_tune.half_res_training else whole
+    )
 
 
 def _refuse_uneven_norms(layers: Sequence[LayerPlan]) -> None:
@@ -105,13 +119,15 @@ def _refuse_small_images(layers: Sequence[LayerPlan], whole: int, size: int) -> 
 
 def _too_small(layers: Sequence[LayerPlan], size: int) -> str | None:
     """The first layer for which an image of this size has shrunk too far."""
-    bundle: tuple[Shape, ...] = (Shape(COLORS, size),)
-    for layer in layers:
-        given = taken(layer.route, bundle)
-        problem = layer.operation.problem(given)
-        if problem is not None:
-            return f"{layer.name} {problem}"
-        bundle = put(layer.route, bundle, layer.operation.shape(given))
+    for layer, cost in zip(layers, layer_costs(layers, Shape(COLORS, size)), strict=True):
+        given = taken(layer.route, cost.bundle_in).size
+        match layer.operation:
+            case MaxPoolSpec("none") if given < 3:
+                return f"{layer.name} needs 3 × 3 pixels and would get {given} × {given}"
+            case MaxPoolSpec() if given == 1:
+                return f"{layer.name} would shrink an image of 1 × 1 pixels"
+            case ConvSpec(stride=stride) | PadChannelsSpec(stride) if stride > 1 and given == 1:
+                return f"{layer.name} would shrink an image of 1 × 1 pixels"
     return None
 
 
@@ -121,18 +137,6 @@ def image_size(config: RunConfig) -> int:
     return config.data.image_size or data.image_size or model.image_size
 
 
-def training_size(config: RunConfig) -> int:
-    """The side of the images that the network is trained on."""
-    whole = image_size(config)
-    return smaller_size(whole) if config.fine_tune.half_res_training else whole
-
-
 def smaller_size(whole: int) -> int:
     """About five sevenths of it: 160 of 224. What another program used for its networks stays."""
     return _SMALLER.get(whole, whole * 5 // 7 // 2 * 2)
-
-
-def classes_of(config: RunConfig) -> int:
-    """As asked for, where that may be; or else of the data set, or else of the model."""
-    data, model = DATA[config.data.data], MODELS[config.network.model]
-    return config.data.num_classes or data.classes or model.classes

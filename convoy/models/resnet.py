@@ -18,6 +18,7 @@ from convoy.models.layers import (
     GlobalPoolSpec,
     InitRule,
     LayerPlan,
+    MaxPoolSpec,
     Operation,
     PadChannelsSpec,
     Route,
@@ -130,23 +131,19 @@ class ResNetBuilder:
         yield from self.factory.norm("bn1", width)
         yield activation("relu")
         if self.shape.large_stem:
-            yield LayerPlan("maxpool", self.factory.pool())
+            yield LayerPlan("maxpool", MaxPoolSpec(self.factory.config.conv_padding))
 
     def block(
         self, name: str, convs: list[ConvSpec], shortcut: Operation | None
     ) -> Iterator[LayerPlan]:
         # Small basic networks learn slower from zero: only bottlenecks start there.
         bare = self.shape.bottleneck and not isinstance(shortcut, ConvSpec)
-        zero = (
-            NormParameters.ZERO
-            if self.factory.config.zero_init_last_norm and bare
-            else NormParameters.BOTH
-        )
+        zero = self.factory.config.zero_init_last_norm and bare
         for index, conv in enumerate(convs, start=1):
             last = index == len(convs)
             route = Route.FORK if index == 1 else Route.MAIN
             yield LayerPlan(f"{name}/conv{index}", conv, route)
-            parameters = zero if last else NormParameters.BOTH
+            parameters = NormParameters.ZERO if last and zero else NormParameters.BOTH
             yield from self.factory.norm(f"{name}/bn{index}", conv.outputs, parameters=parameters)
             if not last:
                 yield activation(f"{name}/relu{index}")

@@ -3,6 +3,7 @@ begin.
 """
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -232,7 +233,7 @@ def _repeated(firsts: dict[str, int], known: Sequence[str]) -> Iterator[Problem]
         met.setdefault(layer, split)
 
 
-def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+def balance(costs: Sequence[int], stages: int) -> tuple[int, ...]:
     """Where each stage begins, so that the dearest stage is as cheap as can be.
 
     Among such cuts the one whose stages are most alike (least sum of squares); among those, the
@@ -244,41 +245,28 @@ def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
             f"{stages} stages need at least {stages} layers but the model has {len(costs)}; "
             f"lower --shards to {len(costs)} or less"
         )
-    sums = list(accumulate(_exact(costs), initial=0))
-    return _most_alike(sums, stages, _least_maximum(sums, stages))
+    limits = range(max(costs), sum(costs))
+    limit = limits.start + bisect_left(
+        limits, True, key=lambda limit: _stages_needed(costs, limit) <= stages
+    )
+    return _most_alike(list(accumulate(costs, initial=0)), stages, limit)
 
 
-def _exact(costs: Sequence[float]) -> list[int]:
-    """The same costs as whole numbers on a common scale, so that ties are ties."""
-    assert all(0 <= cost < float("inf") for cost in costs)
-    ratios = [cost.as_integer_ratio() for cost in costs]
-    scale = max(denominator for _, denominator in ratios)  # each is a power of two
-    return [numerator * (scale // denominator) for numerator, denominator in ratios]
-
-
-def _least_maximum(sums: list[int], stages: int) -> int:
-    """The cost of the dearest stage in the best cut; `sums[i]` is that of the first i layers."""
-    layers = len(sums) - 1
-    best = sums
-
-    def dearest(start: int, end: int) -> int:
-        """When the last stage holds the layers start … end − 1."""
-        return max(best[start], sums[end] - sums[start])
-
-    for done in range(1, stages):
-        row, start = [0] * (layers + 1), done
-        for end in range(done + 1, layers + 1):
-            # A later start makes the last stage cheaper and the rest dearer, so the best start
-            # only moves forward as `end` does: one walk instead of a search per end.
-            while start + 1 < end and dearest(start + 1, end) <= dearest(start, end):
-                start += 1
-            row[end] = dearest(start, end)
-        best = row
-    return best[layers]
+def _stages_needed(costs: Sequence[int], limit: int) -> int:
+    """The fewest stages of which none is dearer than the limit: each takes all that fit."""
+    stages, cost_of_last = 1, 0
+    for cost in costs:
+        cost_of_last += cost
+        if cost_of_last > limit:
+            stages, cost_of_last = stages + 1, cost
+    return stages
 
 
 def _most_alike(sums: list[int], stages: int, limit: int) -> tuple[int, ...]:
-    """The start of each stage: none dearer than the limit, least sum of squares, earliest cuts."""
+    """The start of each stage: none dearer than the limit, least sum of squares, earliest cuts.
+
+    `sums[i]` is the cost of the first i layers.
+    """
     layers = len(sums) - 1
     # after[i]: the least sum of squares of the layers from i on, and where the next stage begins.
     after: list[tuple[int, int] | None] = [None] * layers + [(0, layers)]

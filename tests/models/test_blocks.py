@@ -17,6 +17,7 @@ from convoy.models.layers import (
     PadChannelsSpec,
     Route,
 )
+from convoy.models.resnet import resnet_layers
 
 INIT_RULES = {"pytorch": InitRules(InitRule.HE, InitRule.TORCH, InitRule.SMALL)}
 CONFIG = NetworkConfig(norm_num_groups=4, norm_eps=0.5, batchnorm_momentum=0.25)
@@ -39,10 +40,12 @@ def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
 
 @pytest.mark.parametrize("padding", ["symmetric", "same"])
 def test_convolutions_and_pools_are_padded_as_wished(padding: str):
-    made = factory(replace(CONFIG, conv_padding=padding))
+    config = replace(CONFIG, conv_padding=padding, model="resnet50")
+    made = factory(config).conv(8, 16, 3, 2)
+    (pool,) = [one for one in resnet_layers(config, 3, 10) if one.name == "maxpool"]
 
-    assert made.conv(8, 16, 3, 2) == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.HE)
-    assert made.pool() == MaxPoolSpec(padding)
+    assert made == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.HE)
+    assert pool.operation == MaxPoolSpec(padding)
 
 
 def test_a_grouped_convolution_and_the_head_have_rules_of_their_own():

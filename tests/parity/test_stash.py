@@ -36,7 +36,7 @@ def law(schedule: str, stages: int) -> list[int]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_stage_holds_as_many_sets_as_the_law_says(line: Crew, schedule: str):
     stages = len(line.pipes)
-    starts = balance([1.0] * len(Case().layers), stages)
+    starts = balance([1] * len(Case().layers), stages)
     case = Case(starts, schedule, 4 * stages, samples=2, size=8)
     seen = line.run(train_stage, case)
 
