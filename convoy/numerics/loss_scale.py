@@ -2,15 +2,14 @@
 
 A scale that follows them looks at every update's weight gradients, as they are before rounding:
 
-    not finite                  the update is skipped, the scale halved     over, near the
-largest      halved        above 0.125 × the largest value of the type     near, within a factor
-of 2  kept          above half of that: doubled, it would be over     under, about to vanish
-doubled       below the smallest normal value
+    not finite                  the update is skipped, the scale halved
+    over, near the largest      halved        above 0.125 × the largest value of the type
+    near, within a factor of 2  kept          above half of that: doubled, it would be over
+    under, about to vanish      doubled       below the smallest normal value
 
 A scale that made a gradient infinite is not tried again for a thousand updates.
 
-"Some" is more than one in ten million. Counts are whole numbers, so every layout sums to the
-same.
+"Some" is more than one in ten million. Counts are whole numbers, so every layout sums to the same.
 """
 
 from collections.abc import Sequence
