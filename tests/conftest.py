@@ -41,4 +41,4 @@ def _workers_start_quickly(_signals_are_heard: None) -> None:
 
     Whichever test came first would otherwise decide what it has loaded.
     """
-    worker_context(["convoy.run.training", "convoy.cli.train", "convoy.cli.prove"])
+    worker_context(["convoy.run.phase", "convoy.cli.train", "convoy.cli.prove"])

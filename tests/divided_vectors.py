@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from convoy.parallel.reducer import Peers, Shards
+from convoy.parallel.collectives import Peers, Shards
 from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas, gatherer, row_gatherer
 
 

@@ -30,7 +30,7 @@ from convoy.numerics.gradients import ACCUMULATOR_TYPES, GradientTree, reduction
 from convoy.numerics.precision import DtypePolicy
 from convoy.optim.optimizer import MappedFile, Optimizer, Shard, StateStorage
 from convoy.optim.update_rules import StepContext, make_update_rule
-from convoy.parallel.reducer import Message, Peers, Pending, Shards
+from convoy.parallel.collectives import Message, Peers, Pending, Shards
 from convoy.parallel.replicas import (
     ExactReplicas,
     FastReplicas,

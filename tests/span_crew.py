@@ -19,8 +19,8 @@ from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
+from convoy.parallel.collectives import NormSync, Peers
 from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
-from convoy.parallel.reducer import NormSync, Peers
 from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import stage_boundary

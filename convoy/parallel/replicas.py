@@ -24,7 +24,7 @@ from torch import Tensor
 from convoy.errors import NumericError
 from convoy.numerics.flat import ALIGNMENT
 from convoy.numerics.gradients import GradientTree, Node, Reduction, Span, fold, spans_of
-from convoy.parallel.reducer import (
+from convoy.parallel.collectives import (
     UNDER_WAY,
     Exchange,
     Peers,

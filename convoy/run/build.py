@@ -26,9 +26,9 @@ from convoy.numerics.traps import Traps, Watched
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.parallel.channels import StageChannels, connect
+from convoy.parallel.collectives import Peers
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
-from convoy.parallel.reducer import Peers
 from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Replicas
 from convoy.plan.stages import stage_boundary
 from convoy.run.network import (

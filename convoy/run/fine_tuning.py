@@ -20,9 +20,9 @@ from convoy.plan.plan import fine_tuning_values, plan_run
 from convoy.report.log import json_safe
 from convoy.report.summary import AverageSummary, FineTuneSummary, Finished, Summary
 from convoy.run.folder import RunFolder, RunRequest, reclaim_run_folder
+from convoy.run.phase import train
 from convoy.run.process import ProcessContext
 from convoy.run.starting_point import FIRST_WEIGHTS
-from convoy.run.training import train
 
 
 def first_phase(request: RunRequest) -> RunRequest:

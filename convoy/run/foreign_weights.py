@@ -26,7 +26,13 @@ from convoy.models.network import NetworkPlan, plan_network
 from convoy.plan.stages import cut
 from convoy.run.folder import RunFolder, claim_run_folder, new_run_folder
 from convoy.run.network import Network, build_network, whole
-from convoy.weights.fitting import FittedWeights, TargetNetwork, fit, foreign_tensors, write_tensors
+from convoy.weights.name_mapping import (
+    FittedWeights,
+    TargetNetwork,
+    fit,
+    foreign_tensors,
+    write_tensors,
+)
 from convoy.weights.reading import PUBLISHED, fetch, is_hub, published, read_weights
 
 IMPORTED = "imported"  # in the state of a checkpoint: where its weights came from

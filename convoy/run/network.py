@@ -13,7 +13,7 @@ from convoy.layers.dropout import Dropout, DropPath
 from convoy.layers.modules import ProxyActivation
 from convoy.layers.norms import BatchNorm, GroupNorm
 from convoy.models.network import NetworkPlan
-from convoy.parallel.reducer import NormSync
+from convoy.parallel.collectives import NormSync
 from convoy.parallel.slice import Recomputing, Slice
 from convoy.plan.memory import RecomputePlan
 from convoy.plan.stages import StagePlan, cut

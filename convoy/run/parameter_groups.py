@@ -27,7 +27,7 @@ from convoy.numerics.precision import (
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer, Shard, storage_for
 from convoy.optim.update_rules import make_update_rule
-from convoy.parallel.reducer import Shards
+from convoy.parallel.collectives import Shards
 from convoy.parallel.replicas import Replicas, gatherer, row_gatherer
 from convoy.parallel.slice import Slice
 from convoy.plan.parameters import computes_natively

@@ -2,7 +2,7 @@
 
     the verb resolves the options → `start` inspects the data, plans once, and runs in this process,
     in worker processes, or as one process of torchrun → `run_process` joins the process groups →
-    `train` (run/training.py): open data, build, load, train, finish → `fine_tune`, if asked for
+    `train` (run/phase.py): open data, build, load, train, finish → `fine_tune`, if asked for
 
 One process and a worker call the same `run_process`; only a worker receives its arguments by
 message. torch is not imported before a process of the run begins.
@@ -32,7 +32,7 @@ from convoy.report.stream import SafeStream, print_error
 from convoy.report.summary import closing_lines
 from convoy.run.folder import RunRequest
 
-_PRELOAD = ("convoy.run.training",)  # with torch and everything else: most of a worker's start
+_PRELOAD = ("convoy.run.phase",)  # with torch and everything else: most of a worker's start
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -86,8 +86,8 @@ def run_worker(world: World, message: dict[str, Any]) -> int:
 def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
     """One process of a run: the only one, a worker, or one that torchrun started."""
     from convoy.run.fine_tuning import fine_tune, first_phase
+    from convoy.run.phase import train
     from convoy.run.process import join_run
-    from convoy.run.training import train
 
     stop = StopRequest()
     with _stop_on_signals(stop), join_run(world, plan) as context:

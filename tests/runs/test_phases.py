@@ -321,7 +321,7 @@ def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first
     def few(data: DataConfig, network: NetworkPlan, split: Split) -> Shapes:
         return Shapes(20, network.image_size, data.seed, split)
 
-    monkeypatch.setattr("convoy.run.training.open_source", few)
+    monkeypatch.setattr("convoy.run.phase.open_source", few)
     words = ("--fine-tune-micro-batch-size=16", "--output", tmp_path / "run")
     said = convoy("train", *HALVES, *words)
 

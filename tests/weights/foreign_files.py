@@ -11,7 +11,7 @@ from torch import Tensor
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
 from convoy.run.foreign_weights import target_network
-from convoy.weights.fitting import TargetNetwork
+from convoy.weights.name_mapping import TargetNetwork
 
 BATCHES = 4242  # torch's count beside each batch norm
 

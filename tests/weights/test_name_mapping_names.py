@@ -6,7 +6,7 @@ from foreign_files import BATCHES, parameters, tensors, wanted
 from published_keys import LAYOUTS, Keys
 
 from convoy.errors import ConfigError
-from convoy.weights.fitting import NAMINGS, detect, fit, foreign_names, foreign_tensors
+from convoy.weights.name_mapping import NAMINGS, detect, fit, foreign_names, foreign_tensors
 from convoy.weights.reading import ForeignWeights
 
 IDS = [f"{model}-{naming}" for model, naming, _, _ in LAYOUTS]

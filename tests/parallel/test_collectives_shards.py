@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.numerics.flat import ALIGNMENT
-from convoy.parallel.reducer import Shards, portion_size
+from convoy.parallel.collectives import Shards, portion_size
 
 SIZES = [0, 16, 32, 48, 160, 1600, 78_400]
 

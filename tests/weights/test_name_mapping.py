@@ -9,7 +9,7 @@ from foreign_files import tensors, wanted
 from torch import Tensor
 
 from convoy.errors import CheckpointError
-from convoy.weights.fitting import FittedWeights, TargetNetwork, fit
+from convoy.weights.name_mapping import FittedWeights, TargetNetwork, fit
 from convoy.weights.reading import ForeignWeights
 
 MODEL = "resnet8"

@@ -8,7 +8,7 @@ from torch import nn
 
 from convoy.numerics.flat import FlatWeights
 from convoy.numerics.gradients import GradientTree, Node
-from convoy.parallel.reducer import UNDER_WAY, Exchange, Pending, weights_in
+from convoy.parallel.collectives import UNDER_WAY, Exchange, Pending, weights_in
 
 LAYERS = 6  # of 16 elements each
 
