@@ -21,7 +21,7 @@ from convoy.config.flags import (
 )
 from convoy.config.option import Option, WrongType, as_words, spelled
 from convoy.config.schema import SECTIONS, option_table
-from convoy.config.settings import COMMAND_LINE, Dropped, Problem, Setting
+from convoy.config.settings import COMMAND_LINE, Dropped, Problem, Setting, beyond_limits
 from convoy.errors import ConfigError
 from convoy.registry import near_names
 from convoy.text import printable, shown
@@ -33,9 +33,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
-    def _get_option_tuples(self, option_string: str) -> list[Any]:
+    def _get_option_tuples(self, _: str) -> list[Any]:
         """Nothing is guessed: prefixes are whole by now, and `-hosts` is no `-h`."""
-        del option_string
         return []
 
 
@@ -133,14 +132,17 @@ def read_flags(
     translation.given.update(above)
     words = {one.source for one in translation.given.values()}
     words -= {one.source for one in above.values()}
-    settings = put_together(translation, dialect.combiners, option_table())
+    settings = put_together(translation, dialect.combiners)
     target = translation.given.get(TARGET)
+    spelling = {name: option_table()[name].flag for name in settings}
+    spelling |= {one.flag.to: one.flag.spelling for one in typed}
     return ParsedFlags(
         {
             name: Setting(one.value, COMMAND_LINE) if one.source in words else one
             for name, one in settings.items()
         },
-        [*translation.problems, *_beyond_limits(settings, typed)],
+        # Such a value stays in place, so that no rule speaks of a default instead of it.
+        [*translation.problems, *beyond_limits(settings, lambda name, _: spelling[name])],
         translation.dropped,
         _credited(settings, translation.mapped, words),
         str(target.value) if target else None,
@@ -161,22 +163,12 @@ def _credited(settings: Given, mapped: list[MappedWord], words: set[str]) -> lis
     return list(found.values())
 
 
-def _beyond_limits(settings: Given, typed: list[_Typed]) -> list[Problem]:
-    """Such a value stays in place, so that no rule speaks of a default instead of it."""
-    spelling = {one.flag.to: one.flag.spelling for one in typed}
-    return [
-        Problem(spelling.get(name, row.flag), text)
-        for name, one in settings.items()
-        if (text := (row := option_table()[name]).problem(one.value)) is not None
-    ]
-
-
 def as_flags(row: Option, value: Any) -> list[str]:
     """A value of an option as words of a canonical command line; unset has none."""
-    if row.kind.base is bool and value is not None:
-        return [row.flag if value else "--no-" + row.flag.removeprefix("--")]
     if value is None:
         return []
+    if row.kind.base is bool:
+        return [row.flag if value else "--no-" + row.flag.removeprefix("--")]
     words = as_words(value)
     if row.kind.base is str and any(word.startswith("-") for word in words):
         # Behind a space it would be taken for a flag, as no number is.

@@ -2,7 +2,7 @@
 canonical flags.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
@@ -40,17 +40,15 @@ class Translation:
     problems: list[Problem] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 
-    def take(self, *names: str) -> Setting | None:
-        """The last of these parts that was said; all of them are spent."""
-        found = [one for name in names if (one := self.given.pop(name, None)) is not None]
-        return found[-1] if found else None
+    def take(self, name: str) -> Setting | None:
+        """A part that was said, which is spent then."""
+        return self.given.pop(name, None)
 
     def put(self, name: str, value: Any, *like: Setting | None) -> None:
         """Set a canonical option because of something that was said."""
         sources = [one.source for one in like if one is not None]
         assert sources, f"nobody has asked for {name}"
-        for source in sources:
-            self.mapped.append(MappedWord(source, name))
+        self.mapped += [MappedWord(source, name) for source in sources]
         self.given[name] = Setting(value, sources[0])
 
     def fill(self, name: str, value: Any, *like: Setting | None) -> None:
@@ -82,38 +80,26 @@ Combiner = Callable[[Translation], None]
 
 def _copies_of_instances(translation: Translation) -> None:
     """A launcher that starts instances alone gives each of them the replicas that were said."""
-    instances = translation.given.get("instances")
+    instances, each = translation.given.get("instances"), translation.given.get("replicas")
     if instances is not None and {"instances"} == translation.launched & {"instances", "replicas"}:
-        each = translation.given.get("replicas")
-        translation.put(
-            "replicas", translation.value("replicas", 1) * instances.value, instances, each
-        )
+        total = translation.value("replicas", 1) * instances.value
+        translation.put("replicas", total, instances, each)
 
 
-def put_together(
-    translation: Translation, combiners: Iterable[Combiner], options: Container[str]
-) -> Given:
+def put_together(translation: Translation, combiners: Iterable[Combiner]) -> Given:
     """The canonical settings that come of it; problems and a target are kept in the translation."""
     for combine in (_copies_of_instances, *combiners):
         try:
             combine(translation)
         except WrongType as wrong:
-            translation.problems.append(Problem("", str(wrong)))
-    settings = {name: one for name, one in translation.given.items() if name in options}
+            translation.refuse("", str(wrong))
+    settings = {name: one for name, one in translation.given.items() if name in option_table()}
     left = [name for name in translation.given if name not in settings and name != TARGET]
     assert translation.problems or not left, f"no combiner has taken {left}"
     return settings
 
 
 Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # of what has been chosen so far
-
-_NUMBERS = (int, float)
-
-
-def no_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A dialect that relies on ours."""
-    del chosen
-    return {}
 
 
 @dataclass(frozen=True)
@@ -137,12 +123,7 @@ class Flag:
     @property
     def name(self) -> str:
         """What a configuration file calls it."""
-        return self.key or self.plain_name
-
-    @property
-    def plain_name(self) -> str:
-        """Its spelling as a key."""
-        return self.spelling.lstrip("-").replace("-", "_")
+        return self.key or self.spelling.lstrip("-").replace("-", "_")
 
     @property
     def option(self) -> Option | None:
@@ -159,9 +140,7 @@ class Flag:
         """What the words behind this spelling say; a bare switch stands for `true`."""
         if self.means is not None:
             return self._switched(words[0])
-        if self.bare is not None and words == [""]:
-            return self.bare
-        return self._read(words)
+        return self.bare if self.bare is not None and words == [""] else self._read(words)
 
     def value_in_file(self, value: Any) -> Any:
         """What a value of YAML says; None: nothing."""
@@ -175,7 +154,7 @@ class Flag:
             if isinstance(value, dict):
                 raise WrongType("expects a value, got several with names")
             return self._read(as_words(tuple(value) if isinstance(value, list) else value))
-        if self.option.declared.limit.choices and type(value) in _NUMBERS:
+        if self.option.declared.limit.choices and type(value) in (int, float):
             value = as_words(value)[0]  # `precision: 16.16` is meant as it is written
         return self.option.kind.check(value)
 
@@ -219,7 +198,7 @@ class Dialect:
 
     name: str
     flags: tuple[Flag, ...]
-    defaults: Defaults = no_defaults
+    defaults: Defaults = lambda _: {}  # it relies on ours
     combiners: tuple[Combiner, ...] = ()
     says: Mapping[str, str] = field(default_factory=dict)  # what becomes of words, for people
 
@@ -230,8 +209,8 @@ class Dialect:
     @cached_property
     def by_name(self) -> dict[str, Flag]:
         """Its flags by the names that a configuration file uses, and as they are spelled."""
-        plain = {one.plain_name: replace(one, key="") for one in self.flags if one.key}
-        return plain | {flag.name: flag for flag in reversed(self.flags)}
+        plain = [replace(flag, key="") for flag in self.flags if flag.key]
+        return {flag.name: flag for flag in (*plain, *reversed(self.flags))}
 
     @cached_property
     def by_spelling(self) -> dict[str, Flag]:
@@ -242,10 +221,8 @@ class Dialect:
 OtherDialects = Callable[[str], str | None]
 
 
-def no_other_dialects(flag: str) -> str | None:
+def no_other_dialects(_: str) -> None:
     """Where only the canonical words are expected."""
-    del flag
-    return None
 
 
 def one_of(
@@ -276,8 +253,7 @@ def _flags(row: Option) -> Iterator[Flag]:
             yield Flag(spelling, row.name, means=True)
             yield Flag("--no-" + spelling.removeprefix("--"), row.name, means=False)
         else:
-            read, bare = _READERS.get(row.name), _BARE.get(row.name)
-            yield Flag(spelling, row.name, read=read, bare=bare)
+            yield Flag(spelling, row.name, _READERS.get(row.name), bare=_BARE.get(row.name))
 
 
 def _location(words: list[str]) -> str:
@@ -290,8 +266,8 @@ def _recompute(translation: Translation) -> None:
     mode = translation.take("recompute_mode")
     if mode is not None:
         translation.fill("enable_recompute", None if mode.value == "none" else True, mode)
-    if mode is not None and mode.value == "none":
-        translation.note(mode, "the number of stages decides")
+        if mode.value == "none":
+            translation.note(mode, "the number of stages decides")
 
 
 _READERS = {"normalization_location": _location}

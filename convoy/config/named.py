@@ -14,8 +14,7 @@ from convoy.config.flags import (
     put_together,
 )
 from convoy.config.option import WrongType
-from convoy.config.schema import option_table
-from convoy.config.settings import Dropped, Problem, Setting
+from convoy.config.settings import Dropped, Problem, Setting, beyond_limits
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 from convoy.text import printable, shown
@@ -48,7 +47,6 @@ def _in_folder(folder: Path) -> dict[str, Path]:
 
 
 def shipped_names() -> list[str]:
-    """Their names."""
     return sorted(shipped())
 
 
@@ -83,10 +81,10 @@ def read_dialect_file(
 def _file_of(name: str) -> Path:
     """A training wins over an inference of the same name."""
     known = shipped()
-    found = [known[one] for one in (name, f"{INFERENCE}/{name}") if one in known]
-    if not found:
+    path = known.get(name) or known.get(f"{INFERENCE}/{name}")
+    if path is None:
         raise ConfigError(f"--config {shown(name)} is unknown; {suggest(name, known)}")
-    return found[0]
+    return path
 
 
 def entry_names(path: Path) -> list[str]:
@@ -172,12 +170,9 @@ def _settings(
             translation.given[flag.to] = Setting(value, source)
         if flag.option and (text := flag.option.problem(value)) is not None:
             translation.refuse(subject, text)
-    settings = put_together(translation, dialect.combiners, option_table())
-    beyond = [
-        Problem(f"{one.source}: {name}", text)
-        for name, one in settings.items()
-        if name not in direct and (text := option_table()[name].problem(one.value)) is not None
-    ]
+    settings = put_together(translation, dialect.combiners)
+    combined = {name: one for name, one in settings.items() if name not in direct}
+    beyond = beyond_limits(combined, lambda name, one: f"{one.source}: {name}")
     told = [Problem(one.subject or f"{origin}:", one.text) for one in translation.problems]
     if (target := translation.given.get(TARGET)) is not None:
         translation.drop(target.source, "the command itself says what it works on")

@@ -6,11 +6,11 @@ from words of a command line, or from YAML.
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from convoy.registry import suggest
 from convoy.text import MOST_DIGITS, control_character, shown
@@ -35,7 +35,7 @@ class ValueType:
         """Read a field's annotation: `int`, `int | None`, `tuple[str, ...]`."""
         if get_origin(annotation) in (UnionType, Union):
             (inner,) = (one for one in get_args(annotation) if one is not NoneType)
-            return ValueType(ValueType.of(inner).base, ValueType.of(inner).many, optional=True)
+            return replace(ValueType.of(inner), optional=True)
         if get_origin(annotation) is tuple:
             return ValueType(get_args(annotation)[0], many=True)
         return ValueType(annotation)
@@ -93,17 +93,11 @@ def _divisible(item: Any) -> Any:
 def _read_word(base: type, word: str) -> Any:
     if not word:
         raise WrongType("needs a value")
-    if base is str:
-        return _storable(word)
-    if base is bool:
-        if word.lower() not in ("true", "false"):
-            raise _wrong(base, shown(word))
-        return word.lower() == "true"
     try:
-        number = base(word)
-    except ValueError:
+        value = {"true": True, "false": False}[word.lower()] if base is bool else base(word)
+    except (ValueError, KeyError):
         raise _wrong(base, shown(word)) from None
-    return _storable(number)
+    return _storable(value)
 
 
 def _check_value(base: type, value: Any) -> Any:
@@ -178,10 +172,9 @@ def _depends(name: str, has_effect: Callable[[Any], bool], why: str) -> Conditio
         value = _value(run, name)
         if has_effect(value):
             return None
+        words = f"{_flag(name)} {spelled(value)}"
         if isinstance(value, bool):
             words = _flag(name) if value else _flag(f"no_{name}")
-        else:
-            words = f"{_flag(name)} {spelled(value)}"
         return f"with {words}: {why}" if why else f"with {words}"
 
     return condition
@@ -272,37 +265,16 @@ class Declaration:
         return Support.CUDA if self.cuda_only else Support.HERE
 
 
-class Details(TypedDict, total=False):
-    """What a declaration may say: the fields of `Limit` and `Declaration`."""
-
-    at_least: float
-    above: float
-    at_most: float
-    between: tuple[float, float]  # at least, at most
-    choices: tuple[str, ...]
-    also: tuple[str, ...]
-    env: str
-    free: bool
-    jointly: bool
-    fixed: str
-    momentary: bool
-    excludes: Exclusion
-    idle: Condition | tuple[Condition, ...]
-    ready: tuple[Any, ...]
-    cuda_only: str
-    no_counterpart: str
-
-
-def option(default: Any, help: str, **details: Unpack[Details]) -> Any:
-    """Declare an option."""
-    rest: dict[str, Any] = {**details}
-    if "between" in rest:
-        rest["at_least"], rest["at_most"] = rest.pop("between")
-    limits = {one.name for one in fields(Limit)} & rest.keys()
-    limit = Limit(**{name: rest.pop(name) for name in limits})
-    if callable(idle := rest.get("idle")):  # a single condition
-        rest["idle"] = (idle,)
-    return field(default=default, metadata={"option": Declaration(help, limit, **rest)})
+def option(default: Any, help: str, **details: Any) -> Any:
+    """Declare an option. The details are fields of `Limit`, where `between` gives at_least and
+    at_most together, and of `Declaration`, where `idle` may be a single condition."""
+    if "between" in details:
+        details["at_least"], details["at_most"] = details.pop("between")
+    limits = {limit.name for limit in fields(Limit)} & details.keys()
+    limit = Limit(**{name: details.pop(name) for name in limits})
+    if callable(idle := details.get("idle")):
+        details["idle"] = (idle,)
+    return field(default=default, metadata={"option": Declaration(help, limit, **details)})
 
 
 free_option = partial(option, free=True)  # no bit of the weights depends on it
@@ -362,11 +334,10 @@ class Option:
 
 def options_of(section: str, declared: type) -> list[Option]:
     """The rows that a section of the configuration declares."""
-    kinds = {
-        name: ValueType.of(annotation) for name, annotation in get_type_hints(declared).items()
-    }
+    hints = get_type_hints(declared)
     return [
         # A default goes through the same door as a value of a file: 5 epochs become 5.0.
         Option(one.name, section, kind, kind.check(one.default), one.metadata["option"])
-        for one, kind in ((one, kinds[one.name]) for one in fields(declared))
+        for one in fields(declared)
+        if (kind := ValueType.of(hints[one.name]))
     ]

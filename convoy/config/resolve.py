@@ -1,12 +1,13 @@
 """From what was asked to one RunConfig: layer the sources, keep every source, check every rule.
 
-Rules between options are a function each; all are evaluated before anything is refused.
+Rules between options are all evaluated before anything is refused.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,16 @@ from convoy.config.schema import (
     mutually_exclusive,
     option_table,
 )
-from convoy.config.settings import Problem, Setting, changed, from_source, layer, refuse, values_of
+from convoy.config.settings import (
+    Problem,
+    Setting,
+    beyond_limits,
+    changed,
+    from_source,
+    layer,
+    refuse,
+    values_of,
+)
 from convoy.errors import ConfigError
 from convoy.registry import suggest
 
@@ -85,18 +95,13 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Pr
     settings: Settings = {}
     problems: list[Problem] = []
     for row in option_table().values():
-        word = environment.get(row.declared.env) if row.declared.env else None
-        if not word:
-            continue
-        try:
-            setting = Setting(row.kind.read([word]), f"environment {row.declared.env}")
-        except WrongType as wrong:
-            problems.append(Problem(f"environment {row.declared.env}", str(wrong)))
-            continue
-        settings[row.name] = setting
-        if (text := row.problem(setting.value)) is not None:
-            problems.append(Problem(setting.source, text))
-    return settings, problems
+        if word := environment.get(row.declared.env or ""):
+            source = f"environment {row.declared.env}"
+            try:
+                settings[row.name] = Setting(row.kind.read([word]), source)
+            except WrongType as wrong:
+                problems.append(Problem(source, str(wrong)))
+    return settings, [*problems, *beyond_limits(settings, lambda _, setting: setting.source)]
 
 
 def _one_of_each(layers: list[Settings]) -> Settings:
@@ -145,9 +150,14 @@ def resolve_resumed(
     return resolved
 
 
-Rule = Callable[[RunConfig], Iterator[Problem]]
+Rule = Callable[[RunConfig], Iterable[Problem]]
 TYPES = "--accumulator-dtype-rules"
 MEANS = "--gradient-mean-reduce-re"
+
+
+def refused(subject: str, holds: Callable[[RunConfig], Any], why: str) -> Rule:
+    """A rule of one condition; the reason may name values of the run, as `{run.data.data}`."""
+    return lambda run: [Problem(subject, why.format(run=run))] if holds(run) else []
 
 
 def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
@@ -167,20 +177,6 @@ def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
             f"{last:g} is no doubling of --initial-loss-scaling {first:g}; "
             f"use {below:g} or {2 * below:g}",
         )
-
-
-def fp_exceptions_exclude_compile(run: RunConfig) -> Iterator[Problem]:
-    if run.precision.enable_fp_exceptions and run.compiler.compile:
-        text = "cannot look into the programs of --compile; leave one of them out"
-        yield Problem("--enable-fp-exceptions", text)
-
-
-def fp_exceptions_exclude_auto_scaling(run: RunConfig) -> Iterator[Problem]:
-    """An automatic scale is found by letting gradients overflow."""
-    wishes = run.precision.enable_fp_exceptions and run.loss.auto_loss_scaling
-    if wishes and run.precision.precision != "32.32":
-        text = "would stop where --auto-loss-scaling goes on with half the scale; leave one out"
-        yield Problem("--enable-fp-exceptions", text)
 
 
 def divided_rule(text: str) -> tuple[str, str]:
@@ -233,50 +229,34 @@ def lr_multipliers_match_drops(run: RunConfig) -> Iterator[Problem]:
     rate = run.learning_rate
     drops, given = len(rate.lr_epoch_decay) + len(rate.lr_share_decay), len(rate.lr_multipliers)
     if given and given != drops + 1:
-        yield Problem(
-            "--lr-multipliers", f"gives {given} rates for {drops} drops; give {drops + 1}"
-        )
+        text = f"gives {given} rates for {drops} drops; give {drops + 1}"
+        yield Problem("--lr-multipliers", text)
 
 
-def cutmix_bounds_are_in_order(run: RunConfig) -> Iterator[Problem]:
-    low, high = run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high
-    if low > high:
-        yield Problem("--cutmix-lambda-low", f"{low:g} is above --cutmix-lambda-high {high:g}")
-
-
-def mixing_needs_two_images(run: RunConfig) -> Iterator[Problem]:
-    """A partner is a neighbor in the micro-batch, around its end if need be: two will do."""
-    if run.mixing.mixes and run.batch.micro_batch_size == 1:
-        text = "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more"
-        yield Problem("--micro-batch-size", text)
-
-
-def half_res_needs_fine_tuning(run: RunConfig) -> Iterator[Problem]:
-    wish = run.fine_tune
-    if not wish.half_res_training:
+def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[Problem]:
+    fine_tune, data = run.fine_tune, _data(run)
+    if not fine_tune.half_res_training:
         return
-    if wish.fine_tune_epoch < 1:
-        yield Problem("--half-res-training", "needs --fine-tune-epoch 1 or more")
-    if wish.fine_tune_first_trainable_layer is None:
-        yield Problem("--half-res-training", "needs --fine-tune-first-trainable-layer")
-    if run.average.weight_avg_strategy == "none":
-        text = "fine-tunes an average: use --weight-avg-strategy mean or exponential"
-        yield Problem("--half-res-training", text)
-    if not run.checkpoint.saves:
-        text = "fine-tunes an average of checkpoints: use --ckpts-per-epoch 1 or more"
-        yield Problem("--half-res-training", text)
-
-
-def half_res_needs_scalable_images(run: RunConfig) -> Iterator[Problem]:
-    entry = _data(run)
-    if run.fine_tune.half_res_training and entry.fixed_size:
-        text = f"cannot train on smaller images: those of {run.data.data} are {entry.image_size}"
-        yield Problem("--half-res-training", f"{text} pixels wide; leave it out")
+    needs = {
+        "needs --fine-tune-epoch 1 or more": fine_tune.fine_tune_epoch < 1,
+        "needs --fine-tune-first-trainable-layer": (
+            fine_tune.fine_tune_first_trainable_layer is None
+        ),
+        "fine-tunes an average: use --weight-avg-strategy mean or exponential": (
+            run.average.weight_avg_strategy == "none"
+        ),
+        "fine-tunes an average of checkpoints: use --ckpts-per-epoch 1 or more": (
+            not run.checkpoint.saves
+        ),
+        f"cannot train on smaller images: those of {run.data.data} are {data.image_size} pixels "
+        "wide; leave it out": data.fixed_size,
+    }
+    yield from (Problem("--half-res-training", text) for text, holds in needs.items() if holds)
 
 
 def forced_weight_types_differ(run: RunConfig) -> Iterator[Problem]:
-    wish = run.precision
-    for name in sorted(set(wish.force_weight_to_fp16) & set(wish.force_weight_to_fp32)):
+    precision = run.precision
+    for name in sorted({*precision.force_weight_to_fp16} & {*precision.force_weight_to_fp32}):
         yield Problem("--force-weight-to-fp16", f"and --force-weight-to-fp32 both name {name!r}")
 
 
@@ -289,21 +269,15 @@ def data_dir_is_given(run: RunConfig) -> Iterator[Problem]:
         yield Problem("--data-dir", f"(or DATA_DIR) must name the folder of {data}; {way}")
 
 
-def image_size_fits_data(run: RunConfig) -> Iterator[Problem]:
-    entry = _data(run)
-    if entry.fixed_size and run.data.image_size not in (None, entry.image_size):
-        yield Problem(
-            "--image-size",
-            f"is {entry.image_size} for {run.data.data}, got {run.data.image_size}",
-        )
-
-
-def classes_and_samples_fit_data(run: RunConfig) -> Iterator[Problem]:
-    made = _data(run)
-    if run.data.num_classes is not None and made.classes is not None and not made.any_classes:
-        yield Problem("--num-classes", f"is {made.classes} for {run.data.data} and cannot be set")
-    if run.data.samples is not None and made.on_disk:
-        yield Problem("--samples", f"cannot be set for {run.data.data}: the files decide")
+def sizes_fit_data(run: RunConfig) -> Iterator[Problem]:
+    entry, data = _data(run), run.data
+    if entry.fixed_size and data.image_size not in (None, entry.image_size):
+        text = f"is {entry.image_size} for {data.data}, got {data.image_size}"
+        yield Problem("--image-size", text)
+    if data.num_classes is not None and entry.classes is not None and not entry.any_classes:
+        yield Problem("--num-classes", f"is {entry.classes} for {data.data} and cannot be set")
+    if data.samples is not None and entry.on_disk:
+        yield Problem("--samples", f"cannot be set for {data.data}: the files decide")
 
 
 def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
@@ -311,9 +285,9 @@ def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
     shards, given = pipeline.shards, len(pipeline.pipeline_splits)
     if shards is None or given in (0, shards - 1) or "list" in pipeline.pipeline_splits:
         return
-    folded = "; or fold them into one device with --pipeline-schedule sequential"
     if shards == 1 and pipeline.pipeline_schedule == "sequential":
         return  # the borders of stages that share a device are its recompute points
+    folded = "; or fold them into one device with --pipeline-schedule sequential"
     yield Problem(
         "--pipeline-splits",
         f"gives {given + 1} stages but --shards asks for {shards}; "
@@ -322,12 +296,10 @@ def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
 
 
 def memory_proportions_match_stages(run: RunConfig) -> Iterator[Problem]:
-    given = len(run.memory.available_memory_proportion)
-    stages = run.pipeline.stages
+    given, stages = len(run.memory.available_memory_proportion), run.pipeline.stages
     if given not in (0, 1, stages):
         each = f", or one for each of {stages} stages" * (stages > 1)
-        text = f"takes one value{each}, got {given}"
-        yield Problem("--available-memory-proportion", text)
+        yield Problem("--available-memory-proportion", f"takes one value{each}, got {given}")
 
 
 def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
@@ -337,91 +309,92 @@ def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
         return  # that is told already, and no divisor is near a number without a limit
     if replicas % span == 0:
         return
-    fitting = [one for one in range(1, replicas + 1) if replicas % one == 0]
-    spans = [
-        *[one for one in fitting if one < span][-1:],
-        *[one for one in fitting if one > span][:1],
-    ]
-    below = replicas // span * span
-    counts = [one for one in (below, below + span) if one > 0]
+    divisors = [number for number in range(1, replicas + 1) if replicas % number == 0]
+    place = bisect(divisors, span)
+    spans = divisors[place - 1 : place + 1]
+    counts = [replicas // span * span, (replicas // span + 1) * span]
     yield Problem(
         "--bn-span",
-        f"{span} does not divide --replicas {replicas}; use --bn-span {_either(spans)}, "
-        f"or --replicas {_either(counts)}",
+        f"{span} does not divide --replicas {replicas}; use --bn-span "
+        f"{' or '.join(map(str, spans))}, or --replicas "
+        f"{' or '.join(str(count) for count in counts if count)}",
     )
-
-
-def bn_span_needs_batch_norm(run: RunConfig) -> Iterator[Problem]:
-    span, norm = run.replica.bn_span, run.network.norm_type
-    if span > 1 and norm != "batch":
-        yield Problem(
-            "--bn-span",
-            f"{span} has no effect with --norm-type {norm}: only batch norm has statistics to "
-            "share; use --norm-type batch, or --bn-span 1",
-        )
-
-
-def compile_excludes_zero_bubble(run: RunConfig) -> Iterator[Problem]:
-    """A compiled backward pass is one program: its second half cannot wait."""
-    if run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble":
-        text = "cannot take a backward pass apart as --pipeline-schedule zero-bubble does; use 1f1b"
-        yield Problem("--compile", text)
-
-
-def name_excludes_output(run: RunConfig) -> Iterator[Problem]:
-    if run.report.name is not None and run.checkpoint.checkpoint_output_path is not None:
-        yield Problem("--name", "has no effect beside --output; give one of them")
-
-
-def pretrained_excludes_init_path(run: RunConfig) -> Iterator[Problem]:
-    if run.checkpoint.pretrained is not None and run.checkpoint.init_path is not None:
-        yield Problem("--pretrained", "and --init-path both give the first weights; give one")
-
-
-def one_checkpoint_interval_is_given(run: RunConfig) -> Iterator[Problem]:
-    wish = run.checkpoint
-    if wish.epochs_per_ckpt > 0 and wish.ckpts_per_epoch > 1:
-        yield Problem(
-            "--epochs-per-ckpt",
-            f"{wish.epochs_per_ckpt} and --ckpts-per-epoch {wish.ckpts_per_epoch} both say how "
-            "often to save; give one of them",
-        )
 
 
 RULES: tuple[Rule, ...] = (
     model_is_known,
     exclusive_options_are_not_combined,
     lr_multipliers_match_drops,
-    cutmix_bounds_are_in_order,
-    mixing_needs_two_images,
-    half_res_needs_fine_tuning,
-    half_res_needs_scalable_images,
+    refused(
+        "--cutmix-lambda-low",
+        lambda run: run.mixing.cutmix_lambda_low > run.mixing.cutmix_lambda_high,
+        "{run.mixing.cutmix_lambda_low:g} is above "
+        "--cutmix-lambda-high {run.mixing.cutmix_lambda_high:g}",
+    ),
+    # A partner is a neighbor in the micro-batch, around its end if need be: two will do.
+    refused(
+        "--micro-batch-size",
+        lambda run: run.mixing.mixes and run.batch.micro_batch_size == 1,
+        "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more",
+    ),
+    half_res_training_can_fine_tune,
     loss_scale_is_a_doubling,
-    fp_exceptions_exclude_compile,
-    fp_exceptions_exclude_auto_scaling,
+    refused(
+        "--enable-fp-exceptions",
+        lambda run: run.precision.enable_fp_exceptions and run.compiler.compile,
+        "cannot look into the programs of --compile; leave one of them out",
+    ),
+    # An automatic scale is found by letting gradients overflow.
+    refused(
+        "--enable-fp-exceptions",
+        lambda run: (
+            run.precision.enable_fp_exceptions
+            and run.loss.auto_loss_scaling
+            and run.precision.precision != "32.32"
+        ),
+        "would stop where --auto-loss-scaling goes on with half the scale; leave one out",
+    ),
     forced_weight_types_differ,
-    image_size_fits_data,
-    classes_and_samples_fit_data,
+    sizes_fit_data,
     mean_reduce_patterns_are_valid,
     accumulator_rules_are_valid,
     splits_match_shards,
     memory_proportions_match_stages,
     bn_span_divides_replicas,
-    bn_span_needs_batch_norm,
-    compile_excludes_zero_bubble,
-    name_excludes_output,
-    pretrained_excludes_init_path,
-    one_checkpoint_interval_is_given,
+    refused(
+        "--bn-span",
+        lambda run: run.replica.bn_span > 1 and run.network.norm_type != "batch",
+        "{run.replica.bn_span} has no effect with --norm-type {run.network.norm_type}: only batch "
+        "norm has statistics to share; use --norm-type batch, or --bn-span 1",
+    ),
+    # A compiled backward pass is one program: its second half cannot wait.
+    refused(
+        "--compile",
+        lambda run: run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble",
+        "cannot take a backward pass apart as --pipeline-schedule zero-bubble does; use 1f1b",
+    ),
+    refused(
+        "--name",
+        lambda run: None not in (run.report.name, run.checkpoint.checkpoint_output_path),
+        "has no effect beside --output; give one of them",
+    ),
+    refused(
+        "--pretrained",
+        lambda run: None not in (run.checkpoint.pretrained, run.checkpoint.init_path),
+        "and --init-path both give the first weights; give one",
+    ),
+    refused(
+        "--epochs-per-ckpt",
+        lambda run: run.checkpoint.epochs_per_ckpt > 0 and run.checkpoint.ckpts_per_epoch > 1,
+        "{run.checkpoint.epochs_per_ckpt} and --ckpts-per-epoch {run.checkpoint.ckpts_per_epoch} "
+        "both say how often to save; give one of them",
+    ),
 )
 
 
 def broken_rules(run: RunConfig) -> list[Problem]:
     """Everything that does not fit together."""
     return [problem for rule in RULES for problem in rule(run)]
-
-
-def _either(numbers: list[int]) -> str:
-    return " or ".join(map(str, numbers))
 
 
 def _data(run: RunConfig) -> DataEntry:

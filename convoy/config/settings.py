@@ -4,7 +4,7 @@ Problems are gathered and reported together.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,15 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.subject} {self.text}" if self.subject else self.text
+
+
+def beyond_limits(
+    settings: Mapping[str, Setting], subject: Callable[[str, Setting], str]
+) -> Iterator[Problem]:
+    """What is wrong with values of the right type; `subject` names each in the user's words."""
+    for name, setting in settings.items():
+        if (text := option_table()[name].problem(setting.value)) is not None:
+            yield Problem(subject(name, setting), text)
 
 
 @dataclass(frozen=True)
