@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
 
 from convoy.registry import suggest
 from convoy.text import MOST_DIGITS, control_character, shown
@@ -265,16 +265,37 @@ class Declaration:
         return Support.CUDA if self.cuda_only else Support.HERE
 
 
-def option(default: Any, help: str, **details: Any) -> Any:
-    """Declare an option. The details are fields of `Limit`, where `between` gives at_least and
-    at_most together, and of `Declaration`, where `idle` may be a single condition."""
-    if "between" in details:
-        details["at_least"], details["at_most"] = details.pop("between")
-    limits = {limit.name for limit in fields(Limit)} & details.keys()
-    limit = Limit(**{name: details.pop(name) for name in limits})
-    if callable(idle := details.get("idle")):
-        details["idle"] = (idle,)
-    return field(default=default, metadata={"option": Declaration(help, limit, **details)})
+class Details(TypedDict, total=False):
+    """What a declaration may say: the fields of `Limit` and `Declaration`."""
+
+    at_least: float
+    above: float
+    at_most: float
+    between: tuple[float, float]  # at least, at most
+    choices: tuple[str, ...]
+    also: tuple[str, ...]
+    env: str
+    free: bool
+    jointly: bool
+    fixed: str
+    momentary: bool
+    excludes: Exclusion
+    idle: Condition | tuple[Condition, ...]
+    ready: tuple[Any, ...]
+    cuda_only: str
+    no_counterpart: str
+
+
+def option(default: Any, help: str, **details: Unpack[Details]) -> Any:
+    """Declare an option."""
+    rest: dict[str, Any] = {**details}
+    if "between" in rest:
+        rest["at_least"], rest["at_most"] = rest.pop("between")
+    limits = {one.name for one in fields(Limit)} & rest.keys()
+    limit = Limit(**{name: rest.pop(name) for name in limits})
+    if callable(idle := rest.get("idle")):  # a single condition
+        rest["idle"] = (idle,)
+    return field(default=default, metadata={"option": Declaration(help, limit, **rest)})
 
 
 free_option = partial(option, free=True)  # no bit of the weights depends on it

@@ -6,11 +6,13 @@ so does the JSON Schema of the whole table.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from convoy.config.catalog import DATA, MODELS
+from convoy.config.command_line import as_flags
 from convoy.config.option import Option, Support, spelled
 from convoy.config.resolve import Resolved, data_dir_is_given
 from convoy.config.schema import RunConfig, option_table
@@ -41,24 +43,18 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
     """Every option that was given and has no effect, in the order of the option table."""
     usual = {row.name: row.default for row in option_table().values()}
     usual |= MODELS[run.network.model].defaults | DATA[run.data.data].defaults
-    return [
-        InactiveOption(name, why)
-        for name, row in option_table().items()
-        if name in settings and _is_given(settings[name], usual[name])
-        if (why := _why_inactive(run, row)) is not None
-    ]
+    found = []
+    for name, row in option_table().items():
+        if name in settings and _is_given(settings[name], usual[name]):
+            reasons = [condition(run) for condition in row.declared.idle]
+            why = next(filter(None, [*reasons, row.unsupported(run.device.device)]), None)
+            found += [InactiveOption(name, why)] if why else []
+    return found
 
 
 def typed(settings: Mapping[str, Setting]) -> dict[str, Setting]:
     """Those of the command line alone: of a resumed run, what its first part has not reported."""
     return {name: one for name, one in settings.items() if one.source == COMMAND_LINE}
-
-
-def _why_inactive(run: RunConfig, row: Option) -> str | None:
-    """The first condition that holds."""
-    reasons = (condition(run) for condition in row.declared.idle)
-    why = next((reason for reason in reasons if reason is not None), None)
-    return why or row.unsupported(run.device.device)
 
 
 def _is_given(setting: Setting, usual: Any) -> bool:
@@ -69,9 +65,8 @@ def _is_given(setting: Setting, usual: Any) -> bool:
     """
     if setting.value in (None, ()) or setting.value is False:
         return False
-    if setting.source == COMMAND_LINE:
-        return True
-    return _FILE.search(setting.source) is not None and setting.value != usual
+    chosen_in_file = _FILE.search(setting.source) is not None and setting.value != usual
+    return setting.source == COMMAND_LINE or chosen_in_file
 
 
 @dataclass(frozen=True)
@@ -124,8 +119,8 @@ def refuse_unready_data(resolved: Resolved) -> None:
 
 def _way_out(row: Option, source: str) -> str:
     usable = [one for one in row.declared.ready or () if one not in (None, ())]
-    if row.kind.base is bool and len(usable) == 1 and not row.kind.many:
-        return f"use {row.flag}" if usable[0] else f"use --no-{row.flag.removeprefix('--')}"
+    if row.kind.base is bool and len(usable) == 1:
+        return f"use {' '.join(as_flags(row, usable[0]))}"
     if usable:
         return f"use {row.flag} {' or '.join(spelled(one) for one in usable)}"
     if row.kind.many and source != COMMAND_LINE:
@@ -155,13 +150,11 @@ def not_available(row: Option) -> list[Any] | bool | None:
 def availability_as_text(row: Option) -> str:
     """A sentence on what is missing, empty if nothing is."""
     missing = not_available(row)
-    if missing is None:
-        return ""
     if isinstance(missing, list):
         return f"Not available in this version: {', '.join(map(spelled, missing))}."
     ready = row.declared.ready or ()
-    usable = ["unset" if one in (None, ()) else spelled(one) for one in ready]
-    return f"In this version only: {', '.join(usable)}."
+    usable = ["unset" if value in (None, ()) else spelled(value) for value in ready]
+    return f"In this version only: {', '.join(usable)}." if missing else ""
 
 
 def support_as_text(row: Option) -> str:
@@ -181,14 +174,12 @@ def meaning(row: Option) -> str:
 def summary() -> str:
     """How many options there are of each kind."""
     rows = option_table().values()
-    here, cuda, nowhere = (
-        sum(row.declared.support is reach for row in rows)
-        for reach in (Support.HERE, Support.CUDA, Support.NOWHERE)
-    )
+    reach = Counter(row.declared.support for row in rows)
     gaps = sum(not_available(row) is not None for row in rows)
     return (
-        f"{len(rows)} options: {here} work here, {cuda} on CUDA only, {nowhere} without a "
-        f"counterpart; {gaps} with values that are not available in this version"
+        f"{len(rows)} options: {reach[Support.HERE]} work here, {reach[Support.CUDA]} on CUDA "
+        f"only, {reach[Support.NOWHERE]} without a counterpart; {gaps} with values that are not "
+        "available in this version"
     )
 
 
@@ -200,7 +191,17 @@ _ONE = {"$ref": "#/definitions/configuration"}
 
 
 def json_schema() -> Schema:
-    """Of a file with one configuration, or with several by name: then every value is a mapping."""
+    """Of a file with one configuration, or with several by name: then every value is a mapping.
+
+    An empty file sets nothing. Editors resolve merge keys, other checkers see them.
+    """
+    merged = {"description": "Mappings to start from.", "anyOf": [_ONE, _list_of(_ONE)]}
+    options = {name: _property(row) for name, row in option_table().items()}
+    configuration = {
+        "type": ["object", "null"],
+        "properties": {**options, "<<": merged},
+        "additionalProperties": False,
+    }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Configuration of convoy",
@@ -208,18 +209,7 @@ def json_schema() -> Schema:
         "if": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "object"}},
         "then": {"additionalProperties": _ONE},
         "else": _ONE,
-        "definitions": {"configuration": _configuration()},
-    }
-
-
-def _configuration() -> Schema:
-    """An empty file sets nothing. Editors resolve merge keys, other checkers see them."""
-    merged = {"description": "Mappings to start from.", "anyOf": [_ONE, _list_of(_ONE)]}
-    options = {name: _property(row) for name, row in option_table().items()}
-    return {
-        "type": ["object", "null"],
-        "properties": {**options, "<<": merged},
-        "additionalProperties": False,
+        "definitions": {"configuration": configuration},
     }
 
 

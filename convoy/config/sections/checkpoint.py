@@ -1,6 +1,7 @@
 """Checkpoints: where they are written, how often, and averages of them."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from convoy.config.option import Condition, free_option, option, when, where
 
@@ -24,27 +25,26 @@ ema_is_never_used = when(
 )
 
 
+folder_option = partial(free_option, fixed="a run stays in its folder")
+first_weights_option = partial(option, fixed="a run goes on with its own weights")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """What is written to go on from."""
 
-    checkpoint_output_path: str | None = free_option(
-        None,
-        "Run folder; unset makes a new one in --log-dir.",
-        also=("--output",),
-        fixed="a run stays in its folder",
+    checkpoint_output_path: str | None = folder_option(
+        None, "Run folder; unset makes a new one in --log-dir.", also=("--output",)
     )
-    init_path: str | None = option(
+    init_path: str | None = first_weights_option(
         None,
         "Begin with the weights of this run (its newest sound checkpoint) or checkpoint; "
         "the training itself begins anew.",
-        fixed="a run goes on with its own weights",
     )
-    pretrained: str | None = option(
+    pretrained: str | None = first_weights_option(
         None,
         "Begin with weights in the names of torchvision or timm: a file, or hf:OWNER/NAME; "
         "without a value those published for the model.",
-        fixed="a run goes on with its own weights",
     )
     ckpts_per_epoch: int = free_option(1, "Checkpoints per epoch; 0 writes none.", at_least=0)
     epochs_per_ckpt: int = free_option(
@@ -104,11 +104,7 @@ class AverageConfig:
         "Share of the old average kept at each checkpoint.",
         above=0,
         at_most=0.999999,
-        idle=(
-            no_average,
-            no_checkpoints(),
-            where("weight_avg_strategy", "mean"),
-        ),
+        idle=(no_average, no_checkpoints(), where("weight_avg_strategy", "mean")),
     )
     norm_statistics: str = free_option(
         "recompute",

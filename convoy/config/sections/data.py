@@ -1,6 +1,7 @@
 """Which images, how they reach the device, and how they are mixed."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from convoy.config.catalog import AUGMENTED, DATA, ENCODED
 from convoy.config.option import Run, free_option, option, unless, when, where
@@ -11,7 +12,7 @@ no_files_to_read = unless(
 no_image_files = unless("data", ENCODED, why=f"only {ENCODED} has files of images")
 data_is_in_memory = unless("data", "shapes", ENCODED, why="it is always in memory")
 no_workers = where("dataloader_worker", 0)
-no_augmentation = unless("augment", True)
+crop_option = partial(option, idle=(no_image_files, unless("augment", True)))
 no_cache = unless("dataset_cache", True)
 # Synthetic images lie on the device; those of its validation do not.
 no_images_from_host = when(
@@ -107,27 +108,20 @@ class DataConfig:
         "Random crops and flips, where the data set has them.",
         idle=unless("data", *AUGMENTED, why="it has no crops and flips"),
     )
-    crop_rule: str = option(
+    crop_rule: str = crop_option(
         "pytorch",
         "Random crops of imagenet as that application drew them: pytorch 8 … 100 % of the area, "
         "tensorflow 5 … 100 %.",
         choices=("pytorch", "tensorflow"),
-        idle=(no_image_files, no_augmentation),
     )
-    use_bbox_info: bool = option(
-        False,
-        "Draw crops again that miss the object's box; for imagenet.",
-        idle=(no_image_files, no_augmentation),
+    use_bbox_info: bool = crop_option(
+        False, "Draw crops again that miss the object's box; for imagenet."
     )
     normalization_location: str = option(
         "host",
         "Where pixels are normalized; none sends raw 0 … 255 to the network.",
         choices=("host", "device", "none"),
-        idle=(
-            no_images_from_host,
-            mixup_normalizes_on_host,
-            bytes_are_normalized_on_device,
-        ),
+        idle=(no_images_from_host, mixup_normalizes_on_host, bytes_are_normalized_on_device),
     )
     normalize_std: bool = option(
         True,
@@ -151,11 +145,7 @@ class DataConfig:
         3,
         "Micro-batches prepared ahead.",
         between=(1, 255),
-        idle=(
-            no_images_from_host,
-            no_workers,
-            one_micro_batch_per_worker,
-        ),
+        idle=(no_images_from_host, no_workers, one_micro_batch_per_worker),
     )
     dataloader_kind: str = free_option(
         "threads",
@@ -178,12 +168,7 @@ class DataConfig:
         512,
         "Megabytes of memory that kept samples may take, in each process.",
         at_least=1,
-        idle=(
-            data_is_in_memory,
-            no_cache,
-            loader_processes_keep_nothing,
-            cache_ratio_is_given,
-        ),
+        idle=(data_is_in_memory, no_cache, loader_processes_keep_nothing, cache_ratio_is_given),
     )
     webdataset_memory_cache_ratio: float | None = free_option(
         None,

@@ -53,11 +53,7 @@ class LearningRateConfig:
         "Factor of each drop (step) or of each schedule step (exponential).",
         above=0,
         at_most=1,
-        idle=(
-            unless("lr_schedule", "step", "exponential"),
-            step_has_multipliers,
-            step_never_drops,
-        ),
+        idle=(unless("lr_schedule", "step", "exponential"), step_has_multipliers, step_never_drops),
     )
     lr_epoch_decay: tuple[float, ...] = option(
         (),

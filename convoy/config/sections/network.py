@@ -50,6 +50,7 @@ model_has_no_norms = when(
     "with --model squeezenet: it has no norms",
 )
 not_efficientnet = unless_model("efficientnet")
+no_proxy_norm = (not_efficientnet, without("proxy_norm"))
 efficientnet_option = partial(option, idle=not_efficientnet)
 
 
@@ -193,13 +194,8 @@ class FamilyConfig:
         False, "Proxy normalization of the activations of EfficientNet."
     )
     proxy_epsilon: float = option(
-        0.03,
-        "Added to the variance in proxy normalization.",
-        above=0,
-        idle=(not_efficientnet, without("proxy_norm")),
+        0.03, "Added to the variance in proxy normalization.", above=0, idle=no_proxy_norm
     )
     proxy_recompute: bool = free_option(
-        True,
-        "Compute proxy normalization again in the backward pass.",
-        idle=(not_efficientnet, without("proxy_norm")),
+        True, "Compute proxy normalization again in the backward pass.", idle=no_proxy_norm
     )

@@ -1,13 +1,14 @@
 """The training loss with its scale, and what an update does with a gradient."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from convoy.config.option import Exclusion, Run, free_option, option, unless, when, where, without
 from convoy.config.sections.precision import no_16_bit_gradients
 
 _ONLY_MOMENTUM = ("sgd", "sgd_combined", "lars")  # the velocity is all that these keep
 
-not_lars = unless("optimizer", "lars")
+lars_option = partial(option, idle=unless("optimizer", "lars"))
 not_rmsprop = unless("optimizer", "rmsprop", "rmsprop_tf")
 lars_skips_decay = when(
     lambda run: run.optimizer.optimizer == "lars" and run.optimizer.lars_weight_decay is None,
@@ -122,20 +123,14 @@ class OptimizerConfig:
         between=(1e-30, 1e30),
         idle=unless("optimizer", "adamw", "rmsprop", "rmsprop_tf"),
     )
-    lars_epsilon: float = option(
-        0.0, "Added to the denominator by LARS.", between=(0, 1e30), idle=not_lars
+    lars_epsilon: float = lars_option(0.0, "Added to the denominator by LARS.", between=(0, 1e30))
+    lars_eeta: float = lars_option(0.001, "Trust coefficient of LARS.", between=(0, 1e30))
+    lars_weight_decay: float | None = lars_option(
+        None, "Decay inside LARS; unset, --weight-decay acts there.", between=(0, 1e30)
     )
-    lars_eeta: float = option(0.001, "Trust coefficient of LARS.", between=(0, 1e30), idle=not_lars)
-    lars_weight_decay: float | None = option(
-        None,
-        "Decay inside LARS; unset, --weight-decay acts there.",
-        between=(0, 1e30),
-        idle=not_lars,
-    )
-    lars_skip_list: tuple[str, ...] = option(
+    lars_skip_list: tuple[str, ...] = lars_option(
         ("beta", "gamma", "bias"),
         "Parts of names that LARS does not scale; gamma and beta are scales and offsets of norms.",
-        idle=not_lars,
     )
     loss_velocity_scaling_ratio: float = option(
         1.0,

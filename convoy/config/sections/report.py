@@ -1,8 +1,10 @@
 """When accuracy is measured, and what a run reports: intervals, names, display, trackers."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from convoy.config.option import Exclusion, Run, free_option, unless, when, where
+from convoy.config.option import Exclusion, free_option, unless, when, where
+from convoy.config.sections.checkpoint import folder_option
 
 no_validation = where("validation_mode", "none", why="`convoy validate` takes it")
 folder_is_given = when(
@@ -10,9 +12,9 @@ folder_is_given = when(
 )
 
 
-def only_for_validate(run: Run) -> str | None:
-    del run
-    return "on training: `convoy validate` takes it"
+only_for_validate = when(lambda _: True, "on training: `convoy validate` takes it")
+validate_option = partial(free_option, idle=only_for_validate)
+pending_switch = partial(free_option, False, ready=(False,))  # this version cannot switch it on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +33,20 @@ class ValidationConfig:
     valid_batch_size: int = free_option(
         256, "Samples in one validation pass.", at_least=1, idle=no_validation
     )
-    random_weights: bool = free_option(
-        False,
-        "Measure a fresh network; `convoy validate` then needs no run.",
-        idle=only_for_validate,
+    random_weights: bool = validate_option(
+        False, "Measure a fresh network; `convoy validate` then needs no run."
     )
-    repeat: int = free_option(
-        1, "Times `convoy validate` measures the same weights.", at_least=1, idle=only_for_validate
+    repeat: int = validate_option(
+        1, "Times `convoy validate` measures the same weights.", at_least=1
     )
-    latency: bool = free_option(
-        False,
-        "Tell how long `convoy validate` takes for a batch: mean and 99th percentile.",
-        idle=only_for_validate,
+    latency: bool = validate_option(
+        False, "Tell how long `convoy validate` takes for a batch: mean and 99th percentile."
     )
-    backend: str = free_option(
+    backend: str = validate_option(
         "torch",
         "What computes the answers of `convoy validate`: torch, torch.compile, or ONNX Runtime "
         "(an extra).",
         choices=("torch", "compiled", "onnxruntime"),
-        idle=only_for_validate,
     )
     num_inference_thread: int = free_option(
         1,
@@ -72,20 +69,10 @@ class ReportConfig:
         at_least=1,
         excludes=Exclusion("logs_per_epoch", "say how often"),
     )
-    log_dir: str = free_option(
-        "runs",
-        "Parent of new run folders.",
-        idle=folder_is_given,
-        fixed="a run stays in its folder",
-    )
-    name: str | None = free_option(
-        None, "Name of the run folder.", fixed="a run stays in its folder"
-    )
-    name_suffix: str | None = free_option(
-        None,
-        "Comes behind the name of the run folder, given or found.",
-        idle=folder_is_given,
-        fixed="a run stays in its folder",
+    log_dir: str = folder_option("runs", "Parent of new run folders.", idle=folder_is_given)
+    name: str | None = folder_option(None, "Name of the run folder.")
+    name_suffix: str | None = folder_option(
+        None, "Comes behind the name of the run folder, given or found.", idle=folder_is_given
     )
     progress: str = free_option(
         "auto",
@@ -93,30 +80,26 @@ class ReportConfig:
         choices=("auto", "rich", "plain", "none"),
     )
     logs: bool = free_option(True, "Write a run folder at all.", ready=(True,))
-    disable_metrics: bool = free_option(
-        False, "Compute no loss and accuracy for reports, to see the highest speed.", ready=(False,)
+    disable_metrics: bool = pending_switch(
+        "Compute no loss and accuracy for reports, to see the highest speed."
     )
-    analyze_nans: bool = free_option(
-        False,
+    analyze_nans: bool = pending_switch(
         "Count the values of each checkpoint that are no numbers, and send them to "
         "Weights & Biases.",
         also=("--analyse-nans",),
-        ready=(False,),
     )
-    mlperf_logging: bool = free_option(
-        False, "Write the events of the MLPerf rules to a file of their own.", ready=(False,)
+    mlperf_logging: bool = pending_switch(
+        "Write the events of the MLPerf rules to a file of their own."
     )
-    profile: bool = free_option(False, "Trace one update into a file, then stop.", ready=(False,))
-    profile_compilation: bool = free_option(
-        False, "Trace how the network is made ready, then stop.", ready=(False,)
-    )
-    wandb: bool = free_option(False, "Send reports to Weights & Biases.", ready=(False,))
+    profile: bool = pending_switch("Trace one update into a file, then stop.")
+    profile_compilation: bool = pending_switch("Trace how the network is made ready, then stop.")
+    wandb: bool = pending_switch("Send reports to Weights & Biases.")
     wandb_project: str = free_option(
         "convoy", "Project of Weights & Biases that gets the reports.", ready=("convoy",)
     )
     wandb_id: str | None = free_option(
         None, "Run of Weights & Biases to go on with.", ready=(None,)
     )
-    wandb_weight_histogram: bool = free_option(
-        False, "Send histograms of the weights to Weights & Biases, too.", ready=(False,)
+    wandb_weight_histogram: bool = pending_switch(
+        "Send histograms of the weights to Weights & Biases, too."
     )
