@@ -70,7 +70,11 @@ def split_command(typed: Sequence[str], environment: Mapping[str, str]) -> Comma
         if equals and is_variable(name):
             variables[name] = value
         elif file_name(word) == "env":
-            _refuse_options_of_env(rest)
+            if rest and rest[0].startswith("-") and rest[0] != "--":
+                raise ConfigError(
+                    f"env {printable(rest[0])} is not understood; give env only variables, "
+                    "as in `env NAME=VALUE python3 train.py`"
+                )
         elif file_name(word) in LAUNCHERS:
             launchers.append(read_call(file_name(word), list(rest)))
             for _ in launchers[-1].words:
@@ -160,14 +164,6 @@ def _require_program(before: str, rest: deque[str]) -> None:
         raise ConfigError(
             f"{before} is followed by {printable(rest[0])} where its program should be; "
             f"name it first, as in `{EXAMPLE}`"
-        )
-
-
-def _refuse_options_of_env(rest: deque[str]) -> None:
-    if rest and rest[0].startswith("-") and rest[0] != "--":
-        raise ConfigError(
-            f"env {printable(rest[0])} is not understood; give env only variables, "
-            "as in `env NAME=VALUE python3 train.py`"
         )
 
 
@@ -318,8 +314,8 @@ def _likeliest(command: Command, candidates: list[str], known: Mapping[str, Voca
     """The one that knows most words; of equals the preferred one, which `max` finds first."""
     preferred = "tensorflow" if "tensorflow" in command.program.lower() else "pytorch"
     ordered = sorted(candidates, key=lambda dialect: dialect != preferred)
-    unknown = Vocabulary(())
-    return max(ordered, key=lambda dialect: _score(command.words, known.get(dialect, unknown)))
+    nothing = Vocabulary(())
+    return max(ordered, key=lambda dialect: _score(command.words, known.get(dialect, nothing)))
 
 
 def _score(words: tuple[str, ...], known: Vocabulary) -> int:
@@ -332,8 +328,7 @@ def _score(words: tuple[str, ...], known: Vocabulary) -> int:
 
 
 def _knows(spellings: Collection[str], option: str) -> bool:
-    matches = [spelling for spelling in spellings if spelling.startswith(option)]
-    return option in matches or len(matches) == 1
+    return option in spellings or sum(known.startswith(option) for known in spellings) == 1
 
 
 def values_after(option: str, words: tuple[str, ...]) -> Iterator[str]:

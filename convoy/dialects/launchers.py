@@ -24,7 +24,6 @@ from convoy.registry import near_names
 from convoy.text import printable, shown
 
 _INTERPRETER = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,13 @@ class LauncherOption:
     spellings: tuple[str, ...]
     to: str = ""
     values: int = 1
-    is_count: bool = False
     means: int = 0  # the value of a switch
     why: str = ""
     value_is_optional: bool = False
+
+    @property
+    def is_count(self) -> bool:
+        return self.to in ("instances", "replicas", "devices_per_replica")
 
 
 @dataclass(frozen=True)
@@ -51,23 +53,15 @@ class Launcher:
     why: str = ""
 
     def find(self, spelling: str) -> LauncherOption | None:
-        """The option of a spelling."""
         wanted = self._normalized(spelling)
-        for option in self.options:
-            if wanted in map(self._normalized, option.spellings):
-                return option
-        return None
+        fits = (row for row in self.options if wanted in map(self._normalized, row.spellings))
+        return next(fits, None)
 
     def _normalized(self, spelling: str) -> str:
-        is_option = self.one_dash_will_do and spelling.startswith("-")
-        return "--" + spelling.lstrip("-") if is_option else spelling
+        return spelling.lstrip("-") if self.one_dash_will_do else spelling
 
 
-def _count(to: str, *spellings: str) -> LauncherOption:
-    return LauncherOption(spellings, to, is_count=True)
-
-
-def _text(to: str, *spellings: str) -> LauncherOption:
+def _value(to: str, *spellings: str) -> LauncherOption:
     return LauncherOption(spellings, to)
 
 
@@ -94,14 +88,14 @@ POPRUN = Launcher(
     "poprun",
     starts_processes=True,
     options=(
-        _count("instances", "--num-instances"),
-        _count("replicas", "--num-replicas"),
-        _count("devices_per_replica", "--ipus-per-replica"),
-        _text("hosts", "--host", "-H"),
-        _text("hostfile", "--hostfile"),
-        _text("executable_cache_path", "--executable-cache-path"),
-        _text("mpirun", "--mpi-global-args"),
-        _text("mpirun", "--mpi-local-args"),
+        _value("instances", "--num-instances"),
+        _value("replicas", "--num-replicas"),
+        _value("devices_per_replica", "--ipus-per-replica"),
+        _value("hosts", "--host", "-H"),
+        _value("hostfile", "--hostfile"),
+        _value("executable_cache_path", "--executable-cache-path"),
+        _value("mpirun", "--mpi-global-args"),
+        _value("mpirun", "--mpi-local-args"),
         _switch("verbosity", 1, "-v", "--verbose"),
         _switch("verbosity", 2, "-vv", "--vv"),
         *_each_dropped(_BINDING, "--numa-aware", "--process-placement"),
@@ -126,10 +120,10 @@ MPIRUN = Launcher(
     one_dash_will_do=True,
     why="it names neither processes nor hosts",
     options=(
-        _count("instances", "-np", "-n", "-c"),
-        _text("hosts", "--host", "-H"),
-        _text("hostfile", "--hostfile", "--machinefile"),
-        _text("export", "-x"),
+        _value("instances", "-np", "-n", "-c"),
+        _value("hosts", "--host", "-H"),
+        _value("hostfile", "--hostfile", "--machinefile"),
+        _value("export", "-x"),
         _switch("verbosity", 1, "-v", "--verbose"),
         _switch("verbosity", -1, "-q", "--quiet"),
         *_each_dropped(_BINDING, "--bind-to", "--map-by", "--rank-by"),
@@ -143,7 +137,7 @@ MPIRUN = Launcher(
 )
 
 GC_PROFILE = Launcher(
-    "gc-profile", (_text("profile_dir", "-d"),), why="a run writes its own profile"
+    "gc-profile", (_value("profile_dir", "-d"),), why="a run writes its own profile"
 )
 NOHUP = Launcher("nohup", why="write it in front of convoy itself: `nohup convoy run …`")
 TIME = Launcher(
@@ -178,7 +172,7 @@ def is_interpreter(word: str) -> bool:
 
 def is_variable(name: str) -> bool:
     """Whether an environment variable can have this name."""
-    return _VARIABLE.fullmatch(name) is not None
+    return name.isascii() and name.isidentifier()
 
 
 def begins_program(word: str) -> bool:
@@ -238,8 +232,9 @@ def read_call(name: str, words: Sequence[str]) -> LauncherCall:
         option = launcher.find(spelling)
         if option is None:
             problems.append(_unknown(spelling, launcher))
-            if not equals:
-                _skip_values(rest)
+            # Pass over what may belong to it, so that the rest is still read.
+            while rest and not (equals or rest[0].startswith("-") or begins_program(rest[0])):
+                rest.popleft()
             continue
         values = [] if equals else _take_values(option, launcher, rest)
         typed = TypedOption(option, (word, *values), (value,) if equals else tuple(values))
@@ -267,12 +262,6 @@ def _is_value(word: str, option: LauncherOption, launcher: Launcher) -> bool:
     return not word.startswith("-")
 
 
-def _skip_values(rest: deque[str]) -> None:
-    """Pass over what may belong to an unknown option, so that the rest is still read."""
-    while rest and not rest[0].startswith("-") and not begins_program(rest[0]):
-        rest.popleft()
-
-
 def _unknown(spelling: str, launcher: Launcher) -> Problem:
     near = near_names(spelling, [each for row in launcher.options for each in row.spellings])
     hint = f"did you mean {', '.join(near)}? Otherwise leave it out" if near else "leave it out"
@@ -288,9 +277,8 @@ def read_launchers(calls: Sequence[LauncherCall]) -> LaunchRequest:
     request = combine([_request(call) for call in calls])
     starters = [call.name for call in calls if call.launcher.starts_processes]
     if len(starters) > 1:
-        names = " and ".join(starters)
-        nested = Problem("", f"{names} cannot be nested; leave out all but one")
-        request.problems.insert(0, nested)
+        text = f"{' and '.join(starters)} cannot be nested; leave out all but one"
+        request.problems.insert(0, Problem("", text))
     return request
 
 

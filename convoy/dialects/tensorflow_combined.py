@@ -94,12 +94,12 @@ def _batch(flags: Translation) -> None:
     old, deep = flags.take("gradients_to_accumulate"), flags.take("pipeline_depth")
     if old and deep:
         raise WrongType("--gradients-to-accumulate and --pipeline-depth say the same; give one")
-    if (count := old or deep) is not None:
+    if count := old or deep:
         if "gradient_accumulation" in flags.given:
             text = f"{count.source} and --gradient-accumulation-count say the same; give one"
             raise WrongType(text)
         flags.put("gradient_accumulation", count.value, count)
-    if (size := flags.take("batch_size")) is not None:
+    if size := flags.take("batch_size"):
         if "micro_batch_size" in flags.given:
             raise WrongType("--batch-size and --micro-batch-size say the same; give one")
         flags.put("micro_batch_size", size.value, size)
@@ -246,19 +246,17 @@ def _pipeline(flags: Translation) -> None:
     asked = flags.take("pipeline")
     splits, shards = flags.value("pipeline_splits", ()), flags.value("shards", 1)
     under = values_of(flags.under)
-    was = (under.get("shards") or 1) > 1 or bool(under.get("pipeline_splits"))
+    was = (under.get("shards") or 1) > 1 or under.get("pipeline_splits")
     if not was and not (asked and asked.value):
         if shards > 1:
             raise WrongType(f"--shards {shards} needs --pipeline")
         if len(splits) > 1:
             raise WrongType(f"--pipeline-splits {' '.join(splits)} needs --pipeline")
     like = flags.given.get("shards") or asked or flags.given.get("pipeline_splits")
-    if asked is not None and shards > 1:
-        flags.note(asked, "its stages work at the same time")
-    elif asked is not None and not splits:
+    if asked is not None and shards <= 1 and not splits:
         flags.drop(asked.source, "there is one stage")
     elif asked is not None:
-        flags.note(asked, "its stages take turns")
+        flags.note(asked, f"its stages {'work at the same time' if shards > 1 else 'take turns'}")
     if shards == 1 and splits and like is not None:
         order = flags.given.get("pipeline_schedule")
         if order is not None and order.value != "sequential":
@@ -298,18 +296,14 @@ def _averages(flags: Translation) -> None:
         decays = decays[1:]
     elif mean is not None:
         flags.put("weight_avg_strategy", "mean", mean)
-        flags.put("weight_avg_n", _checkpoints_back(flags, means[0]) + 1, mean)
+        every, per_epoch = flags.value("epochs_per_ckpt", 0), flags.value("ckpts_per_epoch", 1)
+        back = means[0] // every if every else means[0] * per_epoch
+        flags.put("weight_avg_n", back + 1, mean)
         means = means[1:]
     reason = "a run makes one average; `convoy average` makes others of its checkpoints"
     for spelling, rest in (("--weight-avg-exp", decays), ("--weight-avg-N", means)):
         if rest:
             flags.drop(" ".join([spelling, *map(str, rest)]), reason)
-
-
-def _checkpoints_back(flags: Translation, epochs: int) -> int:
-    every = flags.value("epochs_per_ckpt", 0)
-    per_epoch: int = flags.value("ckpts_per_epoch", 1)
-    return epochs // every if every else epochs * per_epoch
 
 
 def _validation(flags: Translation) -> None:
