@@ -23,7 +23,7 @@ from convoy.config.schema import build_config
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
+from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
 from convoy.parallel.slice import Recomputing, Slice
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.stages import stage_boundary
@@ -150,7 +150,7 @@ def _quiet(norms: list[BatchNorm]) -> Iterator[None]:
             norm.recording = True
 
 
-def _feed(plan: RunPlan, first: bool, last: bool) -> Iterator[MicroBatch]:
+def _feed(plan: RunPlan, first: bool, last: bool) -> Iterator[PipelineInput]:
     """Images come one micro-batch at a time, and only to the stage that needs them."""
     samples, size = plan.batch.micro_batch_size, plan.network.image_size
     for seed in range(plan.batch.gradient_accumulation):

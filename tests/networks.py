@@ -9,7 +9,7 @@ from convoy.config.sections.network import NetworkConfig
 from convoy.layers.build import build_layers
 from convoy.models.layers import LayerPlan, LinearSpec
 from convoy.models.resnet import resnet_layers
-from convoy.parallel.executor import Loss, MicroBatch, MicroBatchResult, Pipeline
+from convoy.parallel.executor import Loss, MicroBatchResult, Pipeline, PipelineInput
 from convoy.parallel.slice import Slice
 
 CLASSES = 10
@@ -58,7 +58,7 @@ class SingleStage:
         self._parts = module, loss, after_backward
 
     def run(
-        self, micro_batches: Iterable[MicroBatch], scale: float = 1.0
+        self, micro_batches: Iterable[PipelineInput], scale: float = 1.0
     ) -> list[MicroBatchResult]:
         batches = list(micro_batches)
         return Pipeline.single_stage(*self._parts, len(batches)).run(batches, scale)

@@ -20,7 +20,7 @@ from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
 from convoy.parallel.collectives import NormSync, Peers
-from convoy.parallel.executor import MicroBatch, Pipeline, TrainingStage
+from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
 from convoy.parallel.replicas import ExactReplicas, Meeting, Replicas
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import stage_boundary
@@ -103,7 +103,7 @@ class Worker:
             smooth,
         )
 
-    def feed(self, update: int) -> Iterator[MicroBatch]:
+    def feed(self, update: int) -> Iterator[PipelineInput]:
         last = self.spanned.topology.stages - 1
         for images, labels in self.spanned.micro_batches(update, self.replica):
             yield (images if self.stage == 0 else None, labels if self.stage == last else None)

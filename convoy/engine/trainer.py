@@ -18,7 +18,7 @@ from convoy.events import Event, Reported, StopRequest, Updated
 from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import SyncPoint
-from convoy.parallel.executor import MicroBatch
+from convoy.parallel.executor import PipelineInput
 from convoy.plan.loop import LoopPlan
 
 _NO_WORKERS = LoaderOptions(workers=0, depth=1)  # they are busy with later updates
@@ -63,7 +63,7 @@ class Trainer:
                     stop.ask("limit")
         self.ended = "done"
 
-    def _update(self, batches: Iterable[MicroBatch]) -> UpdateResult:
+    def _update(self, batches: Iterable[PipelineInput]) -> UpdateResult:
         began = monotonic()
         decision = self._step(batches)
         self._done += 1
@@ -73,7 +73,7 @@ class Trainer:
         updated = Updated(self._done, seconds, decision.skipped)
         return UpdateResult(updated, [*decision.notices, *reports, updated])
 
-    def _step(self, batches: Iterable[MicroBatch]) -> StepDecision:
+    def _step(self, batches: Iterable[PipelineInput]) -> StepDecision:
         guard = self.step.guard
         self._context = guard.step_context(self._done, self.plan.learning_rate.rate)
         passed, decision = self.step(batches, self._context)

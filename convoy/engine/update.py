@@ -10,8 +10,13 @@ from torch import Tensor
 
 from convoy.batch import Mixed, Targets
 from convoy.config.sections.optimizer import LossConfig
-from convoy.data.loader import LoaderOptions, MicroBatchIndex, SyntheticFeed, TrainingFeed
-from convoy.data.loader import MicroBatch as LoadedBatch
+from convoy.data.loader import (
+    LoaderOptions,
+    MicroBatch,
+    MicroBatchIndex,
+    SyntheticFeed,
+    TrainingFeed,
+)
 from convoy.engine.step_guard import StepDecision, StepGuard
 from convoy.events import REASONS
 from convoy.layers.norms import PendingStatistics
@@ -20,7 +25,7 @@ from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
-from convoy.parallel.executor import MicroBatch, MicroBatchResult, Pipeline
+from convoy.parallel.executor import MicroBatchResult, Pipeline, PipelineInput
 from convoy.parallel.replicas import Replicas
 
 
@@ -86,7 +91,7 @@ class UpdateShare:
         return torch.cat(by_replica, dim=1).flatten(0, 1)
 
 
-def targets_of(batch: LoadedBatch) -> Targets | None:
+def targets_of(batch: MicroBatch) -> Targets | None:
     """None where this process does not compare."""
     if batch.labels is None or batch.shares is None:
         return batch.labels
@@ -103,7 +108,7 @@ class MicroBatches:
 
     def of_updates(
         self, updates: range, options: LoaderOptions | None = None
-    ) -> Generator[MicroBatch]:
+    ) -> Generator[PipelineInput]:
         """Update by update; prepared ahead by the loader's workers, or by other options."""
         indices = (MicroBatchIndex(update, m) for update in updates for m in self.share.micros)
         with closing(self.feed.micro_batches(indices, options or self.options)) as batches:
@@ -141,7 +146,7 @@ class Update:
             self.replicas.follow(group.gradients)
 
     def __call__(
-        self, micro_batches: Iterable[MicroBatch], context: StepContext
+        self, micro_batches: Iterable[PipelineInput], context: StepContext
     ) -> tuple[list[MicroBatchResult], StepDecision]:
         """Forward and backward for each micro-batch, then one step along the mean gradient if all
         processes find it finite.
@@ -163,7 +168,7 @@ class Update:
         if self.ema is not None:
             self.ema.update()
 
-    def repeat(self, micro_batches: Iterable[MicroBatch], context: StepContext) -> None:
+    def repeat(self, micro_batches: Iterable[PipelineInput], context: StepContext) -> None:
         """Pass the micro-batches of an update that changed nothing once more, with all traps set.
 
         Gradients are not reduced: the first bad value arose before.

@@ -109,7 +109,7 @@ def _record(
 
 Loss = Callable[[Tensor, Targets], Tensor]
 # The first stage needs the images, the last one the labels; both may be left out elsewhere.
-MicroBatch = tuple[Tensor | None, Targets | None]
+PipelineInput = tuple[Tensor | None, Targets | None]
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ class Pipeline:
         self._actions = _scheduled(self.stages)
         # At most one of our stages is the first or the last of all, where a micro-batch is needed.
         self._fed = last if last.channels.downstream is None else first
-        self._feed: Iterator[MicroBatch] = iter(())
+        self._feed: Iterator[PipelineInput] = iter(())
         self._scale = 1.0
 
     @classmethod
@@ -332,7 +332,7 @@ class Pipeline:
         return cls([stage], loss)
 
     def run(
-        self, micro_batches: Iterable[MicroBatch], scale: float = 1.0
+        self, micro_batches: Iterable[PipelineInput], scale: float = 1.0
     ) -> list[MicroBatchResult]:
         """Train on the micro-batches of an update, which are taken as their forward passes come.
 

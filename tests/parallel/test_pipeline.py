@@ -10,10 +10,10 @@ from torch import Tensor
 from convoy.parallel.executor import Pipeline
 from convoy.parallel.slice import Slice
 
-MicroBatch = tuple[Tensor, Tensor]
+PipelineInput = tuple[Tensor, Tensor]
 
 
-def micro_batches(count: int) -> list[MicroBatch]:
+def micro_batches(count: int) -> list[PipelineInput]:
     return [images_and_labels(3, 8, seed) for seed in range(count)]
 
 
@@ -105,7 +105,7 @@ def test_micro_batches_are_taken_one_at_a_time():
     taken: list[int] = []
     done: list[int] = []
 
-    def feed() -> Iterator[MicroBatch]:
+    def feed() -> Iterator[PipelineInput]:
         for index, batch in enumerate(micro_batches(3)):
             taken.append(index)
             yield batch
