@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MethodType
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,10 @@ class Observers:
                 self._report(observer, error, event.update)
 
     def _report(self, observer: Observer, error: Exception, update: int) -> None:
-        text = f"{observer!r} failed and gets no more events: {type(error).__name__}: {error}"
+        name = repr(observer)
+        if isinstance(observer, MethodType):
+            name = type(observer.__self__).__name__
+        text = f"observer {name} failed and gets no more events: {type(error).__name__}: {error}"
         with suppress(OSError, ValueError):  # nobody may be reading
             print(f"convoy: {text}", file=sys.stderr)
         self.notify(Noticed("observer_failed", text, update))

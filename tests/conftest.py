@@ -1,6 +1,7 @@
 """What all tests share: quiet surroundings."""
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -36,7 +37,15 @@ def _signals_are_heard() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _workers_start_quickly(_signals_are_heard: None) -> None:
+def _compiled_programs_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """torch's usual cache may hold programs for other vector instructions, or half a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_start_quickly(_signals_are_heard: None, _compiled_programs_are_our_own: None) -> None:
     """One server for the workers of all tests, with all rooms loaded; it starts in the background.
 
     Whichever test came first would otherwise decide what it has loaded.

@@ -41,3 +41,15 @@ def test_an_observer_that_fails_is_reported_once_and_dropped(
     assert (notice.kind, notice.update) == ("observer_failed", 1)
     assert "tracker is offline" in notice.text
     assert capsys.readouterr().err.count("tracker is offline") == 1
+
+
+def test_a_failing_method_is_reported_by_the_name_of_its_class(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Tracker:
+        def write(self, event: Event) -> None:
+            raise RuntimeError(f"no room for update {event.update}")
+
+    Observers([Tracker().write]).notify(FIRST)
+
+    assert "observer Tracker failed" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, build_opener
 
 from convoy.data.progress import Progress
@@ -230,7 +230,8 @@ def _request(url: str, part: Path, here: int) -> HTTPResponse:
             raise _RetryError(reason) from error
         raise DataError(f"{url}: {reason}; {_by_hand(part)}") from error
     except (OSError, HTTPException) as error:  # URLError is an OSError
-        raise _RetryError(f"no connection: {error}") from error
+        cause = error.reason if isinstance(error, URLError) else error
+        raise _RetryError(f"no connection: {cause}") from error
 
 
 def unpack(packed: Path, into: Path) -> None:

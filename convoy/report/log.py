@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from convoy.errors import StorageError
 from convoy.events import Began, Ended, Event, Noticed, Reported, Updated, Validated
 from convoy.files import write_atomically
 from convoy.report.format import event_line
@@ -166,6 +167,7 @@ class Log:
         warn: Callable[[str], None] = print_error,
     ) -> None:
         self._now = now
+        self._warn = warn
         self._text = TextLog(paths.log, warn)
         self._metrics = JsonLog(paths.metrics, warn)
         self._validation = JsonLog(paths.validation, warn)
@@ -176,8 +178,11 @@ class Log:
             return  # there are as many as updates: reports have their means
         if isinstance(event, Began):
             # A lost process may have logged more than its checkpoint has; it comes again.
-            self._metrics.drop_after(event.update)
-            self._validation.drop_after(event.update)
+            for file in (self._metrics, self._validation):
+                try:
+                    file.drop_after(event.update)
+                except (OSError, StorageError) as error:  # the other files are not affected
+                    self._warn(f"{file.path}: lines of later updates cannot be dropped: {error}")
         if isinstance(event, Ended):
             self._report_lost_lines(event.update)
         time = self._now().isoformat(timespec="milliseconds")

@@ -214,3 +214,12 @@ def test_the_proxy_of_the_environment_is_used(part: Path, monkeypatch: pytest.Mo
         download(url, part, TOTAL, quiet)
 
     assert server.asked == [(url, None)]
+
+
+def test_a_server_that_is_not_there_is_named_with_the_systems_reason(part: Path) -> None:
+    with serving() as server:
+        url = server.url
+    with pytest.raises(DataError, match=r"no connection: .*refused") as caught:
+        download(url, part, TOTAL, quiet)
+
+    assert "urlopen" not in str(caught.value)

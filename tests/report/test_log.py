@@ -148,6 +148,19 @@ def test_a_disk_that_takes_nothing_stops_no_run(folder: RunFolder):
     assert len(told) == 4  # each file once
 
 
+def test_a_metrics_file_that_cannot_be_read_costs_no_other_file(folder: RunFolder):
+    folder.metrics.mkdir()
+    warnings: list[str] = []
+    log = Log(folder, lambda: NOON, warnings.append)
+    for event in (Began(2, 9, 3, 32), reported(4), Ended(9, "done")):
+        log.write(event)
+    log.close()
+
+    assert "metrics.jsonl" in warnings[0]
+    assert "done" in folder.log.read_text()
+    assert [record["event"] for record in read_jsonl(folder.events)][-1] == "ended"
+
+
 def test_a_closed_log_holds_no_file(folder: RunFolder):
     before = open_files()
     tell(folder, Began(0, 8, 4, 64), reported(1), validated(1), Ended(1, "done"))
