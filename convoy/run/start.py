@@ -1,6 +1,6 @@
 """The start of a run. Read this file first:
 
-    the verb resolves the options → `start` inspects the data, plans once, and runs in this process,
+    the verb resolves the options → `start` inspects the data, plans, and runs in this process,
     in worker processes, or as one process of torchrun → `run_process` joins the process groups →
     `train` (run/phase.py): open data, build, load, train, finish → `fine_tune`, if asked for
 
