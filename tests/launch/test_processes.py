@@ -64,9 +64,10 @@ def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
 
 @pytest.mark.processes
 def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]) -> None:
-    run_workers(grid(2, 1), "launch_targets:speak", {"last": "x" * 200_000}, threads=1)
+    outcome = run_workers(grid(2, 1), "launch_targets:speak", {"last": "x" * 200_000}, threads=1)
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
 
+    assert outcome.error() is None
     assert sum(line.count("x") for line in lines) == 200_000
     assert max(map(len, lines)) < 70_000
 
