@@ -230,6 +230,7 @@ def _fits(index: Index) -> bool:
     is_inside = (index.offset >= 0) & (index.size >= 0) & (index.offset <= file_bytes - index.size)
     labels, boxes = index.label, index.boxes
     box_ends = np.concatenate([[0], index.box_end])
+    names = [file.name for file in index.files]
     numbers = [fault.number for fault in index.faults]
     return bool(
         np.array_equal(index.file, in_order)
@@ -241,6 +242,8 @@ def _fits(index: Index) -> bool:
         and (box_ends[1:] >= box_ends[:-1]).all()
         and ((boxes >= 0) & (boxes <= 1)).all()  # false for NaN
         and (boxes[:, :2] <= boxes[:, 2:]).all()
+        and len(set(names)) == len(names)
         and numbers == sorted(set(numbers))
+        and all(fault.offset >= 0 for fault in index.faults)
         and (labels[numbers] == UNKNOWN).all()
     )

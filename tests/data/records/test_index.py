@@ -151,6 +151,10 @@ WRONG: dict[str, Callable[[Index], Index]] = {
     "fault before": lambda i: replace(i, faults=(Fault(-1, "f", 0, "r"),)),
     "fault of a good one": lambda i: replace(i, faults=(Fault(0, "f", 0, "r"),)),
     "fault twice": lambda i: replace(i, faults=i.faults * 2),
+    "fault nowhere": lambda i: replace(i, faults=(Fault(2, "f", -5, "r"),)),
+    "a file twice": lambda i: replace(
+        i, files=(i.files[0], replace(i.files[1], name=i.files[0].name))
+    ),
     "too few records": lambda i: replace(i, files=i.files[:1]),
     "a size below zero": lambda i: replace(i, files=(replace(i.files[0], bytes=-1), i.files[1])),
     "too many classes": lambda i: replace(i, class_names=("n",) * (MOST_CLASSES + 1)),
