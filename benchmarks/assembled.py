@@ -20,7 +20,7 @@ from convoy.events import StopRequest
 from convoy.launch.world import World
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup
-from convoy.parallel.process_groups import Groups
+from convoy.parallel.process_groups import ProcessGroups
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.run.build import TrainingParts, build
 from convoy.run.process import ProcessContext, join_run
@@ -35,13 +35,15 @@ def plan_of(values: Values) -> RunPlan:
 
 def alone(plan: RunPlan) -> AbstractContextManager[ProcessContext]:
     """The context of a run's only process."""
-    return join_run(World.alone(), plan)
+    return join_run(World.single_process(), plan)
 
 
-def context_of(plan: RunPlan, rank: int = 0, groups: Groups | None = None) -> ProcessContext:
+def context_of(plan: RunPlan, rank: int = 0, groups: ProcessGroups | None = None) -> ProcessContext:
     """That of a process that has joined other groups already, and decides for itself."""
     coordinates = plan.topology.coordinates(rank)
-    return ProcessContext(plan, coordinates, groups or Groups.alone(), ControlGroup(), CPU)
+    return ProcessContext(
+        plan, coordinates, groups or ProcessGroups.single_process(), ControlGroup(), CPU
+    )
 
 
 def parts_of(
@@ -56,8 +58,8 @@ def resident(parts: TrainingParts) -> tuple[Tensor, Tensor]:
     """Images and labels of the micro-batch that is on the device: synthetic data."""
     feed = parts.trainer.micro_batches.feed
     assert isinstance(feed, SyntheticFeed)
-    images, labels = feed.resident.images, feed.resident.labels
-    assert images is not None and labels is not None
+    images, labels = feed.batch
+    assert images is not None and isinstance(labels, Tensor)
     return images, labels
 
 
@@ -66,7 +68,7 @@ def update_of(parts: TrainingParts, rate: float = 0.01) -> Callable[[], None]:
 
     def update() -> None:
         micro_batches = [resident(parts)] * parts.context.plan.batch.gradient_accumulation
-        parts.trainer.step(micro_batches, StepContext(rate))
+        parts.trainer.update_step(micro_batches, StepContext(rate))
 
     return update
 

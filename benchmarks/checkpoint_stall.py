@@ -17,9 +17,9 @@ from time import perf_counter
 from assembled import alone, parts_of, plan_of, update_of
 from interleaved import options_of, ratio_with_interval
 
-from convoy.checkpoint.background import BackgroundSaver
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.background import BackgroundCheckpointWriter
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.machine import keep_freed_memory
 from convoy.run.process import ProcessContext
 from convoy.run.state import TrainingState
@@ -38,7 +38,7 @@ class Training:
         self._update()
         return perf_counter() - began
 
-    def contents(self, update: int) -> Contents:
+    def contents(self, update: int) -> CheckpointContents:
         contents = self._state.capture(update, {})
         assert contents is not None, "there is one process"
         return contents
@@ -49,7 +49,9 @@ class Windows:
 
     def __init__(self, training: Training, folder: Path) -> None:
         self.training = training
-        self.saver = BackgroundSaver(Store(folder), 2, lambda update, *_: self.saved.append(update))
+        self.saver = BackgroundCheckpointWriter(
+            CheckpointStore(folder), 2, lambda update, *_: self.saved.append(update)
+        )
         self.saved: list[int] = []
 
     def seconds(self, number: int) -> tuple[float, int]:
@@ -59,7 +61,7 @@ class Windows:
         while number not in self.saved:
             self.training.update()
             updates += 1
-            self.saver.check()
+            self.saver.poll()
         return perf_counter() - began, updates
 
 
@@ -74,7 +76,7 @@ def lost_seconds(training: Training, saves: int, quiet: int) -> list[float]:
             after = median(training.update() for _ in range(quiet))
             lost.append(seconds - updates * (before + after) / 2)
             before = after
-        windows.saver.finish()
+        windows.saver.close()
     return lost
 
 

@@ -33,10 +33,10 @@ from convoy.data.images.resize import ThreadBuffer
 from convoy.data.records.ledger import RecordLocation
 from convoy.data.records.record import NO_BOXES, EncodedImage
 from convoy.data.source import Source
-from convoy.data.sources.photos import Photos
-from convoy.data.sources.pixel_source import Generated, InMemorySource
+from convoy.data.sources.photos import PhotoSource
+from convoy.data.sources.pixel_source import CachedSource, GeneratedSource
 from convoy.machine import keep_freed_memory
-from convoy.run.open_feed import OpenFeed, feed_of
+from convoy.run.open_feed import OpenFeed, feed_from_source
 
 ARCHIVE = Path(__file__).parents[2] / "shared/data/photos.tar"
 SIZE = 224
@@ -61,11 +61,11 @@ class InMemory:
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def location(self, number: int) -> RecordLocation:
-        return RecordLocation("memory", number=number)
+    def location(self, index: int) -> RecordLocation:
+        return RecordLocation("memory", number=index)
 
-    def read(self, number: int) -> EncodedImage:
-        return EncodedImage(self.encoded[number], NO_BOXES)
+    def read(self, index: int) -> EncodedImage:
+        return EncodedImage(self.encoded[index], NO_BOXES)
 
 
 def feed_from(source: Source, data: str, size: int, batch: int, workers: int) -> OpenFeed:
@@ -80,13 +80,13 @@ def feed_from(source: Source, data: str, size: int, batch: int, workers: int) ->
         "dataloader_worker": workers,
         "eight_bit_io": True,
     }
-    return feed_of(build_config(values), source, CPU)
+    return feed_from_source(build_config(values), source, CPU)
 
 
 def fed(opened: OpenFeed, passes: int) -> int:
     """Run a feed of ours for so many epochs; what a network does with it is not measured."""
-    places = opened.indices(0, passes * opened.elements_per_epoch)
-    return sum(len(one.images) for one in opened.feed.on_host(places, opened.options))
+    places = opened.indices(0, passes * opened.micro_batches_per_epoch)
+    return sum(len(one.images) for one in opened.feed.host_batches(places, opened.options))
 
 
 class Bare:
@@ -113,7 +113,7 @@ class Bare:
 def photo_contenders(
     encoded: list[bytes], workers: int, pool: ThreadPoolExecutor
 ) -> dict[str, Contender]:
-    opened = feed_from(Photos(InMemory(encoded), "train"), "imagenet", SIZE, BATCH, workers)
+    opened = feed_from(PhotoSource(InMemory(encoded), "train"), "imagenet", SIZE, BATCH, workers)
     plain = loader(PillowPhotos(encoded, SIZE), BATCH, workers)
     bare = Bare(encoded)
 
@@ -135,7 +135,7 @@ def photo_contenders(
 
 
 def cifar_contenders(samples: int, workers: int) -> dict[str, Contender]:
-    source = InMemorySource(Generated(samples, 32, 10, seed=0))
+    source = CachedSource(GeneratedSource(samples, 32, 10, seed=0))
     plain = loader(PillowCifar(source.pixels(np.arange(samples))), CIFAR_BATCH, workers)
     opened = feed_from(source, "cifar10", 32, CIFAR_BATCH, workers)
     return {

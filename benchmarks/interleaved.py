@@ -25,8 +25,8 @@ def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, 
 def median_with_interval(values: list[float]) -> tuple[float, float, float]:
     """The median, and its 95 % interval by bootstrap."""
     from convoy.bench.doctor import (
-        interval_of,  # with torch, which what starts at once must not load
+        bootstrap_interval,  # with torch, which what starts at once must not load
     )
 
-    found = interval_of(values)
-    return found.middle, found.low, found.high
+    found = bootstrap_interval(values)
+    return found.median, found.low, found.high

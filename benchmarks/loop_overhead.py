@@ -20,11 +20,11 @@ from assembled import alone, parts_of, plan_of, updates_of
 from interleaved import options_of, ratio_with_interval
 from torch import Tensor, nn
 
-from convoy.data.sources.pixel_source import Generated
+from convoy.data.sources.pixel_source import GeneratedSource
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts
-from convoy.run.process import make_repeatable
+from convoy.run.process import make_deterministic
 
 WARM_UP = 3
 
@@ -83,7 +83,7 @@ class BareLoop:
         with torch.no_grad():
             for name, weight in self.network.named_parameters():
                 weight.copy_(weights[_our_name(name)])
-        with closing(parts.trainer.micro_batches.of_updates(range(1))) as batches:
+        with closing(parts.trainer.micro_batches.for_updates(range(1))) as batches:
             images, self.labels = next(batches)
         self.images = images.clone()
 
@@ -126,7 +126,7 @@ def compare(data: str, options: Namespace) -> tuple[list[float], list[float]]:
 
     CIFAR's images are generated ones here, cropped and mirrored as those are.
     """
-    source = Generated(50_000, 32, 10, 0)
+    source = GeneratedSource(50_000, 32, 10, 0)
     with alone(our_plan(data, options)) as context:
         parts, bare = parts_of(context, source), BareLoop(options.batch)
         bare.start_like(parts)
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     own = options_of(parser, {"pairs": 1, "batch": 4, "threads": 1})
     keep_freed_memory()  # as `convoy train` does
-    make_repeatable(own.threads)
+    make_deterministic(own.threads)
     middle, low, high = ratio_with_interval(*compare_with_itself(own.batch, own.pairs))
     print(f"noise: bare / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs")
     for data, what in (("synthetic", "batch on the device"), ("cifar10", "fed by a worker")):

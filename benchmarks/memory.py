@@ -47,7 +47,7 @@ def stored_bytes(plan: RunPlan) -> int:
     """After the forward pass of one micro-batch: what its backward pass will need."""
     size = plan.network.image_size
     with alone(plan) as context:
-        (network,) = parts_of(context).network.runs
+        (network,) = parts_of(context).network.stage_modules
     network.train()
     stored = Stored(network)
     images = torch.randn(plan.batch.micro_batch_size, size, size, 3).permute(0, 3, 1, 2)

@@ -17,9 +17,9 @@ import numpy as np
 from assembled import parts_of, plan_of, update_of
 from torch import Tensor
 
-from convoy.checkpoint.background import BackgroundSaver
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.background import BackgroundCheckpointWriter
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.launch.world import World
 from convoy.machine import keep_freed_memory
 from convoy.run.process import ProcessContext, join_run
@@ -62,7 +62,7 @@ class Replica:
         self.optimizers = parts.optimizers
         self._state = TrainingState(parts)
 
-    def contents(self, update: int) -> Contents | None:
+    def contents(self, update: int) -> CheckpointContents | None:
         """What the first process saves; shards are made whole, so all replicas must ask."""
         return self._state.capture(update, {})
 
@@ -104,13 +104,13 @@ def _resident(replica: Replica) -> int:
 @contextmanager
 def _saved(replica: Replica, folder: Path, keep_copy: bool) -> Iterator[None]:
     """While this lasts the save is over and the saver still there."""
-    store = Store(folder / f"kept-{keep_copy}")
-    saver = BackgroundSaver(store, 1, lambda *_: None, keep_copy=keep_copy)
+    store = CheckpointStore(folder / f"kept-{keep_copy}")
+    saver = BackgroundCheckpointWriter(store, 1, lambda *_: None, keep_copy=keep_copy)
     contents = replica.contents(1)
     if contents is not None:
         saver.save(contents, 1)
     del contents
-    saver.finish()
+    saver.close()
     gc.collect()
     yield
 

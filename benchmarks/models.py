@@ -27,15 +27,14 @@ from interleaved import options_of, ratio_with_interval
 from plain_networks import PLAIN
 from torch import Tensor, nn
 
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.schema import RunConfig
-from convoy.config.settings import from_source
+from convoy.config.resolve import resolve
+from convoy.config.schema import RequestedOptions, RunConfig, settings_from
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import plan_run
 from convoy.run.build import TrainingParts
-from convoy.run.network import Network, build_network, whole
-from convoy.run.process import make_repeatable
-from convoy.run.validation import Answerer
+from convoy.run.network import Network, build_network, whole_network_stage
+from convoy.run.process import make_deterministic
+from convoy.run.validation import InferenceNetwork
 
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": perf_counter, "processor": process_time}
@@ -76,7 +75,7 @@ def config_of(model: str, image: int, batch: int, updates: int) -> RunConfig:
         "lr": 0.01,
         "warmup_epoch": 0.0,
     }
-    return resolve(RequestedOptions(from_source("benchmark", values), environment={})).config
+    return resolve(RequestedOptions(settings_from("benchmark", values), environment={})).config
 
 
 class PlainTraining:
@@ -161,7 +160,7 @@ def compare_inference(model: str, options: Namespace, clock: Clock) -> None:
     """Images a second of answers."""
     image, batch, backends = options.image or 224, options.batch or SAMPLES, options.backend
     plan = plan_run(config_of(model, image, batch, 1)).network
-    network = build_network(plan, [whole(plan)], 0, CPU)
+    network = build_network(plan, [whole_network_stage(plan)], 0, CPU)
     images = torch.randn(batch, 3, image, image, generator=torch.Generator().manual_seed(0))
     last = images.contiguous(memory_format=torch.channels_last)
     plain = plain_like(model, network)
@@ -169,7 +168,7 @@ def compare_inference(model: str, options: Namespace, clock: Clock) -> None:
     plain.eval()
     candidates: dict[str, Callable[[], Tensor]] = {"default": partial(plain, images)}
     for backend in backends:
-        candidates[backend] = partial(answer, Answerer(plan, network, backend), last)
+        candidates[backend] = partial(answer, InferenceNetwork(plan, network, backend), last)
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     with torch.inference_mode():
         expected = plain(images)
@@ -183,7 +182,7 @@ def compare_inference(model: str, options: Namespace, clock: Clock) -> None:
         tell(f"{model}, {image} px, batch {batch}", batch, seconds, backend, ["default"])
 
 
-def answer(answerer: Answerer, images: Tensor) -> Tensor:
+def answer(answerer: InferenceNetwork, images: Tensor) -> Tensor:
     (logits,) = answerer.run([images])
     assert logits is not None
     return logits
@@ -220,7 +219,7 @@ def main() -> None:
     parser.add_argument("--image", type=int, help="pixels, where each model has its own")
     parser.add_argument("--batch", type=int, help="images, where each model has its own")
     own = options_of(parser, SMALL)
-    make_repeatable(own.threads)
+    make_deterministic(own.threads)
     clock = CLOCKS[own.clock]
     for model in [one for one in ANSWERING if one in own.model and "inference" in own.what]:
         compare_inference(model, own, clock)

@@ -37,14 +37,14 @@ from convoy.launch.world import World
 from convoy.layers.norms import PendingStatistics
 from convoy.machine import keep_freed_memory
 from convoy.parallel.control import SyncPoint
-from convoy.parallel.process_groups import Group, Groups, Rendezvous, join
+from convoy.parallel.process_groups import ProcessGroups, RankGroup, Rendezvous, init_process_groups
 from convoy.plan.actions import Action, Forward, start_times
 from convoy.plan.plan import RunPlan
 from convoy.plan.schedules import SCHEDULES as KNOWN
 from convoy.plan.stages import stage_boundary
 from convoy.plan.topology import TopologyPlan
-from convoy.run.build import TrainingParts, training_network
-from convoy.run.process import ProcessContext, join_run, make_repeatable
+from convoy.run.build import TrainingParts, build_training_network
+from convoy.run.process import ProcessContext, join_run, make_deterministic
 
 MICRO_BATCHES = 16
 SCHEDULES = ("grouped", "interleaved")
@@ -75,7 +75,7 @@ class StandIn:
         context, plan = parts.context, parts.context.plan
         samples = plan.batch.micro_batch_size
         borders = stage_boundary(plan.network, context.stages[0], samples)
-        self.is_first, self.is_last = context.needs.images, context.needs.labels
+        self.is_first, self.is_last = context.needed_inputs.images, context.needed_inputs.labels
         self.given = [_laid(torch.randn(size)) for size in borders.incoming]
         self.answer = [_laid(torch.randn(size)) for size in borders.outgoing]
         self.labels = torch.randint(10, (samples,))
@@ -92,7 +92,7 @@ class StandIn:
     def _pass(self) -> tuple[float, float]:
         given = [one.clone().requires_grad_(not self.is_first) for one in self.given]
         began = perf_counter()
-        made = self.parts.network.runs[0](*given)
+        made = self.parts.network.stage_modules[0](*given)
         loss = self.loss(made[0], self.labels) if self.is_last else None
         between = perf_counter()
         if loss is not None:
@@ -124,7 +124,9 @@ def time_stages(world: World, payload: dict[str, Any]) -> int:
     with join_run(world, plans["grouped"]) as context:
         runs = {name: parts_of(replace(context, plan=plan)) for name, plan in plans.items()}
         rows = [one_round(context, runs) for _ in range(payload["rounds"] + 2)][2:]
-        found = context.control.gather(SyncPoint.CLOSE, 0, torch.tensor(rows, dtype=torch.float64))
+        found = context.control.all_gather_tensor(
+            SyncPoint.CLOSE, 0, torch.tensor(rows, dtype=torch.float64)
+        )
     if world.rank == 0:
         Path(payload["result"]).write_text(json.dumps([one.tolist() for one in found]))
     return 0
@@ -181,19 +183,21 @@ def time_replicas(world: World, payload: dict[str, Any]) -> int:
     """Ranks 0 and 1 are replicas, rank 2 is the process of two threads; they take turns."""
     keep_freed_memory()
     topology = TopologyPlan(hosts=1, instances=1, replicas=3, stages=1)
-    everybody = join(world, topology, Rendezvous(world.rendezvous, True)).world.handle
+    everybody = init_process_groups(
+        world.rank, world.world_size, topology, Rendezvous(world.rendezvous, True)
+    ).world.process_group
     assert everybody is not None
     pair = dist.new_group([0, 1])
     cores = sorted(payload["cores"])
     if world.rank == 2:
         os.sched_setaffinity(0, cores)
         steps = {"alone": lone_step(payload)}
-        make_repeatable(2)
+        make_deterministic(2)
     else:
         assert isinstance(pair, dist.ProcessGroup)
         os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
         steps = {"ours": replica_step(payload, world.rank, pair), "ddp": ddp_step(payload, pair)}
-        make_repeatable(1)
+        make_deterministic(1)
     rows = [turns(steps, everybody) for _ in range(payload["rounds"] + 2)][2:]
     found = [torch.zeros(len(rows), 3, dtype=torch.float64) for _ in range(3)]
     dist.all_gather(found, torch.tensor(rows, dtype=torch.float64), group=everybody)
@@ -220,16 +224,16 @@ def lone_step(payload: dict[str, Any]) -> Callable[[], None]:
 
 def replica_step(payload: dict[str, Any], rank: int, pair: dist.ProcessGroup) -> Callable[[], None]:
     plan = planned(payload, micro_batch_size=payload["batch"], replicas=2)
-    alone = Group((rank,), 0, None)
-    siblings = Group((0, 1), rank, pair)
-    groups = replace(Groups.alone(), line=alone, siblings=siblings)
+    alone = RankGroup((rank,), 0, None)
+    siblings = RankGroup((0, 1), rank, pair)
+    groups = replace(ProcessGroups.single_process(), pipeline=alone, data_parallel=siblings)
     return update_of(parts_of(context_of(plan, rank, groups)))
 
 
 def ddp_step(payload: dict[str, Any], pair: dist.ProcessGroup) -> Callable[[], None]:
     """The same network as torch's own users would train it."""
     plan = planned(payload, micro_batch_size=payload["batch"])
-    network = training_network(context_of(plan))
+    network = build_training_network(context_of(plan))
     wrapped = DistributedDataParallel(network.slice, process_group=pair)
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     size = (payload["batch"], 3, payload["size"], payload["size"])

@@ -63,7 +63,7 @@ def update_by(way: str, context: ProcessContext, payload: dict[str, Any]) -> Cal
     parts = parts_of(context_of(plan) if "alone" in way else replace(context, plan=plan))
     if way == "alone during":
         for group in parts.groups:
-            group.gradients.watch(lambda: None)
+            group.gradients.register_summed_hook(lambda: None)
     return update_of(parts, 0.0)
 
 

@@ -20,7 +20,7 @@ from interleaved import median_with_interval, options_of
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))
-from readme_commands import ROWS  # noqa: E402 - it lies elsewhere
+from support.readme_commands import ROWS  # noqa: E402 - it lies elsewhere
 
 HELP, PLAN = 0.3, 0.5  # seconds that an answer may take
 # One line of them names no program.

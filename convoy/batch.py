@@ -6,17 +6,12 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """Several labels for each sample."""
+class MixedTargets:
+    """Several weighted labels per sample."""
 
-    labels: Tensor  # (several, micro); its own first
-    shares: Tensor  # (several, micro); those of a sample add up to 1
-
-
-Targets = Tensor | Mixed  # labels are (micro,)
-Bundle = tuple[Tensor, ...]  # what one layer or stage hands to the next: usually one tensor
+    labels: Tensor  # (several, micro); the sample's original label first
+    weights: Tensor  # (several, micro); they add up to 1 for each sample
 
 
-def expected(targets: Targets) -> Tensor:
-    """The answer that counts as right for each sample: however it was mixed, its own label."""
-    return targets.labels[0] if isinstance(targets, Mixed) else targets
+Targets = Tensor | MixedTargets  # labels are (micro,)
+Bundle = tuple[Tensor, ...]  # what a layer or stage passes to the next: usually one tensor

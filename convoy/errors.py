@@ -1,14 +1,14 @@
-"""Every error a user can meet. Each class carries the exit code of the program.
+"""Every error a user can see. Each class has the exit code of the program.
 
 ConvoyError 1
 ├── ConfigError 2         usage, options, configuration files
-├── DataError 3           data that cannot be used
+├── DataError 3           unusable data
 ├── CheckpointError 4     no usable checkpoint
-├── NumericError 5        a number that ends the run
-│   └── NotFiniteError    and the state before it is sound
+├── NumericError 5        a numeric error that ends the run
+│   └── NotFiniteError    the state before it is valid
 ├── StorageError 6        disk full, read-only, permission
-├── WorkerLostError 7     a process died and the restarts are used up
-├── HangError 8           a process does not answer
+├── WorkerLostError 7     a process died
+├── HangError 8           a process does not respond
 └── BusyError 9           the run folder is in use
 """
 
@@ -16,7 +16,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the program returns to the shell."""
+    """Exit codes of the program."""
 
     DONE = 0
     BUG = 1
@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
 
 
 class ConvoyError(Exception):
-    """One or two plain lines: what is wrong, the numbers, the way out."""
+    """Base class. The message is one or two lines: what is wrong, the values, how to fix it."""
 
     code = ExitCode.BUG
 
@@ -55,7 +55,7 @@ class NumericError(ConvoyError):
 
 
 class NotFiniteError(NumericError):
-    """An update whose values are not finite, found before it changed anything."""
+    """An update has non-finite values; it was detected before any state changed."""
 
 
 class StorageError(ConvoyError):

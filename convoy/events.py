@@ -1,4 +1,4 @@
-"""What a run reports: plain numbers, handed to observers. Nothing here knows who they are."""
+"""The events of a run: plain values, passed to observers. This module knows no observer."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -9,43 +9,43 @@ from types import MethodType
 
 @dataclass(frozen=True)
 class Began:
-    """The loop starts, or goes on after a checkpoint."""
+    """The loop starts, or continues after a checkpoint."""
 
     update: int  # updates already done: 0, or the checkpoint's
-    updates: int  # updates of the whole run
+    updates: int  # of the whole run
     updates_per_epoch: int
     samples_per_update: int
-    first_epoch: int = 0  # epochs that came before the run
+    first_epoch: int = 0  # epochs completed before this run
 
 
 @dataclass(frozen=True)
 class Updated:
-    """One change of the weights is done. Holds nothing that would make a device wait."""
+    """One optimizer step is done. Has no values that would require a device synchronization."""
 
     update: int  # counts from 1
     seconds: float  # wall time of this update, waiting for data included
-    skipped: bool = False  # then nothing but the data moved on
+    skipped: bool = False  # if so, only the data position advanced
 
 
 @dataclass(frozen=True)
 class Reported:
-    """Means over the updates since the last report."""
+    """Metrics averaged over the updates since the last report."""
 
     update: int
     epoch: float
     loss: float
-    accuracy: float  # share of right answers, 0 … 1
+    accuracy: float  # fraction of correct predictions, 0 … 1
     learning_rate: float
     images_per_second: float
-    seconds: float  # since the run (or its resumption) began
+    seconds: float  # since the run started or was resumed
     loss_scale: float = 1.0
-    skipped: int = 0  # updates of the whole run so far that changed nothing
-    left_out: int = 0  # micro-batches whose loss is not finite, and in none of the means
+    skipped: int = 0  # skipped updates since the start of the run
+    left_out: int = 0  # micro-batches with a non-finite loss, excluded from the means
 
 
 @dataclass(frozen=True)
 class Validated:
-    """Every validation sample was seen exactly once."""
+    """A validation is done; every sample was evaluated exactly once."""
 
     update: int
     epoch: float
@@ -55,7 +55,7 @@ class Validated:
     samples: int
     seconds: float
     images_per_second: float
-    average_top1: float | None = None  # of the average that the run takes along, if it does
+    average_top1: float | None = None  # of the EMA weights, if the run has them
     average_top5: float | None = None
     average_loss: float | None = None
 
@@ -71,12 +71,12 @@ class Saved:
 
 @dataclass(frozen=True)
 class Averaged:
-    """The weights of a run became one more; measured if the run measures anything."""
+    """Averaged weights are saved; validated if the run validates."""
 
     update: int
     path: str
     strategy: str
-    checkpoints: int  # how many went into it; 0: those of every update, on the way
+    checkpoints: int  # number of averaged checkpoints; 0: an EMA over every update
     weights_sha256: str
     top1: float | None = None
     top5: float | None = None
@@ -85,10 +85,10 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Noticed:
-    """Something a person should know: a fallback, a skipped record, a failed save."""
+    """A notice for the user: a fallback, a skipped record, a failed save."""
 
-    kind: str  # one word, for programs
-    text: str  # one line, for people
+    kind: str  # one word, machine-readable
+    text: str  # one line, human-readable
     update: int
 
 
@@ -106,9 +106,9 @@ Observer = Callable[[Event], None]
 
 
 class Observers:
-    """Hands each event to every observer: displays, logs, trackers.
+    """Pass each event to every observer: displays, logs, trackers.
 
-    They only observe: one that fails is reported and dropped, and the run goes on.
+    An observer that raises is reported and removed, and the run continues.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -126,28 +126,30 @@ class Observers:
         name = repr(observer)
         if isinstance(observer, MethodType):
             name = type(observer.__self__).__name__
-        text = f"observer {name} failed and gets no more events: {type(error).__name__}: {error}"
-        with suppress(OSError, ValueError):  # nobody may be reading
+        text = (
+            f"observer {name} failed and receives no more events: {type(error).__name__}: {error}"
+        )
+        with suppress(OSError, ValueError):  # stderr may be closed
             print(f"convoy: {text}", file=sys.stderr)
         self.notify(Noticed("observer_failed", text, update))
 
 
-REASONS = ("limit", "preempted", "interrupted")  # the last that anybody has wins
+STOP_REASONS = ("limit", "preempted", "interrupted")  # by increasing priority across ranks
 
 
+@dataclass
 class StopRequest:
-    """Set by a signal handler (so it does nothing but remember), read by the loop."""
+    """A stop reason, set by a signal handler and read by the training loop."""
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
+    reason: str | None = None
 
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody waits for the end; a limit was known from the start."""
+        """Whether someone is waiting for the run to end; a limit is never urgent."""
         return self.reason not in (None, "limit")
 
-    def ask(self, reason: str) -> None:
-        """The first reason stays."""
-        assert reason in REASONS
+    def request(self, reason: str) -> None:
+        """Request a stop; the first reason wins."""
+        assert reason in STOP_REASONS
         if self.reason is None:
             self.reason = reason

@@ -1,6 +1,6 @@
 """Files that are complete or absent: atomic writes, synced folders, free space, storage errors.
 
-Every package writes through these; a refused system call becomes one StorageError wording.
+Every package writes through these functions, so all storage errors are worded alike.
 """
 
 import errno
@@ -12,33 +12,33 @@ from pathlib import Path
 
 from convoy.errors import ConfigError, StorageError
 
-FINE_TUNE = "fine-tune"  # the folder of the second phase, inside the run folder and like it
+FINE_TUNE_FOLDER = "fine-tune"  # run folder of the second phase, inside that of the first
 
-_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+_FOLDER_SYNC_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _OWNER_FILE, _OWNER_FOLDER = 0o600, 0o700
 _REMEDIES = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room or ask for a larger quota",
-    errno.EROFS: "mount the file system for writing",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space or request a larger quota",
+    errno.EROFS: "remount the file system read-write",
     errno.EACCES: "change the permissions",
     errno.EPERM: "change the permissions",
     errno.EMFILE: "allow more open files (ulimit -n)",
-    errno.ENFILE: "close other programs' files",
+    errno.ENFILE: "close files in other programs",
     errno.EFBIG: "allow larger files (ulimit -f)",
 }
 
 
 @contextmanager
 def atomic_path(path: Path, suffix: str = "") -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it at the end; nothing is left after an error.
+    """Yield a temporary path beside `path` and rename it to `path` on exit.
 
-    The file is on disk before it gets its name, and the name before this returns. Raises OSError.
+    File and name are synced to disk. After an error nothing is left behind. Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}{suffix}")
     try:
         yield temporary
-        allow_owner(temporary, _OWNER_FILE)
+        ensure_owner_access(temporary, _OWNER_FILE)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -49,7 +49,10 @@ def atomic_path(path: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """The file has the old content or all of the new; StorageError if it cannot be written."""
+    """Replace a file so that it has either its old or its complete new content.
+
+    Raises StorageError if it cannot be written.
+    """
     with (
         storage_errors("write", path),
         atomic_path(path) as temporary,
@@ -60,91 +63,79 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 def check_output(path: Path, override: bool) -> None:
     if path.is_dir():
-        raise ConfigError(f"--output {path} is a folder; name a file")
+        raise ConfigError(f"--output {path} is a folder; give a file name")
     if path.exists() and not override:
-        raise ConfigError(f"{path} exists already; choose another --output, or add --override")
+        raise ConfigError(f"{path} already exists; choose another --output, or add --override")
 
 
 def sync_folder(path: Path) -> None:
-    """Put the names in a folder on disk."""
+    """Sync the directory entries of a folder to disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     except OSError as error:
-        # Some network file systems do not know fsync of a folder; they commit names by themselves.
-        if error.errno not in _NO_FOLDER_SYNC:
+        # Some network file systems do not support fsync of a folder; they commit names themselves.
+        if error.errno not in _FOLDER_SYNC_UNSUPPORTED:
             raise
     finally:
         os.close(folder)
 
 
 def make_folder(path: Path) -> None:
-    """Create the folder and those above it, each one on disk before it is used."""
+    """Create a folder and its parents, each synced to disk before it is used."""
     if path.is_dir():
         return
     make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    allow_owner(path, _OWNER_FOLDER)
+    ensure_owner_access(path, _OWNER_FOLDER)
     sync_folder(path.parent)
 
 
-def allow_owner(path: Path, bits: int) -> None:
-    """The umask decides about others; it must not lock us out of our own files."""
+def ensure_owner_access(path: Path, bits: int) -> None:
+    """Give the owner these permissions; a strict umask must not lock us out of our own files."""
     mode = path.stat().st_mode
     if mode & bits != bits:
         path.chmod(mode | bits)
 
 
 def free_bytes(path: Path) -> int | None:
-    """Free space for this user where the path is, or would be; None if it is unknown."""
+    """Return the free space for this user at an existing or future path; None if unknown."""
     while not path.exists() and path != path.parent:
         path = path.parent
     space = os.statvfs(path)
     return space.f_bavail * space.f_frsize if space.f_blocks else None
 
 
-def require_space(path: Path, needed: int) -> None:
-    """Fail before the first byte is written; OSError with ENOSPC."""
+def require_space(path: Path, needed_bytes: int) -> None:
+    """Raise OSError (ENOSPC) before the first byte is written if the space is too small."""
     free = free_bytes(path)
-    if free is not None and free < needed:
+    if free is not None and free < needed_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-
-def storage_error(
-    action: str,
-    path: Path,
-    error: OSError | ValueError,
-    *,
-    needed: int = 0,
-    way_out: str = "choose another --output",
-) -> StorageError:
-    """What failed, where and why; the bytes needed and free if they matter; the way out."""
-    number = error.errno if isinstance(error, OSError) else None
-    reason, remedy = str(error), ""
-    if number is not None:
-        reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
-        remedy = f"{_REMEDIES[number]} or " if number in _REMEDIES else ""
-    if needed:
-        reason += f", {needed:,} bytes needed"
-    if needed or number in _DISK_FULL:
-        reason += f", {_free_text(path)} free"
-    return StorageError(f"cannot {action} {path}: {reason}; {remedy}{way_out}")
-
-
-def _free_text(path: Path) -> str:
-    try:
-        free = free_bytes(path)
-    except OSError:
-        free = None
-    return "an unknown number of bytes" if free is None else f"{free:,} bytes"
 
 
 @contextmanager
 def storage_errors(
-    action: str, path: Path, *, needed: int = 0, way_out: str = "choose another --output"
+    action: str, path: Path, *, needed_bytes: int = 0, remedy: str = "choose another --output"
 ) -> Iterator[None]:
-    """An OSError in this block becomes a StorageError."""
+    """Turn an OSError in this block, or an invalid path, into a StorageError.
+
+    The message has the action, path and reason, the bytes needed and free if relevant, a remedy.
+    """
+    if "\0" in str(path):
+        raise StorageError(f"cannot {action} {path}: embedded null byte; {remedy}")
     try:
         yield
     except OSError as error:
-        raise storage_error(action, path, error, needed=needed, way_out=way_out) from error
+        number, reason = error.errno, str(error)
+        if number is not None:
+            reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
+        if needed_bytes:
+            reason += f", {needed_bytes:,} bytes needed"
+        if needed_bytes or number in _DISK_FULL:
+            free = None
+            with suppress(OSError):
+                free = free_bytes(path)
+            reason += f", {'an unknown number of' if free is None else f'{free:,}'} bytes free"
+        if number in _REMEDIES:
+            remedy = f"{_REMEDIES[number]} or {remedy}"
+        raise StorageError(f"cannot {action} {path}: {reason}; {remedy}") from error

@@ -4,15 +4,15 @@ import re
 import shlex
 from pathlib import Path
 
-import pretended
 import pytest
 import write_docs
 from pages import options as options_page
 from pages.command_words import parser_of
-from running import convoy
+from support import unavailable_options
+from support.run_convoy import convoy
 
-from convoy.config import support as described
-from convoy.config.command_line import read_flags, spell_out, unknown_words
+from convoy.config import option_docs
+from convoy.config.command_line import expand_prefixes, parse_flags, unknown_argument_problems
 from convoy.config.flags import canonical
 
 ROOT = Path(__file__).parent.parent
@@ -47,10 +47,11 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
         if verb == "data":
             verb, rest = f"data {rest[0]}", rest[1:]
         parser = parser_of(verb)
-        own, extra = parser.parse_known_args(spell_out(rest, parser))
+        args, extra = parser.parse_known_args(expand_prefixes(rest, parser))
+        flags = vars(args).get("flag_occurrences", [])
 
-        assert unknown_words(extra, parser) == []
-        assert "typed" not in own or read_flags(own.typed, canonical()).problems == []
+        assert unknown_argument_problems(extra, parser) == []
+        assert parse_flags(flags, canonical()).problems == []
 
 
 @pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda one: str(one)[-60:])
@@ -88,22 +89,18 @@ def test_the_generated_files_say_what_the_tables_say() -> None:
     assert write_docs.outdated() == []
 
 
-def test_the_page_of_options_tells_the_kinds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (options_page, described):
-        monkeypatch.setattr(module, "option_table", pretended.pretended_table)
+def test_the_page_of_options_distinguishes_the_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (options_page, option_docs):
+        monkeypatch.setattr(module, "option_table", unavailable_options.pretended_table)
     page = options_page.options_page()
     cells = {line.split("`")[1]: line.split(" | ") for line in page.splitlines() if "| `--" in line}
 
-    assert described.summary() in page
-    assert cells["--momentum"][3:] == ["here", "Momentum; 0 is plain gradient descent. |"]
-    assert cells["--lr"][3:] == [
-        "CUDA",
-        "Learning rate. On CUDA only: replays kernels in one go. |",
-    ]
-    assert cells["--seed"][3:] == [
-        "nowhere",
-        "Seed of everything random. No counterpart: no device here has tiles. |",
-    ]
+    assert option_docs.options_summary() in page
+    assert cells["--momentum"][3] == "here"
+    assert cells["--lr"][3] == "CUDA"
+    assert "On CUDA only: replays kernels in one go." in cells["--lr"][4]
+    assert cells["--seed"][3] == "nowhere"
+    assert "No counterpart: no device here has tiles." in cells["--seed"][4]
     assert "Not available in this version: grouped." in cells["--pipeline-schedule"][4]
 
 

@@ -18,7 +18,7 @@ def test_every_observer_gets_every_event_in_order() -> None:
     assert seen == [("log", FIRST), ("screen", FIRST), ("log", SECOND), ("screen", SECOND)]
 
 
-def test_an_event_without_observers_is_no_error() -> None:
+def test_an_event_without_observers_is_not_an_error() -> None:
     Observers().notify(Ended(3, "done"))
 
 

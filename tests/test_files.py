@@ -14,7 +14,6 @@ from convoy.files import (
     free_bytes,
     make_folder,
     require_space,
-    storage_error,
     storage_errors,
     sync_folder,
     write_atomically,
@@ -138,7 +137,7 @@ def test_too_little_space_is_an_error_before_anything_is_written(
     require_space(tmp_path, 1000)
     with (
         pytest.raises(StorageError, match=r"ENOSPC\), 2,000 bytes needed, 1,000 bytes free"),
-        storage_errors("save", tmp_path, needed=2000),
+        storage_errors("save", tmp_path, needed_bytes=2000),
     ):
         require_space(tmp_path, 2000)
 
@@ -154,12 +153,17 @@ def test_too_little_space_is_an_error_before_anything_is_written(
         ("EFBIG", "ulimit -f"),
     ],
 )
-def test_a_storage_error_names_what_where_why_and_the_way_out(
+def test_a_storage_error_names_what_where_why_and_the_remedy(
     tmp_path: Path, code: str, remedy: str
 ) -> None:
     number = errno.__dict__[code]
-    error = OSError(number, "ignored")
-    text = str(storage_error("write", tmp_path / "x", error, way_out="choose another --data-dir"))
+    remedy = "choose another --data-dir"
+    with (
+        pytest.raises(StorageError) as caught,
+        storage_errors("write", tmp_path / "x", remedy=remedy),
+    ):
+        raise OSError(number, "ignored")
+    text = str(caught.value)
 
     assert text.startswith(f"cannot write {tmp_path / 'x'}: {os.strerror(number)} ({code})")
     assert remedy in text and text.endswith("choose another --data-dir")
@@ -171,11 +175,16 @@ def test_an_unknown_free_space_is_called_unknown(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", refusing(errno.ENOSYS))
 
-    error = storage_error("write", tmp_path, OSError(errno.ENOSPC, ""))
-    assert "an unknown number of bytes free" in str(error)
+    with (
+        pytest.raises(StorageError, match="an unknown number of bytes free"),
+        storage_errors("write", tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "")
 
 
 def test_a_path_that_no_system_takes_is_a_storage_error_too(tmp_path: Path) -> None:
-    error = storage_error("write in", tmp_path, ValueError("embedded null byte"))
-
-    assert "embedded null byte; choose another --output" in str(error)
+    with (
+        pytest.raises(StorageError, match="embedded null byte; choose another --output"),
+        storage_errors("write in", tmp_path / "zero\0byte"),
+    ):
+        pass

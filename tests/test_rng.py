@@ -85,7 +85,7 @@ def test_a_whole_number_of_numpy_is_the_same_word() -> None:
     assert key(np.str_("x")) == key("x")
 
 
-def test_a_fraction_is_no_word() -> None:
+def test_a_fraction_is_refused() -> None:
     with pytest.raises(TypeError):
         key(1.0)
 

@@ -5,7 +5,7 @@ import pytest
 from convoy.rng import StepPosition
 
 
-def entered(position: StepPosition, count: int) -> list[tuple[int, int]]:
+def advance_positions(position: StepPosition, count: int) -> list[tuple[int, int]]:
     """Update and micro-batch of the next so many."""
     seen = []
     for _ in range(count):
@@ -15,7 +15,7 @@ def entered(position: StepPosition, count: int) -> list[tuple[int, int]]:
 
 
 def test_micro_batches_are_counted_update_by_update():
-    assert entered(StepPosition(range(3)), 7) == [
+    assert advance_positions(StepPosition(range(3)), 7) == [
         *((0, 0), (0, 1), (0, 2)),
         *((1, 0), (1, 1), (1, 2)),
         (2, 0),
@@ -30,31 +30,31 @@ def test_micro_batches_are_counted_update_by_update():
     ],
 )
 def test_a_replica_counts_over_all_of_them(micros: range, expected: list[tuple[int, int]]):
-    assert entered(StepPosition(micros), 4) == expected
+    assert advance_positions(StepPosition(micros), 4) == expected
 
 
 @pytest.mark.parametrize("updates", [0, 1, 5])
-def test_a_resumed_run_goes_on_where_it_was(updates: int):
+def test_a_resumed_run_resumes_where_it_was(updates: int):
     through, resumed = StepPosition(range(2, 6)), StepPosition(range(2, 6))
-    entered(through, 4 * updates)
+    advance_positions(through, 4 * updates)
     resumed.resume_after(updates)
 
-    assert entered(resumed, 9) == entered(through, 9)
+    assert advance_positions(resumed, 9) == advance_positions(through, 9)
 
 
 def test_a_micro_batch_computed_again_is_the_one_that_it_was():
     position = StepPosition(range(2))
-    entered(position, 4)
+    advance_positions(position, 4)
     with position.replay(1):
         assert (position.update, position.micro) == (0, 1)
 
     assert (position.update, position.micro) == (1, 1)
-    assert entered(position, 1) == [(2, 0)]
+    assert advance_positions(position, 1) == [(2, 0)]
 
 
-def test_even_a_failed_computation_leaves_the_moment_as_it_was():
+def test_even_a_failed_computation_leaves_the_moment_unchanged():
     position = StepPosition(range(2))
-    entered(position, 3)
+    advance_positions(position, 3)
     with pytest.raises(ZeroDivisionError), position.replay(0):
         _ = 1 // 0
 

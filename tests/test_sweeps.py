@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sweeps import sweep
+from support.sweeps import sweep
 
 
 def test_every_case_runs_once():

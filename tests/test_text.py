@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.text import counted, one_line, short
+from convoy.text import format_si, one_line, pluralize
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from convoy.text import counted, one_line, short
     ],
 )
 def test_numbers_are_shortened(number: int, text: str):
-    assert short(number) == text
+    assert format_si(number) == text
 
 
 def test_words_are_counted():
-    counts = [counted(n, word) for word in ("stage", "process", "micro-batch") for n in (0, 1, 2)]
+    counts = [pluralize(n, word) for word in ("stage", "process", "micro-batch") for n in (0, 1, 2)]
 
     assert counts == [
         *("0 stages", "1 stage", "2 stages"),

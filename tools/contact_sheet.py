@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convoy.data.sources.shapes import Shapes
+from convoy.data.sources.shapes import ShapesSource
 from convoy.run.contact_sheet import Cell, Row, Sheet, draw
 
 COLUMNS = 12
@@ -13,8 +13,8 @@ COLUMNS = 12
 
 def sheet_of(image_size: int, seed: int) -> Sheet:
     """Samples count through the classes."""
-    names = Shapes.class_names
-    source = Shapes(len(names) * COLUMNS, image_size, seed)
+    names = ShapesSource.class_names
+    source = ShapesSource(len(names) * COLUMNS, image_size, seed)
     cells = [Cell(one.tobytes()) for one in source.pixels(np.arange(len(source)))]
     rows = (Row(tuple(cells[label :: len(names)]), name) for label, name in enumerate(names))
     return Sheet(image_size, tuple(rows))

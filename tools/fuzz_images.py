@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from convoy.data.images.decode import MOST_PIXELS, MOST_SIDE, ImageError, decode, read_header
+from convoy.data.images.decode import MAX_PIXELS, MAX_SIDE, ImageError, decode, read_header
 
 ERRORS = (ImageError,)
 _FORMS = ("PNG", "GIF", "BMP", "WEBP")
@@ -33,9 +33,9 @@ def check_header(encoded: bytes) -> None:
     """What passes the header check keeps its limits."""
     header = read_header(encoded)
 
-    assert 1 <= header.width <= MOST_SIDE
-    assert 1 <= header.height <= MOST_SIDE
-    assert header.width * header.height <= MOST_PIXELS
+    assert 1 <= header.width <= MAX_SIDE
+    assert 1 <= header.height <= MAX_SIDE
+    assert header.width * header.height <= MAX_PIXELS
 
 
 def read_image(encoded: bytes) -> None:

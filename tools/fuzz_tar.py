@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from convoy.data.records.record import MAX_RECORD_BYTES
-from convoy.data.records.tar_reader import BLOCK, scan_stream
+from convoy.data.records.tar_reader import BLOCK_BYTES, scan_stream
 
 _CHECKSUM = slice(148, 156)
 
@@ -32,7 +32,7 @@ def _shard(form: int, begin: str) -> bytes:
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
     content = buffer.getvalue().rstrip(b"\0")
-    return content + bytes(-len(content) % BLOCK + 2 * BLOCK)  # the end mark without its padding
+    return content + bytes(-len(content) % BLOCK_BYTES + 2 * BLOCK_BYTES)  # end marker
 
 
 def read(data: bytes) -> None:
@@ -55,10 +55,10 @@ def repair(data: bytes, chance: Random) -> bytes:
     if chance.random() < 0.5:
         return data
     fixed = bytearray(data)
-    for start in range(0, len(data) - BLOCK + 1, BLOCK):
-        header = fixed[start : start + BLOCK]
+    for start in range(0, len(data) - BLOCK_BYTES + 1, BLOCK_BYTES):
+        header = fixed[start : start + BLOCK_BYTES]
         if header[257:262] == b"ustar":
             header[_CHECKSUM] = b" " * 8
             header[_CHECKSUM] = b"%06o\0 " % sum(header)
-            fixed[start : start + BLOCK] = header
+            fixed[start : start + BLOCK_BYTES] = header
     return bytes(fixed)

@@ -17,12 +17,13 @@ import google_crc32c
 import numpy as np
 
 from convoy.data.records import index as index_file
-from convoy.data.records import tfrecord_format as frames
-from convoy.data.records.index import BadIndexError, IndexedFile, IndexLayout
-from convoy.data.records.indexing import ShardScan, join
+from convoy.data.records import tfrecord_format
+from convoy.data.records.index import BadIndexError, IndexedFile, write_header
+from convoy.data.records.index_builder import ShardScan, join_scans
 from convoy.data.records.record import NO_BOXES, BadContentError, Sample
-from convoy.data.records.tfrecord import read_facts, read_image, write_sample
-from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, cifar100
+from convoy.data.records.shards import ShardedRecords
+from convoy.data.records.tfrecord import read_annotations, read_image, write_sample
+from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, open_cifar100
 from convoy.errors import DataError
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
@@ -62,44 +63,45 @@ def _examples() -> list[bytes]:
 
 def read_record(data: bytes) -> None:
     """Both ways to read an Example, and that what they give is in range."""
-    facts = read_facts(data)
+    label, boxes, _ = read_annotations(data)
     image = read_image(data)
 
     assert len(image) > 0
-    assert facts.label >= 0
-    assert facts.boxes.shape[1:] == (4,)
-    assert ((facts.boxes >= 0) & (facts.boxes <= 1)).all()
+    assert label >= 0
+    assert boxes.shape[1:] == (4,)
+    assert ((boxes >= 0) & (boxes <= 1)).all()
 
 
 def _shard() -> bytes:
     return b"".join(
-        b"".join(frames.framed(record)) for record in (b"one", b"number two", b"3" * 40)
+        b"".join(tfrecord_format.frame_record(record))
+        for record in (b"one", b"number two", b"3" * 40)
     )
 
 
 def read_shard(data: bytes) -> None:
     """The frames lie one after the other and cover all of it."""
     place = 0
-    for frame in frames.walk(io.BytesIO(data), len(data)):
+    for frame in tfrecord_format.iter_frames(io.BytesIO(data), len(data)):
         assert frame.offset == place
         assert 0 < frame.size <= len(data) - place
         assert (frame.reason is None) == (len(frame.record) > 0)
         place += frame.size
 
     assert place == len(data)
-    frames.compression(data)
+    tfrecord_format.detect_compression(data)
 
 
 def repair_frame(data: bytes, chance: Random) -> bytes:
     """Right checksums of the first length, or of the first record too."""
-    if len(data) < frames.FRAMING_BYTES or chance.random() < 0.5:
+    if len(data) < tfrecord_format.FRAMING_BYTES or chance.random() < 0.5:
         return data
-    head = data[:8] + frames.masked_crc(data[:8]).to_bytes(4, "little")
+    head = data[:8] + tfrecord_format.masked_crc(data[:8]).to_bytes(4, "little")
     rest = data[len(head) :]
     length = int.from_bytes(head[:8], "little")
     if length + 4 > len(rest) or chance.random() < 0.5:
         return head + rest
-    foot = frames.masked_crc(rest[:length]).to_bytes(4, "little")
+    foot = tfrecord_format.masked_crc(rest[:length]).to_bytes(4, "little")
     return head + rest[:length] + foot + rest[length + 4 :]
 
 
@@ -109,14 +111,14 @@ def _indexes() -> list[bytes]:
 
 
 def _index(summed: bool, fault: str) -> bytes:
-    scan = ShardScan(has_crc=summed)
+    scan = ShardScan(with_checksums=summed)
     for number in range(6):
         scan.add(10 * number, 10, number % 3, BOXES[:number] if fault else NO_BOXES, number)
     if fault:
         scan.add_bad(60, 7, fault)
     scan.names.update({0: "n00", 2: "n02"})
     file = IndexedFile("train-00000-of-00001", 67, 1_700_000_000_000_000_000, len(scan.label))
-    index = join("tfrecord", [(file, scan)], print)
+    index = join_scans("tfrecord", [(file, scan)], print)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index_file.save(index, path)
@@ -127,8 +129,8 @@ def read_index(data: bytes) -> None:
     """An index that was accepted answers for every record."""
     index = index_file.parse(np.frombuffer(data, np.uint8))
     for number in range(len(index)):
-        assert len(index.boxes_of(number)) <= len(index.boxes)
-        assert 0 <= index.number_in_file(number) < index.files[int(index.file[number])].records
+        assert len(ShardedRecords(Path(), index, ()).boxes(number)) <= len(index.boxes)
+        assert 0 <= index.index_in_file(number) < index.files[int(index.file[number])].records
     for fault in index.faults:
         assert index.label[fault.number] == -1
 
@@ -139,10 +141,11 @@ def repair_index(data: bytes, chance: Random) -> bytes:
         return data
     body = data[8 + int.from_bytes(data[:8], "little") :] or data
     records, boxes, summed = (7, 9, True) if b"cut in" in body else (6, 0, False)
-    fixed = IndexLayout(records, boxes, records * summed, 0)
-    body = body.ljust(fixed.total, b"\0")
-    layout = IndexLayout(records, boxes, fixed.crcs, len(body) - fixed.total)
-    return layout.header(google_crc32c.value(body)) + body
+    crcs = records * summed
+    fixed = 32 * records + 16 * boxes + 4 * crcs
+    body = body.ljust(fixed, b"\0")
+    header = write_header([records, boxes, crcs, len(body) - fixed], google_crc32c.value(body))
+    return header + body
 
 
 def _cifars() -> list[bytes]:
@@ -170,7 +173,7 @@ class CifarFile:
     def __call__(self, data: bytes) -> None:
         self._path.unlink(missing_ok=True)  # file systems flush one that is emptied and refilled
         self._path.write_bytes(data)
-        source = cifar100(self._folder, "validation")
+        source = open_cifar100(self._folder, "validation")
         labels = source.labels(np.arange(len(source)))
 
         assert len(source) * CIFAR100.record_bytes == len(data)

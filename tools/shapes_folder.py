@@ -10,14 +10,14 @@ import numpy as np
 import simplejpeg
 
 from convoy.data.source import Split
-from convoy.data.sources.shapes import Shapes
+from convoy.data.sources.shapes import ShapesSource
 
 QUALITY = 92
 
 
 def write(folder: Path, split: Split, samples: int, image_size: int) -> None:
     """Samples count through the classes."""
-    source = Shapes(samples, image_size, seed=0, split=split)
+    source = ShapesSource(samples, image_size, seed=0, split=split)
     for number in range(samples):
         (pixels,) = source.pixels(np.array([number]))
         home = folder / split / source.class_names[number % len(source.class_names)]

@@ -14,6 +14,7 @@ from pages.configs import configs_page
 from pages.fish import fish_script
 from pages.models import models_page
 from pages.options import options_page, schema_file
+from pages.schedules import schedules_image
 from pages.zsh import zsh_script
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +25,7 @@ FILES = {
     "docs/models.md": models_page,
     "docs/coming-from-ipu.md": coming_from_ipu_page,
     "docs/convoy.schema.json": schema_file,
+    "docs/images/schedules.svg": schedules_image,
     "convoy/completions/convoy.bash": bash_script,
     "convoy/completions/_convoy": zsh_script,
     "convoy/completions/convoy.fish": fish_script,

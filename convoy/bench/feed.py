@@ -1,4 +1,4 @@
-"""The training feed of a run without the run, timed: emptied, consumed by a model, step by step."""
+"""Time the training feed of a run: on its own, consumed by a model, and step by step."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,20 +22,17 @@ from convoy.data.loader import (
     TrainingFeed,
 )
 from convoy.data.source import View
-from convoy.engine.update import targets_of
 from convoy.optim.update_rules import StepContext
 from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed
 from convoy.run.process import ProcessContext
 
-ELEMENTS = 512  # of an epoch, if it has so many: what the reference's program measures
-
-_GIGA = 1e9
+MAX_ELEMENTS = 512  # per epoch, as the reference program measures
 
 
 @dataclass(frozen=True)
-class EpochSpeed:
-    """One epoch of a benchmark; an element is one micro-batch."""
+class EpochThroughput:
+    """The throughput of one epoch; an element is one micro-batch."""
 
     elements: int
     bytes: int
@@ -49,10 +46,10 @@ class EpochSpeed:
     @property
     def bandwidth(self) -> float:
         """In GB/s."""
-        return self.bytes / _GIGA / self.seconds
+        return self.bytes / 1e9 / self.seconds
 
     def as_json(self) -> dict[str, float]:
-        """The shape is stable, and all are floats."""
+        """The structure is stable, and all values are floats."""
         return {
             "elements_processed": float(self.elements),
             "total_bytes_processed": float(self.bytes),
@@ -61,15 +58,15 @@ class EpochSpeed:
             "bandwidth": self.bandwidth,
         }
 
-    def line(self, number: int) -> str:
+    def as_text(self, number: int) -> str:
         return (
             f"epoch {number}: {self.elements:,} elements in {self.seconds:.3f} s, "
             f"{self.elements_per_second:,.1f} elements/s, {self.bandwidth:.3f} GB/s"
         )
 
 
-def mean_line(epochs: Sequence[EpochSpeed]) -> str:
-    """All epochs, in the words that programs look for."""
+def mean_throughput_text(epochs: Sequence[EpochThroughput]) -> str:
+    """Format the mean of all epochs in the form that benchmark scripts parse."""
     images = sum(epoch.images for epoch in epochs)
     seconds = sum(epoch.seconds for epoch in epochs)
     return f"mean throughput: {images / seconds:.1f} imgs/sec"
@@ -77,171 +74,179 @@ def mean_line(epochs: Sequence[EpochSpeed]) -> str:
 
 def bench_feed(
     opened: OpenFeed, epochs: int = 2, elements: int | None = None, copy: bool = True
-) -> Iterator[EpochSpeed]:
-    """One result for each epoch; the feed runs on across epochs, as in training.
+) -> Iterator[EpochThroughput]:
+    """Yield the throughput of each epoch; the feed continues across epochs, as in training.
 
-    With `copy` each element is copied, as on its way to a device.
+    With `copy` each element is copied, as in a transfer to a device.
     """
-    elements = elements or min(ELEMENTS, opened.elements_per_epoch)
+    elements = elements or min(MAX_ELEMENTS, opened.micro_batches_per_epoch)
     images = elements * opened.plan.batch.micro_batch_size
     copies: list[Tensor] = []
-    with closing(opened.feed.on_host(opened.indices(0, epochs * elements), opened.options)) as feed:
+    with closing(
+        opened.feed.host_batches(opened.indices(0, epochs * elements), opened.options)
+    ) as feed:
         for _ in range(epochs):
-            began, num_bytes = perf_counter(), 0
+            start, num_bytes = perf_counter(), 0
             for element in islice(feed, elements):
-                tensors = [one for one in (element.images, element.labels) if one is not None]
+                pair = (element.images, element.labels)
+                tensors = [tensor for tensor in pair if tensor is not None]
                 num_bytes += sum(tensor.nbytes for tensor in tensors)
                 if copy:
                     copies = copies or [torch.empty_like(tensor) for tensor in tensors]
                     for target, tensor in zip(copies, tensors, strict=True):
                         np.copyto(target.numpy(), tensor.numpy())
-            yield EpochSpeed(elements, num_bytes, perf_counter() - began, images)
+            yield EpochThroughput(elements, num_bytes, perf_counter() - start, images)
 
 
-Consumer = Callable[[Iterable[MicroBatch]], None]  # uses up the micro-batches of one update
+Consumer = Callable[[Iterable[MicroBatch]], None]  # consumes the micro-batches of one update
 
 
 def discard(micro_batches: Iterable[MicroBatch]) -> None:
-    """As fast as they come."""
+    """Discard micro-batches as fast as they arrive."""
     for _ in micro_batches:
         pass
 
 
-def wait_for_images(images_per_second: float, micro_batches: Iterable[MicroBatch]) -> None:
-    """As slowly as a device of that speed, and without work for the cores."""
+def simulate_model(images_per_second: float, micro_batches: Iterable[MicroBatch]) -> None:
+    """Consume micro-batches at the speed of a device, without load on the cores."""
     for batch in micro_batches:
         assert batch.images is not None
-        until = perf_counter() + len(batch.images) / images_per_second
-        while (left := until - perf_counter()) > 0:
-            sleep(left)
+        deadline = perf_counter() + len(batch.images) / images_per_second
+        while (remaining := deadline - perf_counter()) > 0:
+            sleep(remaining)
 
 
 class ModelConsumer:
-    """Trains at a learning rate of zero, so that the weights stay as they are."""
+    """Trains with a learning rate of zero, so that the weights do not change."""
 
     def __init__(self, opened: OpenFeed, context: ProcessContext, scratch: Path) -> None:
         self.parts = build(context, opened.source, None, scratch)
 
     def __call__(self, micro_batches: Iterable[MicroBatch]) -> None:
-        inputs = ((batch.images, targets_of(batch)) for batch in micro_batches)
-        self.parts.trainer.step(inputs, StepContext(0.0))
+        self.parts.trainer.update_step(micro_batches, StepContext(0.0))
 
 
-class Timed(NamedTuple):
-    """What is timed: a feed, how it is loaded, and who consumes it."""
+class TimedFeed(NamedTuple):
+    """What is timed: a feed, its loader options, and its consumer."""
 
     feed: TrainingFeed | SyntheticFeed
     options: LoaderOptions
     consumer: Consumer = discard
 
 
-_LONG = 5  # times as long as necessary: then even the first, slow measurement will do
+_SLOW_WARMUP_FACTOR = 5  # times the needed time: then even the first, slow measurement will do
 _ROUNDS = 3
 _TRANSFER, _MIX = "transfer", "mix"
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """One step of loading an image, measured alone."""
+    """The cost of one step of loading an image, measured on its own."""
 
     name: str
-    seconds: float  # for one image
-    by_workers: bool  # or by the training loop
+    seconds: float  # per image
+    by_workers: bool  # else by the training loop
 
 
 class FeedTimer:
-    """Every measurement takes other samples than the one before, as long as there are others."""
+    """Times a feed. Each measurement reads new samples, as long as there are any."""
 
     def __init__(self, opened: OpenFeed) -> None:
-        self._opened = opened
+        self._open_feed = opened
         self._micro_batches = opened.plan.batch.micro_batches
-        self._update = opened.feed.order.updates_per_epoch // 2  # a benchmark began with the first
+        self._update = opened.feed.order.updates_per_epoch // 2  # a benchmark starts with the first
 
-    def seconds(self, timed: Timed, updates: int, same_samples: bool = False) -> float:
-        """How long so many updates take, from the start of the workers on."""
-        first = 0 if same_samples else self._next(updates)
-        indices = self._opened.indices(first * self._micro_batches, updates * self._micro_batches)
-        began = perf_counter()
+    def seconds(self, timed: TimedFeed, updates: int, same_samples: bool = False) -> float:
+        """Return the seconds that a number of updates takes, including the start of the workers."""
+        first = 0 if same_samples else self._reserve_updates(updates)
+        indices = self._open_feed.indices(
+            first * self._micro_batches, updates * self._micro_batches
+        )
+        start = perf_counter()
         with closing(timed.feed.micro_batches(indices, timed.options)) as stream:
             for _ in range(updates):
                 timed.consumer(islice(stream, self._micro_batches))
-            _synchronize(self._opened.device)
-            return perf_counter() - began
+            _synchronize(self._open_feed.device)
+            return perf_counter() - start
 
-    def updates_in(self, timed: Timed, seconds: float) -> int:
-        """How many take as long, or longer; when this is known, it has warmed up."""
+    def calibrate_updates(self, timed: TimedFeed, seconds: float) -> int:
+        """Return how many updates take at least this long; this also warms up the feed."""
         updates, spent = 1, self.seconds(timed, 1)
-        if spent < _LONG * seconds:
+        if spent < _SLOW_WARMUP_FACTOR * seconds:
             spent = self.seconds(timed, 1)
         while spent < seconds:
             updates *= 2
             spent = self.seconds(timed, updates)
         return updates
 
-    def rates(self, several: Sequence[Timed], seconds: float) -> list[float]:
-        """Images per second of each, measured in turn, so that other load meets all alike."""
-        samples = self._opened.plan.batch.samples_per_update
-        updates = [self.updates_in(timed, seconds / _ROUNDS) for timed in several]
+    def rates(self, timed_feeds: Sequence[TimedFeed], seconds: float) -> list[float]:
+        """Return images per second of each, measured in turn so that other load affects all."""
+        samples = self._open_feed.plan.batch.samples_per_update
+        updates = [self.calibrate_updates(timed, seconds / _ROUNDS) for timed in timed_feeds]
         rounds = [
             [
                 count * samples / self.seconds(timed, count)
-                for timed, count in zip(several, updates, strict=True)
+                for timed, count in zip(timed_feeds, updates, strict=True)
             ]
             for _ in range(_ROUNDS)
         ]
         return [median(rates) for rates in zip(*rounds, strict=True)]
 
     def steps(self, seconds: float) -> tuple[StepCost, ...]:
-        """The costs of an image, step by step, by one worker alone."""
-        view = self._opened.view
-        spent, batches = self._laps(view), 1
-        if sum(spent.values()) < _LONG * seconds:
+        """Return the costs of an image, step by step, in a single worker."""
+        view = self._open_feed.view
+        spent, batches = self._time_steps(view), 1
+        if sum(spent.values()) < _SLOW_WARMUP_FACTOR * seconds:
             spent, batches = dict.fromkeys(spent, 0.0), 0
         while sum(spent.values()) < seconds:
-            for name, lap in self._laps(view).items():
+            for name, lap in self._time_steps(view).items():
                 spent[name] = spent.get(name, 0.0) + lap
             batches += 1
-        images = batches * self._opened.plan.batch.micro_batch_size
-        by_worker = self._opened.plan.config.mixing.hostside_image_mixing
+        images = batches * self._open_feed.plan.batch.micro_batch_size
+        by_worker = self._open_feed.plan.config.mixing.hostside_image_mixing
         in_loop = {_TRANSFER} if by_worker else {_TRANSFER, _MIX}
         return tuple(
             StepCost(name, lap / images, name not in in_loop) for name, lap in spent.items()
         )
 
-    def _laps(self, view: View) -> dict[str, float]:
-        """Seconds of each step of one micro-batch, from its ids to the device."""
-        feed, transfer, device = self._opened.feed, self._opened.feed.transfer, self._opened.device
-        index = MicroBatchIndex(self._next(1), 0)
-        ids, (epoch, number) = feed.order.ids(index), feed.order.place(index)
-        mix = feed.mixing.draw(epoch, number, len(ids))
-        mixes = mix.own is not None or mix.box is not None
+    def _time_steps(self, view: View) -> dict[str, float]:
+        """Return the seconds of each step of one micro-batch, from its ids to the device."""
+        feed, transfer, device = (
+            self._open_feed.feed,
+            self._open_feed.feed.transfer,
+            self._open_feed.device,
+        )
+        index = MicroBatchIndex(self._reserve_updates(1), 0)
+        epoch, number, ids = feed.order.locate(index)
+        mix = feed.mixing.sample(epoch, number, len(ids))
+        by_worker = feed.mixing.config.hostside_image_mixing
         buffer = transfer.allocate(len(ids), view.size)
-        pixels = buffer.numpy() if transfer.as_bytes else np.empty(buffer.shape, np.uint8)
+        pixels = buffer.numpy() if transfer.sends_bytes else np.empty(buffer.shape, np.uint8)
         lap, spent = _stopwatch()
         view(ids, epoch, pixels, lap)
-        if not transfer.as_bytes:
+        if not transfer.sends_bytes:
             transfer.normalize_into(buffer, pixels)
-            lap("normalize" if transfer.where == "host" else "collate")
-        if mixes and mix.by_worker:
-            buffer = mix.images(buffer)
+            lap("normalize" if transfer.normalize_on == "host" else "collate")
+        if mix is not None and by_worker:
+            buffer = mix.apply(buffer)
             lap(_MIX)
-        moved = transfer.images(buffer)
+        images = transfer.to_device(buffer)
         _synchronize(device)
         lap(_TRANSFER)
-        mix.on_device(moved)
-        _synchronize(device)
-        if mixes and not mix.by_worker:
+        if mix is not None and not by_worker:
+            mix.apply_channels_first(images)
+            _synchronize(device)
             lap(_MIX)
         return spent
 
-    def _next(self, updates: int) -> int:
-        """The first of so many updates whose samples have not been used."""
+    def _reserve_updates(self, updates: int) -> int:
+        """Reserve updates whose samples have not been used, and return the first."""
         first, self._update = self._update, self._update + updates
         return first
 
 
 def _stopwatch() -> tuple[Callable[[str], None], dict[str, float]]:
-    """Each call adds the time since the one before to the step of that name."""
+    """Return a function that adds the time since its last call to the named step."""
     spent: dict[str, float] = defaultdict(float)
     last = perf_counter()
 

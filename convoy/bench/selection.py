@@ -1,43 +1,45 @@
-"""The command line of the reference benchmark runner: which variants it selects, as commands ready
-to run.
-"""
+"""Parse the command line of the reference benchmark runner and select the variants to run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from convoy.bench.benchmarks_yml import Definitions, Variant, read_benchmarks, variants
-from convoy.config.command_line import Parser, spell_out, unknown_words
-from convoy.config.option import ValueType, WrongType
-from convoy.config.settings import Dropped, Problem, refuse
+from convoy.bench.benchmarks_yml import Benchmark, Variant, expand_variants, read_benchmarks
+from convoy.config.command_line import (
+    ConfigArgumentParser,
+    expand_prefixes,
+    unknown_argument_problems,
+)
+from convoy.config.option import OptionTypeError, ValueType
+from convoy.config.schema import DroppedWord, Problem, raise_problems
 from convoy.errors import ConfigError
 from convoy.registry import suggest
-from convoy.text import printable, shown
+from convoy.text import printable, quote_shortened
 
 PROGRAM = "python3 -m examples_utils benchmark"
-USUAL_FILE = "benchmarks.yml"
+DEFAULT_SPEC_FILE = "benchmarks.yml"
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-_NOT_RUN = "nothing is run yet"
-_NO_RESULTS = "no results are written yet"
-_NO_UPKEEP = "nothing is installed, copied or uploaded here"
+_NOT_RUN = "benchmarks are not run yet"
+_NO_RESULTS = "results are not written yet"
+_NO_SETUP = "nothing is installed, copied or uploaded"
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """Which benchmarks a command line asks for, and how."""
+    """The benchmarks that a command line selects, and its options."""
 
-    spec: tuple[str, ...] = (USUAL_FILE,)
-    benchmark: tuple[str, ...] = ()  # none: all
+    spec: tuple[str, ...] = (DEFAULT_SPEC_FILE,)
+    benchmark: tuple[str, ...] = ()  # empty for all
     include_convergence: bool = False
     allow_wandb: bool = False
     compile_only: bool = False
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedWord, ...] = ()
 
 
-# How argparse takes the words behind a flag. One without any value is found wrong later.
-_TAKES: dict[str, dict[str, Any]] = {
+# How argparse parses the values of a flag. A missing value is reported later.
+_ARGPARSE_KWARGS: dict[str, dict[str, Any]] = {
     "nothing": {"action": "store_const", "const": []},
     "one": {"nargs": "?", "const": ""},
     "several": {"nargs": "*", "action": "extend"},
@@ -45,241 +47,240 @@ _TAKES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class _Flag:
-    """An option of the runner; one with a reason is checked and then dropped."""
+class _RunnerFlag:
+    """An option of the runner; with a reason, it is validated and then dropped."""
 
     spelling: str
-    takes: str
+    arity: str
     help: str
     dropped: str = ""
     choices: tuple[str, ...] = ()
     is_number: bool = False
 
     def check(self, value: str) -> None:
-        """WrongType says what is wrong with one value."""
-        number = ValueType(float if self.is_number else str).read([value])
+        """Raise `OptionTypeError` if a value is invalid."""
+        number = ValueType(float if self.is_number else str).parse([value])
         if self.is_number and number <= 0:
-            raise WrongType(f"must be above 0, got {value}")
+            raise OptionTypeError(f"must be above 0, got {value}")
         if self.choices and value not in self.choices:
-            raise WrongType(f"cannot be {shown(value)}; {suggest(value, self.choices)}")
+            raise OptionTypeError(
+                f"cannot be {quote_shortened(value)}; {suggest(value, self.choices)}"
+            )
 
 
 _FLAGS = (
-    _Flag("--spec", "several", f"files of benchmarks [./{USUAL_FILE}]"),
-    _Flag("--benchmark", "several", "names of benchmarks or of their variants [all]"),
-    _Flag("--include-convergence", "nothing", "take those that end in _conv as well"),
-    _Flag("--allow-wandb", "nothing", "leave the wandb options in the commands"),
-    _Flag("--compile-only", "nothing", "add --compile-only to the commands"),
-    _Flag("--additional-metrics", "nothing", "more columns", _NO_RESULTS),
-    _Flag("--csv-metrics", "several", "more columns by name", _NO_RESULTS),
-    _Flag("--custom-metrics-files", "several", "Python files", "their code is not run"),
-    _Flag("--log-dir", "one", "folder of the results", _NO_RESULTS),
-    _Flag("--logging", "one", "how much is told", _NOT_RUN, choices=_LEVELS),
-    _Flag("--timeout", "one", "seconds a variant may take", _NOT_RUN, is_number=True),
-    _Flag("--stop-on-error", "nothing", "stop at the first that fails", _NOT_RUN),
-    _Flag("--profile", "nothing", "profile the commands", _NOT_RUN),
-    _Flag("--gc-monitor", "nothing", "watch the devices", "there are no such devices"),
-    _Flag("--requirements-file", "one", "packages to install", _NO_UPKEEP),
-    _Flag("--no-code-sync", "nothing", "copy no code to hosts", _NO_UPKEEP),
-    _Flag("--remove-dirs-after", "nothing", "clean up hosts", _NO_UPKEEP),
-    _Flag("--upload-checkpoints", "several", "where to", _NO_UPKEEP, choices=("wandb", "s3")),
-    _Flag("--progress-trace-period", "one", "seconds", _NOT_RUN, is_number=True),
+    _RunnerFlag("--spec", "several", f"benchmark files [./{DEFAULT_SPEC_FILE}]"),
+    _RunnerFlag("--benchmark", "several", "names of benchmarks or variants [all]"),
+    _RunnerFlag("--include-convergence", "nothing", "also select benchmarks that end in _conv"),
+    _RunnerFlag("--allow-wandb", "nothing", "keep the wandb options of the commands"),
+    _RunnerFlag("--compile-only", "nothing", "add --compile-only to the commands"),
+    _RunnerFlag("--additional-metrics", "nothing", "more columns", _NO_RESULTS),
+    _RunnerFlag("--csv-metrics", "several", "more columns by name", _NO_RESULTS),
+    _RunnerFlag("--custom-metrics-files", "several", "Python files", "their code is not run"),
+    _RunnerFlag("--log-dir", "one", "results folder", _NO_RESULTS),
+    _RunnerFlag("--logging", "one", "log level", _NOT_RUN, choices=_LEVELS),
+    _RunnerFlag("--timeout", "one", "time limit of a variant in seconds", _NOT_RUN, is_number=True),
+    _RunnerFlag("--stop-on-error", "nothing", "stop at the first failure", _NOT_RUN),
+    _RunnerFlag("--profile", "nothing", "profile the commands", _NOT_RUN),
+    _RunnerFlag("--gc-monitor", "nothing", "monitor the devices", "there are no IPUs"),
+    _RunnerFlag("--requirements-file", "one", "packages to install", _NO_SETUP),
+    _RunnerFlag("--no-code-sync", "nothing", "do not copy code to hosts", _NO_SETUP),
+    _RunnerFlag("--remove-dirs-after", "nothing", "clean up hosts", _NO_SETUP),
+    _RunnerFlag(
+        "--upload-checkpoints", "several", "upload target", _NO_SETUP, choices=("wandb", "s3")
+    ),
+    _RunnerFlag("--progress-trace-period", "one", "seconds", _NOT_RUN, is_number=True),
 )
 
 
-def read_runner(words: list[str]) -> tuple[BenchConfig, list[Problem]]:
-    """What the words behind the program's name ask for, and everything wrong with them."""
-    parser = Parser(prog=PROGRAM, allow_abbrev=False)
-    names: dict[str, str] = {}  # those argparse gives them
+def parse_runner_args(words: list[str]) -> tuple[BenchConfig, list[Problem]]:
+    """Parse the arguments of the runner; also returns every problem with them."""
+    parser = ConfigArgumentParser(prog=PROGRAM, allow_abbrev=False)
     for flag in _FLAGS:
         text = f"{flag.help} ({flag.dropped})" if flag.dropped else flag.help
-        action = parser.add_argument(flag.spelling, help=text, **_TAKES[flag.takes])
-        names[flag.spelling] = action.dest
-    whole, problems = _without_values_of_switches(spell_out(words, parser))
-    own, extra = parser.parse_known_args(whole)
-    typed = {spelling: vars(own)[name] for spelling, name in names.items()}
-    given = {
-        spelling: [value] if isinstance(value, str) else value
-        for spelling, value in typed.items()
+        parser.add_argument(flag.spelling, help=text, **_ARGPARSE_KWARGS[flag.arity])
+    expanded, problems = _strip_switch_values(expand_prefixes(words, parser))
+    args, extra = parser.parse_known_args(expanded)
+    values = {
+        f"--{name.replace('_', '-')}": [value] if isinstance(value, str) else value
+        for name, value in vars(args).items()
         if value is not None
     }
     config = BenchConfig(
-        tuple(given.get("--spec") or (USUAL_FILE,)),
-        tuple(given.get("--benchmark") or ()),
-        "--include-convergence" in given,
-        "--allow-wandb" in given,
-        "--compile-only" in given,
+        tuple(values.get("--spec") or (DEFAULT_SPEC_FILE,)),
+        tuple(values.get("--benchmark") or ()),
+        "--include-convergence" in values,
+        "--allow-wandb" in values,
+        "--compile-only" in values,
         tuple(
-            Dropped(" ".join([flag.spelling, *given[flag.spelling]]), flag.dropped)
+            DroppedWord(" ".join([flag.spelling, *values[flag.spelling]]), flag.dropped)
             for flag in _FLAGS
-            if flag.dropped and flag.spelling in given
+            if flag.dropped and flag.spelling in values
         ),
     )
-    return config, [*unknown_words(extra, parser), *problems, *_wrong_values(given)]
+    return config, [*unknown_argument_problems(extra, parser), *problems, *_value_problems(values)]
 
 
-def _without_values_of_switches(words: list[str]) -> tuple[list[str], list[Problem]]:
-    """argparse would stop at the first `--profile=yes`."""
-    switches = {flag.spelling for flag in _FLAGS if flag.takes == "nothing"}
-    kept: list[str] = []
+def _strip_switch_values(words: list[str]) -> tuple[list[str], list[Problem]]:
+    """Report values of switches, because argparse would stop at the first `--profile=yes`."""
+    switches = {flag.spelling for flag in _FLAGS if flag.arity == "nothing"}
+    remaining: list[str] = []
     problems: list[Problem] = []
     for word in words:
         name, equals, value = word.partition("=")
         if name in switches and equals:
-            problems.append(Problem(name, f"takes no value, got {shown(value)}"))
+            problems.append(Problem(name, f"takes no value, got {quote_shortened(value)}"))
         else:
-            kept.append(word)
-    return kept, problems
+            remaining.append(word)
+    return remaining, problems
 
 
-def _wrong_values(given: Mapping[str, list[str]]) -> Iterator[Problem]:
+def _value_problems(values: Mapping[str, list[str]]) -> Iterator[Problem]:
     for flag in _FLAGS:
-        if flag.takes == "nothing" or flag.spelling not in given:
+        if flag.arity == "nothing" or flag.spelling not in values:
             continue
-        for value in given[flag.spelling] or [""]:
+        for value in values[flag.spelling] or [""]:
             try:
                 flag.check(value)
-            except WrongType as wrong:
-                yield Problem(flag.spelling, str(wrong))
+            except OptionTypeError as error:
+                yield Problem(flag.spelling, str(error))
 
 
-SHIPPED = Path(__file__).parent.parent / "benchmarks"
+SHIPPED_DIR = Path(__file__).parent.parent / "benchmarks"
 
-_NO_WANDB = "left out without --allow-wandb"
-_IGNORED = "prepares a machine of the reference applications; nothing is needed here"
+_NO_WANDB = "dropped without --allow-wandb"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The variants in the order of their benchmarks, or of the names given."""
+    """The selected variants, in the order of the file or of the given names."""
 
     variants: tuple[Variant, ...]
-    dropped: tuple[Dropped, ...] = ()
-    notes: tuple[str, ...] = ()  # what the user should know of the choice
+    dropped: tuple[DroppedWord, ...] = ()
+    notes: tuple[str, ...] = ()  # remarks on the selection
 
 
-def select(words: list[str], environment: Mapping[str, str]) -> Selection:
-    """What the words behind the runner's name mean; everything wrong with them at once."""
-    config, problems = read_runner(words)
+def select_benchmarks(words: list[str], environment: Mapping[str, str]) -> Selection:
+    """Select the variants of a command line; raises one error that lists all problems."""
+    config, problems = parse_runner_args(words)
     notes: list[str] = []
     try:
-        definitions = _definitions(config.spec, notes)
-    except ConfigError as error:  # names cannot be looked up then
-        refuse([*problems, Problem("", str(error))])
+        benchmarks, merged_names = _read_spec_files(config.spec, notes)
+    except ConfigError as error:  # then names cannot be looked up
+        raise_problems([*problems, Problem("", str(error))])
         raise
-    found = {
-        name: variants(benchmark, environment) for name, benchmark in definitions.benchmarks.items()
+    variants = {
+        name: expand_variants(benchmark, environment) for name, benchmark in benchmarks.items()
     }
-    refuse([*problems, *_unknown_names(config, found, definitions.merged)])
-    chosen = _chosen(config, found, notes)
+    raise_problems([*problems, *_unknown_name_problems(config, variants, merged_names)])
+    selected = _select_variants(config, variants, notes)
     return Selection(
-        tuple(_adapted(variant, config) for variant in chosen),
-        (*config.dropped, *dict.fromkeys(_dropped(chosen, config))),
+        tuple(_adapt_command(variant, config) for variant in selected),
+        (*config.dropped, *dict.fromkeys(_dropped_words(selected, config))),
         tuple(notes),
     )
 
 
-def shipped_files() -> list[Path]:
-    """The definitions that come with the program."""
-    return sorted(SHIPPED.glob("*.yml"))
-
-
-def without_wandb(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A command without every option that has wandb in its name, and without their values."""
-    kept: list[str] = []
-    before = ""  # the option whose value this word may be
+def strip_wandb_options(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Remove every option with wandb in its name, and its values."""
+    remaining: list[str] = []
+    before = ""  # the option whose value may follow
     for word in words:
         if _is_wandb(word):
             before = word
             continue
-        # `--wandb` itself is a switch, so what follows is another's.
+        # `--wandb` itself is a switch and takes no value.
         is_value = before not in ("", "--wandb") and "=" not in before and not word.startswith("-")
         before = ""
         if not is_value:
-            kept.append(word)
-    return tuple(kept)
+            remaining.append(word)
+    return tuple(remaining)
 
 
-def _definitions(spec: tuple[str, ...], notes: list[str]) -> Definitions:
-    """All files as one; each name may come only once."""
-    together = Definitions({})
+def _read_spec_files(
+    spec: tuple[str, ...], notes: list[str]
+) -> tuple[dict[str, Benchmark], list[str]]:
+    """Read all files into one table; each name must be unique."""
+    benchmarks: dict[str, Benchmark] = {}
+    merged_names: list[str] = []
     problems: list[Problem] = []
-    for path in dict.fromkeys(_files(spec, notes)):
+    for path in dict.fromkeys(_spec_paths(spec, notes)):
         try:
-            found = read_benchmarks(path)
+            entries, merged_entries = read_benchmarks(path)
         except ConfigError as error:
             problems.append(Problem("", str(error)))
             continue
-        for name in [name for name in found.benchmarks if name in together.benchmarks]:
-            first, second = together.benchmarks[name].origin, found.benchmarks[name].origin
-            problems.append(Problem(f"{second}: {name}", f"is already defined in {first}"))
-        together = Definitions(
-            together.benchmarks | found.benchmarks, (*together.merged, *found.merged)
-        )
-    refuse(problems)
-    return together
+        for name in [name for name in entries if name in benchmarks]:
+            text = f"is already defined in {benchmarks[name].origin}"
+            problems.append(Problem(f"{entries[name].origin}: {name}", text))
+        benchmarks |= entries
+        merged_names += merged_entries
+    raise_problems(problems)
+    return benchmarks, merged_names
 
 
-def _files(spec: tuple[str, ...], notes: list[str]) -> Iterator[Path]:
-    """The reference applications bring a `benchmarks.yml`; ours stand in where it is missing."""
+def _spec_paths(spec: tuple[str, ...], notes: list[str]) -> Iterator[Path]:
+    """Yield the files; if the default `benchmarks.yml` is missing, the shipped files instead."""
     for name in spec:
         path = Path(name)
-        if path.name == USUAL_FILE and not path.exists():
-            ours = shipped_files()
-            names = ", ".join(file.name for file in ours)
-            notes.append(f"there is no {printable(name)}: taking those shipped, {names}")
-            yield from ours
+        if path.name == DEFAULT_SPEC_FILE and not path.exists():
+            shipped = sorted(SHIPPED_DIR.glob("*.yml"))
+            names = ", ".join(file.name for file in shipped)
+            notes.append(f"{printable(name)} does not exist; using the shipped files {names}")
+            yield from shipped
         else:
             yield path
 
 
-def _unknown_names(
-    config: BenchConfig, found: Mapping[str, list[Variant]], merged: tuple[str, ...]
+def _unknown_name_problems(
+    config: BenchConfig, variants: Mapping[str, list[Variant]], merged_names: list[str]
 ) -> Iterator[Problem]:
-    known = {*found, *(variant.name for group in found.values() for variant in group)}
+    known = {*variants, *(variant.name for group in variants.values() for variant in group)}
     for name in config.benchmark:
-        if name in merged:
-            yield Problem("--benchmark", f"{name!r} is no benchmark: it has no cmd")
+        if name in merged_names:
+            yield Problem("--benchmark", f"{name!r} is not a benchmark: it has no cmd")
         elif name not in known:
             yield Problem("--benchmark", f"{name!r} is unknown; {suggest(name, known)}")
 
 
-def _chosen(
-    config: BenchConfig, found: Mapping[str, list[Variant]], notes: list[str]
+def _select_variants(
+    config: BenchConfig, variants: Mapping[str, list[Variant]], notes: list[str]
 ) -> list[Variant]:
-    """Those named, each once; or all, of which the convergence runs want a word of their own."""
-    every = [variant for group in found.values() for variant in group]
+    """Return the named variants, each once; or all, but convergence runs only on request."""
+    all_variants = [variant for group in variants.values() for variant in group]
     if config.benchmark:
-        by_name = {variant.name: [variant] for variant in every} | dict(found)
+        by_name = {variant.name: [variant] for variant in all_variants} | dict(variants)
         named = [variant for name in config.benchmark for variant in by_name[name]]
         return list({variant.name: variant for variant in named}.values())
     if config.include_convergence:
-        return every
-    left_out = {each.benchmark.name for each in every if each.benchmark.converges}
-    if len(left_out) == len(found):
+        return all_variants
+    excluded = {
+        variant.benchmark.name for variant in all_variants if variant.benchmark.is_convergence_run
+    }
+    if len(excluded) == len(variants):
         raise ConfigError("all benchmarks are convergence runs; add --include-convergence")
-    if left_out:
+    if excluded:
         notes.append(
-            f"{len(left_out)} of {len(found)} benchmarks are convergence runs and left out; "
-            "--include-convergence takes them, or their names"
+            f"{len(excluded)} of {len(variants)} benchmarks are convergence runs and not selected; "
+            "add --include-convergence, or give their names"
         )
-    return [variant for variant in every if not variant.benchmark.converges]
+    return [variant for variant in all_variants if not variant.benchmark.is_convergence_run]
 
 
-def _adapted(variant: Variant, config: BenchConfig) -> Variant:
-    words = variant.words if config.allow_wandb else without_wandb(variant.words)
+def _adapt_command(variant: Variant, config: BenchConfig) -> Variant:
+    words = variant.words if config.allow_wandb else strip_wandb_options(variant.words)
     if not config.compile_only:
         return replace(variant, words=words)
-    # Nothing is measured where nothing runs.
-    unmeasured = replace(variant.benchmark, metrics={}, derived={})
+    # Nothing runs, so there is nothing to measure.
+    unmeasured = replace(variant.benchmark, metrics={})
     return replace(variant, benchmark=unmeasured, words=(*words, "--compile-only"))
 
 
-def _dropped(chosen: list[Variant], config: BenchConfig) -> Iterator[Dropped]:
-    for variant in chosen:
+def _dropped_words(selected: list[Variant], config: BenchConfig) -> Iterator[DroppedWord]:
+    for variant in selected:
         if not config.allow_wandb:
-            yield from (Dropped(word, _NO_WANDB) for word in variant.words if _is_wandb(word))
-        yield from (Dropped(key, _IGNORED) for key in variant.benchmark.ignored)
+            yield from (DroppedWord(word, _NO_WANDB) for word in variant.words if _is_wandb(word))
+        yield from variant.benchmark.dropped_keys
 
 
 def _is_wandb(word: str) -> bool:

@@ -1,1 +1,1 @@
-"""What is kept: checkpoints as folders of safetensors and JSON, verified before they are read."""
+"""Checkpoints as folders of safetensors and JSON files, verified before they are read."""

@@ -1,4 +1,4 @@
-"""Saving in the background: a copy is taken at once, and a thread writes and verifies it."""
+"""Background checkpointing: copy the state at once, then write and verify it in a thread."""
 
 import os
 import sys
@@ -11,21 +11,21 @@ from pathlib import Path
 
 import torch
 
-from convoy.checkpoint.format import Contents, Tensors
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents, Tensors
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import StorageError
 
 _ALIGNMENT = 64  # bytes: a cache line, and more than any dtype needs
-_NICENESS = 10
+_THREAD_NICENESS = 10
 
-OnSaved = Callable[[int, Path, float], None]  # update, folder, seconds of writing
-OnFailed = Callable[[int, StorageError], None]  # update, error
+SavedCallback = Callable[[int, Path, float], None]  # update, folder, seconds
+SaveErrorCallback = Callable[[int, StorageError], None]  # update, error
 
 
-def allocate_block(contents: Contents) -> Contents:
-    """Uninitialised tensors of the same names, shapes and dtypes in one block, for `Contents.copy`.
+def allocate_block(contents: CheckpointContents) -> CheckpointContents:
+    """Allocate tensors of the same names, shapes and dtypes in one block, for a later `copy`.
 
-    One large block is returned to the system when it is freed. Hundreds of small ones would not be:
+    One large block is returned to the system when freed. Hundreds of small ones would not be:
     malloc keeps them for the next micro-batch (`machine.py`).
     """
     tensors = contents.tensors
@@ -37,38 +37,38 @@ def allocate_block(contents: Contents) -> Contents:
             span = block[end : end + tensor.nbytes]
             copies[part][name] = span.view(tensor.dtype).view(tensor.shape)
             end += _padded_bytes(tensor)
-    return Contents(**copies, state={})
+    return CheckpointContents(**copies, state={})
 
 
 def _padded_bytes(tensor: torch.Tensor) -> int:
     return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def stop_the_run(update: int, error: StorageError) -> None:
-    """The policy `stop`. A callback that only reports, and returns, is the policy `continue`."""
+def raise_save_error(update: int, error: StorageError) -> None:
+    """Raise: the policy `stop`. A callback that only reports is the policy `continue`."""
     raise StorageError(f"the checkpoint of update {update} was not saved: {error}") from error
 
 
 def _lower_priority() -> None:
-    """Training goes first: measured, a save then costs it less than half as much."""
-    if sys.platform == "linux":  # elsewhere a thread has no niceness of its own
+    """Give training priority: in measurements this more than halves the cost of a save."""
+    if sys.platform == "linux":  # elsewhere threads have no separate niceness
         with suppress(OSError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _THREAD_NICENESS)
 
 
-class BackgroundSaver:
-    """Saves while training continues.
+class BackgroundCheckpointWriter:
+    """Saves checkpoints while training continues.
 
-    Between saves the memory of the copy is kept for the next one, which is then quicker, or freed:
-    a run that keeps its optimizer's state off the device has no memory to spare.
+    Between saves the memory of the copy is reused, which is faster, or freed: a run that offloads
+    its optimizer state has no memory to spare.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: CheckpointStore,
         keep: int | None,  # None keeps all
-        on_saved: OnSaved,
-        on_failed: OnFailed = stop_the_run,
+        on_saved: SavedCallback,
+        on_failed: SaveErrorCallback = raise_save_error,
         keep_copy: bool = True,
     ) -> None:
         self._store = store
@@ -78,38 +78,27 @@ class BackgroundSaver:
         self._keep_copy = keep_copy
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_lower_priority)
         self._pending: tuple[int, Future[tuple[Path, float]]] | None = None
-        self._copy: Contents | None = None
-        self.waits = 0  # saves that found the one before still under way
-        self.waited_seconds = 0.0
+        self._copy: CheckpointContents | None = None
 
-    def save(self, contents: Contents, update: int) -> None:
-        """Copy now, write later; tensors may change as soon as this returns."""
-        self._wait()
-        self._report()
+    def save(self, contents: CheckpointContents, update: int) -> None:
+        """Copy now, write later; tensors may be modified as soon as this returns."""
+        self._finish_pending()
         copy = contents.copy(reuse=self._copy if self._keep_copy else allocate_block(contents))
-        self._copy = copy if self._keep_copy else None  # then only the thread has it
-        self._pending = update, self._thread.submit(self._write, copy, update)
+        self._copy = copy if self._keep_copy else None  # the thread has the only reference
+        self._pending = update, self._thread.submit(self._save_and_verify, copy, update)
 
-    def check(self) -> None:
-        """Call after every update: calls back for a finished save, raises for a failed one."""
+    def poll(self) -> None:
+        """Run the callback of a finished or failed save. Call after every update."""
         if self._pending and self._pending[1].done():
-            self._report()
+            self._finish_pending()
 
-    def finish(self) -> None:
-        """Wait for the last save and call back; nothing can be saved afterwards."""
+    def close(self) -> None:
+        """Wait for the last save and run its callback; no further saves are possible."""
         self._thread.shutdown(wait=True)
-        self._report()
+        self._finish_pending()
 
-    def _wait(self) -> None:
-        if self._pending is None or self._pending[1].done():
-            return
-        began = time.monotonic()
-        self._pending[1].exception()
-        self.waits += 1
-        self.waited_seconds += time.monotonic() - began
-
-    def _report(self) -> None:
-        """Call back once for the save that is over."""
+    def _finish_pending(self) -> None:
+        """Wait for the pending save, if any, and run its callback."""
         if self._pending is None:
             return
         (update, future), self._pending = self._pending, None
@@ -120,13 +109,13 @@ class BackgroundSaver:
         else:
             self._on_saved(update, path, seconds)
         finally:
-            del future  # an error refers to this frame and so to the copy, which would stay
+            del future  # a traceback would keep this frame and the copy alive
 
-    def _write(self, contents: Contents, update: int) -> tuple[Path, float]:
-        """In the other thread: the new one is read back before an old one is removed."""
-        began = time.monotonic()
+    def _save_and_verify(self, contents: CheckpointContents, update: int) -> tuple[Path, float]:
+        """Runs in the thread: verify the new checkpoint before removing an old one."""
+        start = time.monotonic()
         path = self._store.save(contents, update)
         self._store.verify(update)
         if self._keep is not None:
-            self._store.prune(self._keep, spare=update)
-        return path, time.monotonic() - began
+            self._store.prune(self._keep, except_update=update)
+        return path, time.monotonic() - start

@@ -1,7 +1,7 @@
-"""The checkpoints of one run: a folder of folders `update-<N>`.
+"""The checkpoints of a run: a folder with subfolders `update-<N>`.
 
-Saving is all or nothing, reading verifies every byte, and an old checkpoint is removed only when
-enough newer ones have been verified. One process writes at a time, which has the run folder's lock.
+Saving is atomic, reading verifies every byte, and an old checkpoint is removed only after enough
+newer ones have been verified. Only the process that holds the lock of the run folder writes.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from convoy.checkpoint.format import (
     MANIFEST,
     STATE,
     TENSOR_FILES,
-    Contents,
+    CheckpointContents,
     FileEntry,
     Manifest,
     TensorFile,
@@ -31,8 +31,8 @@ from convoy.checkpoint.format import (
 )
 from convoy.errors import CheckpointError, StorageError
 from convoy.files import (
-    FINE_TUNE,
-    allow_owner,
+    FINE_TUNE_FOLDER,
+    ensure_owner_access,
     make_folder,
     require_space,
     storage_errors,
@@ -40,18 +40,18 @@ from convoy.files import (
 )
 
 _BLOCK = 4096  # file systems allocate whole blocks, nearly always of this size
-_SPARE_BLOCKS = 8  # the manifest, the folder itself, and what a file system adds
+_SPARE_BLOCKS = 8  # for the manifest, the folder, and file system overhead
 
 
 def temporary_name(path: Path, role: str) -> Path:
-    """A free name in the same folder: `update-5.tmp-1f…` while written, `.old-` while replaced."""
+    """Return an unused sibling name: `update-5.tmp-1f…` while writing, `.old-` while replacing."""
     return path.with_name(f"{path.name.split('.')[0]}.{role}-{secrets.token_hex(6)}")
 
 
-class Draft:
-    """A checkpoint to be written: its files and their sizes are known."""
+class EncodedCheckpoint:
+    """A checkpoint ready to be written, with known files and sizes."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: CheckpointContents) -> None:
         self.update = contents.update
         try:
             self._state = encode_json(contents.state)
@@ -62,12 +62,9 @@ class Draft:
             }
         except ValueError as error:
             raise CheckpointError(f"update {self.update} cannot be saved: {error}") from error
-
-    @property
-    def bytes_needed(self) -> int:
-        """Space on disk, in whole blocks."""
         sizes = [len(self._state), *(file.bytes for file in self._tensors.values())]
-        return (sum(-(-size // _BLOCK) for size in sizes) + _SPARE_BLOCKS) * _BLOCK
+        blocks = sum(-(-size // _BLOCK) for size in sizes)
+        self.bytes_needed = (blocks + _SPARE_BLOCKS) * _BLOCK  # on disk
 
     def write(self, folder: Path) -> Manifest:
         """Write and sync every file, the manifest last."""
@@ -87,10 +84,10 @@ class Draft:
 
 
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileEntry:
-    """Write, hash and fsync; hashing and writing both release the interpreter."""
+    """Write, hash and fsync a file; hashing and writing release the GIL."""
     digest, size = hashlib.sha256(), 0
     with path.open("xb", buffering=2**20) as file:
-        allow_owner(path, 0o600)
+        ensure_owner_access(path, 0o600)
         for chunk in chunks:
             digest.update(chunk)
             file.write(chunk)
@@ -102,18 +99,18 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileEntry:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder next to `path`, removed at the end unless it was renamed."""
+    """Create a temporary folder next to `path`; remove it at the end unless it was renamed."""
     folder = temporary_name(path, "tmp")
     try:
         folder.mkdir()
-        allow_owner(folder, 0o700)
+        ensure_owner_access(folder, 0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove(path: Path) -> None:
-    """Delete a checkpoint; a partly deleted one is never listed."""
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint; a partially deleted one is never listed."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
         return
@@ -121,74 +118,76 @@ def remove(path: Path) -> None:
     shutil.rmtree(renamed)
 
 
-_WAY_OUT = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
-_storage_errors = partial(storage_errors, way_out=_WAY_OUT)
-_TEMPORARY = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
-_REPLACED = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
+_REMEDY = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_storage_errors = partial(storage_errors, remedy=_REMEDY)
+_TEMPORARY_FOLDER = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
+_REPLACED_FOLDER = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
 
 
 class LoadedCheckpoint(NamedTuple):
-    """The newest valid checkpoint, and what was wrong with those after it."""
+    """The newest valid checkpoint, and the errors of newer damaged ones."""
 
-    contents: Contents
+    contents: CheckpointContents
     path: Path
-    skipped: list[str]  # one line per damaged checkpoint, the newest first
+    skipped: list[str]  # one error per damaged checkpoint, newest first
 
 
-class Store:
+class CheckpointStore:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
     def __init__(self, folder: Path, counts: Callable[[int], bool] = lambda _: True) -> None:
-        """`counts` says which checkpoints count when old ones are pruned: not those of a stop."""
+        """`counts` tells by update which checkpoints count towards `keep` when pruning."""
         self.folder = folder
-        self._counts = counts
+        self._counts_for_pruning = counts
         self._verified: set[int] = set()  # hashed by this process; sizes are enough from then on
 
     def path(self, update: int) -> Path:
         return self.folder / f"update-{update}"
 
     def check_writable(self) -> None:
-        """Find out before the first update whether a checkpoint can be written."""
+        """Check before the first update that checkpoints can be written."""
         probe = self.folder / "write-test"
-        with _storage_errors("write in", self.folder, needed=1):
+        with _storage_errors("write in", self.folder, needed_bytes=1):
             make_folder(self.folder)
             with temporary_folder(probe) as folder:
                 write_file(folder / "byte", [b"\n"])
                 renamed = folder.rename(temporary_name(probe, "tmp"))
-                remove(renamed)
+                remove_checkpoint(renamed)
 
-    def save(self, contents: Contents, update: int) -> Path:
-        """Write a checkpoint completely or, after an error, not at all."""
-        draft, target = Draft(contents), self.path(update)
-        if draft.update != update:
-            raise CheckpointError(f"contents of update {draft.update} saved as update {update}")
-        with _storage_errors("save", target, needed=draft.bytes_needed):
+    def save(self, contents: CheckpointContents, update: int) -> Path:
+        """Write a checkpoint atomically."""
+        checkpoint, target = EncodedCheckpoint(contents), self.path(update)
+        if checkpoint.update != update:
+            raise CheckpointError(
+                f"contents are of update {checkpoint.update}, not of update {update}"
+            )
+        with _storage_errors("save", target, needed_bytes=checkpoint.bytes_needed):
             make_folder(self.folder)
-            require_space(self.folder, draft.bytes_needed)
+            require_space(self.folder, checkpoint.bytes_needed)
             with temporary_folder(target) as folder:
-                self._publish(folder, target, draft.write(folder))
+                self._publish(folder, target, checkpoint.write(folder))
         return target
 
     def _publish(self, folder: Path, target: Path, manifest: Manifest) -> None:
-        """Rename a finished folder; an existing one is replaced if it differs or is damaged."""
+        """Rename a finished folder; replace an existing one if it differs or is damaged."""
         replaced = None
         if target.exists() or target.is_symlink():
-            if _is_same(target, manifest):
+            if _has_same_files(target, manifest):
                 return
-            # No rename takes the place of a full folder. `clean` undoes this one if we die here.
+            # A rename cannot replace a non-empty folder. `clean_up` restores it if we die here.
             replaced = target.rename(temporary_name(target, "old"))
         self._verified.discard(manifest.update)
         folder.rename(target)
         sync_folder(target.parent)
         if replaced:
-            remove(replaced)
+            remove_checkpoint(replaced)
 
     def updates(self) -> list[int]:
-        """Updates that have a complete checkpoint, in order."""
-        found = (reading.update_of(name) for name in self._names())
-        return sorted(update for update in found if update is not None)
+        """Return the updates that have a complete checkpoint, in order."""
+        updates = map(reading.parse_update, self._list_names())
+        return sorted(update for update in updates if update is not None)
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         try:
             return [path.name for path in self.folder.iterdir()]
         except FileNotFoundError:
@@ -196,12 +195,12 @@ class Store:
         except OSError as error:
             raise CheckpointError(f"cannot list {self.folder}: {error.strerror}") from error
 
-    def load(self, which: int | Path) -> Contents:
-        """The checkpoint of an update of this run, or of any path; damage is an error."""
+    def load(self, which: int | Path) -> CheckpointContents:
+        """Load the checkpoint of an update of this run, or at a path."""
         return reading.load(self.path(which) if isinstance(which, int) else which)
 
-    def newest(self) -> LoadedCheckpoint:
-        """The newest valid checkpoint; damaged ones are skipped and listed."""
+    def load_newest(self) -> LoadedCheckpoint:
+        """Load the newest valid checkpoint; damaged ones are skipped and listed."""
         skipped: list[str] = []
         for update in reversed(self.updates()):
             try:
@@ -216,24 +215,24 @@ class Store:
         )
 
     def verify(self, update: int) -> None:
-        """Read a checkpoint back from disk right after writing it; StorageError if it changed."""
+        """Read a checkpoint back after writing it; raise StorageError if it is damaged."""
         try:
             reading.verify(self.path(update))
         except CheckpointError as error:
-            raise StorageError(f"written, but it does not read back: {error}") from error
+            raise StorageError(f"written, but cannot be read back: {error}") from error
         self._verified.add(update)
 
-    def prune(self, keep: int, spare: int | None = None) -> list[int]:
-        """Delete all older than the newest `keep` valid ones that count, but never `spare`."""
+    def prune(self, keep: int, except_update: int | None = None) -> list[int]:
+        """Delete checkpoints older than the newest `keep` valid ones that count."""
         if keep < 1:
-            raise ValueError(f"at least one checkpoint must stay, not {keep}")
-        kept, removed = 0, []
+            raise ValueError(f"keep must be at least 1, got {keep}")
+        num_kept, removed = 0, []
         for update in reversed(self.updates()):
-            if kept < keep:
-                kept += self._counts(update) and self._is_valid(update)
-            elif update != spare:
+            if num_kept < keep:
+                num_kept += self._counts_for_pruning(update) and self._is_valid(update)
+            elif update != except_update:
                 with _storage_errors("remove", self.path(update)):
-                    remove(self.path(update))
+                    remove_checkpoint(self.path(update))
                 removed.append(update)
         return removed
 
@@ -246,25 +245,25 @@ class Store:
         self._verified.add(update)
         return True
 
-    def clean(self) -> list[str]:
+    def clean_up(self) -> list[str]:
         """Clean up after a killed process: remove temporary folders, restore a replaced one."""
-        left = [name for name in self._names() if _TEMPORARY.fullmatch(name)]
+        cleaned = [name for name in self._list_names() if _TEMPORARY_FOLDER.fullmatch(name)]
         with _storage_errors("clean", self.folder):
-            for name in left:
-                remove(self.folder / name)
-            for renamed in filter(None, map(_REPLACED.fullmatch, self._names())):
+            for name in cleaned:
+                remove_checkpoint(self.folder / name)
+            for renamed in filter(None, map(_REPLACED_FOLDER.fullmatch, self._list_names())):
                 replaced, target = self.folder / renamed[0], self.folder / renamed[1]
                 if target.exists():
-                    remove(replaced)
+                    remove_checkpoint(replaced)
                 else:
                     replaced.rename(target)
                     sync_folder(self.folder)
-                left.append(replaced.name)
-        return left
+                cleaned.append(replaced.name)
+        return cleaned
 
 
-def _is_same(target: Path, manifest: Manifest) -> bool:
-    """Whether the same files are already there, undamaged."""
+def _has_same_files(target: Path, manifest: Manifest) -> bool:
+    """Return whether the same files already exist, undamaged."""
     try:
         existing = reading.verify(target)
     except CheckpointError:
@@ -273,18 +272,23 @@ def _is_same(target: Path, manifest: Manifest) -> bool:
 
 
 def find_checkpoint(path: Path) -> LoadedCheckpoint:
-    """The checkpoint at a path, or the newest of a run; CheckpointError if there is none."""
+    """Load the checkpoint at a path, or the newest of a run."""
     if (path / MANIFEST).exists() or not path.is_dir():
         return LoadedCheckpoint(reading.load(path), path, [])
-    tuned = Store(path / FINE_TUNE / "checkpoints")
-    if tuned.updates():
-        return tuned.newest()
-    inside = path / "checkpoints"
-    return Store(inside if inside.is_dir() else path).newest()
+    fine_tuned = CheckpointStore(path / FINE_TUNE_FOLDER / "checkpoints")
+    if fine_tuned.updates():
+        return fine_tuned.load_newest()
+    checkpoints = path / "checkpoints"
+    return CheckpointStore(checkpoints if checkpoints.is_dir() else path).load_newest()
 
 
-def largest_difference(run: Path, other: Path) -> float:
-    """Of any weight in the newest checkpoints of two runs, without running statistics."""
-    ours, theirs = (Store(path / "checkpoints").newest().contents.model for path in (run, other))
+def max_weight_difference(run: Path, other: Path) -> float:
+    """Return the largest difference of any weight between the newest checkpoints of two runs.
+
+    Running statistics are ignored.
+    """
+    ours, theirs = (
+        CheckpointStore(path / "checkpoints").load_newest().contents.model for path in (run, other)
+    )
     weights = [name for name in ours if ".running_" not in name]
     return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)

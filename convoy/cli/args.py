@@ -9,20 +9,37 @@ from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 
-from convoy.config.command_line import Parser, add_flags, read_flags, spell_out, unknown_words
-from convoy.config.flags import Dialect, Given, canonical
-from convoy.config.named import read_named
-from convoy.config.resolve import RequestedOptions, settings_of_run
-from convoy.config.settings import Problem, layer, refuse, values_of
+from convoy.config.command_line import (
+    ConfigArgumentParser,
+    add_flags,
+    expand_prefixes,
+    parse_flags,
+    unknown_argument_problems,
+)
+from convoy.config.flags import Dialect, canonical
+from convoy.config.named_configs import read_named_config
+from convoy.config.resolve import read_run_settings
+from convoy.config.schema import Problem, RequestedOptions, Settings, raise_problems, setting_values
 from convoy.errors import CheckpointError, ConfigError
-from convoy.files import FINE_TUNE
+from convoy.files import FINE_TUNE_FOLDER
 from convoy.registry import suggest
-from convoy.text import shown
+from convoy.text import quote_shortened
 
 _NAME = re.compile("[a-z]+")
+# What `--help` shows of the options of a run; `--help-all` shows all of them.
+COMMON_OPTIONS = {
+    "model and data": ("model", "pretrained", "data", "data_dir", "image_size"),
+    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed"),
+    "optimizer and regularization": (
+        *("optimizer", "lr", "lr_schedule", "warmup_epoch", "weight_decay"),
+        *("label_smoothing", "mixup_alpha"),
+    ),
+    "devices": ("device", "replicas", "shards", "pipeline_schedule", "precision"),
+    "output": ("checkpoint_output_path",),
+}
 
 
-class _Formatter(RawDescriptionHelpFormatter):
+class _WideHelpFormatter(RawDescriptionHelpFormatter):
     """Wide enough that most options stay on one line."""
 
     def __init__(self, prog: str) -> None:
@@ -33,86 +50,92 @@ class _Formatter(RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True)
-class Line:
-    """A command line, split: the verb's own words and the options of a run."""
+class ParsedCommand:
+    """A parsed command line: the verb's own arguments and the options of a run."""
 
-    own: Namespace
-    given: Given
+    args: Namespace
+    settings: Settings
     problems: list[Problem]
 
-    def asked(
+    def to_request(
         self,
-        misfits: Iterable[Problem] = (),
-        without: Collection[str] = (),
-        run: Given | None = None,
+        extra_problems: Iterable[Problem] = (),
+        exclude: Collection[str] = (),
+        run_settings: Settings | None = None,
     ) -> RequestedOptions:
-        """What it asks for, with its named configuration or on top of the settings of a run.
+        """Combine it with its named configuration or with the settings of a run.
 
-        `misfits` are further problems; `without` are options that the verb takes in its own way.
+        `exclude` lists options that the verb handles itself.
         """
-        given = {name: setting for name, setting in self.given.items() if name not in without}
-        if run:
-            problems = [*self.problems, *misfits]
-            if self.own.config or self.own.config_path:
+        settings = {name: setting for name, setting in self.settings.items() if name not in exclude}
+        if run_settings:
+            problems = [*self.problems, *extra_problems]
+            if self.args.config or self.args.config_path:
                 text = "cannot be given: a run has its own configuration"
                 problems.append(Problem("--config", text))
-            return RequestedOptions(given, run, problems)
-        dialect = _dialect(self.own.dialect)
+            return RequestedOptions(settings, run_settings, problems)
+        dialect = _dialect(self.args.dialect)
         try:
-            named, problems = read_named(
-                self.own.config, self.own.config_path, dialect, partial(_elsewhere, dialect)
+            named, problems = read_named_config(
+                self.args.config,
+                self.args.config_path,
+                dialect,
+                partial(_find_in_other_dialects, dialect),
             )
         except ConfigError as error:  # the rules would speak of values it has not set
-            refuse([*self.problems, Problem("", str(error))])
+            raise_problems([*self.problems, Problem("", str(error))])
             raise
-        unsaid = dialect.settings(values_of(layer(named, self.given)))
-        problems = [*self.problems, *problems, *misfits]
-        return RequestedOptions(given, named, problems, dialect=unsaid)
+        unsaid = dialect.default_settings(setting_values(named | self.settings))
+        problems = [*self.problems, *problems, *extra_problems]
+        return RequestedOptions(settings, named, problems, dialect_defaults=unsaid)
 
 
-def read_line(verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]) -> Line:
+def parse_run_command(
+    verb: str, words: list[str], says: str, add_own: Callable[[ConfigArgumentParser], None]
+) -> ParsedCommand:
     """Split the words of a verb that takes the options of a run."""
-    parser = _parser(verb, says)
+    parser = _make_parser(verb, says)
     parser.usage = f"convoy {verb} [options]"
-    parser.epilog = "`convoy options` lists these and all others, with those of the IPU programs."
+    parser.epilog = "`--help-all` lists all options, `convoy options WORD` searches them."
     add_own(parser)
+    parser.add_argument("--help-all", action="help", help="show all options and exit")
     dialect = canonical()
-    add_flags(parser, dialect)
-    own, extra = parser.parse_known_args(spell_out(words, parser))
-    read = read_flags(own.typed, dialect)
-    unknown = unknown_words(extra, parser, partial(_elsewhere, dialect))
-    return Line(own, read.given, [*unknown, *read.problems])
+    add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
+    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
+    read = parse_flags(args.flag_occurrences, dialect)
+    unknown = unknown_argument_problems(extra, parser, partial(_find_in_other_dialects, dialect))
+    return ParsedCommand(args, read.settings, [*unknown, *read.problems])
 
 
-def read_plain(
-    verb: str, words: list[str], says: str, add_own: Callable[[Parser], None]
+def parse_command(
+    verb: str, words: list[str], says: str, add_own: Callable[[ConfigArgumentParser], None]
 ) -> Namespace:
     """Split the words of a verb with a few options of its own."""
-    parser = _parser(verb, says)
+    parser = _make_parser(verb, says)
     add_own(parser)
-    own, extra = parser.parse_known_args(spell_out(words, parser))
-    refuse(unknown_words(extra, parser))
-    return own
+    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
+    raise_problems(unknown_argument_problems(extra, parser))
+    return args
 
 
-def add_config(parser: Parser) -> None:
-    """The way to a named configuration, for verbs that begin something new."""
-    parser.add_argument("--config", metavar="NAME", help="a named configuration")
-    parser.add_argument("--config-path", metavar="FILE", help="a configuration file of your own")
+def add_config_arguments(parser: ConfigArgumentParser) -> None:
+    """Named configurations and files, for verbs that start something new."""
+    parser.add_argument("--config", metavar="NAME", help="named configuration; `convoy configs`")
+    parser.add_argument("--config-path", metavar="FILE", help="your own configuration file")
     parser.add_argument(
         "--dialect",
         metavar="NAME",
         default=canonical().name,
-        help="whose words that file uses: convoy, pytorch, tensorflow or popart",
+        help="dialect of that file: convoy, pytorch, tensorflow or popart",
     )
 
 
-def too_small(own: Namespace, *names: str, least: int = 1) -> Iterator[Problem]:
-    """Those of a verb's own numbers that are below the least; one that is unset is not."""
+def too_small_problems(args: Namespace, *names: str, minimum: int = 1) -> Iterator[Problem]:
+    """Report numbers below the minimum; None is allowed."""
     for name in names:
-        value = vars(own)[name]
-        if value is not None and value < least:
-            yield Problem(f"--{name.replace('_', '-')}", f"must be at least {least}, got {value}")
+        value = vars(args)[name]
+        if value is not None and value < minimum:
+            yield Problem(f"--{name.replace('_', '-')}", f"must be at least {minimum}, got {value}")
 
 
 def _dialect(name: str) -> Dialect:
@@ -121,56 +144,62 @@ def _dialect(name: str) -> Dialect:
     from convoy.dialects import DIALECTS
 
     if name not in DIALECTS:
-        raise ConfigError(f"--dialect {shown(name)} is unknown; {suggest(name, DIALECTS)}")
+        text = f"--dialect {quote_shortened(name)} is unknown"
+        raise ConfigError(f"{text}; {suggest(name, DIALECTS)}")
     return DIALECTS[name]()
 
 
-def _elsewhere(here: Dialect, flag: str) -> str | None:
-    """What the other dialects make of a flag; few commands need their tables."""
-    from convoy.dialects import elsewhere
+def _find_in_other_dialects(here: Dialect, flag: str) -> str | None:
+    """Look up a flag in the other dialects; imported lazily, since few commands need them."""
+    from convoy.dialects import find_in_other_dialects
 
-    return elsewhere(flag, here)
+    return find_in_other_dialects(flag, here)
 
 
-def _parser(verb: str, says: str) -> Parser:
+def _make_parser(verb: str, says: str) -> ConfigArgumentParser:
     """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
     names = takewhile(_NAME.fullmatch, verb.split())  # behind a verb and its action stand others
-    return Parser(
+    return ConfigArgumentParser(
         prog=" ".join(["convoy", *names]),
         description=says,
-        formatter_class=_Formatter,
+        formatter_class=_WideHelpFormatter,
         allow_abbrev=False,
     )
 
 
-def find_target(path: Path) -> tuple[list[Path], Given]:
-    """Checkpoints, and the settings of the run they belong to. A run means all of its checkpoints,
-    averages behind those they are of, fine-tuned ones last; a checkpoint means only itself."""
+def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
+    """Return checkpoints, and the settings of the run they belong to.
+
+    A run stands for all of its checkpoints: averages after those they were computed from,
+    fine-tuned ones last. A checkpoint stands only for itself.
+    """
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
-    home = home_of(path)
-    if home == path:
-        paths = _below(path / "checkpoints") + _below(path / FINE_TUNE / "checkpoints")
+    run_folder = find_run_folder(path)
+    if run_folder == path:
+        paths = _list_checkpoints(path / "checkpoints") + _list_checkpoints(
+            path / FINE_TUNE_FOLDER / "checkpoints"
+        )
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
     else:
-        paths = [] if (path / "MANIFEST.json").exists() else _below(path)
-    return paths or [path], settings_of_run(home / "config.yaml") if home else {}
+        paths = [] if (path / "MANIFEST.json").exists() else _list_checkpoints(path)
+    return paths or [path], read_run_settings(run_folder / "config.yaml") if run_folder else {}
 
 
-def home_of(path: Path) -> Path | None:
-    """The run that a path is, or lies in."""
-    places = (path, *path.resolve().parents)
-    return next((one for one in places if (one / "config.yaml").is_file()), None)
+def find_run_folder(path: Path) -> Path | None:
+    """Return the run folder that a path is or is inside of."""
+    folders = (path, *path.resolve().parents)
+    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
 
 
-def _below(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, averages after those of the training."""
-    averages = sorted(one for one in (folder / "averaged").glob("*") if one.is_dir())
+def _list_checkpoints(folder: Path) -> list[Path]:
+    """List the checkpoints of a folder, averages after those of the training."""
+    averages = sorted(path for path in (folder / "averaged").glob("*") if path.is_dir())
     paths: list[Path] = []
-    for place in (folder, *averages):
-        updates = (one.name.removeprefix("update-") for one in place.glob("update-*"))
+    for parent in (folder, *averages):
+        updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))
         paths += [
-            place / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
+            parent / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
         ]
     return paths

@@ -3,313 +3,342 @@
 import json
 import math
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from convoy.cli.args import Line, add_config, read_line, read_plain, too_small
-from convoy.cli.output import note, say
-from convoy.config.command_line import Parser
-from convoy.config.resolve import Resolved, resolve
-from convoy.config.schema import RunConfig
-from convoy.config.settings import Problem, refuse, values_of
-from convoy.config.support import refuse_unready, refuse_unready_data
+from convoy.cli.args import (
+    ParsedCommand,
+    add_config_arguments,
+    parse_command,
+    parse_run_command,
+    too_small_problems,
+)
+from convoy.cli.output import print_lines, print_note
+from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
+from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
 from convoy.errors import ExitCode
 from convoy.machine import available_cores
 from convoy.plan.topology import Layout
 from convoy.report.progress import make_bar
 from convoy.report.stream import print_error
-from convoy.run.start import inspect_data, settle
+from convoy.run.start import fix_machine_values, inspect_data
+from convoy.text import pluralize
 
-FETCH_SAYS = """\
-Download a data set from its official address; an interrupted download goes on where it
-stopped, and every file is checked against its published checksum."""
+FETCH_DESCRIPTION = """\
+Download a dataset from its official address. An interrupted download continues where it
+stopped, and every file is verified against its published checksum."""
 
 
 def run_fetch(words: list[str]) -> int:
-    own = read_plain("data fetch", words, FETCH_SAYS, _add_fetch)
-    from convoy.data.download import fetch
+    args = parse_command("data fetch", words, FETCH_DESCRIPTION, _add_fetch)
+    from convoy.data.download import ARCHIVES, fetch
 
     with closing(make_bar(sys.stderr, "fetching", "bytes")) as fetching:
-        home = fetch(own.name, Path(own.data_dir), on_progress=fetching)
-    print(f"{home}: complete")
-    print(f"go on: convoy train --data {own.name} --model resnet20 --data-dir {own.data_dir}")
+        folder = fetch(ARCHIVES[args.name], Path(args.data_dir), fetching)
+    print(f"{folder}: complete")
+    print(f"next: convoy train --data {args.name} --model resnet20 --data-dir {args.data_dir}")
     return ExitCode.DONE
 
 
-def _add_fetch(parser: Parser) -> None:
+def _add_fetch(parser: ConfigArgumentParser) -> None:
     parser.add_argument("name", choices=["cifar10", "cifar100"])
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="where to put it")
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
 
 
-CONVERT_SAYS = """\
-Images from class folders, TFRecord shards or WebDataset shards into any other of these:
-the same bytes, labels, boxes, names and order. After an interruption the same command continues.
-A manifest with checksums is written last."""
+CONVERT_DESCRIPTION = """\
+Convert between class folders, TFRecord files and WebDataset files, with the same bytes,
+labels, boxes, names and order. If it is interrupted, the same command continues. A manifest with
+checksums is written last."""
 
-_MOST_BAD = 10_000  # the manifest names each of them
+_MAX_BAD_RECORDS = 10_000  # the manifest lists each of them
 
 
 def run_convert(words: list[str]) -> int:
-    own = read_plain("data convert", words, CONVERT_SAYS, _add_convert)
-    refuse(list(_convert_misfits(own)))
+    args = parse_command("data convert", words, CONVERT_DESCRIPTION, _add_convert)
+    raise_problems(list(_convert_problems(args)))
     from convoy.data.convert.conversion import convert
     from convoy.data.convert.plan import ConversionRequest, Sharding
     from convoy.data.progress import ProgressCallbacks
 
     request = ConversionRequest(
-        source=Path(own.source),
-        target=Path(own.target),
-        form=own.to,
-        split=None if own.split == "all" else own.split,
-        sharding=Sharding(own.shards or (), own.shard_records or Sharding.records),
-        workers=own.workers,
-        shuffle=own.shuffle,
-        most_bad=own.max_bad_records if own.bad_records == "skip" else None,
+        source=Path(args.source),
+        target=Path(args.target),
+        data_format=args.to,
+        split=None if args.split == "all" else args.split,
+        sharding=Sharding(args.num_files or (), args.records_per_file or Sharding.records),
+        workers=args.workers,
+        shuffle=args.shuffle,
+        max_bad_records=args.max_bad_records if args.bad_records == "skip" else None,
     )
     with (
         closing(make_bar(sys.stderr, "indexing", "bytes")) as indexing,
-        closing(make_bar(sys.stderr, "converting", "records")) as working,
+        closing(make_bar(sys.stderr, "converting", "records")) as converting,
     ):
         try:
-            result = convert(request, ProgressCallbacks(note, indexing, working))
+            result = convert(request, ProgressCallbacks(print_note, indexing, converting))
         except KeyboardInterrupt:
-            note("stopped; finished parts are kept. Run the same command to continue")
+            print_note("stopped; finished parts are kept. Run the same command to continue")
             raise
     records = ", ".join(f"{count:,} {split}" for split, count in result.records.items())
-    called = "class folders" if own.to == "folder" else "shards"
-    say([f"left out: {message}" for message in result.left_out])
-    say([f"{request.target}: {records} records in {result.parts:,} {called}"])
-    say([f"go on: convoy train --data imagenet --data-dir {request.target}"])
+    unit = "class folders" if args.to == "folder" else "files"
+    print_lines([f"skipped: {message}" for message in result.skipped])
+    print_lines([f"{request.target}: {records} records in {result.parts:,} {unit}"])
+    print_lines([f"next: convoy train --data imagenet --data-dir {request.target}"])
     return ExitCode.DONE
 
 
-def _convert_misfits(own: Namespace) -> Iterator[Problem]:
-    if own.shards and own.shard_records is not None:
-        yield Problem("--shards", "and --shard-records are two ways to say it; use one of them")
-    if own.to == "folder" and (own.shards or own.shard_records is not None):
-        yield Problem("--shards", "and --shard-records are for shards, not for class folders")
-    if own.to == "folder" and own.shuffle is not None:
+def _convert_problems(args: Namespace) -> Iterator[Problem]:
+    if args.num_files and args.records_per_file is not None:
+        yield Problem("--num-files", "and --records-per-file are mutually exclusive; use one")
+    if args.to == "folder" and (args.num_files or args.records_per_file is not None):
+        text = "and --records-per-file apply to tfrecord and webdataset, not to class folders"
+        yield Problem("--num-files", text)
+    if args.to == "folder" and args.shuffle is not None:
         yield Problem(
-            "--shuffle", "has no place in class folders: they are read in the order of their names"
+            "--shuffle",
+            "does not apply to class folders: they are read in the order of their names",
         )
-    if own.shards and not 1 <= len(own.shards) <= 2:
-        yield Problem("--shards", "takes one number, or one for each split: 1024,128")
-    if any(count < 1 for count in own.shards or ()):
-        yield Problem("--shards", "must be at least 1")
-    yield from too_small(own, "shard_records", "workers")
-    if not 0 <= own.max_bad_records <= _MOST_BAD:
-        yield Problem("--max-bad-records", f"must be 0 … {_MOST_BAD}, got {own.max_bad_records}")
-    yield from too_small(own, "shuffle", least=0)
+    if args.num_files and not 1 <= len(args.num_files) <= 2:
+        yield Problem("--num-files", "takes one number, or one for each split: 1024,128")
+    if any(count < 1 for count in args.num_files or ()):
+        yield Problem("--num-files", "must be at least 1")
+    yield from too_small_problems(args, "records_per_file", "workers")
+    if not 0 <= args.max_bad_records <= _MAX_BAD_RECORDS:
+        yield Problem(
+            "--max-bad-records", f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
+        )
+    yield from too_small_problems(args, "shuffle", minimum=0)
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def _parse_counts(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(count) for count in text.split(","))
     except ValueError as error:
         raise ArgumentTypeError("takes whole numbers: 1024, or 1024,128") from error
 
 
-def _add_convert(parser: Parser) -> None:
+def _add_convert(parser: ConfigArgumentParser) -> None:
     add = parser.add_argument
-    add("source", metavar="DIR", help="where the images are")
-    add("target", metavar="DIR", help="a new folder, or one to go on with")
-    add("--to", required=True, choices=["folder", "tfrecord", "webdataset"])
-    add("--split", default="all", choices=["train", "validation", "all"], help="[all]")
-    add("--shards", type=_counts, metavar="N[,M]", help="shards of a split, or of each")
-    add("--shard-records", type=int, metavar="N", help="records of a shard [1024]")
-    add("--shuffle", type=int, metavar="SEED", help="write in another, random order")
+    add("source", metavar="DIR", help="folder with the images")
+    add("target", metavar="DIR", help="new folder, or one to continue")
+    formats, splits = ["folder", "tfrecord", "webdataset"], ["train", "validation", "all"]
+    add("--to", required=True, choices=formats, help="format to write")
+    add("--split", default="all", choices=splits, help="split to convert [all]")
+    files_help = "number of files, for both splits or for each (train,validation)"
+    add("--num-files", type=_parse_counts, metavar="N[,M]", help=files_help)
+    add("--records-per-file", type=int, metavar="N", help="records in each file [1024]")
+    # The former spellings; elsewhere --shards is the number of pipeline stages.
+    add("--shards", dest="num_files", type=_parse_counts, help=SUPPRESS)
+    add("--shard-records", dest="records_per_file", type=int, help=SUPPRESS)
+    add("--shuffle", type=int, metavar="SEED", help="write in a random order with this seed")
     _add_workers(parser)
-    add("--bad-records", default="error", choices=["error", "skip"], help="[error]")
-    add("--max-bad-records", type=int, default=100, metavar="N", help="that skip allows [100]")
+    bad_help = "stop at an invalid record, or skip it [error]"
+    add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
+    max_help = "invalid records that skip accepts [100]"
+    add("--max-bad-records", type=int, default=100, metavar="N", help=max_help)
 
 
-def _add_workers(parser: Parser) -> None:
+def _add_workers(parser: ConfigArgumentParser) -> None:
     cores = len(available_cores())
     parser.add_argument(
-        "--workers", type=int, default=cores, metavar="N", help="threads; unset: one a core"
+        "--workers", type=int, default=cores, metavar="N", help="threads; default: one per core"
     )
 
 
-VERIFY_SAYS = """\
-Read everything of a data set, checksums and every pixel, and list each bad record with
-its file, offset and reason. Class folders, TFRecord and WebDataset shards, CIFAR. Ends with 0 when
-all is good, with 3 otherwise."""
+VERIFY_DESCRIPTION = """\
+Read a whole dataset, verify checksums and decode every image, and list each invalid
+record with its file, offset and reason. Supports class folders, TFRecord and WebDataset files, and
+CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 
 
 def run_verify(words: list[str]) -> int:
-    own = read_plain("data verify", words, VERIFY_SAYS, _add_verify)
-    refuse(too_small(own, "workers"))
+    args = parse_command("data verify", words, VERIFY_DESCRIPTION, _add_verify)
+    raise_problems(too_small_problems(args, "workers"))
     from convoy.data.progress import ProgressCallbacks
-    from convoy.data.verify import Scope, verify
+    from convoy.data.verify import VerifyRequest, verify
 
-    scope = Scope(
-        folder=Path(own.folder),
-        split=None if own.split == "all" else own.split,
-        workers=own.workers,
-        decoded=own.decode,
+    request = VerifyRequest(
+        folder=Path(args.folder),
+        split=None if args.split == "all" else args.split,
+        workers=args.workers,
+        decode=args.decode,
     )
     reports = []
     with (
         closing(make_bar(sys.stderr, "reading", "bytes")) as reading,
-        closing(make_bar(sys.stderr, "reading", "records")) as working,
+        closing(make_bar(sys.stderr, "reading", "records")) as verifying,
     ):
-        for report in verify(scope, ProgressCallbacks(note, reading, working)):
+        for report in verify(request, ProgressCallbacks(print_note, reading, verifying)):
             reports.append(report)
-            say([] if own.json else report.lines())
-    good = all(report.is_good for report in reports)
-    if own.json:
-        splits = {report.split: report.as_json() for report in reports}
-        print(json.dumps({"folder": own.folder, "good": good, "splits": splits}, indent=1))
-    return ExitCode.DONE if good else ExitCode.DATA
+            print_lines([] if args.json else report.lines())
+    all_valid = all(report.is_valid for report in reports)
+    if args.json:
+        splits = {report.split: asdict(report) for report in reports}
+        print(json.dumps({"folder": args.folder, "good": all_valid, "splits": splits}, indent=1))
+    return ExitCode.DONE if all_valid else ExitCode.DATA
 
 
-def _add_verify(parser: Parser) -> None:
+def _add_verify(parser: ConfigArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", metavar="DIR", help="where the data is")
-    add("--split", default="all", choices=["train", "validation", "all"], help="[all]")
+    add("folder", metavar="DIR", help="data folder")
+    add(
+        "--split", default="all", choices=["train", "validation", "all"], help="split to read [all]"
+    )
     _add_workers(parser)
-    add("--no-decode", dest="decode", action="store_false", help="headers of images only")
+    add("--no-decode", dest="decode", action="store_false", help="check image headers only")
     add("--json", action="store_true", help="print the result as JSON")
 
 
-BENCH_SAYS = """\
-How fast the images of a run come when nothing waits for them: read, augmented, normalized
-and put together as in training. An element is one micro-batch, copied as if to a device. --epochs
-and --elements say how many; 2 epochs of 512 elements, or of all the data, if nothing does.
-With --doctor: what limits a training, and which settings would help by how much, all measured."""
+BENCH_DESCRIPTION = """\
+Measure the data loading throughput of a run without its model: images are read, augmented,
+normalized and collated as in training. An element is one micro-batch, copied as in a transfer to a
+device. --epochs and --elements set the length; default: 2 epochs of 512 elements or of all data.
+With --doctor: find the bottleneck of a training, and measure which settings speed it up."""
 
-_OF_THE_FEED = ("dataloader_worker", "enable_recompute", "offload_optimizer")
-_FEW = 64  # samples: a model that sums up more before it changes would only take longer
+_FEED_OPTIONS = ("dataloader_worker", "enable_recompute", "offload_optimizer")
+_MAX_SAMPLES_PER_UPDATE = 64  # accumulating more would only take longer
 
 
 def run_bench(words: list[str]) -> int:
-    """The figures of each epoch, as soon as they are there; then what the doctor says."""
-    line = read_line("data bench", words, BENCH_SAYS, _add_bench)
-    own, resolved = line.own, resolve(line.asked(_bench_misfits(line)))
-    trains = own.doctor and own.model_rate is None
-    (refuse_unready if trains else refuse_unready_data)(resolved)
+    """Print the throughput of each epoch as soon as it is measured; then the diagnosis."""
+    line = parse_run_command("data bench", words, BENCH_DESCRIPTION, _add_bench)
+    args, resolved = line.args, resolve(line.to_request(_bench_problems(line)))
+    needs_model = args.doctor and args.model_rate is None
+    refuse_unavailable(resolved, data_only=not needs_model)
     resolved = inspect_data(resolved)[0]
-    from convoy.bench.feed import EpochSpeed, bench_feed, mean_line
+    from convoy.bench.feed import EpochThroughput, bench_feed, mean_throughput_text
     from convoy.run.open_feed import open_feed
 
-    epochs: list[EpochSpeed] = []
-    # Those of a named configuration are the length of its training, which nobody asks for.
-    count = int(values_of(line.given).get("epoch", 2))
-    for epoch in bench_feed(open_feed(_alone(resolved)), count, own.elements, own.copy):
+    epochs: list[EpochThroughput] = []
+    # The epochs of a named configuration are the length of its training: not for a benchmark.
+    count = int(setting_values(line.settings).get("epoch", 2))
+    for epoch in bench_feed(
+        open_feed(_single_process_config(resolved)), count, args.elements, args.copy
+    ):
         epochs.append(epoch)
-        say([] if own.json else [epoch.line(len(epochs))])
-    figures: dict[str, Any] = {"epochs": [epoch.as_json() for epoch in epochs]}
-    say([] if own.json else [mean_line(epochs)])
-    if own.doctor:
+        print_lines([] if args.json else [epoch.as_text(len(epochs))])
+    results: dict[str, Any] = {"epochs": [epoch.as_json() for epoch in epochs]}
+    print_lines([] if args.json else [mean_throughput_text(epochs)])
+    if args.doctor:
         from convoy.bench.doctor import diagnose
 
-        diagnosis = diagnose(open_feed(_alone(resolved, _FEW)), own.model_rate, print_error)
-        figures["doctor"] = diagnosis.as_json()
-        say([] if own.json else ["", *diagnosis.lines()])
-    if own.json:
-        print(json.dumps(figures, indent=1))
+        diagnosis = diagnose(
+            open_feed(_single_process_config(resolved, _MAX_SAMPLES_PER_UPDATE)),
+            args.model_rate,
+            print_error,
+        )
+        results["doctor"] = diagnosis.as_json()
+        print_lines([] if args.json else ["", *diagnosis.lines()])
+    if args.json:
+        print(json.dumps(results, indent=1))
     return ExitCode.DONE
 
 
-def _alone(resolved: Resolved, most: int | None = None) -> RunConfig:
-    """The same micro-batches, all of them for one process; at most so many samples an update."""
+def _single_process_config(resolved: ResolvedConfig, max_samples: int | None = None) -> RunConfig:
+    """Give all micro-batches to one process; `max_samples` limits the samples of an update."""
     batch = resolved.config.batch
     micro_batches = batch.gradient_accumulation * batch.replicas
-    if most is not None:
-        micro_batches = min(micro_batches, max(1, most // batch.micro_batch_size))
-    values = Layout().values(micro_batches) | {"instances": 1, "hosts": 1, "bn_span": 1}
-    kept = {name: one for name, one in values.items() if name not in _OF_THE_FEED}
-    return settle(resolved.changed(kept, "convoy data bench"), 1).config
+    if max_samples is not None:
+        micro_batches = min(micro_batches, max(1, max_samples // batch.micro_batch_size))
+    values = Layout().option_values(micro_batches) | {"instances": 1, "hosts": 1, "bn_span": 1}
+    changed = {name: value for name, value in values.items() if name not in _FEED_OPTIONS}
+    return fix_machine_values(resolved.with_values(changed, "convoy data bench"), 1).config
 
 
-def _bench_misfits(line: Line) -> Iterator[Problem]:
-    rate = line.own.model_rate
-    yield from _broken_epoch(line, "--epochs")
-    yield from too_small(line.own, "elements")
+def _bench_problems(line: ParsedCommand) -> Iterator[Problem]:
+    rate = line.args.model_rate
+    yield from _fractional_epoch_problems(line, "--epochs")
+    yield from too_small_problems(line.args, "elements")
     if rate is not None and not (0 < rate < math.inf):
         yield Problem("--model-rate", f"must be above 0 and finite, got {rate:g}")
-    if rate is not None and not line.own.doctor:
-        yield Problem("--model-rate", "is for the doctor; add --doctor")
+    if rate is not None and not line.args.doctor:
+        yield Problem("--model-rate", "requires --doctor")
 
 
-def _broken_epoch(line: Line, spelling: str) -> Iterator[Problem]:
-    epoch = values_of(line.given).get("epoch")
+def _fractional_epoch_problems(line: ParsedCommand, spelling: str) -> Iterator[Problem]:
+    epoch = setting_values(line.settings).get("epoch")
     if epoch is not None and epoch % 1:
         yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
 
 
-def _add_bench(parser: Parser) -> None:
-    rate_help = "images/s that the model takes; measured by a short training if unset"
+def _add_bench(parser: ConfigArgumentParser) -> None:
+    rate_help = "images/s of the model; default: measured by a short training"
     add = parser.add_argument
-    add("--elements", type=int, metavar="N", help="micro-batches of an epoch [512]")
-    add("--no-copy", dest="copy", action="store_false", help="leave each element where it is")
-    add("--doctor", action="store_true", help="find what limits, and what helps")
+    add("--elements", type=int, metavar="N", help="micro-batches per epoch [512]")
+    add("--no-copy", dest="copy", action="store_false", help="do not copy the elements")
+    add("--doctor", action="store_true", help="find the bottleneck, and settings that help")
     add("--model-rate", type=float, metavar="X", help=rate_help)
-    add("--json", action="store_true", help="print the figures as JSON")
-    add_config(parser)
+    add("--json", action="store_true", help="print the results as JSON")
+    add_config_arguments(parser)
 
 
-SHOW_SAYS = """\
-A picture of samples exactly as the network gets them, but for the normalization: a row
-for each sample, a column for each epoch from --epoch on (1 is the first). With --split
-validation: samples from anywhere in that split, each with its label beneath."""
+SHOW_DESCRIPTION = """\
+Write a picture of samples exactly as the network gets them, except for the normalization:
+a row for each sample, a column for each epoch, starting at --epoch (1 is the first). With --split
+validation: samples spread over that split, each with its label below."""
 
 _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 
 
 def run_show(words: list[str]) -> int:
-    line = read_line("data show [--output FILE.png]", words, SHOW_SAYS, _add_show)
-    own, given = line.own, values_of(line.given)
-    output = Path(given.get(_OUTPUT) or "samples.png")
-    resolved = resolve(line.asked(_show_misfits(line, output), without=(_OUTPUT, "epoch")))
-    refuse_unready_data(resolved)
-    from convoy.run.contact_sheet import SheetWish, write_sheet
+    line = parse_run_command("data show [--output FILE.png]", words, SHOW_DESCRIPTION, _add_show)
+    args, values = line.args, setting_values(line.settings)
+    output = Path(values.get(_OUTPUT) or "samples.png")
+    resolved = resolve(line.to_request(_show_problems(line, output), exclude=(_OUTPUT, "epoch")))
+    refuse_unavailable(resolved, data_only=True)
+    from convoy.run.contact_sheet import SheetRequest, write_sheet
 
-    first = int(given.get("epoch") or 1) - 1
-    wish = SheetWish(output, own.rows, own.columns, first, own.split, own.override)
-    sheet = write_sheet(settle(inspect_data(resolved)[0], 1).config, wish)
-    columns = len(sheet.rows[0].cells)
-    of_epochs = f", {columns} epoch{'s' * (columns > 1)}" if sheet.heads else ""
-    count = len(sheet.rows) if sheet.heads else sum(len(row.cells) for row in sheet.rows)
-    samples = f"{count} sample{'s' * (count > 1)}"
-    say([f"{wish.output}: {samples} of {resolved.config.data.data}, {own.split} split{of_epochs}"])
+    first = int(values.get("epoch") or 1) - 1
+    request = SheetRequest(output, args.rows, args.columns, first, args.split, args.override)
+    sheet = write_sheet(fix_machine_values(inspect_data(resolved)[0], 1).config, request)
+    columns = len(sheet.rows[0])
+    epochs = f", {pluralize(columns, 'epoch')}" if sheet.column_titles else ""
+    count = len(sheet.rows) if sheet.column_titles else sum(map(len, sheet.rows))
+    samples = pluralize(count, "sample")
+    print_lines(
+        [f"{request.output}: {samples} of {resolved.config.data.data}, {args.split} split{epochs}"]
+    )
     return ExitCode.DONE
 
 
-def _show_misfits(line: Line, output: Path) -> Iterator[Problem]:
-    yield from too_small(line.own, "rows", "columns")
-    yield from _broken_epoch(line, "--epoch")
+def _show_problems(line: ParsedCommand, output: Path) -> Iterator[Problem]:
+    yield from too_small_problems(line.args, "rows", "columns")
+    yield from _fractional_epoch_problems(line, "--epoch")
     if output.suffix.lower() != ".png":
-        yield Problem("--output", f"{output} is no name for a picture; end it in .png")
+        yield Problem("--output", f"{output} is not a valid output file; its name must end in .png")
 
 
-def _add_show(parser: Parser) -> None:
-    parser.add_argument("--rows", type=int, default=8, metavar="N", help="of images [8]")
-    parser.add_argument("--columns", type=int, default=8, metavar="N", help="of images [8]")
+def _add_show(parser: ConfigArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
+    parser.add_argument("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
     parser.add_argument("--split", choices=["train", "validation"], default="train")
-    parser.add_argument("--override", action="store_true", help="replace a file that is there")
-    add_config(parser)
+    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
+    add_config_arguments(parser)
 
 
 ACTIONS = {
-    "convert": (run_convert, "class folders, TFRecord and WebDataset shards into each other"),
-    "verify": (run_verify, "read everything, and list every record that is bad"),
-    "fetch": (run_fetch, "download a data set from its official address, with its checksums"),
-    "bench": (run_bench, "how fast the images of a run come; with --doctor, what limits it"),
-    "show": (run_show, "a picture of samples as training sees them"),
+    "convert": (run_convert, "convert between class folders, TFRecord and WebDataset"),
+    "verify": (run_verify, "read a whole dataset, and list every invalid record"),
+    "fetch": (run_fetch, "download a dataset and verify its checksums"),
+    "bench": (run_bench, "measure data loading throughput; with --doctor, find the bottleneck"),
+    "show": (run_show, "write a picture of samples as training sees them"),
 }
-_LIST = "\n".join(f"  {name:<8} {says}" for name, (_, says) in ACTIONS.items())
-SAYS = f"What can be done with data:\n{_LIST}\n`convoy data ACTION --help` tells more."
+_ACTION_LIST = "\n".join(f"  {name:<8} {text}" for name, (_, text) in ACTIONS.items())
+DESCRIPTION = (
+    f"Work with datasets:\n{_ACTION_LIST}\n`convoy data ACTION --help` describes an action."
+)
 
 
 def main(words: list[str]) -> int:
-    own = read_plain("data", words[:1], SAYS, _add_own)
-    run, _ = ACTIONS[own.action]
+    args = parse_command("data", words[:1], DESCRIPTION, _add_arguments)
+    run, _ = ACTIONS[args.action]
     return run(words[1:])
 
 
-def _add_own(parser: Parser) -> None:
+def _add_arguments(parser: ConfigArgumentParser) -> None:
     parser.add_argument("action", choices=list(ACTIONS))

@@ -1,4 +1,4 @@
-"""The door: argv in, exit code out. Verbs import what they need only when they are called."""
+"""The entry point: argv in, exit code out. A verb's module is imported only when it is called."""
 
 import os
 import sys
@@ -7,27 +7,38 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from convoy import __version__
-from convoy.cli.output import say_error
+from convoy.cli.output import print_exception
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.machine import keep_freed_memory, limit_openmp_spinning
 from convoy.registry import suggest
 
-VERBS = {
-    "train": "train a network; with no option at all, on the built-in shapes",
-    "resume": "go on with a run from its newest sound checkpoint, to the bit",
-    "validate": "top-1, top-5 and loss of checkpoints, every sample once",
-    "average": "one checkpoint out of many",
-    "plan": "what a run would be: batches, stages, schedule, memory, rates",
-    "run": "a command line of the IPU applications, as it is written",
-    "prove": "the same training under many layouts: are the weights the same to the bit?",
-    "data": "fetch, convert and verify data sets, see how fast they come, look at them",
-    "import": "weights of torchvision, timm and others as a checkpoint",
-    "export": "a checkpoint as weights of torchvision or timm, a program, or ONNX",
-    "models": "the networks there are",
-    "configs": "the named configurations there are",
-    "options": "every option with its meaning",
-    "completion": "a script that completes commands in bash, zsh or fish",
+VERB_GROUPS = {
+    "train and use": {
+        "train": "train a network; without options, a small ResNet on built-in data",
+        "resume": "resume a run from its newest valid checkpoint, bit-exactly",
+        "validate": "top-1 and top-5 accuracy and loss of checkpoints",
+        "average": "average checkpoints into one",
+        "run": "run a command line of the IPU applications as written",
+    },
+    "understand": {
+        "plan": "show batch, stages, schedule, memory and learning rate without training",
+        "prove": "train in many layouts and check that the weights are bit-identical",
+    },
+    "data": {
+        "data": "fetch, convert, verify, benchmark and show datasets",
+    },
+    "weights": {
+        "import": "import weights of torchvision, timm and others as a checkpoint",
+        "export": "export a checkpoint to torchvision, timm, torch.export or ONNX",
+    },
+    "reference": {
+        "models": "list the models",
+        "configs": "list the named configurations",
+        "options": "list and search the options",
+        "completion": "print a completion script for bash, zsh or fish",
+    },
 }
+VERBS = {name: text for group in VERB_GROUPS.values() for name, text in group.items()}
 # The others are `main` of the file of their name.
 _FUNCTIONS = {
     "resume": "train:run_resume",
@@ -40,17 +51,17 @@ _FUNCTIONS = {
 
 def run() -> None:
     """The console script."""
-    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open as long as we live
-    sys.stdout = sys.stdout or nowhere  # None when whoever started us had closed it
-    sys.stderr = sys.stderr or nowhere
+    devnull = Path(os.devnull).open("w")  # noqa: SIM115 - stays open until exit
+    sys.stdout = sys.stdout or devnull  # None if the parent process closed it
+    sys.stderr = sys.stderr or devnull
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without × or – still gets its line
+            stream.reconfigure(errors="replace")  # for terminals without × or –
     sys.exit(main(sys.argv[1:]))
 
 
 def main(words: list[str]) -> int:
-    """Carry out one command; errors of the user are told in plain lines."""
+    """Run one command; user errors are printed as plain lines, without a traceback."""
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -58,7 +69,7 @@ def main(words: list[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; the rest has nowhere to go.
+        # The reader of our output has exited, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except (ConvoyError, OSError) as error:
@@ -66,7 +77,7 @@ def main(words: list[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        say_error(error)
+        print_exception(error)
         return error.code if isinstance(error, ConvoyError) else ExitCode.STORAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -83,12 +94,12 @@ def _dispatch(words: list[str]) -> int:
     keep_freed_memory()
     try:
         return call_verb(words[0], words[1:])
-    except SystemExit as leaving:  # argparse leaves so after it has printed the help
-        return leaving.code if isinstance(leaving.code, int) else ExitCode.DONE
+    except SystemExit as exit_request:  # argparse raises it after printing help
+        return exit_request.code if isinstance(exit_request.code, int) else ExitCode.DONE
 
 
 def call_verb(name: str, words: list[str]) -> int:
-    """Its file is imported only now."""
+    """Import the module of a verb and call it."""
     if name not in VERBS:
         raise ConfigError(f"unknown verb {name!r}; {suggest(name, VERBS)}")
     code: int = resolve_name(f"convoy.cli.{_FUNCTIONS.get(name, f'{name}:main')}")(words)
@@ -96,11 +107,15 @@ def call_verb(name: str, words: list[str]) -> int:
 
 
 def help_text() -> str:
-    verbs = "\n".join(f"  {name:<10} {says}" for name, says in VERBS.items())
+    groups = "\n\n".join(
+        "\n".join([f"{title}:", *(f"  {name:<10} {text}" for name, text in verbs.items())])
+        for title, verbs in VERB_GROUPS.items()
+    )
     return (
-        "convoy trains image classifiers as a convoy: pipeline stages in a line, "
-        "replicas side by side.\n\n"
-        f"  convoy VERB [options]      `convoy VERB --help` tells more\n\n{verbs}\n\n"
-        "  --debug    show where in the code an error arose\n"
-        "  --version  print the version"
+        "usage: convoy VERB [options]\n\n"
+        "Train image classifiers over pipeline stages and replicas.\n\n"
+        f"{groups}\n\n"
+        "  --debug    print the traceback of an error\n"
+        "  --version  print the version\n\n"
+        "`convoy VERB --help` describes a verb."
     )

@@ -4,40 +4,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from convoy.cli.args import read_plain
-from convoy.cli.output import show
-from convoy.config.catalog import MODELS
-from convoy.config.command_line import Parser
+from convoy.cli.args import parse_command
+from convoy.cli.output import print_result
+from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import build_config
+from convoy.config.sections.network import MODELS
 from convoy.errors import ExitCode
 from convoy.models.layers import LayerCost
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.plan.activations import WHOLE, kept_elements
+from convoy.plan.activations import FP32_BYTES, saved_elements
 from convoy.plan.stages import split_points, splits_as_text
-from convoy.text import short
+from convoy.text import format_si
 
-SAYS = """The networks there are, with their size, work and memory for one image.
-A name shows its layers; with --splits, what lies on either side of a cut before each of them."""
+DESCRIPTION = """\
+List the models with their parameters, work and activation memory for one image.
+With a name, list its layers; with --splits, show the two sides of a split before each layer."""
 
 
 def main(words: list[str]) -> int:
-    own = read_plain("models", words, SAYS, _add_own)
-    if own.name is None:
+    args = parse_command("models", words, DESCRIPTION, _add_arguments)
+    if args.name is None:
         rows = network_rows()
-        lines = _table(rows)
-    elif own.splits:
-        points = split_points(_plan(own.name), micro_batch_size=1)
+        lines = _format_table(rows)
+    elif args.splits:
+        points = split_points(_plan_default_network(args.name), micro_batch_size=1)
         rows, lines = [asdict(point) for point in points], iter(splits_as_text(points))
     else:
-        costs = _plan(own.name).costs
-        rows = [{"name": one.name, "parameters": one.parameters, "macs": one.macs} for one in costs]
-        lines = _layer_table(costs)
-    show(own.json, rows, lines)
+        costs = _plan_default_network(args.name).costs
+        rows = [
+            {"name": cost.name, "parameters": cost.parameters, "macs": cost.macs} for cost in costs
+        ]
+        lines = _format_layer_table(costs)
+    print_result(args.json, rows, lines)
     return ExitCode.DONE
 
 
-def _plan(name: str) -> NetworkPlan:
-    """The network as it is when nothing else is asked for; an unknown name gets near ones."""
+def _plan_default_network(name: str) -> NetworkPlan:
+    """Plan a network with its default options; an unknown name is an error with near names."""
     return plan_network(build_config({"model": name, "data": "generated", **MODELS[name].defaults}))
 
 
@@ -48,16 +51,17 @@ def network_rows() -> list[dict[str, Any]]:
             "family": MODELS[name].family,
             "parameters": plan.parameters,
             "macs": plan.macs,
-            "activation_bytes": WHOLE * sum(kept_elements(plan.layers, plan.costs[0].bundle_in[0])),
+            "activation_bytes": FP32_BYTES
+            * sum(saved_elements(plan.layers, plan.costs[0].input_shapes[0])),
             "image_size": plan.image_size,
             "classes": plan.classes,
             "layers": len(plan.layers),
         }
-        for name, plan in ((name, _plan(name)) for name in MODELS)
+        for name, plan in ((name, _plan_default_network(name)) for name in MODELS)
     ]
 
 
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _format_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     wide = max(len(row["name"]) for row in rows)
     yield (
         f"{'name':<{wide}} {'parameters':>12} {'multiply-adds':>14} {'activations':>12} "
@@ -65,21 +69,25 @@ def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
     )
     for row in rows:
         yield (
-            f"{row['name']:<{wide}} {row['parameters']:>12,} {short(row['macs']):>14} "
-            f"{short(row['activation_bytes']) + 'B':>12} {row['image_size']:>6} "
+            f"{row['name']:<{wide}} {row['parameters']:>12,} {format_si(row['macs']):>14} "
+            f"{format_si(row['activation_bytes']) + 'B':>12} {row['image_size']:>6} "
             f"{row['classes']:>8}"
         )
 
 
-def _layer_table(costs: Sequence[LayerCost]) -> Iterator[str]:
+def _format_layer_table(costs: Sequence[LayerCost]) -> Iterator[str]:
     wide = max(len(cost.name) for cost in costs)
-    yield f"{'layer':<{wide}} {'parameters':>12} {'multiply-adds':>14}  tensors out"
+    yield f"{'layer':<{wide}} {'parameters':>12} {'multiply-adds':>14}  output shapes"
     for cost in costs:
-        bundle = " + ".join(f"{one.channels}×{one.size}×{one.size}" for one in cost.bundle_out)
-        yield f"{cost.name:<{wide}} {cost.parameters:>12,} {short(cost.macs):>14}  {bundle}"
+        shapes = " + ".join(
+            f"{shape.channels}×{shape.size}×{shape.size}" for shape in cost.output_shapes
+        )
+        yield f"{cost.name:<{wide}} {cost.parameters:>12,} {format_si(cost.macs):>14}  {shapes}"
 
 
-def _add_own(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show the layers of this one")
-    parser.add_argument("--splits", action="store_true", help="show what a cut there would cost")
+def _add_arguments(parser: ConfigArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="model whose layers to show")
+    parser.add_argument(
+        "--splits", action="store_true", help="show the cost of a split before each layer"
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON")

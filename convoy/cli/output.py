@@ -1,4 +1,4 @@
-"""Lines for people on stdout and stderr."""
+"""Print text on stdout and stderr."""
 
 import json
 import sys
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from convoy.report.stream import SafeStream
 
 
-def show(as_json: bool, values: object, lines: Iterable[str]) -> None:
+def print_result(as_json: bool, values: object, lines: Iterable[str]) -> None:
     if as_json:
         print(json.dumps(values, indent=1, default=str))
     else:
-        say(lines)
+        print_lines(lines)
 
 
-def say(lines: Iterable[str]) -> None:
-    """Print; a reader that has gone does not spoil the exit code of a run that went well."""
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines; a closed pipe does not change the exit code of a successful run."""
     stream = SafeStream(sys.stdout)
     for line in lines:
         stream.print(line)
 
 
-def say_error(error: Exception) -> None:
+def print_exception(error: Exception) -> None:
     for line in str(error).splitlines():
         print(f"convoy: {line}", file=sys.stderr)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     print(text, file=sys.stderr)

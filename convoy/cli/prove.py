@@ -8,27 +8,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.cli.args import add_config, read_line, too_small
-from convoy.cli.output import say, say_error
-from convoy.config.catalog import DATA
-from convoy.config.command_line import Parser
-from convoy.config.resolve import RequestedOptions, Resolved, resolve
-from convoy.config.schema import option_table
-from convoy.config.settings import from_source, layer, refuse, values_of
-from convoy.config.support import refuse_unready
+from convoy.cli.args import add_config_arguments, parse_run_command, too_small_problems
+from convoy.cli.output import print_exception, print_lines
+from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
+from convoy.config.schema import (
+    RequestedOptions,
+    option_table,
+    raise_problems,
+    setting_values,
+    settings_from,
+)
+from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError, ConvoyError, ExitCode
 from convoy.plan.plan import plan_run
-from convoy.plan.topology import Layout, all_layouts, crossings
-from convoy.report.proof import HEAD, Proof, as_json, closing, row
+from convoy.plan.topology import Layout, all_layouts, resume_pairs
+from convoy.report.proof import TABLE_HEADER, Proof, as_json, format_row, summary_line
 from convoy.report.summary import Summary
 from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
+from convoy.text import pluralize
 
-SAYS = """Train the same under many layouts: stages, replicas, schedules, recomputation, offload,
-sharding, loader workers; then save under one layout and resume under another. Shows whether
-the weights are the same to the bit. Prove sets the layout; every other option is yours."""
+DESCRIPTION = """\
+Train the same run in many layouts (stages, replicas, schedules, recomputation, offload,
+sharding, loader workers), then resume checkpoints of one layout in another, and check that the
+weights are bit-identical. Prove sets the layout; you can set every other option."""
 
-_SMALL = {
+_DEFAULTS = {
     "model": "resnet20",
     "image_size": 16,
     "micro_batch_size": 4,
@@ -38,16 +44,16 @@ _SMALL = {
     "lr": 0.02,
     "threads": 1,
 }
-_QUICK = _SMALL | {
+_QUICK_DEFAULTS = _DEFAULTS | {
     "model": "resnet8",
     "image_size": 12,
     "gradient_accumulation": 8,
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
-_OWN = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
-# Each run is short and nobody watches it; its last checkpoint is compared.
-_UNSEEN = {
+_REFUSED_OPTIONS = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
+# Each run is short and silent; only its last checkpoint is compared.
+_QUIET_VALUES = {
     "progress": "none",
     "validation_mode": "none",
     "logs_per_epoch": 0,
@@ -57,133 +63,149 @@ _UNSEEN = {
 
 
 def main(words: list[str]) -> int:
-    """Real runs in real processes, one layout after the other."""
-    line = read_line("prove", words, SAYS, _add_own)
-    refuse(too_small(line.own, "most_processes"))
-    in_vain = [option_table()[name].flag for name in _OWN if name in line.given]
-    if in_vain:
+    """Train in one layout after the other, in real processes."""
+    line = parse_run_command("prove", words, DESCRIPTION, _add_arguments)
+    raise_problems(too_small_problems(line.args, "most_processes"))
+    refused = [option_table()[name].flag for name in _REFUSED_OPTIONS if name in line.settings]
+    if refused:
         raise ConfigError(
-            f"{' and '.join(in_vain)} cannot be given: prove trains in folders of its own, "
-            "from the start to the end, and removes them"
+            f"{' and '.join(refused)} cannot be given: prove trains complete runs in "
+            "temporary folders"
         )
-    asked = line.asked()
-    usual = from_source("convoy prove", _usual(asked, line.own.quick))
-    resolved = resolve(replace(asked, dialect=usual))
-    refuse_unready(resolved)
+    request = line.to_request()
+    defaults = settings_from("convoy prove", _default_values(request, line.args.quick))
+    resolved = resolve(replace(request, dialect_defaults=defaults))
+    refuse_unavailable(resolved)
     if resolved.config.fine_tune.half_res_training:
         raise ConfigError("--half-res-training cannot be given: prove trains in one phase")
     plan_run(resolved.config)
     proofs: list[Proof] = []
     try:
         with TemporaryDirectory(prefix="convoy-prove-") as folder:
-            for proof in _prove(resolved, Path(folder), line.own.most_processes, line.own.quick):
+            for proof in _prove(resolved, Path(folder), line.args.most_processes, line.args.quick):
                 proofs.append(proof)
-                if not line.own.json:
-                    say([HEAD, row(proof)] if len(proofs) == 1 else [row(proof)])
-    except _Stopped as stopped:
-        say_error(ConvoyError(f"stopped after {len(proofs)} layouts: nothing is proved"))
-        return stopped.code
-    print(json.dumps(as_json(proofs), indent=1) if line.own.json else closing(proofs))
-    return ExitCode.DONE if all(one.holds for one in proofs) else ExitCode.NUMERIC
+                if not line.args.json:
+                    print_lines(
+                        [TABLE_HEADER, format_row(proof)]
+                        if len(proofs) == 1
+                        else [format_row(proof)]
+                    )
+    except _RunStopped as stopped:
+        print_exception(
+            ConvoyError(f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved")
+        )
+        return int(stopped.args[0])
+    print(json.dumps(as_json(proofs), indent=1) if line.args.json else summary_line(proofs))
+    return ExitCode.DONE if all(proof.is_as_expected for proof in proofs) else ExitCode.NUMERIC
 
 
-def _add_own(parser: Parser) -> None:
-    parser.add_argument("--quick", action="store_true", help="fewer updates, less than a minute")
+def _add_arguments(parser: ConfigArgumentParser) -> None:
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer updates; takes less than a minute"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
-        "--most-processes", type=int, default=8, metavar="N", help="processes at a time [8]"
+        "--most-processes",
+        type=int,
+        default=8,
+        metavar="N",
+        help="maximum number of processes at a time [8]",
     )
-    add_config(parser)
+    add_config_arguments(parser)
 
 
-def _usual(asked: RequestedOptions, quick: bool) -> Mapping[str, Any]:
-    """What nobody has to say. Images that lie in files have their own number and size."""
-    usual = _QUICK if quick else _SMALL
-    data = values_of(layer(asked.named, asked.command_line)).get("data", "shapes")
+def _default_values(request: RequestedOptions, quick: bool) -> Mapping[str, Any]:
+    """Return the defaults; images on disk determine their number and size themselves."""
+    defaults = _QUICK_DEFAULTS if quick else _DEFAULTS
+    data = setting_values(request.named_config | request.command_line).get("data", "shapes")
     if data not in DATA or not DATA[data].on_disk:
-        return usual
-    return {name: one for name, one in usual.items() if name not in ("samples", "image_size")}
+        return defaults
+    return {
+        name: value for name, value in defaults.items() if name not in ("samples", "image_size")
+    }
 
 
-def _prove(resolved: Resolved, folder: Path, most: int, quick: bool) -> Iterator[Proof]:
+def _prove(
+    resolved: ResolvedConfig, folder: Path, max_processes: int, quick: bool
+) -> Iterator[Proof]:
     batch = resolved.config.batch
     micro_batches = batch.gradient_accumulation * batch.replicas
     layers = len(plan_run(resolved.config).network.layers)
-    layouts = all_layouts(micro_batches, layers, most)
-    if resolved.config.replica.bn_span > 1:  # another number of replicas is another training
-        layouts = [one for one in layouts if one.replicas == batch.replicas]
-    bench = Bench(resolved, micro_batches, folder)
+    layouts = all_layouts(micro_batches, layers, max_processes)
+    if resolved.config.replica.bn_span > 1:  # then the replicas affect the weights
+        layouts = [layout for layout in layouts if layout.replicas == batch.replicas]
+    prover = LayoutProver(resolved, micro_batches, folder)
     for layout in layouts:
-        yield bench.train(layout)
-    pairs = crossings(layouts) if bench.updates > 1 else []  # there is a middle to stop at
+        yield prover.train(layout)
+    pairs = resume_pairs(layouts) if prover.updates > 1 else []  # a run of 1 update has no middle
     for before, after in pairs[: 3 if quick else None]:
-        yield bench.cross(before, after)
+        yield prover.resume_under(before, after)
 
 
-class _Stopped(Exception):
-    """A run was asked to stop before its end."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+class _RunStopped(Exception):
+    """A run was stopped before its end; the argument is the exit code."""
 
 
-class Bench:
-    """Trains under one layout after the other, and compares with the first."""
+class LayoutProver:
+    """Trains in one layout after the other, and compares each with the first."""
 
-    def __init__(self, resolved: Resolved, micro_batches: int, folder: Path) -> None:
+    def __init__(self, resolved: ResolvedConfig, micro_batches: int, folder: Path) -> None:
         self.resolved = resolved
         self.micro_batches = micro_batches
         self.folder = folder
         self.updates = plan_run(resolved.config).loop.updates
-        self._first: tuple[Summary, Path] | None = None
-        self._halves: dict[Layout, Path] = {}
-        self._runs = 0
+        self._reference_run: tuple[Summary, Path] | None = None
+        self._half_trained_runs: dict[Layout, Path] = {}
+        self._num_runs = 0
 
     def train(self, layout: Layout) -> Proof:
         run = self._new_folder()
         self._run(layout, run)
         return self._proof(layout, run)
 
-    def cross(self, before: Layout, after: Layout) -> Proof:
-        """Half of it under one layout, the rest under another."""
+    def resume_under(self, before: Layout, after: Layout) -> Proof:
+        """Train the first half in one layout, and resume it in another."""
         run = self._new_folder()
-        shutil.copytree(self._half(before), run)
+        shutil.copytree(self._half_trained_run(before), run)
         self._run(after, run)
-        return replace(self._proof(after, run), before=before)
+        return replace(self._proof(after, run), resumed_from=before)
 
-    def _half(self, layout: Layout) -> Path:
-        if layout not in self._halves:
-            self._halves[layout] = self._new_folder()
-            self._run(layout, self._halves[layout], stop_after=self.updates // 2)
-        return self._halves[layout]
+    def _half_trained_run(self, layout: Layout) -> Path:
+        if layout not in self._half_trained_runs:
+            self._half_trained_runs[layout] = self._new_folder()
+            self._run(layout, self._half_trained_runs[layout], stop_after=self.updates // 2)
+        return self._half_trained_runs[layout]
 
     def _run(self, layout: Layout, run: Path, stop_after: int | None = None) -> None:
-        """Begin a run in a new folder, or resume the one that is there."""
+        """Start a run in a new folder, or resume the existing one."""
         resumed = run if run.exists() else None
-        values = {**_UNSEEN, **layout.values(self.micro_batches), "stop_after": stop_after}
+        values = {
+            **_QUIET_VALUES,
+            **layout.option_values(self.micro_batches),
+            "stop_after": stop_after,
+        }
         if resumed is None:
             values["checkpoint_output_path"] = str(run)
-        resolved = self.resolved.changed(values, "convoy prove")
+        resolved = self.resolved.with_values(values, "convoy prove")
         code = run_in_workers(RunRequest(resolved, resumed, quiet=True), plan_run(resolved.config))
-        summary = run / "summary.json"  # not there if the run did not even begin
+        summary = run / "summary.json"  # missing if the run did not start
         reason = Summary.read(summary).exit_reason if summary.exists() else None
         if reason != ("done" if stop_after is None else "limit"):
-            raise _Stopped(code)  # by a signal: what came of it is no evidence
+            raise _RunStopped(code)  # by a signal, so its weights prove nothing
 
     def _proof(self, layout: Layout, run: Path) -> Proof:
         summary = Summary.read(run / "summary.json")
-        if self._first is None:
-            self._first = summary, run
-        first, home = self._first
-        equal = summary.weights_sha256 == first.weights_sha256
+        if self._reference_run is None:
+            self._reference_run = summary, run
+        reference, reference_folder = self._reference_run
+        equal = summary.weights_sha256 == reference.weights_sha256
         difference = 0.0
         if not equal:
-            from convoy.checkpoint.store import largest_difference
+            from convoy.checkpoint.store import max_weight_difference
 
-            difference = largest_difference(home, run)
+            difference = max_weight_difference(reference_folder, run)
         return Proof(layout, summary, equal, difference)
 
     def _new_folder(self) -> Path:
-        self._runs += 1
-        return self.folder / str(self._runs)
+        self._num_runs += 1
+        return self.folder / str(self._num_runs)

@@ -2,59 +2,67 @@
 
 from pathlib import Path
 
-from convoy.cli.args import add_config, read_line
-from convoy.config.command_line import Parser
-from convoy.config.resolve import resolve, resolve_resumed, settings_of_run
+from convoy.cli.args import add_config_arguments, parse_run_command
+from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
 from convoy.errors import ExitCode
 
-SAYS = "Train a network. With no option at all: ResNet-14 on the built-in shapes."
-RESUME_SAYS = """\
-Go on with a run from its newest sound checkpoint, exactly as if it had never stopped.
-Options that the weights depend on are those of the run, unless --override is given."""
+DESCRIPTION = "Train a network; without options, ResNet-14 on the built-in dataset `shapes`."
+EXAMPLES = """examples:
+  convoy train --model resnet20 --epoch 3 --lr 0.05 --output runs/mine
+  convoy train --data imagenet --data-dir photos --model resnet18 --pretrained
+  convoy train --model resnet20 --shards 2 --replicas 2 --gradient-accumulation 8
+"""
+RESUME_DESCRIPTION = """\
+Resume a run from its newest valid checkpoint, bit-exactly. Options that the weights depend
+on keep the values of the run, unless --override is given."""
 
 
 def main(words: list[str]) -> int:
-    """Everything that can be refused is refused before torch is imported."""
-    line = read_line("train", words, SAYS, _add_own)
-    # Help has been printed by now; what follows takes longer to load.
+    """Start a run; every invalid option is refused before torch is imported."""
+    line = parse_run_command("train", words, DESCRIPTION, _add_arguments)
+    # Imported after the help is printed, because these are slow to import.
     from convoy.cli.plan import show_plan, show_splits
-    from convoy.plan.stages import asks_for_list
+    from convoy.plan.stages import lists_splits
     from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
-    resolved = resolve(line.asked())
-    if asks_for_list(resolved.config):
+    resolved = resolve(line.to_request())
+    if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=False)
         return ExitCode.DONE
-    if line.own.dry_run:
+    if line.args.dry_run:
         show_plan(resolved, explain=True)
         return ExitCode.DONE
     return start(RunRequest(resolved))
 
 
-def _add_own(parser: Parser) -> None:
+def _add_arguments(parser: ConfigArgumentParser) -> None:
+    parser.epilog = f"{EXAMPLES}\n{parser.epilog}"
     parser.add_argument(
-        "--dry-run", action="store_true", help="show the plan and who set each value, and stop"
+        "--dry-run",
+        action="store_true",
+        help="show the plan and the source of each value, and exit",
     )
-    add_config(parser)
+    add_config_arguments(parser)
 
 
 def run_resume(words: list[str]) -> int:
-    """A run that is complete stays as it is."""
-    line = read_line("resume RUN", words, RESUME_SAYS, _add_resume)
+    """Resume a run; a complete run stays unchanged."""
+    line = parse_run_command("resume RUN", words, RESUME_DESCRIPTION, _add_resume)
     from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
-    run = Path(line.own.run)
-    before = settings_of_run(run / "config.yaml")
-    resolved = resolve_resumed(before, line.given, line.problems, line.own.override)
-    checkpoint = Path(line.own.checkpoint) if line.own.checkpoint else None
-    return start(RunRequest(resolved, run, checkpoint, line.own.override))
+    run = Path(line.args.run)
+    before = read_run_settings(run / "config.yaml")
+    resolved = resolve_resumed(before, line.settings, line.problems, line.args.override)
+    checkpoint = Path(line.args.checkpoint) if line.args.checkpoint else None
+    return start(RunRequest(resolved, run, checkpoint, line.args.override))
 
 
-def _add_resume(parser: Parser) -> None:
+def _add_resume(parser: ConfigArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run folder")
-    parser.add_argument("--checkpoint", metavar="DIR", help="go on from this checkpoint")
+    parser.add_argument("--checkpoint", metavar="DIR", help="resume from this checkpoint")
     parser.add_argument(
         "--override", action="store_true", help="allow options that change the training"
     )

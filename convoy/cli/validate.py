@@ -7,107 +7,114 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import Line, add_config, find_target, read_line
-from convoy.cli.output import note, say_error
-from convoy.config.command_line import Parser
-from convoy.config.flags import Given
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.schema import RunConfig
-from convoy.config.settings import Problem, Setting, layer, values_of
-from convoy.config.support import refuse_unready
+from convoy.cli.args import ParsedCommand, add_config_arguments, find_checkpoints, parse_run_command
+from convoy.cli.output import print_exception, print_note
+from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.resolve import refuse_unavailable, resolve
+from convoy.config.schema import (
+    Problem,
+    RequestedOptions,
+    RunConfig,
+    Setting,
+    Settings,
+    setting_values,
+)
 from convoy.errors import CheckpointError, ExitCode, NumericError
-from convoy.report.format import percent
+from convoy.report.format import format_percent
 from convoy.run.start import inspect_data
 
 if TYPE_CHECKING:
     from convoy.run.validation import NetworkScore
 
-SAYS = """Top-1, top-5 and loss over the validation split, every sample exactly once.
-A run stands for all of its checkpoints. A checkpoint without its run needs --model and --data.
-With --random-weights there is no run: a fresh network is measured."""
+DESCRIPTION = """\
+Compute top-1, top-5 and loss on the validation split, with every sample exactly once.
+For a run, all of its checkpoints are validated. A checkpoint without its run needs --model and
+--data. With --random-weights, a newly initialized network is validated instead."""
 
 Row = dict[str, Any]
-Jobs = list[tuple[RunConfig, Sequence[Path | None]]]  # checkpoints; None for a fresh network
+Jobs = list[tuple[RunConfig, Sequence[Path | None]]]  # checkpoints; None for random weights
 
 _COMPILED = "compiled"
 
 
 def main(words: list[str]) -> int:
-    """One line, or one JSON object, for each time a checkpoint is measured."""
-    line = _compiled(read_line("validate RUN-or-checkpoint…", words, SAYS, _add_own))
-    targets = [find_target(Path(path)) for path in line.own.targets]
-    # Everything that can be refused is refused before anything is measured.
-    jobs: Jobs = [(_config(_of_run(line, run)), paths) for paths, run in targets]
+    """Print one line, or one JSON object, for each validation of a checkpoint."""
+    line = _apply_compile_flag(
+        parse_run_command("validate RUN-or-checkpoint…", words, DESCRIPTION, _add_arguments)
+    )
+    targets = [find_checkpoints(Path(path)) for path in line.args.targets]
+    # Report every problem before the first validation.
+    jobs: Jobs = [(_resolve_config(_run_request(line, run)), paths) for paths, run in targets]
     if not targets:
-        jobs = [(_config(_fresh(line)), [None])]
-    rows = [row for config, paths in jobs for row in _rows(config, paths, line.own.json)]
-    if line.own.json:
+        jobs = [(_resolve_config(_fresh_network_request(line)), [None])]
+    rows = [row for config, paths in jobs for row in _rows(config, paths, line.args.json)]
+    if line.args.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
     if any("error" in row for row in rows):
         return ExitCode.CHECKPOINT
-    return _judged(rows)
+    return _exit_code(rows)
 
 
-def _compiled(line: Line) -> Line:
-    """Whoever types --compile here means what computes the answers."""
-    wish = line.given.get("compile")
-    if wish is None or not wish.value:
+def _apply_compile_flag(line: ParsedCommand) -> ParsedCommand:
+    """Treat --compile as --backend compiled."""
+    compile_setting = line.settings.get("compile")
+    if compile_setting is None or not compile_setting.value:
         return line
-    backend = line.given.get("backend", Setting(_COMPILED, wish.source))
-    given = {**line.given, "backend": backend}
+    backend = line.settings.get("backend", Setting(_COMPILED, compile_setting.source))
     if backend.value == _COMPILED:
-        return replace(line, given=given)
-    problem = Problem("--compile", f"and --backend {backend.value} are two ways; give one")
+        return replace(line, settings={**line.settings, "backend": backend})
+    problem = Problem("--compile", f"and --backend {backend.value} are mutually exclusive; use one")
     return replace(line, problems=[*line.problems, problem])
 
 
-def _judged(rows: list[Row]) -> ExitCode:
-    """A loss that is no number is no measurement."""
+def _exit_code(rows: list[Row]) -> ExitCode:
+    """Report each loss that is not finite."""
     broken = [row for row in rows if not math.isfinite(row["loss"])]
     for row in broken:
-        where = row["checkpoint"] or "random weights"
-        say_error(NumericError(f"the loss of {where} is {row['loss']}: its answers are no numbers"))
+        name = row["checkpoint"] or "random weights"
+        text = f"the loss of {name} is {row['loss']}: the network's outputs are not finite"
+        print_exception(NumericError(text))
     return ExitCode.NUMERIC if broken else ExitCode.DONE
 
 
-def _config(asked: RequestedOptions) -> RunConfig:
-    resolved = resolve(asked)
-    refuse_unready(resolved)
+def _resolve_config(request: RequestedOptions) -> RunConfig:
+    resolved = resolve(request)
+    refuse_unavailable(resolved)
     return inspect_data(resolved)[0].config
 
 
-def _fresh(line: Line) -> RequestedOptions:
-    """Without a run there is only the network as it would begin."""
-    asked = line.asked()
-    if values_of(layer(asked.named, asked.command_line)).get("random_weights"):
-        return asked
-    missing = Problem("", "name a run or a checkpoint, or give --random-weights")
-    return replace(asked, problems=[*asked.problems, missing])
+def _fresh_network_request(line: ParsedCommand) -> RequestedOptions:
+    """Return the request without a run, which requires --random-weights."""
+    request = line.to_request()
+    if setting_values(request.named_config | request.command_line).get("random_weights"):
+        return request
+    missing = Problem("", "give a run or a checkpoint, or --random-weights")
+    return replace(request, problems=[*request.problems, missing])
 
 
-def _of_run(line: Line, run: Given) -> RequestedOptions:
-    """A run brings its configuration; without it a checkpoint may take a named one."""
+def _run_request(line: ParsedCommand, run: Settings) -> RequestedOptions:
+    """Return the request for a run; a checkpoint without its run may use a named configuration."""
     problems = []
-    if values_of(line.given).get("random_weights"):
-        text = "measures a fresh network: leave it out, or name no run"
+    if setting_values(line.settings).get("random_weights"):
+        text = "validates a new network; leave it out, or leave out the run"
         problems.append(Problem("--random-weights", text))
-    return line.asked(problems, run=run)
+    return line.to_request(problems, run_settings=run)
 
 
 def _rows(config: RunConfig, paths: Sequence[Path | None], quiet: bool) -> Iterator[Row]:
-    """Each result is told as soon as it is there."""
+    """Validate, and print each result as soon as it is known."""
     from convoy.run.validation import validate_checkpoints
 
     for score in validate_checkpoints(config, paths, config.validation.repeat):
         if isinstance(score, CheckpointError):
-            say_error(score)
+            print_exception(score)
             yield {"error": str(score)}
             continue
-        for one in score.skipped:
-            note(f"skipped {one}")
+        for record in score.skipped:
+            print_note(f"skipped {record}")
         row = _row(score, config.validation.latency)
         if not quiet:
-            print(_text(row))
+            print(_format_row(row))
         yield row
 
 
@@ -115,26 +122,26 @@ def _row(score: "NetworkScore", with_latency: bool) -> Row:
     row = {
         "checkpoint": None if score.path is None else str(score.path),
         "weights_sha256": score.weights_sha256,
-        **{name: one for name, one in asdict(score.validated).items() if one is not None},
+        **{name: value for name, value in asdict(score.validated).items() if value is not None},
     }
     if with_latency:
         row |= {"latency_ms": score.latency.mean, "latency_p99_ms": score.latency.p99}
     return row
 
 
-def _text(row: Row) -> str:
+def _format_row(row: Row) -> str:
     latency = ""
     if "latency_ms" in row:
         mean, p99 = row["latency_ms"], row["latency_p99_ms"]
-        latency = f"  a batch in {mean:.2f} ms, 99 % within {p99:.2f} ms"
+        latency = f"  latency {mean:.2f} ms per batch, p99 {p99:.2f} ms"
     return (
-        f"{row['checkpoint'] or 'random weights'}  top-1 {percent(row['top1'])}  "
-        f"top-5 {percent(row['top5'])}  loss {row['loss']:.4f}  "
+        f"{row['checkpoint'] or 'random weights'}  top-1 {format_percent(row['top1'])}  "
+        f"top-5 {format_percent(row['top5'])}  loss {row['loss']:.4f}  "
         f"{row['samples']} samples in {row['seconds']:.1f} s{latency}"
     )
 
 
-def _add_own(parser: Parser) -> None:
+def _add_arguments(parser: ConfigArgumentParser) -> None:
     parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    add_config(parser)
+    add_config_arguments(parser)

@@ -1,154 +1,171 @@
-"""convoy import, export, average: weights in and out, and one checkpoint out of many"""
+"""convoy import, export, average: weights in and out, and averages of checkpoints"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from convoy.cli.args import Line, add_config, find_target, read_line
-from convoy.cli.output import show
-from convoy.config.command_line import Parser
-from convoy.config.resolve import RequestedOptions, Resolved, resolve, settings_of_run
-from convoy.config.settings import Problem, Setting, refuse, values_of
-from convoy.config.support import refuse_unready, unavailable
+from convoy.cli.args import ParsedCommand, add_config_arguments, find_checkpoints, parse_run_command
+from convoy.cli.output import print_result
+from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.resolve import (
+    ResolvedConfig,
+    read_run_settings,
+    refuse_unavailable,
+    resolve,
+    unavailable_values,
+)
+from convoy.config.schema import Problem, RequestedOptions, Setting, raise_problems, setting_values
 from convoy.errors import ExitCode
+from convoy.text import pluralize
 
-IMPORT_SAYS = """\
-Weights of other programs as a checkpoint of ours, every name and shape checked.
-WEIGHTS is a file in torchvision's or timm's naming (.safetensors, .pth, .pt, .bin), a run or
-checkpoint of ours, or hf:OWNER/NAME. Another --num-classes begins with a new classifier."""
+IMPORT_DESCRIPTION = """\
+Import weights as a convoy checkpoint; every name and shape is checked.
+WEIGHTS is a file with torchvision or timm names (.safetensors, .pth, .pt, .bin), a convoy run or
+checkpoint, or hf:OWNER/NAME. If --num-classes differs, the classifier is newly initialized."""
 
-_UNSAID = {"data": Setting("generated", "convoy import")}  # leaves the classes to the model
+_IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model sets the classes
 
 
 def run_import(words: list[str]) -> int:
-    line = read_line("import WEIGHTS --model NAME", words, IMPORT_SAYS, _add_import)
-    asked = line.asked()
-    resolved = _resolved_without_data(replace(asked, named={**_UNSAID, **asked.named}))
-    from convoy.run.foreign_weights import import_weights
+    line = parse_run_command("import WEIGHTS --model NAME", words, IMPORT_DESCRIPTION, _add_import)
+    request = line.to_request()
+    resolved = _resolve_without_data(
+        replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
+    )
+    from convoy.run.import_export import import_weights
 
-    made = import_weights(resolved, line.own.weights)
-    naming, tensors, notes = made.fitted.naming, made.fitted.model, made.fitted.notes
-    parameters = sum(one.numel() for name, one in tensors.items() if ".running_" not in name)
+    imported = import_weights(resolved, line.args.weights)
+    naming, tensors, notes = imported.fitted.naming, imported.fitted.model, imported.fitted.notes
+    parameters = sum(tensor.numel() for name, tensor in tensors.items() if ".running_" not in name)
     row = {
-        "weights": made.place,
+        "weights": imported.source,
         "naming": naming,
         "tensors": len(tensors),
         "parameters": parameters,
         "notes": notes,
-        "folder": made.folder,
-        "weights_sha256": made.weights_sha256,
+        "folder": imported.folder,
+        "weights_sha256": imported.weights_sha256,
     }
     size = f"{len(tensors):,} tensors, {parameters:,} parameters"
     lines = [
-        f"read {made.place}: {size}, names of {naming}",
+        f"read {imported.source}: {size}, {naming} names",
         *notes,
-        f"{made.folder}  sha256 {made.weights_sha256}",
-        f"go on: convoy validate {made.folder}, or convoy train --init-path {made.folder}",
+        f"{imported.folder}  sha256 {imported.weights_sha256}",
+        f"next: convoy validate {imported.folder}, or convoy train --init-path {imported.folder}",
     ]
-    show(line.own.json, row, lines)
+    print_result(line.args.json, row, lines)
     return ExitCode.DONE
 
 
-def _add_import(parser: Parser) -> None:
-    parser.add_argument("weights", metavar="WEIGHTS", help="a file, a run, or hf:OWNER/NAME")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
-    add_config(parser)
+def _add_import(parser: ConfigArgumentParser) -> None:
+    parser.add_argument("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
 
 
-def _resolved_without_data(asked: RequestedOptions) -> Resolved:
-    resolved = resolve(asked)
-    refuse(one.problem for one in unavailable(resolved.settings))
+def _resolve_without_data(request: RequestedOptions) -> ResolvedConfig:
+    resolved = resolve(request)
+    raise_problems(unavailable_values(resolved.settings))
     return resolved
 
 
-EXPORT_SAYS = """\
-One checkpoint for other programs: the one given, or the newest sound one of a run.
-Weights in names that torchvision or timm load, a torch.export program, or ONNX (needs the extra
-`onnx`). What was written is read back and must answer as the network does."""
+EXPORT_DESCRIPTION = """\
+Export a checkpoint, or the newest valid checkpoint of a run: as weights with the names of
+torchvision or timm, as a torch.export program, or as ONNX (needs the extra `onnx`). The written
+file is read back, and its outputs must match those of the network."""
 
-SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+FORMAT_SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 NAMINGS = ("torchvision", "timm", "convoy")
 _USAGE = "export RUN-or-checkpoint [--batch-size N|dynamic]"
 _OUTPUT = "checkpoint_output_path"
-_OURS = (_OUTPUT, "micro_batch_size")  # `--output` is a file here, `--batch-size` that of the file
+# `--output` is a file here, and `--batch-size` the batch size of the exported program.
+_EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
 
 
 def run_export(words: list[str]) -> int:
-    line = read_line(_USAGE, _of_any_batch(words), EXPORT_SAYS, _add_export)
-    own, source = line.own, Path(line.own.source)
-    _, run = find_target(source)
-    resolved = _resolved_without_data(line.asked(without=_OURS, run=run))
-    from convoy.run.foreign_weights import ExportWish, export
+    line = parse_run_command(
+        _USAGE, _strip_dynamic_batch_size(words), EXPORT_DESCRIPTION, _add_export
+    )
+    args, source = line.args, Path(line.args.source)
+    _, run = find_checkpoints(source)
+    resolved = _resolve_without_data(line.to_request(exclude=_EXPORT_OPTIONS, run_settings=run))
+    from convoy.run.import_export import ExportRequest, export
 
-    given = values_of(line.given)
-    output = given.get(_OUTPUT) or resolved.config.network.model + SUFFIXES[own.format]
-    batch_size = given.get("micro_batch_size")
-    refuse(_export_misfits(line, str(output)))
-    wish = ExportWish(own.format, own.naming or NAMINGS[0], Path(output), batch_size, own.override)
-    made = export(resolved.config, source, wish)
-    written = f"{made.file}  {made.format}, {made.bytes:,} bytes, out of {made.checkpoint}"
-    checked = "every bit is there"
-    if made.format != "safetensors":
-        checked = f"its answers differ by {made.difference:.1e} of the largest"
-    show(own.json, asdict(made), [written, f"read back: {checked}"])
+    values = setting_values(line.settings)
+    output = values.get(_OUTPUT) or resolved.config.network.model + FORMAT_SUFFIXES[args.format]
+    batch_size = values.get("micro_batch_size")
+    raise_problems(_export_problems(line, str(output)))
+    request = ExportRequest(
+        args.format, args.naming or NAMINGS[0], Path(output), batch_size, args.override
+    )
+    exported = export(resolved.config, source, request)
+    written = (
+        f"{exported.file}  {exported.format}, {exported.bytes:,} bytes, from {exported.checkpoint}"
+    )
+    checked = "bit-identical"
+    if exported.format != "safetensors":
+        checked = f"the outputs differ by {exported.difference:.1e} relative to the largest"
+    print_result(args.json, asdict(exported), [written, f"read back: {checked}"])
     return ExitCode.DONE
 
 
-def _of_any_batch(words: list[str]) -> list[str]:
-    """`--batch-size dynamic` says what is so anyhow; everywhere else that option is a number."""
+def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
+    """Remove `--batch-size dynamic`, the default; everywhere else that option is a number."""
     text = "\0".join(words)
     for spelling in ("--batch-size\0dynamic", "--batch-size=dynamic"):
         text = text.replace(spelling, "")
     return [word for word in text.split("\0") if word]
 
 
-def _export_misfits(line: Line, output: str) -> Iterator[Problem]:
-    form, ending = line.own.format, SUFFIXES[line.own.format]
-    if not output.endswith(ending):
-        text = f"{output} is no name for --format {form}; one that ends in {ending} is"
+def _export_problems(line: ParsedCommand, output: str) -> Iterator[Problem]:
+    form, suffix = line.args.format, FORMAT_SUFFIXES[line.args.format]
+    if not output.endswith(suffix):
+        text = f"{output} must end in {suffix} for --format {form}"
         yield Problem("--output", text)
-    if line.own.naming and form != "safetensors":
-        yield Problem("--naming", f"is for --format safetensors; {form} holds no names")
-    if "micro_batch_size" in line.given and form == "safetensors":
-        yield Problem("--batch-size", "is for programs; --format safetensors holds weights alone")
+    if line.args.naming and form != "safetensors":
+        yield Problem("--naming", f"applies to --format safetensors only; {form} contains no names")
+    if "micro_batch_size" in line.settings and form == "safetensors":
+        yield Problem(
+            "--batch-size", "does not apply to --format safetensors, which contains only weights"
+        )
 
 
-def _add_export(parser: Parser) -> None:
+def _add_export(parser: ConfigArgumentParser) -> None:
     parser.add_argument("source", metavar="RUN-or-checkpoint")
-    parser.add_argument("--format", choices=list(SUFFIXES), default="safetensors")
+    parser.add_argument("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
     parser.add_argument(
-        "--naming", choices=NAMINGS, help="of the weights in safetensors; torchvision if unset"
+        "--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]"
     )
-    parser.add_argument("--override", action="store_true", help="replace a file that is there")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
-    add_config(parser)
+    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
 
 
-AVERAGE_SAYS = """\
-One checkpoint out of many: the mean of a run's newest, or an exponential average.
-A run that was told to average does this by itself at its end."""
+AVERAGE_DESCRIPTION = """\
+Average checkpoints of a run: the mean of the newest ones, or an exponential average.
+With --weight-avg-strategy, a run does this by itself at its end."""
 
 _STRATEGY = "weight_avg_strategy"
 
 
 def run_average(words: list[str]) -> int:
-    line = read_line("average RUN", words, AVERAGE_SAYS, _add_average)
-    run, problems = Path(line.own.run), line.problems
-    settings, given = settings_of_run(run / "config.yaml"), values_of(line.given)
-    if given.get(_STRATEGY) == "none":
-        text = "none makes no average; use mean or exponential, or leave it out"
+    line = parse_run_command("average RUN", words, AVERAGE_DESCRIPTION, _add_average)
+    run, problems = Path(line.args.run), line.problems
+    settings, values = read_run_settings(run / "config.yaml"), setting_values(line.settings)
+    if values.get(_STRATEGY) == "none":
+        text = "none computes no average; use mean or exponential, or leave it out"
         problems = [*problems, Problem("--weight-avg-strategy", text)]
-    if values_of(settings).get(_STRATEGY, "none") == "none":  # then it is averaged by the mean
+    if setting_values(settings).get(_STRATEGY, "none") == "none":  # default: the mean
         settings[_STRATEGY] = Setting("mean", "convoy average")
-    resolved = resolve(RequestedOptions(line.given, settings, problems))
-    refuse_unready(resolved)
+    resolved = resolve(RequestedOptions(line.settings, settings, problems))
+    refuse_unavailable(resolved)
     from convoy.run.averaging import average_checkpoints
 
-    made = average_checkpoints(resolved.config, run / "checkpoints")
-    print(f"{made.path}  {made.strategy} of {made.checkpoints} checkpoints")
-    print(f"go on: convoy validate {made.path}")
+    average = average_checkpoints(resolved.config, run / "checkpoints")
+    print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
+    print(f"next: convoy validate {average.path}")
     return ExitCode.DONE
 
 
-def _add_average(parser: Parser) -> None:
+def _add_average(parser: ConfigArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run folder")

@@ -1,273 +1,281 @@
-"""The words of a command line → settings, by the table of a dialect. argparse splits; unknown words
-get near names.
+"""Parse command line arguments into settings, using the flags of a dialect.
+
+argparse splits the arguments; unknown ones are reported with similar names.
 """
 
 import argparse
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from convoy.config.flags import (
     TARGET,
     Dialect,
+    DialectLookup,
     Flag,
-    Given,
     MappedWord,
-    OtherDialects,
     Translation,
-    no_other_dialects,
-    put_together,
+    combine_settings,
 )
-from convoy.config.option import Option, WrongType, as_words, spelled
-from convoy.config.schema import SECTIONS, option_table
-from convoy.config.settings import COMMAND_LINE, Dropped, Problem, Setting, beyond_limits
+from convoy.config.option import OptionTypeError, format_value
+from convoy.config.schema import (
+    COMMAND_LINE,
+    SECTIONS,
+    DroppedWord,
+    Problem,
+    Setting,
+    Settings,
+    limit_problems,
+    option_table,
+)
 from convoy.errors import ConfigError
 from convoy.registry import near_names
-from convoy.text import printable, shown
+from convoy.text import printable, quote_shortened
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse without its exit: a wrong word becomes a ConfigError."""
+class ConfigArgumentParser(argparse.ArgumentParser):
+    """An argument parser that raises ConfigError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
     def _get_option_tuples(self, _: str) -> list[Any]:
-        """Nothing is guessed: prefixes are whole by now, and `-hosts` is no `-h`."""
+        """Disable abbreviations: prefixes are already expanded, and `-hosts` is not `-h`."""
         return []
 
 
-@dataclass(frozen=True)
-class _Typed:
-    """What argparse keeps for one flag: the spelling as typed and the words behind it."""
-
-    flag: Flag
-    words: list[str]
-
-    @property
-    def text(self) -> str:
-        words = [] if self.flag.means is not None else [word for word in self.words if word]
-        return " ".join([self.flag.spelling, *words])
+FlagOccurrence = tuple[Flag, list[str]]  # a flag and the words after it
 
 
-class _Keep(argparse.Action):
-    """Collects in order, so that the last spelling of an option wins."""
+class _AppendFlag(argparse.Action):
+    """Collects flags in order, so that the last flag for an option applies."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:
         del parser, option_string
         words = values if isinstance(values, list) else [values]
-        namespace.typed = [*namespace.typed, _Typed(self.const, words)]
+        namespace.flag_occurrences = [*namespace.flag_occurrences, (self.const, words)]
 
 
 def flag_of(action: argparse.Action | None) -> Flag | None:
-    """The row of the dialect behind an argument; None for one of the verb's own."""
-    return action.const if isinstance(action, _Keep) else None
+    """The flag of a dialect behind an action; None for an argument of the command itself."""
+    return action.const if isinstance(action, _AppendFlag) else None
 
 
-def add_flags(parser: argparse.ArgumentParser, dialect: Dialect) -> None:
-    """Give a parser every spelling of the dialect, grouped by section."""
-    parser.set_defaults(typed=[])
-    groups = {
-        name: parser.add_argument_group((section.__doc__ or "").split(".")[0].lower())
-        for name, section in SECTIONS.items()
+def add_flags(
+    parser: argparse.ArgumentParser,
+    dialect: Dialect,
+    common: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Add every spelling of the dialect to a parser.
+
+    The help lists them by section, or only the `common` options, in brief, under their titles.
+    """
+    parser.set_defaults(flag_occurrences=[])
+    if common is None:
+        titles = {name: (section.__doc__ or "").split(".")[0] for name, section in SECTIONS.items()}
+        group_of = {name: titles[row.section].lower() for name, row in option_table().items()}
+    else:
+        group_of = {name: title for title, names in common.items() for name in names}
+    groups = {title: parser.add_argument_group(title) for title in dict.fromkeys(group_of.values())}
+    hidden = parser.add_argument_group("parts of a value")
+    listed: set[tuple[str, Any]] = set()
+    defaults = dialect.defaults({})
+    is_brief = common is not None
+    offs = {
+        flag.option_name: flag.spelling for flag in reversed(dialect.flags) if flag.const is False
     }
-    parts = parser.add_argument_group("parts of a value")
-    shown: set[tuple[str, Any]] = set()
-    usual = dialect.defaults({})
-    offs = {flag.to: flag.spelling for flag in reversed(dialect.flags) if flag.means is False}
-    for flag in dialect.flags:
-        # `--no-x` is told beside `--x`, and an older spelling not at all.
-        effect = (flag.to, "switch" if isinstance(flag.means, bool) else flag.means)
-        group = groups[flag.option.section] if flag.option else parts
+    for flag in _in_order(dialect.flags, list(group_of)):
+        # `--no-x` is shown beside `--x`; older spellings and options without an effect are hidden.
+        effect = (flag.option_name, "switch" if isinstance(flag.const, bool) else flag.const)
+        has_effect = flag.option is None or flag.option.has_effect
+        is_listed = flag.option_name in group_of if flag.option else common is None
+        is_hidden = effect in listed or flag.deprecated or not has_effect or not is_listed
+        group = groups[group_of[flag.option_name]] if flag.option and is_listed else hidden
         group.add_argument(
             flag.spelling,
             dest=f"_{flag.spelling}",
-            action=_Keep,
+            action=_AppendFlag,
             const=flag,
-            nargs="*" if flag.many else None,
+            nargs="*" if flag.takes_list else None,
             metavar=_metavar(flag),
-            help=_help(flag, dialect, usual, offs)
-            if effect not in shown and not _is_quiet(flag)
-            else argparse.SUPPRESS,
+            help=argparse.SUPPRESS if is_hidden else _help(flag, dialect, defaults, offs, is_brief),
         )
-        shown.add(effect)
+        listed.add(effect)
+
+
+def _in_order(flags: Iterable[Flag], names: list[str]) -> list[Flag]:
+    """Flags of these options first, in the order of the names."""
+    position = {name: index for index, name in enumerate(names)}
+    return sorted(flags, key=lambda flag: position.get(flag.option_name, len(names)))
 
 
 @dataclass(frozen=True)
 class ParsedFlags:
-    """What came of words: settings, everything wrong with them, and what was left out."""
+    """The settings from a command line, with all problems and ignored arguments."""
 
-    given: Given
+    settings: Settings
     problems: list[Problem]
-    dropped: list[Dropped]
+    dropped: list[DroppedWord]
     mapped: list[MappedWord] = field(default_factory=list)
     target: str | None = None
 
 
-def read_flags(
-    typed: list[_Typed], dialect: Dialect, under: Given | None = None, above: Given | None = None
+def parse_flags(
+    occurrences: list[FlagOccurrence],
+    dialect: Dialect,
+    named_config: Mapping[str, Setting] = {},
+    launcher: Mapping[str, Setting] = {},
 ) -> ParsedFlags:
-    """The settings that were typed, put together by the combiners of the dialect: over those of a
-    named configuration, under those of a launcher."""
-    above = above or {}
-    translation = Translation({}, under or {}, launched=frozenset(above))
-    for one in typed:
+    """Parse flags. They override a named configuration; settings of a launcher override them."""
+    translation = Translation({}, named_config, set_by_launcher=frozenset(launcher))
+    for flag, words in occurrences:
+        text = " ".join([flag.spelling, *filter(None, words if flag.const is None else [])])
         try:
-            value = one.flag.value(one.words)
-        except WrongType as wrong:
-            translation.refuse(one.flag.spelling, str(wrong))
+            value = flag.parse(words)
+        except OptionTypeError as error:
+            translation.add_problem(flag.spelling, str(error))
             continue
-        if one.flag.why:
-            translation.drop(one.text, one.flag.why)
+        if flag.dropped_reason:
+            translation.add_dropped(text, flag.dropped_reason)
         else:
-            translation.given.pop(one.flag.to, None)  # the last one said stands last
-            translation.given[one.flag.to] = Setting(value, one.text)
-    for name, decided in above.items():
-        typed_one = translation.given.get(name, decided)
-        if typed_one.value != decided.value:
-            translation.drop(typed_one.source, f"{decided.source} says {decided.value}")
-    translation.given.update(above)
-    words = {one.source for one in translation.given.values()}
-    words -= {one.source for one in above.values()}
-    settings = put_together(translation, dialect.combiners)
-    target = translation.given.get(TARGET)
+            translation.settings.pop(flag.option_name, None)  # moves to the end
+            translation.settings[flag.option_name] = Setting(value, text)
+    typed = {setting.source for setting in translation.settings.values()}
+    for name, fixed in launcher.items():
+        setting = translation.settings.get(name, fixed)
+        if setting.value != fixed.value:
+            translation.add_dropped(setting.source, f"{fixed.source} sets {fixed.value}")
+    translation.settings.update(launcher)
+    settings = combine_settings(translation, dialect.combiners)
     spelling = {name: option_table()[name].flag for name in settings}
-    spelling |= {one.flag.to: one.flag.spelling for one in typed}
+    spelling |= {flag.option_name: flag.spelling for flag, _ in occurrences}
     return ParsedFlags(
         {
-            name: Setting(one.value, COMMAND_LINE) if one.source in words else one
-            for name, one in settings.items()
+            name: Setting(setting.value, COMMAND_LINE) if setting.source in typed else setting
+            for name, setting in settings.items()
         },
-        # Such a value stays in place, so that no rule speaks of a default instead of it.
-        [*translation.problems, *beyond_limits(settings, lambda name, _: spelling[name])],
+        # Invalid values stay in the settings, so that no rule reports a default instead.
+        [*translation.problems, *limit_problems(settings, lambda name, _: spelling[name])],
         translation.dropped,
-        _credited(settings, translation.mapped, words),
-        str(target.value) if target else None,
+        _map_words(settings, translation.mapped, typed),
+        str(target.value) if (target := translation.settings.get(TARGET)) else None,
     )
 
 
-def _credited(settings: Given, mapped: list[MappedWord], words: set[str]) -> list[MappedWord]:
-    """What came of each word, in canonical flags where it set any."""
-    direct = [MappedWord(one.source, name) for name, one in settings.items()]
-    found: dict[tuple[str, str], MappedWord] = {}
-    for one in (*mapped, *direct):
-        if one.word in words and (one.to in settings or one.to not in option_table()):
-            text = one.to
-            if one.to in settings:  # as `--micro-batch-size 8`
-                text = " ".join(as_flags(option_table()[one.to], settings[one.to].value))
-            if text:  # there are no words for what is unset
-                found.setdefault((one.word, text), MappedWord(one.word, text))
-    return list(found.values())
-
-
-def as_flags(row: Option, value: Any) -> list[str]:
-    """A value of an option as words of a canonical command line; unset has none."""
-    if value is None:
-        return []
-    if row.kind.base is bool:
-        return [row.flag if value else "--no-" + row.flag.removeprefix("--")]
-    words = as_words(value)
-    if row.kind.base is str and any(word.startswith("-") for word in words):
-        # Behind a space it would be taken for a flag, as no number is.
-        return [f"{row.flag}={','.join(words)}"]
-    return [row.flag, *words]
+def _map_words(settings: Settings, mapped: list[MappedWord], words: set[str]) -> list[MappedWord]:
+    """The effect of each word: the canonical flags it sets, such as `--micro-batch-size 8`."""
+    table = option_table()
+    direct = [MappedWord(setting.source, name) for name, setting in settings.items()]
+    effects: dict[tuple[str, str], MappedWord] = {}
+    for word, name in ((entry.word, entry.mapped_to) for entry in (*mapped, *direct)):
+        if word in words and (name in settings or name not in table):
+            text = name
+            if name in settings:
+                text = " ".join(table[name].to_cli_args(settings[name].value))
+            if text:  # an unset option has no flag
+                effects.setdefault((word, text), MappedWord(word, text))
+    return list(effects.values())
 
 
 def _metavar(flag: Flag) -> str:
-    if flag.means is not None:
+    if flag.const is not None:
         return ""
     if flag.option is None:
         return "TEXT"
-    if choices := flag.option.declared.limit.choices:
+    if choices := flag.option.limit.choices:
         return "|".join(choices)
-    return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.kind.base]
+    return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.value_type.base]
 
 
-def _help(flag: Flag, dialect: Dialect, usual: Mapping[str, Any], offs: Mapping[str, str]) -> str:
-    """What it does, its default there, and the first spelling that switches it off."""
+def _help(
+    flag: Flag,
+    dialect: Dialect,
+    defaults: Mapping[str, Any],
+    offs: Mapping[str, str],
+    is_brief: bool,
+) -> str:
+    """The help text (its first sentence, in brief), the default, and how to switch it off."""
     if flag.option is None:
-        return dialect.says.get(flag.spelling) or flag.why or f"see {flag.to.replace('_', ' ')}"
-    default = usual.get(flag.to, flag.option.default)
-    notes = [] if default in (None, ()) else [spelled(default)]
-    if flag.means is True and flag.to in offs:
-        notes.append(offs[flag.to])
-    shown = f" [{'; '.join(notes)}]" if notes else ""
-    return (flag.option.declared.help + shown).replace("%", "%%")
+        return (
+            dialect.help_texts.get(flag.spelling)
+            or flag.dropped_reason
+            or f"see {flag.option_name.replace('_', ' ')}"
+        )
+    text = flag.option.help.split(". ")[0].removesuffix(".") + "." if is_brief else flag.option.help
+    default = defaults.get(flag.option_name, flag.option.default)
+    notes = [] if default in (None, ()) else [format_value(default)]
+    if flag.const is True and flag.option_name in offs:
+        notes.append(offs[flag.option_name])
+    suffix = f" [{'; '.join(notes)}]" if notes else ""
+    return (text + suffix).replace("%", "%%")
 
 
-def _is_quiet(flag: Flag) -> bool:
-    """A new user meets only what does something; `convoy options` lists the rest too."""
-    return flag.older or (flag.option is not None and not flag.option.does_something)
+_MAX_LISTED = 8  # matches of an ambiguous prefix
+# Prefixes never mean these: the other option that they could mean is older.
+_NO_PREFIX = ("--gradient-accumulation-dtype", "--help-all")
 
 
-_MOST_LISTED = 8  # spellings that a prefix could mean
-# No prefix stands for these: `--gradient-acc` is older than the other option it could be.
-_IN_FULL = ("--gradient-accumulation-dtype",)
+def expand_prefixes(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """Expand abbreviated flags and attach their values, so that argparse has nothing to guess.
 
-
-def spell_out(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Attach every value to its whole spelling, so that argparse has nothing to guess.
-
-    `--gradient-a 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` with no
-    value behind it → `--lr=`. An ambiguous prefix stays as it is and is found unknown.
+    `--gradient-a 2` → `--gradient-accumulation=2`, `--augment` → `--augment=true`, `--lr` without
+    a value → `--lr=`. An ambiguous prefix is left as it is and reported as unknown later.
     """
     attached: list[str] = []
     rest = deque(words)
     while rest and rest[0] != "--":
         name, equals, value = rest.popleft().partition("=")
-        action = _action(name, parser)
+        action = _find_action(name, parser)
         if action is not None:
-            name = next(one for one in action.option_strings if one.startswith(name))
+            name = next(text for text in action.option_strings if text.startswith(name))
         flag = flag_of(action)
-        if flag is not None and not equals and not flag.many:
-            equals, value = "=", _value_behind(flag, rest)
-        if action is not None and value == "--":  # argparse would drop it, and leave no value
-            value = "--," if flag is not None and flag.many else ""
+        if flag is not None and not equals and not flag.takes_list:
+            equals = "="
+            if flag.const is not None:
+                value = "true"
+            elif rest and not _is_flag(rest[0]):
+                value = rest.popleft()
+        if action is not None and value == "--":  # argparse would remove it
+            value = "--," if flag is not None and flag.takes_list else ""
         attached.append(name + equals + value)
     return [*attached, *rest]
 
 
-def unknown_words(
-    extra: list[str], parser: argparse.ArgumentParser, elsewhere: OtherDialects = no_other_dialects
+def unknown_argument_problems(
+    extra: list[str], parser: argparse.ArgumentParser, other_dialects: DialectLookup | None = None
 ) -> list[Problem]:
-    """A problem for each flag or word that no table knows, or only that of another dialect."""
+    """A problem for each argument that is unknown, or known only in another dialect."""
     problems: list[Problem] = []
-    is_value = False  # of the unknown flag before it
+    is_value = False  # of the unknown flag before
     for word in extra:
         if _is_flag(word):
-            problems.append(_unknown_flag(word.partition("=")[0], parser, elsewhere))
+            problems.append(_unknown_flag(word.partition("=")[0], parser, other_dialects))
             is_value = "=" not in word
         elif not is_value:
-            problems.append(Problem("", f"unexpected word {shown(word)}"))
+            problems.append(Problem("", f"unexpected argument {quote_shortened(word)}"))
     return problems
 
 
-def _action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | None:
-    """What a spelling stands for, or a prefix of spellings that all mean one thing."""
+def _find_action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | None:
+    """The action of a flag, or of a prefix whose expansions all mean the same."""
     known = parser._option_string_actions
     if not name.startswith("--") or name in known:
         return known.get(name)
-    spellings = [one for one in known if one.startswith(name) and one not in _IN_FULL]
-    fits = [known[one] for one in spellings]
-    return fits[0] if len({_meaning(action) for action in fits}) == 1 else None
-
-
-def _meaning(action: argparse.Action) -> object:
-    flag = flag_of(action)
-    return (flag.to, flag.read, flag.means) if flag else action.dest
-
-
-def _value_behind(flag: Flag, rest: deque[str]) -> str:
-    if flag.means is not None:
-        return "true"
-    return rest.popleft() if rest and not _is_flag(rest[0]) else ""
+    matches = [text for text in known if text.startswith(name) and text not in _NO_PREFIX]
+    meanings = {
+        (flag.option_name, flag.parser, flag.const)
+        if (flag := flag_of(known[text]))
+        else known[text].dest
+        for text in matches
+    }
+    return known[matches[0]] if len(meanings) == 1 else None
 
 
 def _is_flag(word: str) -> bool:
-    """A dash begins a flag, unless it begins a negative number or stands alone."""
+    """Whether a word is a flag: it starts with a dash and is neither `-` nor a number."""
     if not word.startswith("-") or word == "-":
         return False
     try:
@@ -277,16 +285,18 @@ def _is_flag(word: str) -> bool:
     return False
 
 
-def _unknown_flag(flag: str, parser: argparse.ArgumentParser, elsewhere: OtherDialects) -> Problem:
+def _unknown_flag(
+    flag: str, parser: argparse.ArgumentParser, other_dialects: DialectLookup | None
+) -> Problem:
     known = parser._option_string_actions
-    other = elsewhere(flag)
-    fits = [spelling for spelling in known if spelling.startswith(flag)]
-    if flag.startswith("--") and fits:
-        listed = ", ".join(fits[:_MOST_LISTED]) + (", …" if len(fits) > _MOST_LISTED else "")
-        whole = f"; {flag} itself {other}" if other else ""
-        return Problem("", f"option {flag} is ambiguous: it could be {listed}{whole}")
+    other = other_dialects(flag) if other_dialects else None
+    matches = [spelling for spelling in known if spelling.startswith(flag)]
+    if flag.startswith("--") and matches:
+        listed = ", ".join(matches[:_MAX_LISTED]) + (", …" if len(matches) > _MAX_LISTED else "")
+        exact = f"; {flag} itself {other}" if other else ""
+        return Problem("", f"option {flag} is ambiguous: it could be {listed}{exact}")
     if other is not None:
         return Problem(flag, other)
     near = near_names(flag, known)
-    way_out = f"did you mean {', '.join(near)}?" if near else f"see `{parser.prog} --help`"
-    return Problem("", f"unknown option {printable(flag)}; {way_out}")
+    hint = f"did you mean {', '.join(near)}?" if near else f"see `{parser.prog} --help`"
+    return Problem("", f"unknown option {printable(flag)}; {hint}")

@@ -1,6 +1,8 @@
-"""option() declares a field of a section: its help, its limits, what it excludes, when it has no
-effect, and what is supported. Option is such a field as the table has it; ValueType reads its value
-from words of a command line, or from YAML.
+"""Declare and describe options.
+
+`option()` declares a field of a section: its help, limits, exclusions, the conditions under which
+it has no effect, and where it is supported. `Option` is the row of the option table for such a
+field. `ValueType` parses its value from command line arguments or YAML.
 """
 
 import math
@@ -10,61 +12,61 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from convoy.registry import suggest
-from convoy.text import MOST_DIGITS, control_character, shown
+from convoy.text import MAX_DIGITS, control_character, one_line, quote_shortened
 
-_COMMA = re.compile(r"(?<!\\),")  # that is not escaped
+_COMMA = re.compile(r"(?<!\\),")  # not escaped
 
 
-class WrongType(ValueError):
-    """The text or value is not of the option's type; says what was expected and what came."""
+class OptionTypeError(ValueError):
+    """A value does not have the type of its option; the message gives the expected type."""
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of an option: a base type, perhaps a list of it, perhaps unset."""
+    """The type of an option: a base type or a list of it, possibly optional."""
 
     base: type
-    many: bool = False
+    is_list: bool = False
     optional: bool = False
 
     @staticmethod
-    def of(annotation: Any) -> "ValueType":
-        """Read a field's annotation: `int`, `int | None`, `tuple[str, ...]`."""
+    def from_annotation(annotation: Any) -> "ValueType":
+        """Convert the annotation of a field: `int`, `int | None` or `tuple[str, ...]`."""
         if get_origin(annotation) in (UnionType, Union):
-            (inner,) = (one for one in get_args(annotation) if one is not NoneType)
-            return replace(ValueType.of(inner), optional=True)
+            (inner,) = (arg for arg in get_args(annotation) if arg is not NoneType)
+            return replace(ValueType.from_annotation(inner), optional=True)
         if get_origin(annotation) is tuple:
-            return ValueType(get_args(annotation)[0], many=True)
+            return ValueType(get_args(annotation)[0], is_list=True)
         return ValueType(annotation)
 
-    def read(self, words: list[str]) -> Any:
-        """The value that words of a command line or an environment variable spell."""
-        if self.many:
-            parts = (part for word in words for part in _parts(word))
-            return tuple(_divisible(_read_word(self.base, part)) for part in parts)
-        return _read_word(self.base, words[0])
+    def parse(self, words: list[str]) -> Any:
+        """Parse the words of a command line or an environment variable."""
+        if self.is_list:
+            items = (item for word in words for item in _split_items(word))
+            return tuple(_check_item(_parse_word(self.base, item)) for item in items)
+        return _parse_word(self.base, words[0])
 
     def check(self, value: Any) -> Any:
-        """The value as YAML gave it, if it is of this type."""
-        if value is None and (self.optional or self.many):
-            return () if self.many else None
-        if self.many:
-            several = value if isinstance(value, list | tuple) else [value]
-            return tuple(_divisible(_check_value(self.base, one)) for one in several)
+        """Return a value from YAML if it has this type; raise OptionTypeError otherwise."""
+        if value is None and (self.optional or self.is_list):
+            return () if self.is_list else None
+        if self.is_list:
+            items = value if isinstance(value, list | tuple) else [value]
+            return tuple(_check_item(_check_value(self.base, item)) for item in items)
         return _check_value(self.base, value)
 
     def __str__(self) -> str:
         word = {int: "whole number", float: "number", bool: "true or false", str: "text"}[self.base]
-        return f"list of {word}" if self.many else word
+        return f"list of {word}" if self.is_list else word
 
 
-def as_words(value: Any) -> list[str]:
-    """A value as a command line would spell it, exactly."""
+def to_cli_words(value: Any) -> list[str]:
+    """The exact spelling of a value on a command line."""
     if isinstance(value, tuple):
-        return [word.replace(",", "\\,") for one in value for word in as_words(one)]
+        return [word.replace(",", "\\,") for item in value for word in to_cli_words(item)]
     if isinstance(value, bool):
         return [str(value).lower()]
     if isinstance(value, float):
@@ -73,111 +75,110 @@ def as_words(value: Any) -> list[str]:
     return [str(value)]
 
 
-def spelled(value: Any) -> str:
-    """A value on one line; a dash where nothing is set."""
-    return "–" if value in (None, ()) else " ".join(as_words(value))
+def format_value(value: Any) -> str:
+    """A value on one line, with control characters escaped; a dash if it is unset."""
+    return "–" if value in (None, ()) else one_line(" ".join(to_cli_words(value)))
 
 
-def _parts(word: str) -> list[str]:
+def _split_items(word: str) -> list[str]:
     """`a,b` and `a b` are the same list; `a\\,b` is one item with a comma in it."""
-    return [part.replace("\\,", ",") for part in _COMMA.split(word) if part]
+    return [item.replace("\\,", ",") for item in _COMMA.split(word) if item]
 
 
-def _divisible(item: Any) -> Any:
-    """An item of a list, if a comma behind it would part it from the next."""
+def _check_item(item: Any) -> Any:
+    """Return an item of a list unless it would escape the comma after it."""
     if isinstance(item, str) and item.endswith("\\"):
-        raise WrongType(f"cannot hold {shown(item)}: no item of a list ends with a backslash")
+        raise OptionTypeError(
+            f"cannot contain {quote_shortened(item)}: an item of a list cannot end with a backslash"
+        )
     return item
 
 
-def _read_word(base: type, word: str) -> Any:
+def _parse_word(base: type, word: str) -> Any:
     if not word:
-        raise WrongType("needs a value")
+        raise OptionTypeError("needs a value")
     try:
         value = {"true": True, "false": False}[word.lower()] if base is bool else base(word)
     except (ValueError, KeyError):
-        raise _wrong(base, shown(word)) from None
-    return _storable(value)
+        raise _type_error(base, quote_shortened(word)) from None
+    return _check_storable(value)
 
 
 def _check_value(base: type, value: Any) -> Any:
     if base is float and type(value) is int:
         return float(value)
     if type(value) is not base:  # isinstance would take true for a whole number
-        raise _wrong(base, named(value))
-    return _storable(value)
+        raise _type_error(base, describe_value(value))
+    return _check_storable(value)
 
 
-def _storable(value: Any) -> Any:
-    """Only what a run's `config.yaml` can hold and give back."""
+def _check_storable(value: Any) -> Any:
+    """Return a value if the `config.yaml` of a run can store and restore it."""
     match value:
         case float() if not math.isfinite(value):
-            raise WrongType(f"expects a finite number, got {value}")
-        case int() if abs(value) >= 10**MOST_DIGITS:
-            raise WrongType(f"expects a whole number of at most {MOST_DIGITS} digits")
+            raise OptionTypeError(f"expects a finite number, got {value}")
+        case int() if abs(value) >= 10**MAX_DIGITS:
+            raise OptionTypeError(f"expects a whole number of at most {MAX_DIGITS} digits")
         case "":
-            raise WrongType("needs a value")
+            raise OptionTypeError("needs a value")
         case "--":
-            raise WrongType("cannot be two dashes, which end the options of a command")
-        case str() if found := control_character(value):
-            raise WrongType(f"holds the control character U+{ord(found[0]):04X}")
+            raise OptionTypeError("cannot be '--', which marks the end of the options")
+        case str() if match := control_character(value):
+            raise OptionTypeError(f"contains the control character U+{ord(match[0]):04X}")
     return value
 
 
-def _wrong(base: type, came: str) -> WrongType:
+def _type_error(base: type, received: str) -> OptionTypeError:
     article = "a " if base in (int, float) else ""
-    return WrongType(f"expects {article}{ValueType(base)}, got {came}")
+    return OptionTypeError(f"expects {article}{ValueType(base)}, got {received}")
 
 
-def named(value: Any) -> str:
-    """A value of YAML as a message calls it."""
-    match value:
-        case None:
-            return "nothing"
-        case str():
-            return shown(value)
-        case list() | dict():
-            return "several values"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def describe_value(value: Any) -> str:
+    """Describe a value from YAML in a message."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, list | dict):
+        return "several values"
+    return quote_shortened(value) if isinstance(value, str) else str(value).lower()
 
 
-# When an option has no effect: a condition takes the RunConfig and returns the rest of the sentence
-# `--option has no effect …`, or None. The sections that use it make up the RunConfig: no type here.
+# A condition returns the rest of the sentence `--option has no effect …`, or None if the option is
+# active. Run is the RunConfig, which is made of the sections and cannot be imported here.
 Run = Any
 Condition = Callable[[Run], str | None]
 
 
-def when(holds: Callable[[Run], Any], why: str) -> Condition:
-    """No effect where this holds; the reason may name values of the run, as `{run.data.data}`."""
-    return lambda run: why.format(run=run) if holds(run) else None
+def condition(predicate: Callable[[Run], Any], reason: str) -> Condition:
+    """No effect if the predicate is true; the reason may use values such as `{run.data.data}`."""
+    return lambda run: reason.format(run=run) if predicate(run) else None
 
 
-def unless(name: str, *values: Any, why: str = "") -> Condition:
-    """An effect only where another option has one of these values."""
-    return _depends(name, lambda value: value in values, why)
+def option_is_not(name: str, *values: Any, reason: str = "") -> Condition:
+    """No effect unless another option has one of these values."""
+    return _depends_on(name, lambda value: value in values, reason)
 
 
-def where(name: str, *values: Any, why: str = "") -> Condition:
-    """No effect where another option has one of these values."""
-    return _depends(name, lambda value: value not in values, why)
+def option_is(name: str, *values: Any, reason: str = "") -> Condition:
+    """No effect if another option has one of these values."""
+    return _depends_on(name, lambda value: value not in values, reason)
 
 
-def without(name: str) -> Condition:
-    """No effect unless another option is given."""
-    return when(lambda run: not _value(run, name), f"without {_flag(name)}")
+def option_is_unset(name: str) -> Condition:
+    """No effect unless another option is set."""
+    return condition(lambda run: not _value(run, name), f"without {_flag(name)}")
 
 
-def _depends(name: str, has_effect: Callable[[Any], bool], why: str) -> Condition:
-    def condition(run: Run) -> str | None:
+def _depends_on(name: str, has_effect: Callable[[Any], bool], reason: str) -> Condition:
+    def inactive_reason(run: Run) -> str | None:
         value = _value(run, name)
         if has_effect(value):
             return None
-        words = f"{_flag(name)} {spelled(value)}"
+        words = f"{_flag(name)} {format_value(value)}"
         if isinstance(value, bool):
             words = _flag(name) if value else _flag(f"no_{name}")
-        return f"with {words}: {why}" if why else f"with {words}"
+        return f"with {words}: {reason}" if reason else f"with {words}"
 
-    return condition
+    return inactive_reason
 
 
 def _value(run: Run, name: str) -> Any:
@@ -198,17 +199,15 @@ class Limit:
     choices: tuple[str, ...] = ()
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with one value, or None."""
-        if self.choices:
-            if value in self.choices:
-                return None
-            return f"cannot be {shown(value)}; {suggest(value, self.choices)}"
+        """What is wrong with a single value, or None."""
+        if self.choices and value not in self.choices:
+            return f"cannot be {quote_shortened(value)}; {suggest(value, self.choices)}"
         if self.at_least is not None and value < self.at_least:
-            return f"must be at least {self.at_least:g}, got {spelled(value)}"
+            return f"must be at least {self.at_least:g}, got {format_value(value)}"
         if self.above is not None and value <= self.above:
-            return f"must be above {self.above:g}, got {spelled(value)}"
+            return f"must be above {self.above:g}, got {format_value(value)}"
         if self.at_most is not None and value > self.at_most:
-            return f"must be at most {self.at_most:g}, got {spelled(value)}"
+            return f"must be at most {self.at_most:g}, got {format_value(value)}"
         return None
 
     def __str__(self) -> str:
@@ -220,145 +219,119 @@ class Limit:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Another option that says the same in another way: the one of the higher source wins."""
+    """Another option that sets the same thing: the one from the higher source applies."""
 
     other: str
-    both: str = ""  # what both would do; a source may set both where this is empty
-    needed: bool = False  # one of the two must be set
+    conflict: str = ""  # what both would set; if empty, one source may give both
+    required: bool = False  # one of the two must be set
 
 
 class Support(StrEnum):
     """Where an option has an effect."""
 
-    HERE = "works here"
-    CUDA = "works on CUDA only"
-    NOWHERE = "no counterpart"
+    EVERYWHERE = "works here"
+    CUDA_ONLY = "works on CUDA only"
+    UNSUPPORTED = "no counterpart"
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What `option()` says beside type and default, which the field itself holds."""
-
-    help: str
-    limit: Limit = Limit()
-    also: tuple[str, ...] = ()  # older spellings
-    env: str | None = None  # the environment variable that sets it
-    free: bool = False  # no bit of the weights depends on it: a resumed run may change it
-    jointly: bool = False  # they depend on its product with --replicas only
-    fixed: str = ""  # why it cannot be given to a run that is resumed
-    momentary: bool = False  # holds for one part of a run only
-    excludes: Exclusion | None = None
-    idle: tuple[Condition, ...] = ()  # when it has no effect; the first that holds is reported
-    ready: tuple[Any, ...] | None = None  # the values this version can carry out; None: all
-    cuda_only: str = ""  # what it does on CUDA, where it has an effect on CUDA alone
-    no_counterpart: str = ""  # why it has no effect on any device we know
-
-    @property
-    def why(self) -> str:
-        """What it does on CUDA alone, or why it can do nothing."""
-        return self.no_counterpart or self.cuda_only
-
-    @property
-    def support(self) -> Support:
-        if self.no_counterpart:
-            return Support.NOWHERE
-        return Support.CUDA if self.cuda_only else Support.HERE
+def option(default: Any, help: str, **details: Any) -> Any:
+    """Declare an option; the details are fields of `Limit` and `Option`."""
+    if "between" in details:
+        details["at_least"], details["at_most"] = details.pop("between")
+    limits = {limit.name for limit in fields(Limit)} & details.keys()
+    limit = Limit(**{name: details.pop(name) for name in limits})
+    if callable(single := details.get("inactive_when")):
+        details["inactive_when"] = (single,)
+    return field(default=default, metadata={"help": help, "limit": limit, **details})
 
 
-class Details(TypedDict, total=False):
-    """What a declaration may say: the fields of `Limit` and `Declaration`."""
-
-    at_least: float
-    above: float
-    at_most: float
-    between: tuple[float, float]  # at least, at most
-    choices: tuple[str, ...]
-    also: tuple[str, ...]
-    env: str
-    free: bool
-    jointly: bool
-    fixed: str
-    momentary: bool
-    excludes: Exclusion
-    idle: Condition | tuple[Condition, ...]
-    ready: tuple[Any, ...]
-    cuda_only: str
-    no_counterpart: str
-
-
-def option(default: Any, help: str, **details: Unpack[Details]) -> Any:
-    """Declare an option."""
-    rest: dict[str, Any] = {**details}
-    if "between" in rest:
-        rest["at_least"], rest["at_most"] = rest.pop("between")
-    limits = {one.name for one in fields(Limit)} & rest.keys()
-    limit = Limit(**{name: rest.pop(name) for name in limits})
-    if callable(idle := rest.get("idle")):  # a single condition
-        rest["idle"] = (idle,)
-    return field(default=default, metadata={"option": Declaration(help, limit, **rest)})
-
-
-free_option = partial(option, free=True)  # no bit of the weights depends on it
+runtime_option = partial(option, changeable_on_resume=True)  # does not affect the weights
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row of the option table."""
+    """A row of the option table: a field of a section with what `option()` declares."""
 
     name: str
     section: str
-    kind: ValueType
+    value_type: ValueType
     default: Any
-    declared: Declaration
+    help: str
+    limit: Limit = Limit()
+    aliases: tuple[str, ...] = ()  # other spellings of the flag
+    env_var: str | None = None  # environment variable that sets it
+    changeable_on_resume: bool = False  # the weights do not depend on it
+    scaled_by_replicas: bool = False  # the weights depend only on its product with --replicas
+    fixed_reason: str = ""  # why it cannot be given to a resumed run
+    not_resumed: bool = False  # applies until the run stops, not to a resumed run
+    excludes: Exclusion | None = None
+    inactive_when: tuple[Condition, ...] = ()  # the first that applies is reported
+    available_values: tuple[Any, ...] | None = None  # in this version; None: all
+    cuda_effect: str = ""  # what it does on CUDA, if it works on CUDA only
+    no_counterpart: str = ""  # why it has no effect on any device but an IPU
 
     @property
     def flag(self) -> str:
         """The spelling on the command line."""
-        return "--" + self.name.replace("_", "-")
+        return _flag(self.name)
 
     @property
-    def unset(self) -> Any:
-        """Its value where an option that it excludes is set instead."""
-        return None if self.kind.optional else self.default
+    def unset_value(self) -> Any:
+        """The value if an excluding option is set instead."""
+        return None if self.value_type.optional else self.default
 
     @property
-    def pending(self) -> bool:
-        """Whether some of its values are not available in this version."""
-        return self.declared.ready is not None
+    def support(self) -> Support:
+        if self.no_counterpart:
+            return Support.UNSUPPORTED
+        return Support.CUDA_ONLY if self.cuda_effect else Support.EVERYWHERE
 
     @property
-    def does_something(self) -> bool:
-        """Whether this version, on the device at hand, honors any value but the default."""
-        others = set(self.declared.ready or ()) - {self.default}
-        return self.declared.support is Support.HERE and (not self.pending or bool(others))
+    def has_effect(self) -> bool:
+        """Whether this version supports any value other than the default, on every device."""
+        values = self.available_values
+        has_choice = values is None or bool({*values} - {self.default})
+        return self.support is Support.EVERYWHERE and has_choice
 
-    def unsupported(self, device: str) -> str | None:
-        """Why no device, or not this one, can honor it; None: it does something."""
-        if self.declared.no_counterpart:
-            return f"off the IPU: {self.declared.no_counterpart}"
-        if self.declared.cuda_only and device != "cuda":
-            where = "unless the device is CUDA" if device == "auto" else f"with --device {device}"
-            return f"{where}; on CUDA it {self.declared.cuda_only}"
+    def unsupported_reason(self, device: str) -> str | None:
+        """Why the option has no effect on this device, or None."""
+        if self.no_counterpart:
+            return f"without an IPU: {self.no_counterpart}"
+        if self.cuda_effect and device != "cuda":
+            words = "unless the device is CUDA" if device == "auto" else f"with --device {device}"
+            return f"{words}; on CUDA it {self.cuda_effect}"
         return None
 
-    def is_ready(self, value: Any) -> bool:
-        """Whether this version can carry out the value."""
-        return self.declared.ready is None or value in self.declared.ready
+    def is_available(self, value: Any) -> bool:
+        """Whether this version supports the value."""
+        return self.available_values is None or value in self.available_values
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value of the right type, or None."""
         if value is None:
             return None
-        each = value if self.kind.many else (value,)
-        return next((text for one in each if (text := self.declared.limit.problem(one))), None)
+        items = value if self.value_type.is_list else (value,)
+        return next((text for item in items if (text := self.limit.problem(item))), None)
+
+    def to_cli_args(self, value: Any) -> list[str]:
+        """The arguments of a canonical command line for this value; none if it is unset."""
+        if value is None:
+            return []
+        if self.value_type.base is bool:
+            return [self.flag if value else _flag(f"no_{self.name}")]
+        words = to_cli_words(value)
+        if self.value_type.base is str and any(word.startswith("-") for word in words):
+            # After a space, argparse would take it for a flag. Negative numbers are no problem.
+            return [f"{self.flag}={','.join(words)}"]
+        return [self.flag, *words]
 
 
-def options_of(section: str, declared: type) -> list[Option]:
-    """The rows that a section of the configuration declares."""
+def section_options(section: str, declared: type) -> list[Option]:
+    """The options that a section of the configuration declares."""
     hints = get_type_hints(declared)
     return [
-        # A default goes through the same door as a value of a file: 5 epochs become 5.0.
-        Option(one.name, section, kind, kind.check(one.default), one.metadata["option"])
-        for one in fields(declared)
-        if (kind := ValueType.of(hints[one.name]))
+        # Defaults are checked like values from a file: 5 epochs become 5.0.
+        Option(row.name, section, value_type, value_type.check(row.default), **row.metadata)
+        for row in fields(declared)
+        if (value_type := ValueType.from_annotation(hints[row.name]))
     ]

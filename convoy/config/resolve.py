@@ -1,172 +1,116 @@
-"""From what was asked to one RunConfig: layer the sources, keep every source, check every rule.
+"""Resolve the requested options to one consistent RunConfig.
 
-Rules between options are all evaluated before anything is refused.
+All rules between options are checked before any error is raised. No option is ignored silently: a
+plan shows options without an effect and values that this version does not support; a run reports
+the former and rejects the latter.
 """
 
 import math
-import os
 import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convoy.config.catalog import DATA, MODELS, DataEntry
-from convoy.config.named import read_settings
-from convoy.config.option import WrongType
+from convoy.config.named_configs import read_settings
+from convoy.config.option import Option, format_value
 from convoy.config.schema import (
-    RunConfig,
-    build_config,
-    flat_values,
-    mutually_exclusive,
-    option_table,
-)
-from convoy.config.settings import (
+    COMMAND_LINE,
     Problem,
+    RequestedOptions,
+    RunConfig,
     Setting,
-    beyond_limits,
-    changed,
-    from_source,
-    layer,
-    refuse,
-    values_of,
+    Settings,
+    build_config,
+    flatten_config,
+    merge_sources,
+    option_table,
+    raise_problems,
+    setting_values,
+    settings_from,
+    training_changes,
 )
+from convoy.config.sections.data import DATA, DataEntry
+from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 from convoy.registry import suggest
+from convoy.text import pluralize
 
-Settings = dict[str, Setting]
-
-
-@dataclass(frozen=True)
-class RequestedOptions:
-    """Everything a user said, before it is layered."""
-
-    command_line: Settings = field(default_factory=dict)
-    named: Settings = field(default_factory=dict)  # a named configuration, or a run to resume
-    problems: list[Problem] = field(default_factory=list)
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    dialect: Settings = field(default_factory=dict)  # what its users rely on unsaid
+_FILE_SOURCE = re.compile(r", line \d+$")  # end of the source of a value from a file
+_SHIPPED_SOURCE = re.compile(r"config (\S+), line \d+")  # source of a value from a shipped config
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """The configuration, and who set each value of it."""
+class ResolvedConfig:
+    """The settings with their sources, and the RunConfig of their values."""
 
-    config: RunConfig
     settings: Settings
 
-    @classmethod
-    def of(cls, settings: Settings) -> "Resolved":
-        """From settings that were resolved before."""
-        return cls(build_config(values_of(settings)), settings)
+    @cached_property
+    def config(self) -> RunConfig:
+        return build_config(setting_values(self.settings))
 
-    def changed(self, values: Mapping[str, Any], source: str) -> "Resolved":
-        """The same configuration with other values."""
-        return Resolved.of({**self.settings, **from_source(source, values)})
+    def with_values(self, values: Mapping[str, Any], source: str) -> "ResolvedConfig":
+        """Return a copy with these values replaced."""
+        return ResolvedConfig(self.settings | settings_from(source, values))
 
 
-def resolve(asked: RequestedOptions) -> Resolved:
-    """One value for each option; everything that is wrong is refused together."""
-    settings, problems = layer_sources(asked)
-    resolved = Resolved.of(settings)
-    refuse([*asked.problems, *problems, *broken_rules(resolved.config)])
+def resolve(request: RequestedOptions) -> ResolvedConfig:
+    """Choose one value for each option, or raise an error that lists all problems."""
+    settings, problems = merge_sources(request)
+    resolved = ResolvedConfig(settings)
+    raise_problems([*request.problems, *problems, *check_rules(resolved.config)])
     return resolved
 
 
-def layer_sources(asked: RequestedOptions) -> tuple[Settings, list[Problem]]:
-    """Defaults < model and data < dialect < environment < named configuration < command line."""
-    environment, problems = _from_environment(asked.environment)
-    said = [asked.dialect, environment, asked.named, asked.command_line]
-    defaults = from_source("default", {name: row.default for name, row in option_table().items()})
-    return _one_of_each([defaults, _brought(layer(defaults, *said)), *said]), problems
-
-
-def _brought(chosen: Settings) -> Settings:
-    """What the chosen model and data set bring; an unknown name brings nothing."""
-    model, data = chosen["model"].value, chosen["data"].value
-    return layer(
-        from_source(f"model {model}", MODELS[model].defaults if model in MODELS else {}),
-        from_source(f"data {data}", DATA[data].defaults if data in DATA else {}),
-    )
-
-
-def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
-    settings: Settings = {}
-    problems: list[Problem] = []
-    for row in option_table().values():
-        if word := environment.get(row.declared.env or ""):
-            source = f"environment {row.declared.env}"
-            try:
-                settings[row.name] = Setting(row.kind.read([word]), source)
-            except WrongType as wrong:
-                problems.append(Problem(source, str(wrong)))
-    return settings, [*problems, *beyond_limits(settings, lambda _, setting: setting.source)]
-
-
-def _one_of_each(layers: list[Settings]) -> Settings:
-    """All layers as one; where a higher layer sets one of a pair, the other is unset."""
-    settings = layer(*layers)
-    for pair in mutually_exclusive():
-        top = next((one for one in reversed(layers) if _set_in(one, pair)), {})
-        given = _set_in(top, pair)
-        for name in pair:
-            unset = option_table()[name].unset
-            if given and name not in given and settings[name].value != unset:
-                settings[name] = Setting(unset, top[given[0]].source)
-    return settings
-
-
-def _set_in(one: Settings, names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if name in one and one[name].value not in (None, ())]
-
-
-def settings_of_run(config: Path) -> Settings:
-    """What a run's `config.yaml` says."""
+def read_run_settings(config: Path) -> Settings:
+    """Read the `config.yaml` of a run."""
     if not config.is_file():
-        raise ConfigError(f"{config.parent} holds no run: there is no {config.name}")
+        raise ConfigError(f"{config.parent} is not a run directory: {config.name} is missing")
     settings, problems = read_settings(config)
-    refuse(problems)
+    raise_problems(problems)
     table = option_table()
-    return {name: one for name, one in settings.items() if not table[name].declared.momentary}
+    return {name: setting for name, setting in settings.items() if not table[name].not_resumed}
 
 
 def resolve_resumed(
-    before: Settings, given: Settings, problems: list[Problem], override: bool
-) -> Resolved:
-    """The run's own values under those given now; a change of the training must be meant."""
+    before: Settings, changes: Settings, problems: list[Problem], override: bool
+) -> ResolvedConfig:
+    """The settings of a run with changes; a change to the training itself needs `override`."""
     fixed = [
-        Problem(row.flag, f"cannot be given: {row.declared.fixed}")
+        Problem(row.flag, f"cannot be given: {row.fixed_reason}")
         for row in option_table().values()
-        if row.declared.fixed and row.name in given
+        if row.fixed_reason and row.name in changes
     ]
-    resolved = resolve(RequestedOptions(given, before, [*problems, *fixed], environment={}))
-    differences = changed(before, resolved.settings)
+    resolved = resolve(RequestedOptions(changes, before, [*problems, *fixed], environment={}))
+    differences = training_changes(before, resolved.settings)
     if differences and not override:
         raise ConfigError(
-            f"this would be another training: {'; '.join(differences)}; "
-            "leave it out, or add --override to go on with the change"
+            f"this would change the training: {'; '.join(differences)}; "
+            "remove the change, or add --override to continue with it"
         )
     return resolved
 
 
 Rule = Callable[[RunConfig], Iterable[Problem]]
-TYPES = "--accumulator-dtype-rules"
-MEANS = "--gradient-mean-reduce-re"
+DTYPE_RULES_FLAG = "--accumulator-dtype-rules"
+MEAN_REDUCE_FLAG = "--gradient-mean-reduce-re"
 
 
-def refused(subject: str, holds: Callable[[RunConfig], Any], why: str) -> Rule:
-    """A rule of one condition; the reason may name values of the run, as `{run.data.data}`."""
-    return lambda run: [Problem(subject, why.format(run=run))] if holds(run) else []
+def simple_rule(subject: str, is_violated: Callable[[RunConfig], Any], message: str) -> Rule:
+    """A rule with one condition; the message may use values such as `{run.data.data}`."""
+    return lambda run: [Problem(subject, message.format(run=run))] if is_violated(run) else []
 
 
 def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
-    """Doubling must come to --loss-scaling itself: a user who names a scale expects it."""
+    """Doubling must reach --loss-scaling exactly."""
     first, last = run.loss.initial_loss_scaling, run.loss.loss_scaling
     if first is None or run.loss.auto_loss_scaling or not 0 < first < math.inf or not last > 0:
-        return  # there is no ladder, or a limit is told already
+        return  # no doubling, or a limit is already reported
     if first > last:
-        text = f"{first:g} is above --loss-scaling {last:g}, to which it is doubled"
+        text = f"{first:g} is above --loss-scaling {last:g}, which it must reach by doubling"
         yield Problem("--initial-loss-scaling", text)
         return
     fraction, exponent = math.frexp(last / first)
@@ -174,25 +118,30 @@ def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
         below = math.ldexp(first, exponent - 1)
         yield Problem(
             "--loss-scaling",
-            f"{last:g} is no doubling of --initial-loss-scaling {first:g}; "
+            f"{last:g} cannot be reached by doubling --initial-loss-scaling {first:g}; "
             f"use {below:g} or {2 * below:g}",
         )
 
 
-def divided_rule(text: str) -> tuple[str, str]:
-    """`fc.*=float32` → the pattern of names and the type; what lacks one of them has it empty."""
+def split_dtype_rule(text: str) -> tuple[str, str]:
+    """Split `fc.*=float32` into pattern and dtype; a missing part is empty."""
     pattern, _, word = text.rpartition("=")
     return pattern, word
 
 
 def accumulator_rules_are_valid(run: RunConfig) -> Iterator[Problem]:
-    known = option_table()["accumulator_dtype"].declared.limit.choices
+    known = option_table()["accumulator_dtype"].limit.choices
     for text in run.memory.accumulator_dtype_rules:
-        pattern, word = divided_rule(text)
+        pattern, word = split_dtype_rule(text)
         if not pattern:
-            yield Problem(TYPES, f"{text!r} is no rule: write PATTERN=TYPE, as 'fc.*=float32'")
+            yield Problem(
+                DTYPE_RULES_FLAG,
+                f"{text!r} is not a rule; write PATTERN=DTYPE, such as 'fc.*=float32'",
+            )
         elif word not in known:
-            yield Problem(TYPES, f"{text!r} names no type; {suggest(word, known)}")
+            yield Problem(
+                DTYPE_RULES_FLAG, f"{text!r} does not name a dtype; {suggest(word, known)}"
+            )
 
 
 def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[Problem]:
@@ -200,8 +149,8 @@ def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[Problem]:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            text = f"{pattern!r} is no pattern: {error}; the name of a parameter is one"
-            yield Problem(MEANS, f"{text}, as fc.weight")
+            text = f"{pattern!r} is not a regular expression: {error}; give a parameter name"
+            yield Problem(MEAN_REDUCE_FLAG, f"{text} such as fc.weight")
 
 
 def model_is_known(run: RunConfig) -> Iterator[Problem]:
@@ -211,47 +160,49 @@ def model_is_known(run: RunConfig) -> Iterator[Problem]:
 
 
 def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[Problem]:
-    """As the options declare it: `excludes=Exclusion(…)`."""
-    table, values = option_table(), flat_values(run)
+    """The options declare which ones exclude each other: `excludes=Exclusion(…)`."""
+    table, values = option_table(), flatten_config(run)
     for row in table.values():
-        pair = row.declared.excludes
-        if pair is None or not pair.both:
+        exclusion = row.excludes
+        if exclusion is None or not exclusion.conflict:
             continue
-        other = table[pair.other]
-        given = [values[one.name] != one.unset for one in (row, other)]
-        if all(given):
-            yield Problem(row.flag, f"and {other.flag} both {pair.both}; give one of them")
-        if pair.needed and not any(given):
-            yield Problem(row.flag, f"or {other.flag} must {pair.both}")
+        other = table[exclusion.other]
+        are_set = [values[option.name] != option.unset_value for option in (row, other)]
+        if all(are_set):
+            yield Problem(row.flag, f"and {other.flag} both {exclusion.conflict}; use only one")
+        if exclusion.required and not any(are_set):
+            yield Problem(row.flag, f"or {other.flag} must {exclusion.conflict}")
 
 
 def lr_multipliers_match_drops(run: RunConfig) -> Iterator[Problem]:
     rate = run.learning_rate
-    drops, given = len(rate.lr_epoch_decay) + len(rate.lr_share_decay), len(rate.lr_multipliers)
-    if given and given != drops + 1:
-        text = f"gives {given} rates for {drops} drops; give {drops + 1}"
+    drops = len(rate.lr_epoch_decay) + len(rate.lr_share_decay)
+    rates = len(rate.lr_multipliers)
+    if rates and rates != drops + 1:
+        text = f"needs {drops + 1} rates for {pluralize(drops, 'drop')}, got {rates}"
         yield Problem("--lr-multipliers", text)
 
 
 def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[Problem]:
-    fine_tune, data = run.fine_tune, _data(run)
+    fine_tune, data = run.fine_tune, _data_entry(run)
     if not fine_tune.half_res_training:
         return
+    first_layer = fine_tune.fine_tune_first_trainable_layer
     needs = {
         "needs --fine-tune-epoch 1 or more": fine_tune.fine_tune_epoch < 1,
-        "needs --fine-tune-first-trainable-layer": (
-            fine_tune.fine_tune_first_trainable_layer is None
-        ),
-        "fine-tunes an average: use --weight-avg-strategy mean or exponential": (
+        "needs --fine-tune-first-trainable-layer": first_layer is None,
+        "fine-tunes averaged weights: use --weight-avg-strategy mean or exponential": (
             run.average.weight_avg_strategy == "none"
         ),
-        "fine-tunes an average of checkpoints: use --ckpts-per-epoch 1 or more": (
-            not run.checkpoint.saves
+        "fine-tunes averaged checkpoints: use --ckpts-per-epoch 1 or more": (
+            not run.checkpoint.saves_checkpoints
         ),
-        f"cannot train on smaller images: those of {run.data.data} are {data.image_size} pixels "
-        "wide; leave it out": data.fixed_size,
+        f"cannot train on smaller images: {run.data.data} images are always {data.image_size} "
+        "pixels wide; remove it": data.fixed_size,
     }
-    yield from (Problem("--half-res-training", text) for text, holds in needs.items() if holds)
+    yield from (
+        Problem("--half-res-training", text) for text, is_violated in needs.items() if is_violated
+    )
 
 
 def forced_weight_types_differ(run: RunConfig) -> Iterator[Problem]:
@@ -261,57 +212,61 @@ def forced_weight_types_differ(run: RunConfig) -> Iterator[Problem]:
 
 
 def data_dir_is_given(run: RunConfig) -> Iterator[Problem]:
-    entry, data = _data(run), run.data.data
+    entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
-        way = f"`convoy data fetch {data} --data-dir DIR` downloads it"
-        if entry.any_classes:
-            way = "one with train/ and validation/, with TFRecord shards or with tars"
-        yield Problem("--data-dir", f"(or DATA_DIR) must name the folder of {data}; {way}")
+        hint = f"`convoy data fetch {data} --data-dir DIR` downloads it"
+        if entry.classes_from_files:
+            hint = "it contains train/ and validation/, TFRecord files or tar archives"
+        yield Problem("--data-dir", f"(or DATA_DIR) must name the directory of {data}; {hint}")
 
 
 def sizes_fit_data(run: RunConfig) -> Iterator[Problem]:
-    entry, data = _data(run), run.data
+    entry, data = _data_entry(run), run.data
     if entry.fixed_size and data.image_size not in (None, entry.image_size):
-        text = f"is {entry.image_size} for {data.data}, got {data.image_size}"
+        text = f"must be {entry.image_size} for {data.data}, got {data.image_size}"
         yield Problem("--image-size", text)
-    if data.num_classes is not None and entry.classes is not None and not entry.any_classes:
-        yield Problem("--num-classes", f"is {entry.classes} for {data.data} and cannot be set")
+    if data.num_classes is not None and entry.classes is not None and not entry.classes_from_files:
+        yield Problem(
+            "--num-classes", f"cannot be set for {data.data}, which has {entry.classes} classes"
+        )
     if data.samples is not None and entry.on_disk:
-        yield Problem("--samples", f"cannot be set for {data.data}: the files decide")
+        yield Problem(
+            "--samples", f"cannot be set for {data.data}, whose files determine the number"
+        )
 
 
 def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
     pipeline = run.pipeline
-    shards, given = pipeline.shards, len(pipeline.pipeline_splits)
-    if shards is None or given in (0, shards - 1) or "list" in pipeline.pipeline_splits:
+    shards, stages = pipeline.shards, len(pipeline.pipeline_splits) + 1
+    if shards is None or stages in (1, shards) or "list" in pipeline.pipeline_splits:
         return
     if shards == 1 and pipeline.pipeline_schedule == "sequential":
-        return  # the borders of stages that share a device are its recompute points
-    folded = "; or fold them into one device with --pipeline-schedule sequential"
+        return  # the stages share a device and only define where to recompute
+    merge = ", or --pipeline-schedule sequential to run them all on one device"
     yield Problem(
         "--pipeline-splits",
-        f"gives {given + 1} stages but --shards asks for {shards}; "
-        f"use --shards {given + 1}{folded * (shards == 1)}",
+        f"defines {stages} stages, but --shards is {shards}; "
+        f"use --shards {stages}{merge * (shards == 1)}",
     )
 
 
 def memory_proportions_match_stages(run: RunConfig) -> Iterator[Problem]:
-    given, stages = len(run.memory.available_memory_proportion), run.pipeline.stages
-    if given not in (0, 1, stages):
-        each = f", or one for each of {stages} stages" * (stages > 1)
-        yield Problem("--available-memory-proportion", f"takes one value{each}, got {given}")
+    values, stages = len(run.memory.available_memory_proportion), run.pipeline.stages
+    if values not in (0, 1, stages):
+        per_stage = f", or one for each of the {stages} stages" * (stages > 1)
+        yield Problem("--available-memory-proportion", f"takes one value{per_stage}, got {values}")
 
 
 def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
     span, replicas = run.replica.bn_span, run.batch.replicas
     table = option_table()
     if table["bn_span"].problem(span) or table["replicas"].problem(replicas):
-        return  # that is told already, and no divisor is near a number without a limit
+        return  # already reported, and the divisors of a huge number take too long
     if replicas % span == 0:
         return
     divisors = [number for number in range(1, replicas + 1) if replicas % number == 0]
-    place = bisect(divisors, span)
-    spans = divisors[place - 1 : place + 1]
+    index = bisect(divisors, span)
+    spans = divisors[index - 1 : index + 1]
     counts = [replicas // span * span, (replicas // span + 1) * span]
     yield Problem(
         "--bn-span",
@@ -325,34 +280,34 @@ RULES: tuple[Rule, ...] = (
     model_is_known,
     exclusive_options_are_not_combined,
     lr_multipliers_match_drops,
-    refused(
+    simple_rule(
         "--cutmix-lambda-low",
         lambda run: run.mixing.cutmix_lambda_low > run.mixing.cutmix_lambda_high,
         "{run.mixing.cutmix_lambda_low:g} is above "
         "--cutmix-lambda-high {run.mixing.cutmix_lambda_high:g}",
     ),
-    # A partner is a neighbor in the micro-batch, around its end if need be: two will do.
-    refused(
+    # The partner of an image is its neighbor in the micro-batch: two images are enough.
+    simple_rule(
         "--micro-batch-size",
-        lambda run: run.mixing.mixes and run.batch.micro_batch_size == 1,
-        "1 leaves mixup and cutmix no second image; use --micro-batch-size 2 or more",
+        lambda run: run.mixing.uses_mixing and run.batch.micro_batch_size == 1,
+        "1 is too small for mixup and CutMix, which need two images; use 2 or more",
     ),
     half_res_training_can_fine_tune,
     loss_scale_is_a_doubling,
-    refused(
+    simple_rule(
         "--enable-fp-exceptions",
         lambda run: run.precision.enable_fp_exceptions and run.compiler.compile,
-        "cannot look into the programs of --compile; leave one of them out",
+        "cannot be combined with --compile, which hides the layers; remove one of them",
     ),
-    # An automatic scale is found by letting gradients overflow.
-    refused(
+    # Automatic loss scaling finds the scale by letting gradients overflow.
+    simple_rule(
         "--enable-fp-exceptions",
         lambda run: (
             run.precision.enable_fp_exceptions
             and run.loss.auto_loss_scaling
             and run.precision.precision != "32.32"
         ),
-        "would stop where --auto-loss-scaling goes on with half the scale; leave one out",
+        "would stop the run where --auto-loss-scaling halves the scale; remove one of them",
     ),
     forced_weight_types_differ,
     sizes_fit_data,
@@ -361,42 +316,135 @@ RULES: tuple[Rule, ...] = (
     splits_match_shards,
     memory_proportions_match_stages,
     bn_span_divides_replicas,
-    refused(
+    simple_rule(
         "--bn-span",
         lambda run: run.replica.bn_span > 1 and run.network.norm_type != "batch",
         "{run.replica.bn_span} has no effect with --norm-type {run.network.norm_type}: only batch "
         "norm has statistics to share; use --norm-type batch, or --bn-span 1",
     ),
-    # A compiled backward pass is one program: its second half cannot wait.
-    refused(
+    # A compiled backward pass is one program and cannot be split.
+    simple_rule(
         "--compile",
         lambda run: run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble",
-        "cannot take a backward pass apart as --pipeline-schedule zero-bubble does; use 1f1b",
+        "cannot split backward passes as --pipeline-schedule zero-bubble does; use 1f1b",
     ),
-    refused(
+    simple_rule(
         "--name",
         lambda run: None not in (run.report.name, run.checkpoint.checkpoint_output_path),
-        "has no effect beside --output; give one of them",
+        "has no effect with --output; use only one of them",
     ),
-    refused(
+    simple_rule(
         "--pretrained",
         lambda run: None not in (run.checkpoint.pretrained, run.checkpoint.init_path),
-        "and --init-path both give the first weights; give one",
+        "and --init-path both set the initial weights; use only one",
     ),
-    refused(
+    simple_rule(
         "--epochs-per-ckpt",
         lambda run: run.checkpoint.epochs_per_ckpt > 0 and run.checkpoint.ckpts_per_epoch > 1,
         "{run.checkpoint.epochs_per_ckpt} and --ckpts-per-epoch {run.checkpoint.ckpts_per_epoch} "
-        "both say how often to save; give one of them",
+        "both set how often to save; use only one",
     ),
 )
 
 
-def broken_rules(run: RunConfig) -> list[Problem]:
-    """Everything that does not fit together."""
+def check_rules(run: RunConfig) -> list[Problem]:
+    """All violations of the rules between options."""
     return [problem for rule in RULES for problem in rule(run)]
 
 
-def _data(run: RunConfig) -> DataEntry:
-    """What is known of the data set: nothing if its name is wrong, which is told elsewhere."""
-    return DATA[run.data.data] if run.data.data in DATA else DataEntry(None, None, None, None)
+def _data_entry(run: RunConfig) -> DataEntry:
+    """The entry of the dataset; empty if the name is unknown, which is reported elsewhere."""
+    return DATA.get(run.data.data, DataEntry(None, None, None, None))
+
+
+@dataclass(frozen=True)
+class InactiveOption:
+    """An option that is set and has no effect."""
+
+    option: str
+    flag: str
+    condition: str
+
+    @property
+    def reason(self) -> str:
+        """The reason as a full sentence."""
+        return f"{self.flag} has no effect {self.condition}"
+
+
+def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[InactiveOption]:
+    """Every option that is set and has no effect, in the order of the option table."""
+    defaults = {row.name: row.default for row in option_table().values()}
+    defaults |= MODELS[run.network.model].defaults | DATA[run.data.data].defaults
+    inactive = []
+    for name, row in option_table().items():
+        if name in settings and _is_user_set(settings[name], defaults[name]):
+            reasons = [condition(run) for condition in row.inactive_when]
+            reasons.append(row.unsupported_reason(run.device.device))
+            inactive += [InactiveOption(name, row.flag, reason) for reason in reasons if reason][:1]
+    return inactive
+
+
+def from_command_line(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Only the settings from the command line: those that a resumed run has not reported yet."""
+    return {name: setting for name, setting in settings.items() if setting.source == COMMAND_LINE}
+
+
+def _is_user_set(setting: Setting, default: Any) -> bool:
+    """Whether the user chose the value for this run. Switching something off never counts.
+
+    A file may have been written by convoy with every value, so defaults in it do not count. Nor do
+    environment variables, which apply to many runs, and the defaults of a dialect.
+    """
+    if setting.value in (None, ()) or setting.value is False:
+        return False
+    chosen_in_file = _FILE_SOURCE.search(setting.source) is not None and setting.value != default
+    return setting.source == COMMAND_LINE or chosen_in_file
+
+
+@dataclass(frozen=True)
+class UnavailableValue(Problem):
+    """An option value that this version does not support."""
+
+    option: str
+    value: Any
+    source: str
+
+
+def unavailable_values(settings: Mapping[str, Setting]) -> list[UnavailableValue]:
+    """Every value that this version does not support, in the order of the option table."""
+    unavailable = []
+    for name, setting in settings.items():
+        row, value, source = option_table()[name], setting.value, setting.source
+        if not row.is_available(value):
+            origin = "" if source == COMMAND_LINE else f" ({source})"
+            text = f"is not available in this version{origin}; {_suggest_fix(row, source)}"
+            unavailable.append(
+                UnavailableValue(f"{row.flag} {format_value(value)}", text, name, value, source)
+            )
+    return unavailable
+
+
+def refuse_unavailable(resolved: ResolvedConfig, data_only: bool = False) -> None:
+    """Raise an error for values that a run does not support, and for a missing dataset directory.
+
+    With `data_only`, check only the options that data loading uses.
+    """
+    missing = [
+        problem
+        for problem in unavailable_values(resolved.settings)
+        if not data_only or option_table()[problem.option].section in ("data", "mixing", "device")
+    ]
+    raise_problems([*missing, *data_dir_is_given(resolved.config)])
+
+
+def _suggest_fix(row: Option, source: str) -> str:
+    usable = [value for value in row.available_values or () if value not in (None, ())]
+    if row.value_type.base is bool and len(usable) == 1:
+        return f"use {' '.join(row.to_cli_args(usable[0]))}"
+    if usable:
+        return f"use {row.flag} {' or '.join(format_value(value) for value in usable)}"
+    if row.value_type.is_list and source != COMMAND_LINE:
+        return f"use {row.flag} without a value"
+    shipped = _SHIPPED_SOURCE.match(source)
+    copy = f" from a copy made with `convoy configs {shipped[1]} > FILE`" if shipped else ""
+    return f"remove it{copy}"

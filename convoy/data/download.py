@@ -1,4 +1,4 @@
-"""The official CIFAR archives: downloaded with resume, checked by their sums, unpacked."""
+"""Download the official CIFAR archives with resume, verify their checksums, unpack them."""
 
 import fcntl
 import hashlib
@@ -22,29 +22,23 @@ from convoy.files import require_space, storage_errors
 from convoy.registry import Registry
 
 TIMEOUT_SECONDS = 30.0
-RETRY_PAUSES = (0.5, 1.0, 2.0)  # seconds before each further try
+RETRY_PAUSES = (0.5, 1.0, 2.0)  # in seconds, before each retry
 
 _CHUNK = 2**18
-_TEMPORARY_STATUS = {408, 416, 425, 429, 500, 502, 503, 504}  # that another try may change
-
-
-@dataclass(frozen=True)
-class ListedFile:
-    """A file as it must be."""
-
-    bytes: int
-    md5: str | None = None  # None: not published, only the size is checked
+_TEMPORARY_STATUS = {408, 416, 425, 429, 500, 502, 503, 504}  # worth a retry
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A published archive, and the folder it becomes."""
+    """A published archive, and the folder it is unpacked to."""
 
     url: str
     bytes: int
     md5: str
     folder: str
-    files: Mapping[str, ListedFile]
+    files: Mapping[
+        str, tuple[int, str | None]
+    ]  # size and MD5, which is None if it is not published
 
     @property
     def name(self) -> str:
@@ -52,7 +46,7 @@ class Archive:
 
     @property
     def unpacked_bytes(self) -> int:
-        return sum(listed.bytes for listed in self.files.values())
+        return sum(size for size, _ in self.files.values())
 
 
 _BATCH_MD5 = {
@@ -71,49 +65,50 @@ ARCHIVES = Registry(
             bytes=170_052_171,
             md5="c32a1d4ab5d03f1284b67883e8d87530",
             folder=CIFAR10.folder,
-            files={name: ListedFile(30_730_000, md5) for name, md5 in _BATCH_MD5.items()},
+            files={name: (30_730_000, md5) for name, md5 in _BATCH_MD5.items()},
         ),
         "cifar100": Archive(
             url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
             bytes=168_513_733,
             md5="03b5dce01913d631647c71ecec9e9cb8",
             folder=CIFAR100.folder,
-            files={"train.bin": ListedFile(153_700_000), "test.bin": ListedFile(30_740_000)},
+            files={"train.bin": (153_700_000, None), "test.bin": (30_740_000, None)},
         ),
     },
 )
 
 
-def fetch(
-    name: str, folder: Path, *, on_progress: Progress, archive: Archive | None = None
-) -> Path:
-    """Bring a data set below `folder` and return the folder with its files."""
-    archive = archive or ARCHIVES[name]
+def fetch(archive: Archive, folder: Path, on_progress: Progress) -> Path:
+    """Download a data set into `folder` and return the folder with its files."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--data-dir {folder}: this is a file, not a folder")
+        raise ConfigError(f"--data-dir {folder}: a file, not a folder")
     needed = archive.bytes + archive.unpacked_bytes
-    with storage_errors("fetch into", folder, needed=needed, way_out="choose another --data-dir"):
-        for home in (folder / archive.folder, folder):
-            if not differences(archive, home):
-                return home
+    with storage_errors(
+        "fetch into", folder, needed_bytes=needed, remedy="choose another --data-dir"
+    ):
+        for target in (folder / archive.folder, folder):
+            if not missing_or_changed_files(archive, target):
+                return target
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            return _install(archive, _packed(archive, folder, on_progress), folder)
+            return _unpack_into_place(
+                archive, _get_archive_file(archive, folder, on_progress), folder
+            )
 
 
-def differences(archive: Archive, home: Path) -> list[str]:
-    """How a folder differs from the unpacked archive; nothing if it is complete."""
-    found = []
-    for name, listed in archive.files.items():
-        path = home / name
+def missing_or_changed_files(archive: Archive, target: Path) -> list[str]:
+    """Describe how a folder differs from the unpacked archive; empty if it is complete."""
+    problems = []
+    for name, (expected, expected_md5) in archive.files.items():
+        path = target / name
         size = path.stat().st_size if path.is_file() else None
         if size is None:
-            found.append(f"{name} is missing")
-        elif size != listed.bytes:
-            found.append(f"{name} has {size} bytes, not {listed.bytes}")
-        elif listed.md5 and (md5 := _md5(path)) != listed.md5:
-            found.append(f"{name} has the MD5 {md5}, not {listed.md5}")
-    return found
+            problems.append(f"{name} is missing")
+        elif size != expected:
+            problems.append(f"{name} has {size} bytes, not {expected}")
+        elif expected_md5 and (md5 := _md5(path)) != expected_md5:
+            problems.append(f"{name} has the MD5 {md5}, not {expected_md5}")
+    return problems
 
 
 def _md5(path: Path) -> str:
@@ -121,159 +116,167 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _packed(archive: Archive, folder: Path, on_progress: Progress) -> Path:
-    """The archive with the right sum: one put there by hand, or ours after the download."""
-    by_hand, part = folder / archive.name, folder / f"{archive.name}.part"
-    for path in (by_hand, part):
-        if path.exists() and not path.is_file():  # a pipe would block for ever
+def _get_archive_file(archive: Archive, folder: Path, on_progress: Progress) -> Path:
+    """Return an archive with the correct checksum: placed there manually, or downloaded."""
+    manual, part = folder / archive.name, folder / f"{archive.name}.part"
+    for path in (manual, part):
+        if path.exists() and not path.is_file():  # a pipe would block forever
             raise StorageError(f"{path}: not a regular file; remove it")
-    if by_hand.exists():
-        _check_sum(archive, by_hand, f"remove {by_hand} to download it")
-        return by_hand
+    if manual.exists():
+        _check_md5(archive, manual, f"remove {manual} to download it")
+        return manual
     resumed = part.exists()
-    require_space(folder, archive.bytes - _size(part) + archive.unpacked_bytes)
+    require_space(folder, archive.bytes - _bytes_on_disk(part) + archive.unpacked_bytes)
     download(archive.url, part, archive.bytes, on_progress)
     if resumed and _md5(part) != archive.md5:
-        part.unlink()  # an earlier run may have left a part of another file: once more, all of it
+        part.unlink()  # the partial file may belong to another archive: download all of it
         download(archive.url, part, archive.bytes, on_progress)
     try:
-        _check_sum(archive, part, f"try again later, or {_by_hand(part)}")
+        _check_md5(archive, part, f"try again later, or {_manual_download_hint(part)}")
     except DataError:
         part.unlink()
         raise
     return part
 
 
-def _check_sum(archive: Archive, path: Path, way_out: str) -> None:
+def _check_md5(archive: Archive, path: Path, way_out: str) -> None:
     md5 = _md5(path)
     if md5 != archive.md5:
         raise DataError(
-            f"{path}: {path.stat().st_size} bytes with the MD5 {md5}, published are "
+            f"{path}: {path.stat().st_size} bytes with MD5 {md5}, but the published archive has "
             f"{archive.bytes} with {archive.md5} ({archive.url}); {way_out}"
         )
 
 
 class _RetryError(Exception):
-    """This try failed; the next one may not."""
+    """This attempt failed, but a retry may succeed."""
 
 
 def download(url: str, part: Path, total: int, on_progress: Progress) -> None:
-    """Bring `part` to `total` bytes, keeping those it has."""
+    """Download to `part` until it has `total` bytes, resuming if it exists."""
     for pause in (*RETRY_PAUSES, None):
         try:
             return _try_download(url, part, total, on_progress)
         except _RetryError as error:
             if pause is None:
                 raise DataError(
-                    f"{url}: {error} ({len(RETRY_PAUSES) + 1} tries, {_size(part)} of {total} "
-                    f"bytes here). Run the same command again to resume, or {_by_hand(part)}"
+                    f"{url}: {error} ({len(RETRY_PAUSES) + 1} attempts, {_bytes_on_disk(part)} of "
+                    f"{total} bytes downloaded). Run the same command again to resume, or "
+                    f"{_manual_download_hint(part)}"
                 ) from error
             time.sleep(pause)
 
 
-def _by_hand(part: Path) -> str:
-    """What to do without a network, or if the server has another file."""
-    return f"get the file by other means, put it at {part.with_suffix('')} and run it again"
+def _manual_download_hint(part: Path) -> str:
+    """What to do without a network, or if the server has a different file."""
+    target = part.with_suffix("")
+    return f"download the file by other means, put it at {target} and run the command again"
 
 
-def _size(part: Path) -> int:
+def _bytes_on_disk(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
 def _try_download(url: str, part: Path, total: int, on_progress: Progress) -> None:
-    here = _size(part)
-    if here > total:  # of another file
+    received = _bytes_on_disk(part)
+    if received > total:  # belongs to a different file
         part.unlink()
-        here = 0
-    on_progress(here, total)
-    if here == total:
+        received = 0
+    on_progress(received, total)
+    if received == total:
         return
-    with _request(url, part, here) as response:
-        if response.status != 206:  # the server sends all of it
-            here = 0
+    with _request(url, part, received) as response:
+        if response.status != 206:  # the server ignores the range and sends everything
+            received = 0
             offered = response.headers.get("Content-Length", str(total))
             if offered != str(total):
                 raise DataError(
-                    f"{url}: the server has {offered} bytes there, not the published {total}; "
-                    f"{_by_hand(part)}"
+                    f"{url}: the server offers {offered} bytes, not the published {total}; "
+                    f"{_manual_download_hint(part)}"
                 )
-        elif response.headers["Content-Range"] != f"bytes {here}-{total - 1}/{total}":
+        elif response.headers["Content-Range"] != f"bytes {received}-{total - 1}/{total}":
             part.unlink()
-            raise _RetryError(f"the server sent other bytes than those from {here} on")
-        with part.open("ab" if here else "wb") as file:
-            while here < total:
+            raise _RetryError(f"the server did not send the bytes starting at {received}")
+        with part.open("ab" if received else "wb") as file:
+            while received < total:
                 try:
-                    data = response.read1(min(_CHUNK, total - here))
+                    data = response.read1(min(_CHUNK, total - received))
                 except (OSError, HTTPException) as error:
-                    raise _RetryError(f"the connection broke: {error}") from error
+                    raise _RetryError(f"the connection was lost: {error}") from error
                 if not data:
-                    raise _RetryError(f"the connection ended {total - here} bytes early")
+                    raise _RetryError(f"the connection ended {total - received} bytes early")
                 file.write(data)
-                here += len(data)
-                on_progress(here, total)
+                received += len(data)
+                on_progress(received, total)
 
 
-def _request(url: str, part: Path, here: int) -> HTTPResponse:
-    headers = {"User-Agent": "convoy", **({"Range": f"bytes={here}-"} if here else {})}
+def _request(url: str, part: Path, start: int) -> HTTPResponse:
+    headers = {"User-Agent": "convoy", **({"Range": f"bytes={start}-"} if start else {})}
     try:
-        # A fresh opener reads the current proxy variables; urlopen keeps those of its first use.
+        # A new opener reads the current proxy variables; urlopen caches those of its first use.
         response: HTTPResponse = build_opener().open(
             Request(url, headers=headers), timeout=TIMEOUT_SECONDS
         )
         return response
     except HTTPError as error:
         error.close()
-        reason = f"the server answers {error.code} {error.reason}"
-        if error.code == 416:  # the server's file ends before ours: ours is of another one
+        reason = f"the server returned {error.code} {error.reason}"
+        if (
+            error.code == 416
+        ):  # the partial file is longer than the server's: it belongs to another file
             part.unlink(missing_ok=True)
         if error.code in _TEMPORARY_STATUS:
             raise _RetryError(reason) from error
-        raise DataError(f"{url}: {reason}; {_by_hand(part)}") from error
+        raise DataError(f"{url}: {reason}; {_manual_download_hint(part)}") from error
     except (OSError, HTTPException) as error:  # URLError is an OSError
         cause = error.reason if isinstance(error, URLError) else error
         raise _RetryError(f"no connection: {cause}") from error
 
 
-def unpack(packed: Path, into: Path) -> None:
-    """Write the files of an archive whose sum is the published one; no member can lead out."""
+def unpack(archive_file: Path, target: Path) -> None:
+    """Unpack an archive with a verified checksum; no member can be written outside the target."""
     try:
-        with tarfile.open(packed, "r:gz") as tar:
-            tar.extractall(into, filter="data")
+        with tarfile.open(archive_file, "r:gz") as tar:
+            tar.extractall(target, filter="data")
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DataError(f"{packed}: damaged, or no .tar.gz: {error}") from error
+        raise DataError(f"{archive_file}: damaged, or not a .tar.gz: {error}") from error
 
 
-def _install(archive: Archive, packed: Path, folder: Path) -> Path:
-    """Unpack into a temporary folder, check, and move what is right into place."""
-    home, temporary = folder / archive.folder, folder / f".{archive.folder}.unpacking"
-    shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed here
+def _unpack_into_place(archive: Archive, archive_file: Path, folder: Path) -> Path:
+    """Unpack into a temporary folder, verify the files, and move them into place."""
+    target, temporary = folder / archive.folder, folder / f".{archive.folder}.unpacking"
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run
     try:
-        unpack(packed, temporary)
+        unpack(archive_file, temporary)
         unpacked = temporary / archive.folder
-        wrong = differences(archive, unpacked)
-        if wrong:
-            raise DataError(f"{packed}: unpacked, but in {archive.folder} {'; '.join(wrong)}")
-        home.mkdir(exist_ok=True)  # one that is incomplete keeps its other files
+        problems = missing_or_changed_files(archive, unpacked)
+        if problems:
+            raise DataError(
+                f"{archive_file}: unexpected contents of {archive.folder}: {'; '.join(problems)}"
+            )
+        target.mkdir(exist_ok=True)  # other files of an incomplete folder are kept
         for path in sorted(unpacked.iterdir()):
-            path.replace(home / path.name)
+            path.replace(target / path.name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    if packed.suffix == ".part":
-        packed.unlink()
-    return home
+    if archive_file.suffix == ".part":
+        archive_file.unlink()
+    return target
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder, so that no second fetch writes the same files."""
+    """Lock the folder, so that no other fetch writes the same files."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BusyError(f"{folder}: another fetch works here; wait for its end") from error
+            raise BusyError(
+                f"{folder}: another fetch is using this folder; wait until it finishes"
+            ) from error
         except OSError:
-            pass  # a file system without locks; the sums still show what two writers did
+            pass  # a file system without locks; checksums still detect concurrent writes
         yield
     finally:
         os.close(handle)

@@ -1,6 +1,6 @@
-"""From samples to micro-batches on the device: chosen, read ahead by workers, transferred.
+"""Data loading: select samples, prefetch them in worker threads, and copy batches to the device.
 
-Which samples an update takes is a pure function of (seed, epoch, position).
+The samples of an update are a pure function of (seed, epoch, position).
 """
 
 from collections import deque
@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from threading import Lock
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from convoy.data.mix import UNMIXED, Mix, Mixing
+from convoy.batch import MixedTargets, Targets
+from convoy.data.mix import NO_MIXING, Mix, Mixing
 from convoy.data.source import Ids, Normalization, Pixels, View
 from convoy.plan.topology import BatchPlan
 from convoy.rng import key, permutation
@@ -25,339 +26,318 @@ from convoy.rng import key, permutation
 
 @dataclass(frozen=True)
 class MicroBatchIndex:
-    """One micro-batch of the run: its update (from 0) and its number within the update."""
+    """The position of a micro-batch in the run: its update and its index within the update."""
 
-    update: int
-    micro: int  # counted over all replicas: `BatchPlan.micro_batches_of` says who computes it
+    update: int  # from 0
+    micro: int  # over all replicas; `BatchPlan.micro_batches_of` assigns them to replicas
 
 
 @dataclass(frozen=True)
-class Order:
-    """The order of the samples over the whole run. What does not fill an update is left out."""
+class SampleOrder:
+    """The order of the samples over the entire run. An incomplete last update is dropped."""
 
     samples: int
     batch: BatchPlan
     seed: int
-    chosen: Ids | None = None  # the samples that are used; None: all
-    first_epoch: int = 0  # of this phase, when others came before
+    subset: Ids | None = None  # the samples to use; None: all
+    first_epoch: int = 0  # of this phase, if it follows others
 
     @cached_property
     def updates_per_epoch(self) -> int:
         return self.batch.updates_per_epoch(self.samples)
 
-    def place(self, index: MicroBatchIndex) -> tuple[int, int]:
-        """Its epoch, and its number within the epoch, counted over all replicas."""
-        each = self.batch.micro_batches
-        assert 0 <= index.micro < each
+    def locate(self, index: MicroBatchIndex) -> tuple[int, int, Ids]:
+        """Return the epoch, the index within the epoch over all replicas, and the sample ids."""
+        per_update, size = self.batch.micro_batches, self.batch.micro_batch_size
+        assert 0 <= index.micro < per_update
         epochs, update = divmod(index.update, self.updates_per_epoch)
-        return self.first_epoch + epochs, update * each + index.micro
+        epoch, number = self.first_epoch + epochs, update * per_update + index.micro
+        ids = _epoch_permutation(self.seed, epoch, self.samples)[
+            number * size : (number + 1) * size
+        ]
+        return epoch, number, ids if self.subset is None else self.subset[ids]
 
     def ids(self, index: MicroBatchIndex) -> Ids:
-        """The sample ids of one micro-batch."""
-        epoch, number = self.place(index)
-        size = self.batch.micro_batch_size
-        ids = _shuffled(self.seed, epoch, self.samples)[number * size : (number + 1) * size]
-        return ids if self.chosen is None else self.chosen[ids]
+        return self.locate(index)[2]
 
 
-def some_of(samples: int, used: int) -> Ids:
-    """A subset, spread evenly: the same for every seed, and larger ones contain smaller ones."""
-    return np.sort(permutation(key("some of the samples"), samples)[:used])
-
-
-@lru_cache(maxsize=4)  # the workers are at most two epochs apart
-def _shuffled(seed: int, epoch: int, samples: int) -> Ids:
+@lru_cache(maxsize=4)  # workers are at most two epochs apart
+def _epoch_permutation(seed: int, epoch: int, samples: int) -> Ids:
     order = permutation(key(seed, "order", epoch), samples)
     order.setflags(write=False)
     return order
 
 
 class DeviceTransfer:
-    """Copies batches to the device, normalized before (`host`), after (`device`) or not (`none`).
+    """Copies batches to the device and normalizes them on the `host`, the `device` or not (`none`).
 
-    Images travel as bytes if they are normalized on the device, or if `eight_bit` says so.
+    Images are sent as bytes if they are normalized on the device, or if `eight_bit` is set.
     """
 
     def __init__(
         self,
         normalization: Normalization,
-        where: str,
+        normalize_on: str,
         device: torch.device,
         eight_bit: bool = False,
     ) -> None:
-        self.where = "device" if eight_bit and where == "host" else where
-        self.as_bytes = eight_bit or where == "device"
-        self.dtype = torch.uint8 if self.as_bytes else torch.float32  # of the images on the host
+        self.normalize_on = "device" if eight_bit and normalize_on == "host" else normalize_on
+        self.sends_bytes = eight_bit or normalize_on == "device"
+        self.dtype = torch.uint8 if self.sends_bytes else torch.float32  # of the images on the host
         self.device = device
         mean = np.array(normalization.mean, np.float32)
-        deviation = np.array(normalization.deviation, np.float32)
-        self._scale = 1 / (255 * deviation)
-        self._shift = mean / deviation
+        std = np.array(normalization.std, np.float32)
+        self._scale = 1 / (255 * std)
+        self._shift = mean / std
         self._device_scale = torch.from_numpy(self._scale).to(device).view(-1, 1, 1)
         self._device_shift = torch.from_numpy(self._shift).to(device).view(-1, 1, 1)
 
     def allocate(self, images: int, size: int, as_bytes: bool = False) -> Tensor:
-        """The host buffer of a batch: (images, height, width, 3)."""
+        """Allocate the host buffer of a batch: (images, height, width, 3)."""
         dtype = torch.uint8 if as_bytes else self.dtype
         return torch.empty(images, size, size, 3, dtype=dtype)
 
     def normalize_into(self, buffer: Tensor, pixels: Pixels) -> None:
-        """Runs in a worker: everything that can be done without the device."""
+        """Write normalized pixels to a host buffer. Runs in a worker, without the device."""
         images = buffer.numpy()
-        if self.as_bytes or self.where == "none":
+        if self.sends_bytes or self.normalize_on == "none":
             images[:] = pixels
             return
-        # By whole rows of pixels: five times as fast as by pixels of three channels.
+        # Row by row: five times as fast as pixel by pixel with three channels.
         rows = images.reshape(*images.shape[:2], -1)
         scale, shift = (np.tile(value, images.shape[2]) for value in (self._scale, self._shift))
         np.multiply(pixels.reshape(rows.shape), scale, out=rows)
         rows -= shift
 
-    def images(self, images: Tensor) -> Tensor:
-        """Runs in the training loop. Channels come first by a change of strides: no copy."""
-        if images.dtype != self.dtype:  # a large batch has waited as bytes
+    def to_device(self, images: Tensor) -> Tensor:
+        """Copy images to the device, channels first. Runs in the training loop.
+
+        Only the strides change for channels first, so this takes no second copy.
+        """
+        if images.dtype != self.dtype:  # a large batch was prefetched as bytes
             pixels, images = images.numpy(), self.allocate(*images.shape[:2])
             self.normalize_into(images, pixels)
         moved = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
-        if self.as_bytes:
-            moved = moved.float()  # a copy, which may be changed
-        if self.where == "device":
+        if self.sends_bytes:
+            moved = moved.float()  # a copy, safe to modify in place
+        if self.normalize_on == "device":
             moved.mul_(self._device_scale).sub_(self._device_shift)
         return moved
 
 
 T = TypeVar("T")
 
-_MAX_BYTES_AHEAD = 2**30  # of batches that are prepared ahead, with at least one batch
-_MAX_BYTES_AT_ONCE = 2**23  # of pixels that a worker holds before they are normalized
+_MAX_PREFETCH_BYTES = 2**30  # of prefetched batches; at least one batch is always prefetched
+_MAX_CHUNK_BYTES = 2**23  # of pixels that a worker normalizes at a time
 
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How the loading is shared out."""
+    """How loading is distributed over worker threads."""
 
-    workers: int  # 0: the training loop does it
-    depth: int  # batches prepared ahead
-    piece: int | None = None  # samples that a worker prepares at a time; None: a whole batch
+    workers: int  # 0: load in the training loop
+    prefetch_depth: int  # batches prepared ahead
+    piece_size: int | None = None  # samples that a worker prepares at a time; None: a full batch
 
 
 def prefetch(jobs: Iterable[Callable[[], T]], workers: int, depth: int) -> Generator[T]:
-    """The results of the jobs in order; without workers each is done when it is needed."""
+    """Yield the results of the jobs in order; without workers, run each job on demand."""
     if workers == 0:
         yield from (job() for job in jobs)
         return
     pool = ThreadPoolExecutor(workers, thread_name_prefix="infeed")
     waiting, pending = iter(jobs), deque[Future[T]]()
     try:
-        # At least one job per worker, or some would never have work.
+        # At least one job per worker, or some workers would stay idle.
         pending.extend(pool.submit(job) for job in islice(waiting, max(depth, workers)))
         while pending:
-            result = pending.popleft().result()
+            pending[0].result()
             pending.extend(pool.submit(job) for job in islice(waiting, 1))
-            yield result
+            yield pending.popleft().result()  # a name would keep it alive
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class NeededInputs:
-    """What a stage needs of a sample: the first one images, the last one labels."""
+    """The parts of a sample that a stage needs: images (first stage) and labels (last stage)."""
 
     images: bool = True
     labels: bool = True
 
 
-@dataclass(frozen=True)
-class MicroBatch:
-    """Samples of one pass; None for what this process does not need."""
+class MicroBatch(NamedTuple):
+    """Samples of one forward pass; None for inputs that this process does not need."""
 
     images: Tensor | None  # (micro, channels, height, width)
-    labels: Tensor | None  # (micro,); mixed ones (several, micro)
-    shares: Tensor | None = field(default=None, kw_only=True)  # of mixed labels, as many
+    targets: Targets | None
 
 
-@dataclass(frozen=True)
-class ValidationBatch(MicroBatch):
-    """Samples of one validation pass; the last batch is padded to the size of the others."""
+class ValidationBatch(NamedTuple):
+    """Samples of one validation pass; the last batch is padded to full size."""
 
+    images: Tensor | None
+    labels: Tensor | None
     samples: int  # without the padding
-    unread: tuple[int, ...] = ()  # positions of those whose own image could not be read
-
-
-@dataclass(frozen=True)
-class BatchSpec:
-    """The samples of one batch, and what becomes of them."""
-
-    ids: Ids
-    epoch: int
-    mix: Mix
+    unreadable: tuple[int, ...]  # positions whose own image could not be read
 
 
 @dataclass
 class PendingBatch:
-    """One batch on the host while workers fill it, piece by piece."""
+    """A batch on the host that workers fill piece by piece."""
 
-    spec: BatchSpec
-    images: Tensor | None
-    labels: Tensor | None
-    missing: int  # pieces
-    unread: list[int] = field(default_factory=list)
+    ids: Ids
+    epoch: int = 0
+    mix: Mix | None = None
+    images: Tensor | None = None
+    labels: Tensor | None = None
+    pieces_left: int = 0
+    unreadable: list[int] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
 
-_EVERYTHING = NeededInputs()
-
-
 class _Feed:
-    """What training and validation share: batches are prepared on the host, then transferred."""
+    """Base class of training and validation feeds: prefetch on the host, then transfer."""
 
-    def __init__(self, view: View, transfer: DeviceTransfer, needed: NeededInputs) -> None:
-        self.view = view
-        self.transfer = transfer
-        self.needed = needed
-        self._image_pixels = 3 * view.size**2
-        self._image_bytes = self._image_pixels * transfer.dtype.itemsize  # on the host
+    view: View
+    transfer: DeviceTransfer
+    needed: NeededInputs
+    mixing = NO_MIXING
 
-    def _prepared(
-        self, specs: Iterable[BatchSpec], size: int, options: LoaderOptions
+    def _prefetch_batches(
+        self, batches: Iterable[PendingBatch], size: int, options: LoaderOptions
     ) -> Generator[PendingBatch]:
-        """Filled by the workers, in the order of the specs; all have `size` samples."""
-        pending: deque[PendingBatch] = deque()
-        piece = min(options.piece or size, size)
-        pieces = -(-size // piece)
-        ahead = options.depth
+        """Yield the same batches, filled by the workers; all have `size` samples."""
+        piece_size = min(options.piece_size or size, size)
+        pieces = -(-size // piece_size)
+        depth, as_bytes = options.prefetch_depth, False
         if self.needed.images:
-            ahead = max(1, min(ahead, _MAX_BYTES_AHEAD // (size * self._image_bytes)))
-        jobs = self._jobs(specs, piece, pending)
-        with closing(prefetch(jobs, options.workers, ahead * pieces)) as done:
-            for number, _ in enumerate(done, 1):
-                if number % pieces == 0:
-                    yield pending.popleft()
+            batch_bytes = size * 3 * self.view.size**2 * self.transfer.dtype.itemsize
+            depth = max(1, min(depth, _MAX_PREFETCH_BYTES // batch_bytes))
+            # Two float batches would exceed the limit: keep them as bytes until they are used.
+            is_large = 2 * batch_bytes > _MAX_PREFETCH_BYTES
+            as_bytes = is_large and not self.mixing.config.hostside_image_mixing
+        jobs = self._fill_jobs(batches, piece_size, as_bytes)
+        with closing(prefetch(jobs, options.workers, depth * pieces)) as done:
+            yield from islice(done, pieces - 1, None, pieces)  # after the last piece of a batch
 
-    def _jobs(
-        self, specs: Iterable[BatchSpec], piece: int, pending: deque[PendingBatch]
-    ) -> Iterator[Callable[[], None]]:
-        """Each fills a piece of a batch; the batch is added to `pending` before its first one."""
-        for spec in specs:
-            count, images, labels = len(spec.ids), None, None
+    def _fill_jobs(
+        self, batches: Iterable[PendingBatch], piece_size: int, as_bytes: bool
+    ) -> Iterator[Callable[[], PendingBatch]]:
+        """Yield jobs that each fill a piece of a batch."""
+        size = self.view.size
+        for batch in batches:
             if self.needed.images:
-                # Two batches of floats would be too much: they stay bytes until they are used.
-                is_large = 2 * count * self._image_bytes > _MAX_BYTES_AHEAD
-                as_bytes = is_large and not spec.mix.by_worker
-                images = self.transfer.allocate(count, self.view.size, as_bytes)
+                batch.images = self.transfer.allocate(len(batch.ids), size, as_bytes)
             if self.needed.labels:
-                labels = torch.from_numpy(self.view.labels(spec.ids))
-            starts = range(0, count, piece)
-            pending.append(PendingBatch(spec, images, labels, len(starts)))
+                batch.labels = torch.from_numpy(self.view.source.labels(batch.ids))
+            starts = range(0, len(batch.ids), piece_size)
+            batch.pieces_left = len(starts)
             for start in starts:
-                yield partial(self._fill, pending[-1], slice(start, start + piece))
+                yield partial(self._fill_piece, batch, slice(start, start + piece_size))
 
-    def _fill(self, batch: PendingBatch, piece: slice) -> None:
-        """Runs in a worker. Bytes are written in place, floats a few images at a time."""
+    def _fill_piece(self, batch: PendingBatch, piece: slice) -> PendingBatch:
+        """Fill a piece of a batch, in a worker: bytes in place, floats a few images at a time."""
         if batch.images is None:
-            return
-        spec, unread = batch.spec, list[int]()
-        ids, out = spec.ids[piece], batch.images[piece]
+            return batch
+        ids, out, unreadable = batch.ids[piece], batch.images[piece], list[int]()
         in_place = out.dtype == torch.uint8
-        few = len(ids) if in_place else max(1, _MAX_BYTES_AT_ONCE // self._image_pixels)
-        for start in range(0, len(ids), few):
-            some = slice(start, start + few)
-            pixels = out.numpy() if in_place else np.empty(out[some].shape, np.uint8)
-            found = self.view(ids[some], spec.epoch, pixels)
-            unread += (piece.start + start + position for position in found)
+        chunk_size = len(ids) if in_place else max(1, _MAX_CHUNK_BYTES // out[0].numel())
+        for start in range(0, len(ids), chunk_size):
+            chunk = slice(start, start + chunk_size)
+            pixels = out.numpy() if in_place else np.empty(out[chunk].shape, np.uint8)
+            positions = self.view(ids[chunk], batch.epoch, pixels)
+            unreadable += (piece.start + start + position for position in positions)
             if not in_place:
-                self.transfer.normalize_into(out[some], pixels)
+                self.transfer.normalize_into(out[chunk], pixels)
         with batch.lock:
-            batch.unread += unread
-            batch.missing -= 1
-            is_complete = batch.missing == 0
-        if is_complete and spec.mix.by_worker:
-            batch.images = spec.mix.images(batch.images)
+            batch.unreadable += unreadable
+            batch.pieces_left -= 1
+            is_complete = batch.pieces_left == 0
+        if is_complete and batch.mix is not None and self.mixing.config.hostside_image_mixing:
+            batch.images = batch.mix.apply(batch.images)
+        return batch
 
-    def _on_device(self, batch: PendingBatch) -> MicroBatch:
-        """Transferred, then mixed if no worker has done that."""
-        mix, images, labels = batch.spec.mix, batch.images, batch.labels
+    def _to_device(self, batch: PendingBatch) -> MicroBatch:
+        """Copy a batch to the device, and mix it there unless a worker mixed it on the host."""
+        mix, images, targets = batch.mix, batch.images, None
         if images is not None:
-            images = mix.on_device(self.transfer.images(images))
-        if labels is not None:
-            labels = labels.to(self.transfer.device, non_blocking=True)
-        targets, shares = mix.targets(labels)
-        return MicroBatch(images, targets, shares=shares)
+            images = self.transfer.to_device(images)
+            if mix is not None and not self.mixing.config.hostside_image_mixing:
+                images = mix.apply_channels_first(images)
+        if batch.labels is not None:
+            labels = batch.labels.to(self.transfer.device, non_blocking=True)
+            targets = labels if mix is None else mix.mix_targets(labels)
+        return MicroBatch(images, targets)
 
 
+@dataclass(frozen=True)
 class TrainingFeed(_Feed):
-    """The micro-batches of a run, from any update on."""
+    """The training micro-batches of a run, starting at any update."""
 
-    def __init__(
-        self,
-        view: View,
-        order: Order,
-        transfer: DeviceTransfer,
-        needed: NeededInputs = _EVERYTHING,
-        mixing: Mixing = UNMIXED,
-    ) -> None:
-        super().__init__(view, transfer, needed)
-        self.order = order
-        self.mixing = mixing
+    view: View
+    order: SampleOrder
+    transfer: DeviceTransfer
+    needed: NeededInputs = NeededInputs()
+    mixing: Mixing = NO_MIXING
 
     def micro_batches(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[MicroBatch]:
-        """In the order of the indices, prepared ahead."""
-        with closing(self._prepared_at(indices, options)) as batches:
-            yield from map(self._on_device, batches)  # a named one would live for one more batch
+        """Yield the micro-batches in the order of the indices, with prefetching."""
+        with closing(self.host_batches(indices, options)) as batches:
+            yield from map(self._to_device, batches)  # no name keeps a batch alive
 
-    def on_host(
-        self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
-    ) -> Generator[MicroBatch]:
-        """The same before the transfer: channels last, in the type in which they travel."""
-        with closing(self._prepared_at(indices, options)) as batches:
-            yield from (MicroBatch(batch.images, batch.labels) for batch in batches)
-
-    def _prepared_at(
+    def host_batches(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[PendingBatch]:
-        specs = map(self._spec, indices)
-        return self._prepared(specs, self.order.batch.micro_batch_size, options)
+        """Yield the batches before the transfer: channels last, in the dtype that is sent."""
+        size = self.order.batch.micro_batch_size
+        batches = (
+            PendingBatch(ids, epoch, self.mixing.sample(epoch, number, size))
+            for epoch, number, ids in map(self.order.locate, indices)
+        )
+        return self._prefetch_batches(batches, size, options)
 
-    def _spec(self, index: MicroBatchIndex) -> BatchSpec:
-        ids, (epoch, number) = self.order.ids(index), self.order.place(index)
-        return BatchSpec(ids, epoch, self.mixing.draw(epoch, number, len(ids)))
 
-
+@dataclass(frozen=True)
 class ValidationFeed(_Feed):
-    """Every sample of a split once, in order, in batches of one size.
+    """Every sample of a split once, in order, in batches of equal size.
 
     The last batch is padded with its last sample, which counts once: a network may round
-    differently for another size, and a pipeline passes one size only.
+    differently at another batch size, and a pipeline supports only one.
     """
 
-    def __init__(
-        self,
-        view: View,
-        batch_size: int,
-        transfer: DeviceTransfer,
-        needed: NeededInputs = _EVERYTHING,
-    ) -> None:
-        super().__init__(view, transfer, needed)
-        self.size = min(batch_size, len(view))
-        self.count = -(-len(view) // self.size)
+    view: View
+    batch_size: int
+    transfer: DeviceTransfer
+    needed: NeededInputs = NeededInputs()
 
-    def batches(self, numbers: Iterable[int], options: LoaderOptions) -> Generator[ValidationBatch]:
-        """Those of these numbers, prepared ahead."""
-        every = np.arange(self.count * self.size, dtype=np.int64).clip(max=len(self.view) - 1)
-        rows = every.reshape(self.count, self.size)
-        specs = (BatchSpec(rows[number], 0, Mix(self.size)) for number in numbers)
-        with closing(self._prepared(specs, self.size, options)) as batches:
-            for pending in batches:
-                batch = self._on_device(pending)
-                samples = min(self.size, len(self.view) - int(pending.spec.ids[0]))
-                unread = tuple(sorted(pending.unread))
-                yield ValidationBatch(batch.images, batch.labels, samples, unread)
+    @property
+    def size(self) -> int:
+        return min(self.batch_size, len(self.view.source))
+
+    @property
+    def num_batches(self) -> int:
+        return -(-len(self.view.source) // self.size)
+
+    def batches(
+        self, batch_indices: Iterable[int], options: LoaderOptions
+    ) -> Generator[ValidationBatch]:
+        """Yield the batches with these indices, with prefetching."""
+        count, size, total = self.num_batches, self.size, len(self.view.source)
+        rows = np.arange(count * size, dtype=np.int64).clip(max=total - 1).reshape(count, size)
+        pending = (PendingBatch(rows[index]) for index in batch_indices)
+        with closing(self._prefetch_batches(pending, size, options)) as batches:
+            for batch in batches:
+                images, labels = self._to_device(batch)
+                assert not isinstance(labels, MixedTargets)
+                samples = min(size, total - int(batch.ids[0]))
+                yield ValidationBatch(images, labels, samples, tuple(sorted(batch.unreadable)))
 
 
 class SyntheticFeed:
-    """One random micro-batch that stays on the device and is used again and again."""
+    """A random micro-batch that stays on the device and is reused for every step."""
 
     def __init__(
         self, shape: tuple[int, int, int, int], classes: int, device: torch.device, seed: int = 0
@@ -365,11 +345,11 @@ class SyntheticFeed:
         generator = torch.Generator().manual_seed(seed)
         images = torch.randn(shape, generator=generator).to(memory_format=torch.channels_last)
         labels = torch.randint(classes, shape[:1], generator=generator)
-        self.resident = MicroBatch(images.to(device), labels.to(device))
+        self.batch = MicroBatch(images.to(device), labels.to(device))
 
     def micro_batches(
         self, indices: Iterable[MicroBatchIndex], options: LoaderOptions
     ) -> Generator[MicroBatch]:
-        """The same one for every index."""
+        """Yield the same micro-batch for every index."""
         del options
-        return (self.resident for _ in indices)
+        return (self.batch for _ in indices)

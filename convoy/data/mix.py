@@ -1,7 +1,10 @@
-"""The larger one of c and 1 − c for c ~ Beta(α, α): any α > 0, four even numbers, no rejection.
+"""Mixup and CutMix as pure functions of (seed, epoch, micro-batch).
+
+Mixup takes the larger of c and 1 − c for c ~ Beta(α, α), sampled from four uniform numbers for any
+α > 0, without rejection:
 
 r = √(1 − U^(1/(α + ½))) · cos 2πV      (1 + r)/2 ~ Beta(α + 1, α + 1), by Ulrich's polar method
-gamma(α) = gamma(α + 1) · U^(1/α)       both gammas are brought down; their sum cancels out
+gamma(α) = gamma(α + 1) · U^(1/α)       reduces both gammas from α + 1 to α; their sum cancels out
 c / (1 − c) = (1 + r) / (1 − r) · (U₁ / U₂)^(1/α)
 """
 
@@ -13,138 +16,137 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from convoy.batch import MixedTargets
 from convoy.config.sections.data import MixingConfig
 from convoy.rng import F64, key, uniform
 
 _BELOW_ONE = 1 - 2.0**-53
 
 
-def larger_shares(alpha: float, stream: int, *counters: npt.ArrayLike) -> F64:
-    """One for each tuple of counters, in [½, 1]. Logarithms hold what a small α makes of chance."""
+def sample_mixup_lambda(alpha: float, stream: int, *counters: npt.ArrayLike) -> F64:
+    """Return max(c, 1 − c) per tuple of counters, in [½, 1]. Logarithms keep a small α accurate."""
     radius, angle, first, second = (1 - uniform(stream, *counters, draw) for draw in range(4))
     reach = np.sqrt(-np.expm1(np.log(radius) / (alpha + 0.5)))
     across = np.clip(reach * np.cos(2 * math.pi * angle), -_BELOW_ONE, _BELOW_ONE)
-    with np.errstate(over="ignore"):  # an endless ratio is a share of 1
+    with np.errstate(over="ignore"):  # an infinite ratio gives 1
         odds = 2 * np.arctanh(across) + (np.log(first) - np.log(second)) / alpha
-    shares: F64 = 1 / (1 + np.exp(-np.abs(odds)))
-    return shares
+    mixup_lambda: F64 = 1 / (1 + np.exp(-np.abs(odds)))
+    return mixup_lambda
 
 
-Span = tuple[int, int]  # the first pixel, and the one behind the last
+PixelRange = tuple[int, int]  # start and stop
 
 
 @dataclass(frozen=True)
-class Box:
-    """Pixels of a square image that come from another one, and the side of the image."""
+class CutmixBox:
+    """The region of a square image that CutMix replaces by another image."""
 
-    rows: Span
-    columns: Span
-    side: int
+    rows: PixelRange
+    columns: PixelRange
+    image_size: int
 
     @property
-    def kept(self) -> float:
-        """The share of the image that stays."""
+    def lam(self) -> float:
+        """The fraction of the image outside the box."""
         (top, bottom), (left, right) = self.rows, self.columns
-        return 1 - (bottom - top) * (right - left) / self.side**2
+        return 1 - (bottom - top) * (right - left) / self.image_size**2
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What happens to one micro-batch: nothing without shares and box."""
+    """How one micro-batch is mixed."""
 
     samples: int
-    own: F64 | None = None  # (micro,): each image's share in its mixup, exact in 32 bits
-    box: Box | None = None
-    by_worker: bool = False
+    mixup_lambda: F64 | None = None  # (micro,): weight of each image in its mixup, exact in float32
+    box: CutmixBox | None = None
 
     @property
-    def _beyond(self) -> int:
-        """How far before it the image lies from which the box comes; of two it is the other one."""
+    def _cutmix_shift(self) -> int:
+        """How many positions before an image the source of its box is. Mixup uses a shift of 1."""
         return 1 if self.samples == 2 else 2
 
-    def on_device(self, images: Tensor) -> Tensor:
-        """Runs in the loop, with pixels as planes. Planes are rows with other strides: no copy."""
-        if self.by_worker or (self.own is None and self.box is None):
-            return images
-        return self.images(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    def apply_channels_first(self, images: Tensor) -> Tensor:
+        """Mix images of (micro, channels, height, width); only strides change, no copy."""
+        return self.apply(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
-    def images(self, images: Tensor) -> Tensor:
-        """Of (micro, height, width, channels); what came in is left as it was.
+    def apply(self, images: Tensor) -> Tensor:
+        """Mix images of (micro, height, width, channels) without modifying the input.
 
-        Each operation rounds by itself, so the bits are the same wherever it is done.
+        Each operation rounds separately, so host and device give identical bits.
         """
-        if self.own is not None:
-            own = torch.from_numpy(self.own.astype(np.float32)).to(images.device).view(-1, 1, 1, 1)
-            images = (images * own).add_(images.roll(1, 0).mul_(1 - own))
+        if self.mixup_lambda is not None:
+            lam = torch.from_numpy(self.mixup_lambda.astype(np.float32)).to(images.device)
+            lam = lam.view(-1, 1, 1, 1)
+            images = (images * lam).add_(images.roll(1, 0).mul_(1 - lam))
         if self.box is not None:
-            assert images.shape[1:3] == (self.box.side, self.box.side)
+            assert images.shape[1:3] == (self.box.image_size, self.box.image_size)
             rows, columns = slice(*self.box.rows), slice(*self.box.columns)
-            others = images[:, rows, columns].roll(self._beyond, 0)
+            patches = images[:, rows, columns].roll(self._cutmix_shift, 0)
             images = images.clone()
-            images[:, rows, columns] = others
+            images[:, rows, columns] = patches
         return images
 
-    def targets(self, labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Labels of (micro,) → as (several, micro), their shares likewise; unmixed they stay."""
-        if labels is None or (self.own is None and self.box is None):
-            return labels, None
-        # Whose label counts, as places before the image, and its share: the image itself first.
+    def mix_targets(self, labels: Tensor) -> MixedTargets:
+        """Return the labels and their weights, both (parts, micro), for labels of (micro,)."""
+        # Each part is the distance to the image that the label comes from, and the weight.
         parts = [(0, np.ones(self.samples))]
-        if self.own is not None:
-            parts = [(0, self.own), (1, 1 - self.own)]
+        if self.mixup_lambda is not None:
+            parts = [(0, self.mixup_lambda), (1, 1 - self.mixup_lambda)]
         if self.box is not None:
-            kept, beyond = self.box.kept, self._beyond
-            there = [(back + beyond, (1 - kept) * np.roll(share, beyond)) for back, share in parts]
-            parts = [*((back, kept * share) for back, share in parts), *there]
-        shares = torch.from_numpy(np.stack([share for _, share in parts]).astype(np.float32))
-        return torch.stack([labels.roll(back) for back, _ in parts]), shares.to(labels.device)
+            lam, shift = self.box.lam, self._cutmix_shift
+            patch = [(back + shift, (1 - lam) * np.roll(weight, shift)) for back, weight in parts]
+            parts = [*((back, lam * weight) for back, weight in parts), *patch]
+        weights = torch.from_numpy(np.stack([weight for _, weight in parts]).astype(np.float32))
+        mixed_labels = torch.stack([labels.roll(back) for back, _ in parts])
+        return MixedTargets(mixed_labels, weights.to(labels.device))
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """How the micro-batches of a run are mixed: square images of one side."""
+    """Samples how the micro-batches of a run are mixed."""
 
     config: MixingConfig
     seed: int
-    side: int
+    image_size: int
 
-    def draw(self, epoch: int, number: int, samples: int) -> Mix:
-        wish = self.config
-        own = self._own(epoch, number, samples) if wish.mixup_alpha else None
-        box = self._box(epoch, number) if wish.cuts else None
-        return Mix(samples, own, box, wish.hostside_image_mixing)
+    def sample(self, epoch: int, number: int, samples: int) -> Mix | None:
+        """Return how to mix micro-batch `number` of an epoch; None if it is not mixed."""
+        lam, alpha = None, self.config.mixup_alpha
+        if alpha:
+            stream = key(self.seed, "mixup", epoch)
+            drawn = sample_mixup_lambda(alpha, stream, number, np.arange(samples))
+            lam = drawn.astype(np.float32).astype(np.float64)
+        box = self._sample_box(epoch, number) if self.config.uses_cutmix else None
+        return None if lam is None and box is None else Mix(samples, lam, box)
 
-    def _own(self, epoch: int, number: int, samples: int) -> F64:
-        stream = key(self.seed, "mixup", epoch)
-        drawn = larger_shares(self.config.mixup_alpha, stream, number, np.arange(samples))
-        return drawn.astype(np.float32).astype(np.float64)
-
-    def _box(self, epoch: int, number: int) -> Box | None:
-        """None where nothing is cut, be it that no whole pixel is."""
-        chances = uniform(key(self.seed, "cutmix", epoch), number, np.arange(5)).tolist()
-        spared, first, second, down, across = chances
-        if spared < self.config.cutmix_disable_prob:
+    def _sample_box(self, epoch: int, number: int) -> CutmixBox | None:
+        """Sample a CutMix box; None if CutMix is skipped or the box is empty."""
+        drawn = uniform(key(self.seed, "cutmix", epoch), number, np.arange(5)).tolist()
+        disabled, first, second, down, across = drawn
+        if disabled < self.config.cutmix_disable_prob:
             return None
-        extent = self.side * math.sqrt(1 - kept_share(self.config, first, second))
-        box = Box(self._span(extent, down), self._span(extent, across), self.side)
-        return box if box.kept < 1 else None
+        extent = self.image_size * math.sqrt(1 - sample_cutmix_lambda(self.config, first, second))
+        rows, columns = self._sample_span(extent, down), self._sample_span(extent, across)
+        box = CutmixBox(rows, columns, self.image_size)
+        return box if box.lam < 1 else None
 
-    def _span(self, extent: float, chance: float) -> Span:
-        """Where the box begins and ends, moved to whole pixels.
+    def _sample_span(self, extent: float, drawn: float) -> PixelRange:
+        """Place the box along one axis, rounded to pixels.
 
-        Evenly inside; in a version of TensorFlow's its center may be anywhere, then it is moved in.
+        Uniform inside the image; in the TensorFlow versions the center is uniform over the image
+        and the box is then moved inside.
         """
-        room = self.side - extent
-        start = chance * room
+        max_start = self.image_size - extent
+        start = drawn * max_start
         if self.config.cutmix_version is not None:
-            start = min(max(chance * self.side - extent / 2, 0.0), room)
+            start = min(max(drawn * self.image_size - extent / 2, 0.0), max_start)
         return round(start), round(start + extent)
 
 
-def kept_share(wish: MixingConfig, first: float, second: float) -> float:
-    """The share of the image that cutmix is to leave, from two even numbers."""
-    low, high = wish.cutmix_lambda_low, wish.cutmix_lambda_high
-    match wish.cutmix_version:
+def sample_cutmix_lambda(config: MixingConfig, first: float, second: float) -> float:
+    """Sample the fraction of the image that CutMix leaves, from two uniform numbers."""
+    low, high = config.cutmix_lambda_low, config.cutmix_lambda_high
+    match config.cutmix_version:
         case None:
             return low + (high - low) * first
         case 1:
@@ -156,4 +158,4 @@ def kept_share(wish: MixingConfig, first: float, second: float) -> float:
             return low
 
 
-UNMIXED = Mixing(MixingConfig(), seed=0, side=1)
+NO_MIXING = Mixing(MixingConfig(), seed=0, image_size=1)

@@ -1,7 +1,7 @@
-"""Callbacks of long work, a progress counter for threads, and threads that stop together."""
+"""Progress callbacks, a thread-safe progress counter, and a thread pool that stops as one."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from threading import Event, Lock
 from typing import TypeVar
@@ -13,22 +13,22 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def ignore(*args: object) -> None:
+def no_op(*args: object) -> None:
     """A callback that does nothing."""
     del args
 
 
 @dataclass(frozen=True)
 class ProgressCallbacks:
-    """Called with single lines, bytes of shards read, records done."""
+    """Callbacks for notices, for bytes of shards read, and for records processed."""
 
-    notice: Notice = ignore
-    reading: Progress = ignore
-    working: Progress = ignore
+    on_notice: Notice = no_op
+    bytes_progress: Progress = no_op
+    records_progress: Progress = no_op
 
 
 class ProgressCounter:
-    """Counts what all threads have done."""
+    """Count the work done by all threads."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._total, self._progress = total, progress
@@ -42,32 +42,25 @@ class ProgressCounter:
             self._progress(self._done, self._total)
 
 
-class StoppedError(Exception):
-    """Another thread failed, or the user interrupted the program."""
-
-
-class WorkerThreads:
-    """A thread pool for a `with` block: when the block ends, for whatever reason, all work ends."""
+class WorkerThreads(ThreadPoolExecutor):
+    """A thread pool whose work is cancelled when its `with` block ends, for whatever reason."""
 
     def __init__(self, workers: int) -> None:
-        self._pool = ThreadPoolExecutor(workers)
+        super().__init__(workers)
         self._stop = Event()
 
     def run(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results in the order of the items; the first error is raised at once."""
-        futures = [self._pool.submit(work, item) for item in items]
+        """Return the results in the order of the items; raise the first error immediately."""
+        futures = [self.submit(work, item) for item in items]
         for future in as_completed(futures):
             future.result()
         return [future.result() for future in futures]
 
-    def check(self) -> None:
-        """Called by long work between two records."""
+    def raise_if_stopped(self) -> None:
+        """Raise CancelledError if the pool is stopping; long work calls this between records."""
         if self._stop.is_set():
-            raise StoppedError
-
-    def __enter__(self) -> "WorkerThreads":
-        return self
+            raise CancelledError
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What every data set offers: labels, and views of its images for training and validation."""
+"""Interfaces of a data set: labels, and views of its images for training and validation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,49 +15,51 @@ Ids = npt.NDArray[np.int64]  # (batch,)
 Labels = npt.NDArray[np.int64]  # (batch,)
 Pixels = npt.NDArray[np.uint8]  # (batch, height, width, 3): channels last
 Split = Literal["train", "validation"]
-Unread = tuple[int, ...]  # positions in a batch whose own sample could not be read
-OnStep = Callable[[str], None]  # is called with the name of each step of the work when it is done
+UnreadablePositions = tuple[int, ...]  # positions in a batch whose own image could not be read
+StepCallback = Callable[[str], None]  # called with the name of each finished step
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and deviation of each channel, for pixels scaled to 0 … 1."""
+    """Mean and standard deviation of each channel, for pixels scaled to 0 … 1."""
 
     mean: tuple[float, float, float]
-    deviation: tuple[float, float, float]
+    std: tuple[float, float, float]
 
 
-def no_steps(step: str) -> None:
-    """For callers that do not measure the steps."""
+def ignore_step(step: str) -> None:
+    """Do nothing, for callers that do not time the steps."""
 
 
 class View(Protocol):
-    """Samples as the network gets them: images of one size, as bytes, and labels.
+    """Images as the network input: one size, as bytes.
 
-    A pure function of ids and epoch (the seed is inside), safe to call from any thread.
+    A pure function of ids and epoch (the seed is part of the view), and thread-safe.
     """
+
+    @property
+    def source(self) -> "Source":
+        """The source of the images; it has the labels."""
 
     @property
     def size(self) -> int:
         """Height and width of the images."""
 
-    def __len__(self) -> int: ...
-
-    def labels(self, ids: Ids) -> Labels: ...
-
-    def __call__(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> Unread:
-        """Write the images to `out`; returns where another sample had to stand in."""
+    def __call__(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> UnreadablePositions:
+        """Write the images to `out`; return the positions filled with a replacement sample."""
 
 
 class Source(ABC):
-    """One split of a data set. Reading is a pure function of the ids, safe from any thread."""
+    """One split of a data set. Reading is a pure function of the ids, and thread-safe."""
 
     class_names: tuple[str, ...]
     normalization: Normalization
 
     @property
-    def mean_only(self) -> Normalization:
-        """The normalization of applications that only subtract the mean."""
+    def mean_normalization(self) -> Normalization:
+        """The normalization that only subtracts the mean."""
         return Normalization(self.normalization.mean, (1 / 255, 1 / 255, 1 / 255))
 
     @abstractmethod
@@ -68,12 +70,12 @@ class Source(ABC):
 
     @abstractmethod
     def content(self, ids: Ids) -> bytes:
-        """Bytes that tell these images from others."""
+        """Return bytes that identify these images."""
 
     @abstractmethod
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
-        """Augmented images. Without a ledger, a record that cannot be read ends the run."""
+        """Return augmented images. Without a ledger, an unreadable record is an error."""
 
     @abstractmethod
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
-        """The same images in every epoch."""
+        """Return images that are the same in every epoch."""

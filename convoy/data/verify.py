@@ -1,12 +1,12 @@
-"""Reads every record of a data set, whatever its format, and lists all that is wrong."""
+"""Read every record of a data set in any format, and list every problem."""
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,40 +17,40 @@ from convoy.data.progress import (
     ProgressCallbacks,
     ProgressCounter,
     WorkerThreads,
-    ignore,
+    no_op,
 )
 from convoy.data.records import tar_reader, tfrecord
 from convoy.data.records.folder import open_folder
 from convoy.data.records.index import ShardFormat
-from convoy.data.records.indexing import ScannedShard, join, scan_file, stored_checksums
+from convoy.data.records.index_builder import ScannedShard, join_scans, scan_file, stored_checksums
 from convoy.data.records.ledger import BadRecord, BadRecordError
 from convoy.data.records.manifest import (
-    NAME,
+    MANIFEST_NAME,
     WrittenPart,
-    measure,
+    check_finished,
+    check_shard_names,
     read_class_names,
     read_parts,
-    refuse_other_shards,
-    refuse_unfinished,
+    size_and_sha256,
 )
-from convoy.data.records.open import SPLITS, find_data, splits_in
+from convoy.data.records.open import SPLITS, available_splits, find_split
 from convoy.data.records.record import Records
 from convoy.data.records.shards import ShardSet, find_shards, list_shards
-from convoy.data.records.tar import Metadata, TarShards, check_tar_set, read_metadata
+from convoy.data.records.tar import Metadata, TarShards, check_tar_shards, read_metadata
 from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
-from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, cifar10, cifar100
+from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar10, open_cifar100
 from convoy.errors import ConvoyError
 from convoy.text import printable
 
 Value = TypeVar("Value")
 
-_FILES_AT_ONCE = 64  # that a thread takes
+_FILES_AT_ONCE = 64  # read by a thread in one task
 
 
 @dataclass
 class SplitReport:
-    """One split, or a part of it: how much was read, and everything that is wrong with it."""
+    """The result for one split, or for a part of it: what was read, and every problem."""
 
     split: Split
     form: str
@@ -58,225 +58,247 @@ class SplitReport:
     records: int = 0
     bytes: int = 0
     bad: list[BadRecord] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)  # of files, or of all of them together
+    problems: list[str] = field(default_factory=list)  # of files, or of the entire split
 
     @property
-    def is_good(self) -> bool:
+    def is_valid(self) -> bool:
         return not self.bad and not self.problems
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """An error in this block becomes one more problem."""
+    def collect_errors(self) -> Iterator[None]:
+        """Add an error raised in this block to the problems."""
         try:
             yield
         except ConvoyError as error:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
 
-    def attempt(self, read: Callable[[], Value], default: Value) -> Value:
-        """The value; or the default and one more problem."""
+    def value_or_problem(self, read: Callable[[], Value], default: Value) -> Value:
+        """Return the value, or add the error to the problems and return the default."""
         value = default
-        with self.collecting():
+        with self.collect_errors():
             value = read()
         return value
 
     def add(self, part: "SplitReport") -> None:
-        """Count a part of this split."""
+        """Add the result of a part of this split."""
         self.files += part.files
         self.records += part.records
         self.bytes += part.bytes
         self.bad += part.bad
         self.problems += part.problems
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def lines(self) -> list[str]:
-        """Every fault, then the totals."""
+        """Return one line per problem, then the totals."""
         bad, problems = len(self.bad), len(self.problems)
-        faults = [f"{bad:,} bad record{'s' * (bad != 1)}"] if bad else []
-        faults += [f"{problems:,} other fault{'s' * (problems != 1)}"] if problems else []
+        found = [_counted(bad, "bad record")] if bad else []
+        found += [_counted(problems, "other problem")] if problems else []
         return [
             *self.problems,
             *map(str, self.bad),
-            f"{self.split}: {self.records:,} records in {self.files:,} files, "
-            f"{self.bytes / 1e6:,.1f} MB: {' and '.join(faults) or 'all good'}",
+            f"{self.split}: {_counted(self.records, 'record')} in {_counted(self.files, 'file')}, "
+            f"{self.bytes / 1e6:,.1f} MB: {' and '.join(found) or 'all good'}",
         ]
 
 
+def _counted(count: int, word: str) -> str:
+    """`1 record`, `1,281,167 records`"""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 @dataclass(frozen=True)
-class Scope:
-    """What is to be read."""
+class VerifyRequest:
+    """What to read, and how thoroughly."""
 
     folder: Path
-    split: Split | None = None  # None: all that are there
+    split: Split | None = None  # None: all that exist
     workers: int = 1
-    decoded: bool = True  # False: only the headers of images are checked
+    decode: bool = True  # False: check only the headers of images
 
 
-def verify(scope: Scope, callbacks: ProgressCallbacks) -> Iterator[SplitReport]:
-    """One report a split; ConfigError if there is no data."""
-    layout = _cifar_layout(scope.folder)
-    if layout is not None:
-        for split in [scope.split] if scope.split else SPLITS:
-            yield _verify_cifar(scope.folder, layout, split)
+def verify(request: VerifyRequest, callbacks: ProgressCallbacks) -> Iterator[SplitReport]:
+    """Yield one report per split; raise ConfigError if there is no data."""
+    cifar_format = _find_cifar(request.folder)
+    if cifar_format is not None:
+        for split in [request.split] if request.split else SPLITS:
+            yield _verify_cifar(request.folder, cifar_format, split)
         return
-    with WorkerThreads(scope.workers) as threads:
-        for split in [scope.split] if scope.split else splits_in(scope.folder):
-            location = find_data(scope.folder, split)
-            report = SplitReport(split, location.form)
-            if location.form == "folder":
-                _verify_folder(location.folder, report, scope, threads, callbacks)
+    with WorkerThreads(request.workers) as threads:
+        for split in [request.split] if request.split else available_splits(request.folder):
+            location = find_split(request.folder, split)
+            report = SplitReport(split, location.data_format)
+            if location.data_format == "folder":
+                _verify_folder(location.folder, report, request, threads, callbacks)
             else:
-                place = location.folder, split, location.form
-                some = ShardSet(*place, tuple(list_shards(*place)))  # even if not a complete set
-                shards = report.attempt(partial(find_shards, *place), some)
-                _verify_shards(shards, report, scope, threads, callbacks.reading)
-            with report.collecting():
-                refuse_unfinished(location.folder)
+                key = location.folder, split, location.data_format
+                existing = ShardSet(*key, tuple(list_shards(*key)))  # even if incomplete
+                shards = report.value_or_problem(partial(find_shards, *key), existing)
+                _verify_shards(shards, report, request, threads, callbacks.bytes_progress)
+            with report.collect_errors():
+                check_finished(location.folder)
             yield report
 
 
-def _cifar_layout(folder: Path) -> CifarFormat | None:
-    """The layout whose files are there, or in its own folder below."""
-    for layout in (CIFAR10, CIFAR100):
-        names = [name for names in layout.files.values() for name in names]
+def _find_cifar(folder: Path) -> CifarFormat | None:
+    """Return the CIFAR format whose files are in the folder, or in its usual subfolder."""
+    for cifar_format in (CIFAR10, CIFAR100):
+        names = [name for names in cifar_format.files.values() for name in names]
         if any(
-            (home / name).is_file() for home in (folder, folder / layout.folder) for name in names
+            (parent / name).is_file()
+            for parent in (folder, folder / cifar_format.folder)
+            for name in names
         ):
-            return layout
+            return cifar_format
     return None
 
 
-def _verify_cifar(folder: Path, layout: CifarFormat, split: Split) -> SplitReport:
-    """Its reader checks sizes, labels and copies."""
-    report = SplitReport(split, layout.name)
-    with report.collecting():
-        source = (cifar10 if layout is CIFAR10 else cifar100)(folder, split)
-        report.files = len(layout.files[split])
+def _verify_cifar(folder: Path, cifar_format: CifarFormat, split: Split) -> SplitReport:
+    """Open the split; the reader checks sizes, labels and duplicates."""
+    report = SplitReport(split, cifar_format.name)
+    with report.collect_errors():
+        source = (open_cifar10 if cifar_format is CIFAR10 else open_cifar100)(folder, split)
+        report.files = len(cifar_format.files[split])
         report.records = len(source)
-        report.bytes = len(source) * layout.record_bytes
+        report.bytes = len(source) * cifar_format.record_bytes
     return report
 
 
 def _check_records(
-    records: Records, numbers: range, report: SplitReport, scope: Scope, threads: WorkerThreads
+    records: Records,
+    indices: range,
+    report: SplitReport,
+    request: VerifyRequest,
+    threads: WorkerThreads,
 ) -> int:
-    """Read these records, and decode them if that is wanted; returns the bytes of their images."""
+    """Read these records, decode them if requested, and return the bytes of their images."""
     total = 0
-    for number in numbers:
-        threads.check()
+    for index in indices:
+        threads.raise_if_stopped()
         try:
-            encoded = records.read(number).encoded
+            encoded = records.read(index).encoded
             total += len(encoded)
             header = read_header(encoded)
-            if scope.decoded:
+            if request.decode:
                 decode(encoded, header)
         except (ImageError, BadRecordError) as error:
             if isinstance(error, ImageError):
-                error = BadRecordError(records.location(number), str(error))
-            report.bad.append(BadRecord.of(error, report.split))
+                error = BadRecordError(records.location(index), str(error))
+            report.bad.append(BadRecord.from_error(error, report.split))
     return total
 
 
 def _verify_folder(
-    folder: Path, report: SplitReport, scope: Scope, threads: WorkerThreads, to: ProgressCallbacks
+    folder: Path,
+    report: SplitReport,
+    request: VerifyRequest,
+    threads: WorkerThreads,
+    callbacks: ProgressCallbacks,
 ) -> None:
-    with report.collecting():
+    with report.collect_errors():
         images = open_folder(folder, report.split)
-        for remark in images.passed_over:
-            to.notice(f"passed over: {remark}")
-        counter = ProgressCounter(len(images), to.working)
+        for message in images.skipped_files:
+            callbacks.on_notice(f"skipped: {message}")
+        counter = ProgressCounter(len(images), callbacks.records_progress)
 
-        def check(numbers: range) -> SplitReport:
-            part = SplitReport(report.split, "folder", len(numbers), len(numbers))
-            part.bytes = _check_records(images, numbers, part, scope, threads)
-            counter.add(len(numbers))
+        def check(indices: range) -> SplitReport:
+            part = SplitReport(report.split, "folder", len(indices), len(indices))
+            part.bytes = _check_records(images, indices, part, request, threads)
+            counter.add(len(indices))
             return part
 
-        every = range(len(images))
-        starts = range(0, len(images), _FILES_AT_ONCE)
-        for part in threads.run(check, [every[start : start + _FILES_AT_ONCE] for start in starts]):
+        indices = range(len(images))
+        chunks = [indices[i : i + _FILES_AT_ONCE] for i in indices[::_FILES_AT_ONCE]]
+        for part in threads.run(check, chunks):
             report.add(part)
-    with report.collecting():
+    with report.collect_errors():
         parts = read_parts(folder, report.split) or {}
-        found = threads.run(
-            lambda name: _difference(folder / name, parts[name], "images"), sorted(parts)
+        problems = threads.run(
+            lambda name: _compare_with_manifest(folder / name, parts[name], "images"), sorted(parts)
         )
-        report.problems += [problem for problem in found if problem]
+        report.problems += [problem for problem in problems if problem]
 
 
-def _difference(path: Path, part: WrittenPart, called: str) -> str | None:
-    """How a file or folder differs from what the manifest lists."""
-    found = measure(path)
-    if found is None:
-        return f"{path}: missing, {NAME} lists it with {part.records} {called}"
-    if found != (part.bytes, part.sha256):
+def _compare_with_manifest(path: Path, part: WrittenPart, unit: str) -> str | None:
+    """Describe how a file or folder differs from the manifest; None if it does not."""
+    measured = size_and_sha256(path)
+    if measured is None:
+        return f"{path}: missing, but {MANIFEST_NAME} lists it with {part.records} {unit}"
+    if measured != (part.bytes, part.sha256):
         return (
-            f"{printable(str(path))}: not as it was written: {found[0]} bytes, {NAME} lists "
-            f"{part.bytes} in {part.records} {called} with another sha256"
+            f"{printable(str(path))}: changed since it was written: {measured[0]} bytes, but "
+            f"{MANIFEST_NAME} lists {part.bytes} in {part.records} {unit} with a different sha256"
         )
     return None
 
 
 def _verify_shards(
-    shards: ShardSet, report: SplitReport, scope: Scope, threads: WorkerThreads, to: Progress
+    shards: ShardSet,
+    report: SplitReport,
+    request: VerifyRequest,
+    threads: WorkerThreads,
+    progress: Progress,
 ) -> None:
-    """A set that is not complete does not keep its shards from being read."""
+    """Verify all shards, even if the set is incomplete."""
     folder, split = shards.folder, shards.split
-    parts = report.attempt(lambda: read_parts(folder, split), None)
-    with report.collecting():
+    parts = report.value_or_problem(lambda: read_parts(folder, split), None)
+    with report.collect_errors():
         if parts is not None:
-            refuse_other_shards(folder, parts, [path.name for path in shards.paths])
+            check_shard_names(folder, parts, [path.name for path in shards.paths])
     metadata = _read_metadata(shards, report)
     checksums = stored_checksums(shards) if not report.problems else {}
-    counter = ProgressCounter(
-        sum(path.stat().st_size for path in shards.paths if path.is_file()), to
-    )
+    total = sum(path.stat().st_size for path in shards.paths if path.is_file())
+    counter = ProgressCounter(total, progress)
 
     def check(path: Path) -> tuple[SplitReport, ScannedShard | None]:
-        part, scanned = SplitReport(split, shards.kind), None
-        with part.collecting():
-            scanned = _scan(shards.kind, path, checksums)
-            index = join(shards.kind, [scanned], ignore)
-            records: Records = TarShards(folder, index, metadata)
-            if shards.kind == "tfrecord":
-                records = TfRecords(folder, index, metadata.class_names)
+        part, scanned = SplitReport(split, shards.shard_format), None
+        with part.collect_errors():
+            scanned = _scan_shard(shards.shard_format, path, checksums)
+            records = _open_shard(shards, scanned, metadata)
             part.files, part.records, part.bytes = 1, len(records), scanned[0].bytes
-            _check_records(records, range(len(records)), part, scope, threads)
+            _check_records(records, range(len(records)), part, request, threads)
             counter.add(scanned[0].bytes)
             if parts is not None and path.name in parts:
-                problem = _difference(path, parts[path.name], "records")
+                problem = _compare_with_manifest(path, parts[path.name], "records")
                 part.problems += [problem] if problem else []
         return part, scanned
 
-    found = threads.run(check, shards.paths)
-    for part, _ in found:
+    results = threads.run(check, shards.paths)
+    for part, _ in results:
         report.add(part)
-    if shards.kind == "webdataset" and not report.problems:
-        with report.collecting():
-            index = join(shards.kind, [scanned for _, scanned in found if scanned], ignore)
-            check_tar_set(folder, split, metadata, index)
+    if shards.shard_format == "webdataset" and not report.problems:
+        with report.collect_errors():
+            scans = [scanned for _, scanned in results if scanned]
+            index = join_scans(shards.shard_format, scans, no_op)
+            check_tar_shards(folder, split, metadata, index)
+
+
+def _open_shard(shards: ShardSet, scanned: ScannedShard, metadata: Metadata) -> Records:
+    index = join_scans(shards.shard_format, [scanned], no_op)
+    if shards.shard_format == "tfrecord":
+        return TfRecords(shards.folder, index, metadata.class_names)
+    return TarShards(shards.folder, index, metadata)
 
 
 def _read_metadata(shards: ShardSet, report: SplitReport) -> Metadata:
-    """Of tar shards; the class names may be in the manifest."""
+    """Read the metadata of tar shards; the class names may be in the manifest."""
     metadata = Metadata()
-    if shards.kind == "webdataset":
-        metadata = report.attempt(lambda: read_metadata(shards.folder, shards.split), metadata)
+    if shards.shard_format == "webdataset":
+        metadata = report.value_or_problem(
+            lambda: read_metadata(shards.folder, shards.split), metadata
+        )
     if not metadata.class_names:
-        with report.collecting():
+        with report.collect_errors():
             metadata = replace(metadata, class_names=read_class_names(shards.folder))
     return metadata
 
 
-def _scan(
-    kind: ShardFormat, path: Path, checksums: Mapping[str, npt.NDArray[np.uint32]]
+def _scan_shard(
+    shard_format: ShardFormat, path: Path, checksums: Mapping[str, npt.NDArray[np.uint32]]
 ) -> ScannedShard:
-    """Everything in a shard, with the checksums of a stored index if they are of these records."""
-    scan = tfrecord.scan_shard if kind == "tfrecord" else tar_reader.scan_shard
-    file, found = scan_file(scan, path)
+    """Scan a shard, with the checksums of a stored index if they match its records."""
+    scan = tfrecord.scan_shard if shard_format == "tfrecord" else tar_reader.scan_shard
+    file, scanned = scan_file(scan, path)
     stored = checksums.get(path.name)
     if stored is not None and len(stored) == file.records:
-        found.crc = array("I", stored.tolist())
-    return file, found
+        scanned.crc = array("I", stored.tolist())
+    return file, scanned

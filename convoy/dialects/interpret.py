@@ -1,4 +1,4 @@
-"""A command of another application → what it means here: a verb, its target and its options, each
+"""Interpret a command of another application: the convoy verb, its target and its options, each
 with its source.
 """
 
@@ -9,39 +9,49 @@ from functools import partial
 from pathlib import Path
 
 from convoy.config.command_line import (
+    ConfigArgumentParser,
     ParsedFlags,
-    Parser,
     add_flags,
-    as_flags,
-    read_flags,
-    spell_out,
-    unknown_words,
+    expand_prefixes,
+    parse_flags,
+    unknown_argument_problems,
 )
-from convoy.config.flags import MEASURES_DATA, Dialect, Given, MappedWord
-from convoy.config.named import (
+from convoy.config.flags import DATA_BENCH_NOTE, Dialect, MappedWord
+from convoy.config.named_configs import (
     INFERENCE,
+    DialectFile,
+    application_defaults,
     entry_keys,
     entry_names,
-    granted,
     has_entry,
     read_dialect_file,
-    read_named,
-    shipped,
+    read_named_config,
+    shipped_configs,
 )
-from convoy.config.resolve import RequestedOptions, Resolved, layer_sources
-from convoy.config.schema import build_config, mutually_exclusive, option_table
-from convoy.config.settings import Dropped, Problem, Setting, layer, values_of
-from convoy.dialects import DIALECTS, elsewhere
+from convoy.config.resolve import ResolvedConfig
+from convoy.config.schema import (
+    DroppedWord,
+    Problem,
+    RequestedOptions,
+    Setting,
+    Settings,
+    build_config,
+    exclusive_pairs,
+    merge_sources,
+    option_table,
+    setting_values,
+)
+from convoy.dialects import DIALECTS, find_in_other_dialects
 from convoy.dialects.command import (
     Command,
     Program,
     Purpose,
-    as_flag,
-    identify,
+    identify_program,
+    key_to_flag,
     values_after,
     vocabularies,
 )
-from convoy.dialects.launch_request import LaunchRequest, contradictions, read_environment
+from convoy.dialects.launch_request import LaunchRequest, conflict_problems, read_environment
 from convoy.dialects.launchers import read_launchers
 from convoy.dialects.popart import popart_benchmark
 from convoy.dialects.pytorch import pytorch_benchmark
@@ -59,21 +69,21 @@ _VERBS = {
     Purpose.SYNTHETIC_BENCHMARK: "train",
     Purpose.DATA_BENCHMARK: DATA_BENCH,
 }
-_CONFIG_FILE = "configs.yml"  # beside the program, in both applications that have one
+_CONFIG_FILE = "configs.yml"  # beside the program, in both applications that use one
 
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What a command means, before its options are resolved."""
+    """The meaning of a command, before its options are resolved."""
 
     program: Program
     verb: str
-    asked: RequestedOptions
-    config: str | None = None  # the shipped configuration it names
+    request: RequestedOptions
+    config: str | None = None  # the shipped configuration that it names
     target: str | None = None  # the run or checkpoint that the verb works on
-    wants_help: bool = False
+    help: str = ""  # of the program, if requested
     mapped: list[MappedWord] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[DroppedWord] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)  # variables for the run
 
 
@@ -81,53 +91,55 @@ def interpret(
     command: Command,
     environment: Mapping[str, str],
     dialect: str | None = None,
-    overrides: Given | None = None,
+    overrides: Settings | None = None,
     problems: Sequence[Problem] = (),
 ) -> Interpretation:
-    """What a command means. `overrides` are canonical options, which win over its own words;
-    `problems` are theirs, reported with those of the command."""
+    """Interpret a command; canonical `overrides` win, and their `problems` are reported too."""
     launch = read_launch(command, environment)
-    program = identify(command, vocabularies(), dialect or _dialect_of_file(command))
+    program = identify_program(command, vocabularies(), dialect or _detect_file_dialect(command))
     if program.purpose not in _VERBS:
         raise ConfigError(f"{program.name} ({program.purpose}) is not available in this version")
-    launch = _without_unread_workers(launch, program)
-    table = _dialect(program)
-    own, unknown = _parse(program, table)
-    named = _find_config(own.config, own.config_path, command, program)
+    launch = _drop_unread_tf_config(launch, program)
+    table = _select_dialect(program)
+    args, unknown, help_text = _parse(program, table)
+    (named, invalid, unread), config = _find_config(args.config, args.config_path, command, program)
     variables = {**environment, **launch.environment}
-    under = layer(_data_folder(variables), named.settings)
-    parsed = read_flags(own.typed, table, under, _decided(launch))
-    verb = _verb(program, parsed)
-    given = _override(_adapt_to_verb(parsed, named.settings, verb), overrides or {})
-    chosen = layer(named.settings, given)
-    wrong = [*launch.problems, *problems, *unknown, *parsed.problems, *named.problems]
-    wrong += [*_wrong_devices(launch, chosen), *_missing_target(program, parsed)]
-    mapped, replaced = _final_mappings(parsed, given)
-    dropped = [*launch.dropped, *_without_effect(launch), *named.dropped, *parsed.dropped]
+    folder = variables.get("DATA_DIR")  # its name may identify the dataset
+    inherited = {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
+    fixed = _launcher_settings(launch)
+    parsed = parse_flags(args.flag_occurrences, table, inherited | named, fixed)
+    verb = _select_verb(program, parsed)
+    settings = _apply_overrides(_adapt_to_verb(parsed, named, verb), overrides or {})
+    chosen = named | settings
+    wrong = [*launch.problems, *problems, *unknown, *parsed.problems, *invalid]
+    wrong += [*_device_count_problems(launch, chosen), *_missing_target_problems(program, parsed)]
+    mapped, replaced = _final_mappings(parsed, settings)
+    dropped = [*launch.dropped, *_unused_launch_settings(launch), *unread, *parsed.dropped]
+    defaults = table.default_settings(setting_values(chosen))
     return Interpretation(
         program,
         verb,
-        RequestedOptions(
-            given, named.settings, wrong, variables, table.settings(values_of(chosen))
-        ),
-        named.shipped,
+        RequestedOptions(settings, named, wrong, variables, defaults),
+        config,
         parsed.target,
-        own.help,
+        help_text,
         mapped,
-        [*dropped, *replaced, *_unused_target(program, parsed)],
+        [*dropped, *replaced, *_unused_target_words(program, parsed)],
         launch.environment,
     )
 
 
 def read_launch(command: Command, environment: Mapping[str, str]) -> LaunchRequest:
-    """What everything in front of the program asks for."""
+    """Read everything before the program: launchers, variables, interpreter flags."""
     launchers = read_launchers(command.launchers)
-    # A launcher's own value of a variable stands nearer to the program.
-    exported = {name: text for name, text in environment.items() if _counts(name, command)}
+    # A variable that the launcher sets is closer to the program, so it wins.
+    exported = {
+        name: text for name, text in environment.items() if _sets_process_count(name, command)
+    }
     request = read_environment({**exported, **command.environment, **launchers.environment})
     reason = "the program runs in convoy's own interpreter"
-    flags = [Dropped(flag, reason) for flag in command.interpreter[1:]]
-    conflicts = contradictions([launchers.settings, request.settings])
+    flags = [DroppedWord(flag, reason) for flag in command.interpreter[1:]]
+    conflicts = conflict_problems([launchers.settings, request.settings])
     return LaunchRequest(
         settings=request.settings | launchers.settings,
         environment=request.environment,
@@ -136,41 +148,41 @@ def read_launch(command: Command, environment: Mapping[str, str]) -> LaunchReque
     )
 
 
-def _counts(name: str, command: Command) -> bool:
-    """Variables that set the number of processes; a shell may have them from a launcher."""
+def _sets_process_count(name: str, command: Command) -> bool:
+    """Whether a variable sets the number of processes; a shell may inherit it from a launcher."""
     if name == "TF_CONFIG":
         return "--distributed" in command.words
     return name.startswith("POPDIST_NUM_")
 
 
-def _without_unread_workers(launch: LaunchRequest, program: Program) -> LaunchRequest:
-    """TF_CONFIG is read by TensorFlow's `--distributed` alone."""
-    kept = {
+def _drop_unread_tf_config(launch: LaunchRequest, program: Program) -> LaunchRequest:
+    """Drop TF_CONFIG unless TensorFlow's `--distributed` reads it."""
+    remaining = {
         name: setting
         for name, setting in launch.settings.items()
         if setting.source != "environment TF_CONFIG"
     }
     is_read = program.dialect == "tensorflow" and "--distributed" in program.words
-    if is_read or kept == launch.settings:
+    if is_read or remaining == launch.settings:
         return launch
-    why = Dropped("TF_CONFIG", "only --distributed of the TensorFlow program reads it")
-    return replace(launch, settings=kept, dropped=[*launch.dropped, why])
+    dropped = DroppedWord("TF_CONFIG", "only --distributed of the TensorFlow program reads it")
+    return replace(launch, settings=remaining, dropped=[*launch.dropped, dropped])
 
 
-def _dialect_of_file(command: Command) -> str | None:
-    """The dialect of the user's file that defines the configuration, from its keys."""
+def _detect_file_dialect(command: Command) -> str | None:
+    """Detect the dialect of the user's configuration file from its keys."""
     names = list(values_after("--config", command.words))
     if not names:
         return None
     paths = list(values_after("--config-path", command.words))
-    path = paths[-1] if paths else _file_beside(command.program, names[-1])
+    path = paths[-1] if paths else _find_config_file(command.program, names[-1])
     if path is None:
         return None
-    keys = map(as_flag, entry_keys(Path(path), names[-1]))
-    return identify(replace(command, words=(*command.words, *keys)), vocabularies()).dialect
+    keys = map(key_to_flag, entry_keys(Path(path), names[-1]))
+    return identify_program(replace(command, words=(*command.words, *keys)), vocabularies()).dialect
 
 
-def _dialect(program: Program) -> Dialect:
+def _select_dialect(program: Program) -> Dialect:
     if program.dialect == "tensorflow" and program.purpose in (Purpose.VALIDATE, Purpose.INFER):
         return tensorflow_validation()
     if program.dialect == "popart" and program.purpose is Purpose.SYNTHETIC_BENCHMARK:
@@ -180,81 +192,67 @@ def _dialect(program: Program) -> Dialect:
     return DIALECTS[program.dialect]()
 
 
-def _parser(program: Program, dialect: Dialect) -> Parser:
-    parser = Parser(prog=program.name, allow_abbrev=False, add_help=False)
+def _parse(program: Program, dialect: Dialect) -> tuple[Namespace, list[Problem], str]:
+    """Parse the arguments of a program: by flag, the unknown ones, and the help if requested."""
+    parser = ConfigArgumentParser(prog=program.name, allow_abbrev=False, add_help=False)
     parser.add_argument("--help", "-h", action="store_true", help="print the options")
     parser.add_argument("--config", metavar="NAME", help="a named configuration")
-    parser.add_argument("--config-path", metavar="FILE", help="the file it stands in")
+    parser.add_argument("--config-path", metavar="FILE", help="the file that defines it")
     add_flags(parser, dialect)
-    return parser
-
-
-def _parse(program: Program, dialect: Dialect) -> tuple[Namespace, list[Problem]]:
-    """The words of a program by flag, and those that it does not know."""
-    parser = _parser(program, dialect)
-    own, unknown = parser.parse_known_args(spell_out(list(program.words), parser))
-    return own, unknown_words(unknown, parser, partial(elsewhere, here=dialect))
-
-
-def help_of(program: Program) -> str:
-    """The options of a program, with the canonical meaning of each."""
-    return _parser(program, _dialect(program)).format_help()
-
-
-@dataclass(frozen=True)
-class _NamedConfig:
-    """A configuration that a command names: a shipped one, or an entry of a file."""
-
-    settings: Given = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    shipped: str | None = None
+    args, extra = parser.parse_known_args(expand_prefixes(list(program.words), parser))
+    unknown = unknown_argument_problems(
+        extra, parser, partial(find_in_other_dialects, current=dialect)
+    )
+    return args, unknown, parser.format_help() if args.help else ""
 
 
 def _find_config(
     name: str | None, path: str | None, command: Command, program: Program
-) -> _NamedConfig:
-    """A file of the user's that knows the name wins over what is shipped."""
+) -> tuple[DialectFile, str | None]:
+    """Read the configuration that a command names; also its name if it is a shipped one.
+
+    A file of the user's that defines the name wins.
+    """
     if name is None and path is None:
-        return _NamedConfig()
-    file = path or _file_beside(command.program, name or "")
+        return ({}, [], []), None
+    file = path or _find_config_file(command.program, name or "")
     if file is not None:
         dialect = DIALECTS[program.dialect]()
-        return _NamedConfig(
-            *read_dialect_file(name, file, dialect, partial(elsewhere, here=dialect))
-        )
+        return read_dialect_file(
+            name, file, dialect, partial(find_in_other_dialects, current=dialect)
+        ), None
     names = [f"{INFERENCE}/{name}", name or ""]
     if program.purpose is not Purpose.INFER:
         names.reverse()
-    chosen = next((each for each in names if each in shipped()), None)
+    chosen = next((candidate for candidate in names if candidate in shipped_configs()), None)
     if chosen is None:
-        return _NamedConfig(problems=_unknown_config(name or "", command.program))
-    settings, problems = read_named(chosen, None)
-    # Other options may change what the application takes for granted: its dialect decides that.
-    is_own = shipped()[chosen].parent.name == program.dialect
-    unsaid = granted(chosen) if is_own else set()
-    said = {option: setting for option, setting in settings.items() if option not in unsaid}
-    return _NamedConfig(said, problems, shipped=chosen)
+        return ({}, _unknown_config_problems(name or "", command.program), []), None
+    settings, problems = read_named_config(chosen, None)
+    # Other options may change the application's defaults, so its dialect decides about them.
+    is_own = shipped_configs()[chosen].parent.name == program.dialect
+    defaults = application_defaults(chosen) if is_own else set()
+    explicit = {option: setting for option, setting in settings.items() if option not in defaults}
+    return (explicit, problems, []), chosen
 
 
-def _unknown_config(name: str, program: str) -> list[Problem]:
-    """Near names come from all places that could have defined it, if they can be read."""
-    known, unreadable = [*shipped()], []
+def _unknown_config_problems(name: str, program: str) -> list[Problem]:
+    """Suggest near names from every readable file that could have defined the name."""
+    known, unreadable = [*shipped_configs()], []
     for path in _config_files(program):
         try:
             known += entry_names(path)
         except ConfigError as error:
             unreadable.append(Problem("", str(error)))
     near = near_names(name, known)
-    hint = f"did you mean {', '.join(near)}?" if near else "`convoy configs` lists those shipped"
-    text = f"{name!r} is not shipped, and no {_CONFIG_FILE} here defines it; {hint}"
+    hint = f"did you mean {', '.join(near)}?" if near else "`convoy configs` lists the shipped ones"
+    text = f"{name!r} is not a shipped configuration, and no {_CONFIG_FILE} here defines it; {hint}"
     return [Problem("--config", text), *unreadable]
 
 
-def _file_beside(program: str, name: str) -> str | None:
-    """The usual file, in the folder of the program or here, if it defines the name."""
-    found = (path for path in _config_files(program) if has_entry(path, name))
-    return next((str(path) for path in found), None)
+def _find_config_file(program: str, name: str) -> str | None:
+    """Find the configs.yml beside the program or in the current folder that defines a name."""
+    paths = (path for path in _config_files(program) if has_entry(path, name))
+    return next((str(path) for path in paths), None)
 
 
 def _config_files(program: str) -> list[Path]:
@@ -262,158 +260,167 @@ def _config_files(program: str) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _data_folder(environment: Mapping[str, str]) -> Given:
-    """The usual folder of data: its name may tell which data set is meant."""
-    folder = environment.get("DATA_DIR")
-    return {"data_dir": Setting(folder, "environment DATA_DIR")} if folder else {}
-
-
-def _decided(launch: LaunchRequest) -> Given:
-    """Options that the launcher sets, and the program no longer can."""
+def _launcher_settings(launch: LaunchRequest) -> Settings:
+    """Return the options that the launcher sets and the program can no longer change."""
     names = ("hosts", "instances", "replicas")
-    given = {name: setting for name, setting in launch.settings.items() if name in names}
+    settings = {name: setting for name, setting in launch.settings.items() if name in names}
     cache = launch.settings.get("executable_cache_path")
-    return given | ({"model_cache_path": cache} if cache else {})
+    return settings | ({"model_cache_path": cache} if cache else {})
 
 
-def _verb(program: Program, parsed: ParsedFlags) -> str:
-    """The synthetic benchmark trains only with `--mode train`, and a flag may ask for the data."""
-    if any(word.to == MEASURES_DATA for word in parsed.mapped):
+def _select_verb(program: Program, parsed: ParsedFlags) -> str:
+    """Select the verb: the synthetic benchmark trains only with `--mode train`, and a flag may
+    request the data benchmark."""
+    if any(word.mapped_to == DATA_BENCH_NOTE for word in parsed.mapped):
         return DATA_BENCH
     if program.purpose is Purpose.SYNTHETIC_BENCHMARK:
         return "train" if "train" in values_after("--mode", program.words) else "validate"
     return _VERBS[program.purpose]
 
 
-def _adapt_to_verb(parsed: ParsedFlags, named: Given, verb: str) -> Given:
-    """Validation takes as many images at a time as training would, and what weights there are.
+def _adapt_to_verb(parsed: ParsedFlags, named: Settings, verb: str) -> Settings:
+    """Adapt training options to another verb.
 
-    Data is measured as often as was asked for, not as often as a training would see it.
+    Validation uses the batch size of training, and random weights without a checkpoint. The data
+    benchmark runs 2 epochs, not the epochs of a training.
     """
-    given = dict(parsed.given)
-    if verb == DATA_BENCH and "updates" not in given:
-        return {"epoch": Setting(2.0, "convoy data bench"), **given}
+    settings = dict(parsed.settings)
+    if verb == DATA_BENCH and "updates" not in settings:
+        return {"epoch": Setting(2.0, "convoy data bench"), **settings}
     if verb == "validate":
-        size = layer(named, given).get("micro_batch_size")
+        size = (named | settings).get("micro_batch_size")
         if size is not None:
-            given.setdefault("valid_batch_size", size)
+            settings.setdefault("valid_batch_size", size)
         if parsed.target is None:
-            given["random_weights"] = Setting(True, "no checkpoint was named")
-    return given
+            settings["random_weights"] = Setting(True, "no checkpoint was named")
+    return settings
 
 
-def _override(given: Given, overrides: Given) -> Given:
-    """Overrides win, also over rivals that say the same in another way."""
-    beaten = {
-        name for rivals in mutually_exclusive() if overrides.keys() & set(rivals) for name in rivals
+def _apply_overrides(settings: Settings, overrides: Settings) -> Settings:
+    """Apply overrides, which also replace options that are mutually exclusive with them."""
+    replaced = {
+        name for rivals in exclusive_pairs() if overrides.keys() & set(rivals) for name in rivals
     }
-    return {name: setting for name, setting in given.items() if name not in beaten} | overrides
+    return {name: setting for name, setting in settings.items() if name not in replaced} | overrides
 
 
-def _final_mappings(parsed: ParsedFlags, given: Given) -> tuple[list[MappedWord], list[Dropped]]:
-    """What each word became in the end, and the words of which overrides left nothing."""
+def _final_mappings(
+    parsed: ParsedFlags, settings: Settings
+) -> tuple[list[MappedWord], list[DroppedWord]]:
+    """Return what each argument is mapped to, and the arguments that overrides replace entirely."""
     lost = {
-        " ".join(as_flags(option_table()[name], setting.value))
-        for name, setting in parsed.given.items()
-        if name not in given or given[name].value != setting.value
+        " ".join(option_table()[name].to_cli_args(setting.value))
+        for name, setting in parsed.settings.items()
+        if name not in settings or settings[name].value != setting.value
     }
-    mapped = [mapping for mapping in parsed.mapped if mapping.to not in lost]
+    mapped = [mapping for mapping in parsed.mapped if mapping.mapped_to not in lost]
     words = {mapping.word for mapping in mapped}
-    left = dict.fromkeys(each.word for each in parsed.mapped if each.word not in words)
-    return mapped, [Dropped(word, "an option in front of the command wins") for word in left]
+    replaced = dict.fromkeys(mapping.word for mapping in parsed.mapped if mapping.word not in words)
+    reason = "overridden by an option before `--`"
+    return mapped, [DroppedWord(word, reason) for word in replaced]
 
 
-def _without_effect(launch: LaunchRequest) -> list[Dropped]:
-    """What a launcher asks for that nothing comes of."""
+def _unused_launch_settings(launch: LaunchRequest) -> list[DroppedWord]:
+    """Return the launcher settings that have no effect."""
     reasons = {
-        "profile_dir": "a profile lies in the run's folder",
-        "verbosity": "`--progress` says how much is shown",
-        "synthetic_data": "the program's own options choose the data",
+        "profile_dir": "profiles are written to the run folder",
+        "verbosity": "`--progress` sets how much is printed",
+        "synthetic_data": "the program's own options select the data",
     }
     return [
-        Dropped(f"{launch.settings[name].source}: {name.replace('_', ' ')}", reason)
+        DroppedWord(f"{launch.settings[name].source}: {name.replace('_', ' ')}", reason)
         for name, reason in reasons.items()
         if name in launch.settings
     ]
 
 
-def _wrong_devices(launch: LaunchRequest, chosen: Given) -> list[Problem]:
-    """A launcher's devices of one replica are its stages."""
-    wanted = launch.settings.get("devices_per_replica")
-    if wanted is None:
+def _device_count_problems(launch: LaunchRequest, chosen: Settings) -> list[Problem]:
+    """Report a launcher's devices per replica that differ from the number of stages."""
+    devices = launch.settings.get("devices_per_replica")
+    if devices is None:
         return []
-    stages = build_config(values_of(chosen)).pipeline.planned_stages
-    if wanted.value == stages:
+    stages = build_config(setting_values(chosen)).pipeline.planned_stages
+    if devices.value == stages:
         return []
-    text = f"devices of a replica: {wanted.value}, but the program asks for stages: {stages}"
-    return [Problem(wanted.source, f"{text}; make them agree")]
+    text = f"devices per replica: {devices.value}, but the program sets stages: {stages}"
+    return [Problem(devices.source, f"{text}; make them agree")]
 
 
-def _missing_target(program: Program, parsed: ParsedFlags) -> list[Problem]:
+def _missing_target_problems(program: Program, parsed: ParsedFlags) -> list[Problem]:
     if program.purpose not in (Purpose.RESUME, Purpose.AVERAGE) or parsed.target is not None:
         return []
     flag = "--restore-path" if program.dialect == "tensorflow" else "--checkpoint-input-path"
     return [Problem(program.name, f"needs {flag} RUN")]
 
 
-def _unused_target(program: Program, parsed: ParsedFlags) -> list[Dropped]:
+def _unused_target_words(program: Program, parsed: ParsedFlags) -> list[DroppedWord]:
     if program.purpose is not Purpose.TRAIN or parsed.target is None:
         return []
-    reason = "a training begins anew; restore.py goes on, and validates what it wrote"
-    return [Dropped(parsed.target, reason)]
+    reason = "train.py starts a new run; restore.py resumes one"
+    return [DroppedWord(parsed.target, reason)]
 
 
-# Settings → the words of the canonical command that means them
+# Settings → arguments of the canonical command
 
-_BRINGING = ("model", "data")  # they bring values of other options
-_UNSET = (None, ())
+_OPTIONS_WITH_DEFAULTS = ("model", "data")  # they set the defaults of other options
+_UNSET_VALUES = (None, ())
 
 
-def flags_of(settings: Given) -> list[str]:
-    """These settings as canonical flags."""
+def settings_to_args(settings: Settings) -> list[str]:
+    """Write settings as canonical flags."""
     table = option_table()
     return [
-        word for name, setting in settings.items() for word in as_flags(table[name], setting.value)
+        word
+        for name, setting in settings.items()
+        for word in table[name].to_cli_args(setting.value)
     ]
 
 
-def words_of_run(
-    config: str | None, resolved: Resolved, environment: Mapping[str, str]
+def canonical_args(
+    config: str | None, resolved: ResolvedConfig, environment: Mapping[str, str]
 ) -> list[str]:
-    """All options of a run that neither the configuration nor the canonical defaults imply."""
-    said = _differing(resolved.settings, _implied(config, resolved, environment))
-    if config is not None and _cannot_unset(said):
-        return words_of_run(None, resolved, environment)
-    choice = ["--config", config] if config else []
-    return [*choice, *flags_of(said)]
+    """Return every option that neither the configuration nor the canonical defaults imply."""
+    changed = _changed_settings(resolved.settings, _implied_settings(config, resolved, environment))
+    if config is not None and _cannot_unset(changed):
+        return canonical_args(None, resolved, environment)
+    config_args = ["--config", config] if config else []
+    return [*config_args, *settings_to_args(changed)]
 
 
-def _implied(config: str | None, resolved: Resolved, environment: Mapping[str, str]) -> Given:
-    """Each option as it would be if only network and data were given, and these as if not."""
-    named = read_named(config, None)[0]
-    chosen = {name: resolved.settings[name] for name in _BRINGING}
-    settings, _ = layer_sources(RequestedOptions(chosen, named, environment=environment))
-    for name in _BRINGING:
+def _implied_settings(
+    config: str | None, resolved: ResolvedConfig, environment: Mapping[str, str]
+) -> Settings:
+    """Return the value each option has if only network and data are given.
+
+    Network and data themselves have their default values.
+    """
+    named = read_named_config(config, None)[0]
+    chosen = {name: resolved.settings[name] for name in _OPTIONS_WITH_DEFAULTS}
+    settings, _ = merge_sources(RequestedOptions(chosen, named, environment=environment))
+    for name in _OPTIONS_WITH_DEFAULTS:
         settings[name] = named.get(name, Setting(option_table()[name].default, "default"))
     return settings
 
 
-def _differing(settings: Mapping[str, Setting], implied: Mapping[str, Setting]) -> Given:
-    """To unset an option, its rival has to be given, even where it has its usual value."""
+def _changed_settings(settings: Mapping[str, Setting], implied: Mapping[str, Setting]) -> Settings:
+    """Return the settings that differ from the implied ones.
+
+    An option is unset by giving the one that excludes it, even at its default value.
+    """
     changed = {name for name, setting in settings.items() if setting.value != implied[name].value}
-    unset = {name for name in changed if settings[name].value in _UNSET}
-    for rivals in mutually_exclusive():
+    unset = {name for name in changed if settings[name].value in _UNSET_VALUES}
+    for rivals in exclusive_pairs():
         if unset & set(rivals):
-            changed |= {name for name in rivals if settings[name].value not in _UNSET}
+            changed |= {name for name in rivals if settings[name].value not in _UNSET_VALUES}
     return {name: setting for name, setting in settings.items() if name in changed}
 
 
-def _cannot_unset(said: Given) -> bool:
-    """Whether an option would have to be unset that has no rival to do it: no flag does."""
-    unset = {name for name, setting in said.items() if setting.value is None}
+def _cannot_unset(changed: Settings) -> bool:
+    """Whether an option must be unset that no other option excludes: no flag can do that."""
+    unset = {name for name, setting in changed.items() if setting.value is None}
     return not unset <= {
         name
-        for rivals in mutually_exclusive()
-        if said.keys() & set(rivals) - unset
+        for rivals in exclusive_pairs()
+        if changed.keys() & set(rivals) - unset
         for name in rivals
     }

@@ -1,8 +1,8 @@
-"""What the front of a command asks of a run: how many processes, on which hosts, which variables.
+"""What launchers and environment variables request: the number of processes, hosts, variables.
 
-Launchers ask through their options (launchers.py), environment variables through their values,
-which are read here. A variable that nothing here reads is passed on to the run as it is: DATA_DIR,
-which the option table names, DATASETS_DIR, which benchmarks read, WANDB_MODE, and all unknown ones.
+Launchers request it with options (launchers.py), environment variables with their values, which
+are parsed here. All other variables are passed to the run unchanged: DATA_DIR (in the option
+table), DATASETS_DIR (read by benchmarks), WANDB_MODE, and every unknown one.
 """
 
 import json
@@ -14,41 +14,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from convoy.config.flags import Given
-from convoy.config.option import Limit, ValueType, WrongType, spelled
-from convoy.config.settings import Dropped, Problem, Setting
-from convoy.config.yaml_reader import clean_text, read_limited
+from convoy.config.option import Limit, OptionTypeError, ValueType, format_value
+from convoy.config.schema import DroppedWord, Problem, Setting, Settings
+from convoy.config.yaml_reader import decode_text, read_limited
 from convoy.errors import ConfigError
-from convoy.text import shown
+from convoy.text import quote_shortened
 
 MAX_PROCESSES = 65536
-COUNT = Limit(at_least=1, at_most=MAX_PROCESSES)
+COUNT_LIMIT = Limit(at_least=1, at_most=MAX_PROCESSES)
 
 
 @dataclass
 class LaunchRequest:
-    """What one launcher or variable asks for, or all of them together.
+    """The request of one launcher or variable, or of all of them together.
 
-    `settings` holds any of hosts, instances, replicas (of all instances together),
+    `settings` may contain hosts, instances, replicas (of all instances together),
     devices_per_replica, executable_cache_path, profile_dir, synthetic_data and verbosity.
     `environment` is for the run.
     """
 
-    source: str = ""  # the launcher or variable; empty for several
-    settings: Given = field(default_factory=dict)
+    source: str = ""  # the launcher or variable; empty if there are several
+    settings: Settings = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[DroppedWord] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def set(self, name: str, value: Any) -> None:
         self.settings[name] = Setting(value, self.source)
 
-    def drop(self, words: Sequence[str], reason: str) -> None:
-        self.dropped.append(Dropped(" ".join(words), reason))
+    def add_dropped(self, words: Sequence[str], reason: str) -> None:
+        self.dropped.append(DroppedWord(" ".join(words), reason))
 
 
-def combine(requests: Sequence[LaunchRequest]) -> LaunchRequest:
-    """All requests as one; the last one wins."""
+def merge_requests(requests: Sequence[LaunchRequest]) -> LaunchRequest:
+    """Merge requests; the last one wins."""
     return LaunchRequest(
         "",
         {name: setting for request in requests for name, setting in request.settings.items()},
@@ -58,123 +57,126 @@ def combine(requests: Sequence[LaunchRequest]) -> LaunchRequest:
     )
 
 
-def contradictions(sources: Iterable[Given]) -> list[Problem]:
-    """A problem for each value that two sources give differently."""
-    first: Given = {}
+def conflict_problems(sources: Iterable[Settings]) -> list[Problem]:
+    """Report each value on which two sources disagree."""
+    first: Settings = {}
     problems = []
     for settings in sources:
         for name, setting in settings.items():
             before = first.setdefault(name, setting)
             if before.value != setting.value:
-                says = f"{before.source} says {spelled(before.value)}"
-                other = f"{setting.source} {spelled(setting.value)}"
-                what = name.replace("_", " ")
-                problems.append(Problem("", f"{what}: {says} and {other}; make them agree"))
+                values = (
+                    f"{before.source} sets {format_value(before.value)} and "
+                    f"{setting.source} sets {format_value(setting.value)}"
+                )
+                text = f"{name.replace('_', ' ')}: {values}; make them agree"
+                problems.append(Problem("", text))
     return list(dict.fromkeys(problems))
 
 
-_RUNTIME = "the device runtime it speaks to is not used"
-_PARTITIONS = "there is no service that hands out devices"
-_NUMBERING = "a run numbers its own processes"
-_IMAGES = "synthetic images are random, and none are made unless asked for"
+_NO_DEVICE_RUNTIME = "it configures a device runtime that is not used"
+_NO_PARTITIONS = "there is no device allocation service"
+_RANKS_ASSIGNED = "convoy assigns ranks itself"
+_SYNTHETIC_IS_RANDOM = "synthetic images are random, and used only if requested"
 _LOCAL_REPLICAS = "replicas_per_instance"
 
-# A name that ends with an underscore stands for all that begin with it.
-_DROPPED = {
-    "POPLAR_": _RUNTIME,
-    "POPLIBS_": _RUNTIME,
-    "POPART_": _RUNTIME,
-    "POPTORCH_": _RUNTIME,
-    "GCL_": _RUNTIME,
-    "IPUOF_": _PARTITIONS,
-    "VIPU_": _PARTITIONS,
-    "PARTITION": _PARTITIONS,
-    "TF_CPP_": "TensorFlow, whose log it sets, is not used",
-    "OMPI_COMM_": _NUMBERING,
-    "OMPI_MCA_": "processes find their own way to each other, without MPI",
-    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "instances have equally many replicas either way",
-    "POPDIST_": _NUMBERING,
+# A name that ends with an underscore stands for all names with that prefix.
+_DROPPED_VARIABLES = {
+    "POPLAR_": _NO_DEVICE_RUNTIME,
+    "POPLIBS_": _NO_DEVICE_RUNTIME,
+    "POPART_": _NO_DEVICE_RUNTIME,
+    "POPTORCH_": _NO_DEVICE_RUNTIME,
+    "GCL_": _NO_DEVICE_RUNTIME,
+    "IPUOF_": _NO_PARTITIONS,
+    "VIPU_": _NO_PARTITIONS,
+    "PARTITION": _NO_PARTITIONS,
+    "TF_CPP_": "it configures the log of TensorFlow, which is not used",
+    "OMPI_COMM_": _RANKS_ASSIGNED,
+    "OMPI_MCA_": "MPI is not used",
+    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "all instances always have equally many replicas",
+    "POPDIST_": _RANKS_ASSIGNED,
 }
 
 
 def read_environment(variables: Mapping[str, str]) -> LaunchRequest:
-    """What the variables of a command ask for, and which of them the run itself gets."""
+    """Parse the variables of a command; those not parsed are passed to the run."""
     requests = [_read_variable(name, text) for name, text in variables.items()]
-    request = combine(requests)
-    settings, uneven = _with_instances(request.settings)
-    conflicts = contradictions([*(each.settings for each in requests), settings])
-    return replace(request, settings=settings, problems=[*request.problems, *conflicts, *uneven])
+    merged = merge_requests(requests)
+    settings, uneven = _derive_instances(merged.settings)
+    conflicts = conflict_problems([*(request.settings for request in requests), settings])
+    return replace(merged, settings=settings, problems=[*merged.problems, *conflicts, *uneven])
 
 
 def _read_variable(name: str, text: str) -> LaunchRequest:
     request = LaunchRequest(f"environment {name}")
-    kind = next((one for one in _DROPPED if one.endswith("_") and name.startswith(one)), name)
-    reason = _DROPPED.get(name, _DROPPED.get(kind))
-    if name in _READERS:
+    prefixes = (prefix for prefix in _DROPPED_VARIABLES if prefix.endswith("_"))
+    prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), name)
+    reason = _DROPPED_VARIABLES.get(name, _DROPPED_VARIABLES.get(prefix))
+    if name in _VARIABLE_PARSERS:
         try:
-            _READERS[name](text, request)
-        except WrongType as wrong:
-            request.problems.append(Problem(name, str(wrong)))
+            _VARIABLE_PARSERS[name](text, request)
+        except OptionTypeError as error:
+            request.problems.append(Problem(name, str(error)))
     elif reason is not None:
-        request.drop([name], reason)
+        request.add_dropped([name], reason)
     else:
         request.environment[name] = text
     return request
 
 
-def read_count(text: str) -> int:
-    """A number of processes, hosts or devices."""
-    number: int = ValueType(int).read([text])
-    if (problem := COUNT.problem(number)) is not None:
-        raise WrongType(problem)
+def parse_count(text: str) -> int:
+    """Parse a number of processes, hosts or devices."""
+    number: int = ValueType(int).parse([text])
+    if (problem := COUNT_LIMIT.problem(number)) is not None:
+        raise OptionTypeError(problem)
     return number
 
 
-def _count(name: str) -> Callable[[str, LaunchRequest], None]:
-    return lambda text, request: request.set(name, read_count(text))
+def _count_parser(name: str) -> Callable[[str, LaunchRequest], None]:
+    return lambda text, request: request.set(name, parse_count(text))
 
 
-def _text(name: str) -> Callable[[str, LaunchRequest], None]:
-    return lambda text, request: request.set(name, ValueType(str).read([text]))
+def _text_parser(name: str) -> Callable[[str, LaunchRequest], None]:
+    return lambda text, request: request.set(name, ValueType(str).parse([text]))
 
 
-def _with_instances(settings: Given) -> tuple[Given, list[Problem]]:
-    """The number of instances: all replicas, divided by those of one instance."""
-    rest = dict(settings)
-    total, local = settings.get("replicas"), rest.pop(_LOCAL_REPLICAS, None)
+def _derive_instances(settings: Settings) -> tuple[Settings, list[Problem]]:
+    """Derive the number of instances: all replicas, divided by those of one instance."""
+    remaining = dict(settings)
+    total, local = settings.get("replicas"), remaining.pop(_LOCAL_REPLICAS, None)
     if local is None:
-        return rest, []
+        return remaining, []
     if total is None or total.value % local.value:
-        known = "not set" if total is None else f"{total.value}"
-        text = f"{local.value} must divide POPDIST_NUM_TOTAL_REPLICAS, which is {known}"
-        return rest, [Problem("POPDIST_NUM_LOCAL_REPLICAS", text)]
-    return rest | {"instances": Setting(total.value // local.value, local.source)}, []
+        value = "not set" if total is None else f"{total.value}"
+        text = f"{local.value} must divide POPDIST_NUM_TOTAL_REPLICAS, which is {value}"
+        return remaining, [Problem("POPDIST_NUM_LOCAL_REPLICAS", text)]
+    return remaining | {"instances": Setting(total.value // local.value, local.source)}, []
 
 
-def _tf_config(text: str, request: LaunchRequest) -> None:
-    """Workers of a cluster, each a process; several may share a host."""
+def _parse_tf_config(text: str, request: LaunchRequest) -> None:
+    """Parse the workers of a cluster: one process each, and several may share a host."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise WrongType(f"is not JSON: {shown(text)}") from None
+        raise OptionTypeError(f"is not JSON: {quote_shortened(text)}") from None
     match document:
-        case {"cluster": {"worker": [_, *_] as workers, **others}} if all(
+        case {"cluster": {"worker": [_, *_] as workers, **other_jobs}} if all(
             isinstance(worker, str) and worker for worker in workers
         ):
             request.set("hosts", len({worker.rpartition(":")[0] or worker for worker in workers}))
             request.set("instances", len(workers))
         case _:
-            wanted = '{"cluster": {"worker": ["host1:3636", "host2:3636"]}}'
-            raise WrongType(f"names no workers; it should be like {wanted}")
-    for job in others:
-        request.drop([f"TF_CONFIG cluster.{job}"], "only workers train")
+            example = '{"cluster": {"worker": ["host1:3636", "host2:3636"]}}'
+            raise OptionTypeError(f"lists no workers; it should look like {example}")
+    for job in other_jobs:
+        request.add_dropped([f"TF_CONFIG cluster.{job}"], "only workers train")
     match document:
         case {"task": {"index": _}}:
-            request.drop(["TF_CONFIG task.index"], _NUMBERING)
+            request.add_dropped(["TF_CONFIG task.index"], _RANKS_ASSIGNED)
 
 
-def _tf_poplar_flags(text: str, request: LaunchRequest) -> None:
-    """Flags of the TensorFlow runtime: `--name=value`, `--name value` or `--name`."""
+def _parse_tf_poplar_flags(text: str, request: LaunchRequest) -> None:
+    """Parse flags of the TensorFlow runtime: `--name=value`, `--name value` or `--name`."""
     rest = deque(split_words(text))
     while rest:
         name, equals, value = (word := rest.popleft()).partition("=")
@@ -183,99 +185,99 @@ def _tf_poplar_flags(text: str, request: LaunchRequest) -> None:
             word = f"{word} {value}"
         match name:
             case "--executable_cache_path":
-                request.set("executable_cache_path", ValueType(str).read([value]))
+                request.set("executable_cache_path", ValueType(str).parse([value]))
             case "--use_synthetic_data" if value.lower() not in ("false", "0"):
                 request.set("synthetic_data", True)
             case "--use_synthetic_data" | "--synthetic_data_initializer":
-                request.drop(["TF_POPLAR_FLAGS", word], _IMAGES)
+                request.add_dropped(["TF_POPLAR_FLAGS", word], _SYNTHETIC_IS_RANDOM)
             case _:
-                request.drop(["TF_POPLAR_FLAGS", word], _RUNTIME)
+                request.add_dropped(["TF_POPLAR_FLAGS", word], _NO_DEVICE_RUNTIME)
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a value that holds a part of a command line."""
+    """Split a value that is part of a command line."""
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise WrongType(f"cannot be split: {str(error).lower()}") from None
+        raise OptionTypeError(f"cannot be split: {str(error).lower()}") from None
 
 
-_READERS: dict[str, Callable[[str, LaunchRequest], None]] = {
-    "TF_CONFIG": _tf_config,
-    "TF_POPLAR_FLAGS": _tf_poplar_flags,
-    "POPDIST_NUM_TOTAL_REPLICAS": _count("replicas"),
-    "POPDIST_NUM_LOCAL_REPLICAS": _count(_LOCAL_REPLICAS),
-    "POPDIST_NUM_IPUS_PER_REPLICA": _count("devices_per_replica"),
-    "POPDIST_EXECUTABLE_CACHE_PATH": _text("executable_cache_path"),
-    "GC_PROFILE_LOG_DIR": _text("profile_dir"),
+_VARIABLE_PARSERS: dict[str, Callable[[str, LaunchRequest], None]] = {
+    "TF_CONFIG": _parse_tf_config,
+    "TF_POPLAR_FLAGS": _parse_tf_poplar_flags,
+    "POPDIST_NUM_TOTAL_REPLICAS": _count_parser("replicas"),
+    "POPDIST_NUM_LOCAL_REPLICAS": _count_parser(_LOCAL_REPLICAS),
+    "POPDIST_NUM_IPUS_PER_REPLICA": _count_parser("devices_per_replica"),
+    "POPDIST_EXECUTABLE_CACHE_PATH": _text_parser("executable_cache_path"),
+    "GC_PROFILE_LOG_DIR": _text_parser("profile_dir"),
 }
 
 
-# Lists and files of hosts, as launchers take them
+# Host lists and hostfiles, in the formats of the launchers
 
-_ENTRY = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")  # a comma in brackets belongs to the name
-_RANGE = re.compile(r"(.*?)\[([0-9,-]+)\](.*)")
+_HOST_ENTRY = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")  # a comma in brackets belongs to the name
+_HOST_RANGE = re.compile(r"(.*?)\[([0-9,-]+)\](.*)")
 _SLOTS = re.compile(r"\bslots\s*=\s*(\S+)")
 
-Hosts = Counter[str]  # host → processes that are started there
+SlotsPerHost = Counter[str]  # host → processes that it runs
 
 
-def read_hosts(text: str) -> Hosts:
-    """`a:4,node[0-2]`; each mention of a host without a number is one process."""
-    hosts: Hosts = Counter()
-    for entry in _ENTRY.findall(text):
+def parse_hosts(text: str) -> SlotsPerHost:
+    """Parse `a:4,node[0-2]`; a host without a number runs one process each time it is listed."""
+    hosts: SlotsPerHost = Counter()
+    for entry in _HOST_ENTRY.findall(text):
         pattern, _, slots = entry.strip().partition(":")
-        for host in _expand(pattern):
-            hosts[host] += _number(slots) if slots else 1
+        for host in _expand_host_range(pattern):
+            hosts[host] += _parse_number(slots) if slots else 1
             if len(hosts) > MAX_PROCESSES:
-                raise WrongType(f"names more than {MAX_PROCESSES:,} hosts")
-    return _checked(hosts, f", got {shown(text)}")
+                raise OptionTypeError(f"lists more than {MAX_PROCESSES:,} hosts")
+    return _check_hosts(hosts, f", got {quote_shortened(text)}")
 
 
-def read_hostfile(path: str) -> Hosts:
-    """A line for each host: its name, optionally `slots=N` and a comment after `#`."""
+def read_hostfile(path: str) -> SlotsPerHost:
+    """Read a hostfile: one host per line, optionally with `slots=N` and a comment after `#`."""
     try:
-        text = clean_text(read_limited(Path(path)), path)
+        text = decode_text(read_limited(Path(path)), path)
     except ConfigError as error:
-        raise WrongType(f"cannot be read: {error}") from None
-    hosts: Hosts = Counter()
+        raise OptionTypeError(f"cannot be read: {error}") from None
+    hosts: SlotsPerHost = Counter()
     for line in text.splitlines():
         words = line.partition("#")[0].split()
         if words:
             slots = _SLOTS.search(" ".join(words[1:]))
-            for host, processes in read_hosts(words[0]).items():
-                hosts[host] += _number(slots[1]) if slots else processes
-    return _checked(hosts, f": {shown(path)} is empty")
+            for host, processes in parse_hosts(words[0]).items():
+                hosts[host] += _parse_number(slots[1]) if slots else processes
+    return _check_hosts(hosts, f": {quote_shortened(path)} is empty")
 
 
-def _checked(hosts: Hosts, if_empty: str) -> Hosts:
+def _check_hosts(hosts: SlotsPerHost, if_empty: str) -> SlotsPerHost:
     if not hosts:
-        raise WrongType(f"names no host{if_empty}")
+        raise OptionTypeError(f"lists no host{if_empty}")
     if not 1 <= hosts.total() <= MAX_PROCESSES:
-        raise WrongType(
-            f"has places for {hosts.total():,} processes, not for 1 to {MAX_PROCESSES:,}"
+        raise OptionTypeError(
+            f"has slots for {hosts.total():,} processes, expected 1 to {MAX_PROCESSES:,}"
         )
     return hosts
 
 
-def _expand(pattern: str) -> Iterator[str]:
-    """`node[0-2]` → node0, node1, node2."""
-    found = _RANGE.fullmatch(pattern)
-    if found is None:
+def _expand_host_range(pattern: str) -> Iterator[str]:
+    """Expand `node[0-2]` into node0, node1, node2."""
+    match = _HOST_RANGE.fullmatch(pattern)
+    if match is None:
         if not pattern or "[" in pattern:
-            raise WrongType(f"cannot read the host {shown(pattern)}")
+            raise OptionTypeError(f"{quote_shortened(pattern)} is not a valid host")
         yield pattern
         return
-    prefix, numbers, suffix = found.groups()
+    prefix, numbers, suffix = match.groups()
     for span in numbers.split(","):
         first, _, last = span.partition("-")
-        for number in range(_number(first), _number(last or first) + 1):
-            for rest in _expand(suffix) if suffix else [""]:
+        for number in range(_parse_number(first), _parse_number(last or first) + 1):
+            for rest in _expand_host_range(suffix) if suffix else [""]:
                 yield f"{prefix}{number:0{len(first)}}{rest}"
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise WrongType(f"expects a whole number, got {shown(text)}")
-    number: int = ValueType(int).read([text])
+        raise OptionTypeError(f"expects a whole number, got {quote_shortened(text)}")
+    number: int = ValueType(int).parse([text])
     return number

@@ -2,183 +2,190 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from convoy.config.flags import Combiner, Dialect, Flag, Translation, lower_case, one_of
-from convoy.config.option import ValueType, WrongType
-from convoy.config.settings import Setting
+from convoy.config.flags import Combiner, Dialect, Flag, Translation, choice_parser, lower_case
+from convoy.config.option import OptionTypeError, ValueType
+from convoy.config.schema import Setting
 
 NAME = "popart"
-DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")
-_MODELS = {**{depth: f"resnet{depth}" for depth in DEPTHS}, "x50": "resnext50"}
+RESNET_DEPTHS = ("8", "14", "18", "20", "32", "34", "44", "50", "56", "101", "110", "152")
+_MODELS = {**{depth: f"resnet{depth}" for depth in RESNET_DEPTHS}, "x50": "resnext50"}
 _MODES = ("train", "eval", "infer")
 DATASETS = {"IMAGENET": "imagenet", "CIFAR-10": "cifar10"}
-BATCH, EXPONENT, BATCHES_PER_STEP = 32, -6, 250
+DEFAULT_BATCH_SIZE, DEFAULT_LR_EXPONENT, DEFAULT_BATCHES_PER_STEP = 32, -6, 250
 BENCHMARK_STEPS, BENCHMARK_BATCHES = 5, 1000
 
-_MADE = ("generated", "synthetic")
-_NOT_READ = "the program took it and never read it"
-_RAW = "it speaks to a compiler that is not here"
+_GENERATED_DATA = ("generated", "synthetic")
+_NEVER_READ = "the program accepted it and never used it"
+_COMPILER_ONLY = "it configures a compiler that is not used"
 
 
-_INT, _FLOATS = ValueType(int).read, ValueType(float, many=True).read
+_INT, _FLOATS = ValueType(int).parse, ValueType(float, is_list=True).parse
 
 FLAGS = (
-    Flag("--size", "model", read=one_of(_MODELS, str.lower, f"one of {', '.join(DEPTHS)} or x50")),
+    Flag(
+        "--size",
+        "model",
+        parser=choice_parser(_MODELS, str.lower, f"one of {', '.join(RESNET_DEPTHS)} or x50"),
+    ),
     Flag("--shortcut-type", "shortcut_type"),
-    Flag("--norm-type", "norm_type", read=lower_case),
+    Flag("--norm-type", "norm_type", parser=lower_case),
     Flag("--norm-groups", "norm_num_groups"),
-    Flag("--dataset", "data", read=one_of(DATASETS, str.upper)),
+    Flag("--dataset", "data", parser=choice_parser(DATASETS, str.upper)),
     Flag("--data-dir", "data_dir"),
-    Flag("--use-generated-data", "made", means="generated"),
+    Flag("--use-generated-data", "generated", const="generated"),
     Flag("--num-workers", "dataloader_worker"),
-    Flag("--batch-size", "batch_size", read=_INT),
+    Flag("--batch-size", "batch_size", parser=_INT),
     Flag("--replication-factor", "replicas"),
     Flag("--gradient-accumulation-factor", "gradient_accumulation"),
-    Flag("--num-ipus", "devices", read=_INT),
+    Flag("--num-ipus", "devices", parser=_INT),
     Flag("--shards", "shards"),
-    Flag("--auto-sharding", means=True, why="stages are balanced when no splits are given"),
-    Flag("--pipeline", "pipeline", means=True),
-    Flag("--recompute", "enable_recompute", means=True),
+    Flag(
+        "--auto-sharding", const=True, dropped_reason="stages are balanced unless splits are given"
+    ),
+    Flag("--pipeline", "pipeline", const=True),
+    Flag("--recompute", "enable_recompute", const=True),
     Flag("--epochs", "epoch"),
     Flag("--batches-per-step", "device_iterations"),
-    Flag("--steps", "steps", read=_INT),
-    Flag("--mode", "mode", read=one_of(_MODES, str.lower, "train, eval or infer")),
-    Flag("--base-learning-rate", "exponent", read=_INT),
-    Flag("--learning-rate-schedule", "lr_share_decay", read=_FLOATS),
-    Flag("--learning-rate-decay", "lr_multipliers", read=_FLOATS),
+    Flag("--steps", "steps", parser=_INT),
+    Flag("--mode", "mode", parser=choice_parser(_MODES, str.lower, "train, eval or infer")),
+    Flag("--base-learning-rate", "exponent", parser=_INT),
+    Flag("--learning-rate-schedule", "lr_share_decay", parser=_FLOATS),
+    Flag("--learning-rate-decay", "lr_multipliers", parser=_FLOATS),
     Flag("--weight-decay", "weight_decay"),
-    Flag("--precision", "precision", read=one_of({"16": "16.16", "32": "32.32"}, named="16 or 32")),
-    Flag("--half-partials", "half_partial", means=True),
-    Flag("--prng", "enable_stochastic_rounding", means=True),
-    Flag("--no-prng", "enable_stochastic_rounding", means=False),
-    Flag("--fp-exceptions", "enable_fp_exceptions", means=True),
-    Flag("--ckpt", why="checkpoints lie in the run's folder"),
-    Flag("--no-validation", "validation_mode", means="none"),
-    Flag("--valid-per-epoch", why=_NOT_READ),
-    Flag("--get-reports", means=True, why=_NOT_READ),
-    Flag("--report", "profile", means=True),
+    Flag(
+        "--precision",
+        "precision",
+        parser=choice_parser({"16": "16.16", "32": "32.32"}, expected="16 or 32"),
+    ),
+    Flag("--half-partials", "half_partial", const=True),
+    Flag("--prng", "enable_stochastic_rounding", const=True),
+    Flag("--no-prng", "enable_stochastic_rounding", const=False),
+    Flag("--fp-exceptions", "enable_fp_exceptions", const=True),
+    Flag("--ckpt", dropped_reason="checkpoints are written to the run folder"),
+    Flag("--no-validation", "validation_mode", const="none"),
+    Flag("--valid-per-epoch", dropped_reason=_NEVER_READ),
+    Flag("--get-reports", const=True, dropped_reason=_NEVER_READ),
+    Flag("--report", "profile", const=True),
     Flag("--log-dir", "log_dir"),
     Flag("--log_dir_string", "name_suffix"),
-    Flag("--steps-per-log", "steps_per_log", read=_INT),
-    Flag("--simulation", "device", means="cpu"),
-    Flag("--syncless-collectives", why=_RAW),
+    Flag("--steps-per-log", "steps_per_log", parser=_INT),
+    Flag("--simulation", "device", const="cpu"),
+    Flag("--syncless-collectives", dropped_reason=_COMPILER_ONLY),
     Flag("--max-bytes-per-tile", "gcl_max_broadcast_size"),
-    Flag("--convolution-options", why=_RAW),
-    Flag("--use-zero-values", means=True, why="made images are random; their values cost nothing"),
-    Flag("--save-graph", means=True, why=_RAW),
-    Flag("--tensor-tile-mapping", means=True, why=_RAW),
-    Flag("--report-hw-cycle-count", means=True, why=_RAW),
+    Flag("--convolution-options", dropped_reason=_COMPILER_ONLY),
+    Flag(
+        "--use-zero-values",
+        const=True,
+        dropped_reason="generated images are random; their values do not affect speed",
+    ),
+    Flag("--save-graph", const=True, dropped_reason=_COMPILER_ONLY),
+    Flag("--tensor-tile-mapping", const=True, dropped_reason=_COMPILER_ONLY),
+    Flag("--report-hw-cycle-count", const=True, dropped_reason=_COMPILER_ONLY),
 )
 
 
-def _made(flags: Translation) -> None:
-    """Made data stands for no data set."""
-    made, named = flags.take("made"), flags.given.get("data")
-    if made is None:
+def _combine_generated_data(flags: Translation) -> None:
+    """Replace the dataset by generated data."""
+    generated, dataset = flags.pop("generated"), flags.settings.get("data")
+    if generated is None:
         return
-    if named is not None:
-        flags.drop(named.source, "--use-generated-data makes its own")
-    flags.put("data", made.value, made)
+    if dataset is not None:
+        flags.add_dropped(dataset.source, "--use-generated-data replaces it")
+    flags.set_option("data", generated.value, generated)
 
 
-def _stages(flags: Translation) -> None:
-    """`--num-ipus` are all devices: those of one replica are its stages."""
-    devices = flags.take("devices")
+def _combine_stages(flags: Translation) -> None:
+    """Derive the stages: `--num-ipus` counts all devices, and each replica has one per stage."""
+    devices = flags.pop("devices")
     if devices is None:
         return
     replicas = _replicas(flags)
-    stages, rest = divmod(devices.value, replicas)
-    if rest:
-        raise WrongType(
-            f"--num-ipus {devices.value} is no multiple of --replication-factor {replicas}"
+    stages, remainder = divmod(devices.value, replicas)
+    if remainder:
+        raise OptionTypeError(
+            f"--num-ipus {devices.value} is not a multiple of --replication-factor {replicas}"
         )
-    shards = flags.given.get("shards")
+    shards = flags.settings.get("shards")
     if shards is not None and shards.value != stages:
-        raise WrongType(
+        raise OptionTypeError(
             f"--num-ipus {devices.value} gives each of {replicas} replicas {stages}, but --shards "
             f"asks for {shards.value}"
         )
-    flags.put("shards", stages, devices, shards)
+    flags.set_option("shards", stages, devices, shards)
 
 
 def _replicas(flags: Translation) -> int:
-    """None at all is refused by its limit."""
-    replicas: int = flags.value("replicas", 1)
+    """Return the number of replicas; the limit of that option refuses 0."""
+    replicas: int = flags.get("replicas", 1)
     return max(1, replicas)
 
 
-def _micro_batch(usual: int) -> Combiner:
-    """`--batch-size` is one pass of all replicas together. The rate is 2^N times that."""
-
-    def combine(flags: Translation) -> None:
-        size, exponent = flags.take("batch_size"), flags.take("exponent")
-        total, replicas = size.value if size else usual, _replicas(flags)
-        if total % replicas:
-            raise WrongType(
-                f"--batch-size {total} is no multiple of --replication-factor {replicas}"
-            )
-        like = (size, flags.given.get("replicas"))
-        flags.put("micro_batch_size", total // replicas, *(like if any(like) else (_unsaid(),)))
-        power = exponent.value if exponent else EXPONENT
-        if not -200 <= power <= 100:
-            raise WrongType(f"--base-learning-rate is a power of 2 from -200 to 100, got {power}")
-        by = (exponent, size)
-        flags.put("lr", 2.0**power * total, *(by if any(by) else (_unsaid(),)))
-
-    return combine
+_DIALECT_SETTING = Setting(None, f"dialect {NAME}")
 
 
-def _unsaid() -> Setting:
-    return Setting(None, f"dialect {NAME}")
+def _combine_micro_batch_size(default: int, flags: Translation) -> None:
+    """Split `--batch-size`, the samples of one pass of all replicas; the rate is 2^N times that."""
+    size, exponent = flags.pop("batch_size"), flags.pop("exponent")
+    total, replicas = size.value if size else default, _replicas(flags)
+    if total % replicas:
+        raise OptionTypeError(
+            f"--batch-size {total} is not a multiple of --replication-factor {replicas}"
+        )
+    sources = (size, flags.settings.get("replicas"))
+    flags.set_option(
+        "micro_batch_size", total // replicas, *(sources if any(sources) else (_DIALECT_SETTING,))
+    )
+    power = exponent.value if exponent else DEFAULT_LR_EXPONENT
+    if not -200 <= power <= 100:
+        raise OptionTypeError(f"--base-learning-rate is a power of 2 from -200 to 100, got {power}")
+    sources = (exponent, size)
+    flags.set_option("lr", 2.0**power * total, *(sources if any(sources) else (_DIALECT_SETTING,)))
 
 
-def _order(flags: Translation) -> None:
-    """Without `--pipeline` the stages of a copy wait for each other."""
-    pipelined = flags.take("pipeline")
-    shards = flags.given.get("shards")
+def _combine_schedule(flags: Translation) -> None:
+    """Select the schedule: without `--pipeline` the stages of a replica run one at a time."""
+    pipelined = flags.pop("pipeline")
+    shards = flags.settings.get("shards")
     if shards is None or shards.value == 1:
         if pipelined is not None:
-            flags.drop(pipelined.source, "there is one stage")
+            flags.add_dropped(pipelined.source, "there is only one stage")
     elif pipelined is None:
-        flags.put("pipeline_schedule", "sequential", shards)
+        flags.set_option("pipeline_schedule", "sequential", shards)
     else:
-        flags.note(pipelined, "its stages work at the same time")
+        flags.add_note(pipelined, "stages run concurrently")
 
 
-def _length(usual: int) -> Combiner:
-    """A step is a return to the host: so many batches."""
-
-    def combine(flags: Translation) -> None:
-        batches = flags.value("device_iterations", usual)
-        steps, logs = flags.take("steps"), flags.take("steps_per_log")
-        if steps is not None:
-            flags.put("updates", steps.value * batches, steps)
-        if logs is not None:
-            flags.put("log_freq", logs.value * batches, logs)
-
-    return combine
+def _combine_length(default: int, flags: Translation) -> None:
+    """Convert steps to updates: a step is `--batches-per-step` batches."""
+    batches = flags.get("device_iterations", default)
+    steps, logs = flags.pop("steps"), flags.pop("steps_per_log")
+    if steps is not None:
+        flags.set_option("updates", steps.value * batches, steps)
+    if logs is not None:
+        flags.set_option("log_freq", logs.value * batches, logs)
 
 
-def _purpose(flags: Translation) -> None:
-    mode = flags.take("mode")
+def _combine_mode(flags: Translation) -> None:
+    mode = flags.pop("mode")
     if mode is not None and mode.value != "train":
-        flags.drop(mode.source, "`convoy validate --random-weights` does that")
+        flags.add_dropped(mode.source, "`convoy validate --random-weights` does that")
     elif mode is not None:
-        flags.note(mode, "what is done anyway")
+        flags.add_note(mode, "training, the default")
 
 
-SAYS: Mapping[str, str] = {
+HELP_TEXTS: Mapping[str, str] = {
     "--size": "`--model`: 50 is resnet50, x50 is resnext50",
     "--dataset": "`--data`: IMAGENET or CIFAR-10",
     "--use-generated-data": "`--data generated`",
-    "--batch-size": "`--micro-batch-size` × replicas: one pass of all replicas together",
-    "--num-ipus": "`--shards` × replicas: all devices together",
-    "--pipeline": "stages that work at the same time; without it `--pipeline-schedule sequential`",
+    "--batch-size": "`--micro-batch-size` × replicas: the samples of one pass of all replicas",
+    "--num-ipus": "`--shards` × replicas: the number of all devices",
+    "--pipeline": "stages run concurrently; without it `--pipeline-schedule sequential`",
     "--steps": "`--updates`: steps × `--batches-per-step`",
     "--mode": "train is `convoy train`; infer and eval are `convoy validate --random-weights`",
-    "--base-learning-rate": "`--lr`: 2^N × `--batch-size`, accumulation left out",
+    "--base-learning-rate": "`--lr`: 2^N × `--batch-size`, without accumulation",
     "--learning-rate-schedule": "`--lr-share-decay`",
     "--learning-rate-decay": "`--lr-multipliers`",
     "--precision": "`--precision`: 16 is 16.16, 32 is 32.32",
@@ -189,19 +196,30 @@ SAYS: Mapping[str, str] = {
 
 
 def _combiners(batch: int, batches_per_step: int) -> tuple[Combiner, ...]:
-    return (_made, _stages, _micro_batch(batch), _order, _length(batches_per_step), _purpose)
+    size, length = (
+        partial(_combine_micro_batch_size, batch),
+        partial(_combine_length, batches_per_step),
+    )
+    return (
+        _combine_generated_data,
+        _combine_stages,
+        size,
+        _combine_schedule,
+        length,
+        _combine_mode,
+    )
 
 
 @cache
 def popart() -> Dialect:
-    """ResNet alone, version 1, with images of four channels."""
-    combiners = _combiners(BATCH, BATCHES_PER_STEP)
-    return Dialect(NAME, FLAGS, defaults=_defaults, combiners=combiners, says=SAYS)
+    """The training program: ResNet version 1 only, with images padded to four channels."""
+    combiners = _combiners(DEFAULT_BATCH_SIZE, DEFAULT_BATCHES_PER_STEP)
+    return Dialect(NAME, FLAGS, defaults=_defaults, combiners=combiners, help_texts=HELP_TEXTS)
 
 
 @cache
 def popart_benchmark() -> Dialect:
-    """The same words, for speed alone: a few steps over made images."""
+    """The synthetic benchmark: the same flags, a few steps on synthetic images."""
     return replace(
         popart(), defaults=_benchmark_defaults, combiners=_combiners(1, BENCHMARK_BATCHES)
     )
@@ -211,7 +229,6 @@ def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
     small = chosen.get("data", "cifar10") == "cifar10"
     norm = chosen.get("norm_type") or "group"
     half = chosen.get("precision", "16.16") != "32.32"
-    log = {"log_freq": chosen.get("device_iterations") or BATCHES_PER_STEP}
     return {
         "model": "resnet20",
         "data": "cifar10",
@@ -224,7 +241,7 @@ def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
         "enable_fast_groupnorm": norm == "group",
         "zero_init_last_norm": False,
         "weight_init": "popart",
-        "device_iterations": BATCHES_PER_STEP,
+        "device_iterations": DEFAULT_BATCHES_PER_STEP,
         "epoch": 30.0,
         "lr_schedule": "step",
         "lr_share_decay": (0.5, 0.75),
@@ -239,16 +256,16 @@ def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
         "validation_mode": "during",
         "validation_frequency": 1,
         "log_dir": "logs",
-        **log,
+        "log_freq": chosen.get("device_iterations") or DEFAULT_BATCHES_PER_STEP,
     }
 
 
 def _benchmark_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
     norm = chosen.get("norm_type") or "batch"
     batches = chosen.get("device_iterations") or BENCHMARK_BATCHES
-    made = {**chosen, "data": chosen.get("data", "synthetic"), "norm_type": norm}
-    values = {name: value for name, value in _defaults(made).items() if name != "epoch"}
-    images = {"image_size": 224, "num_classes": 10} if made["data"] in _MADE else {}
+    choices = {**chosen, "data": chosen.get("data", "synthetic"), "norm_type": norm}
+    values = {name: value for name, value in _defaults(choices).items() if name != "epoch"}
+    images = {"image_size": 224, "num_classes": 10} if choices["data"] in _GENERATED_DATA else {}
     return {
         **values,
         **images,

@@ -1,5 +1,6 @@
-"""The PyTorch program: the canonical spellings, and what it takes for granted."""
+"""The PyTorch program: the canonical spellings, and its defaults."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -9,10 +10,10 @@ from convoy.config.flags import TARGET, Dialect, Flag, Translation, canonical
 from convoy.config.option import ValueType
 
 NAME = "pytorch"
-ITERATIONS = 100  # loader steps in an epoch of data that is made up
+DEFAULT_ITERATIONS = 100  # loader steps in an epoch of generated data
 
-# Canonical spellings that come from the TensorFlow program: who types them speaks its dialect.
-NOT_THEIRS = frozenset(
+# Canonical spellings that come from the TensorFlow program, so they indicate its dialect.
+TENSORFLOW_ONLY_FLAGS = frozenset(
     {
         *("--data-dir", "--image-size", "--epochs", "--log-dir", "--logs-path", "--name-suffix"),
         *("--ckpts-per-epoch", "--epochs-per-ckpt", "--ckpt-epochs-offset", "--max-ckpts-to-keep"),
@@ -35,11 +36,11 @@ DEFAULTS: Mapping[str, Any] = {
     "precision": "16.16",
     "norm_num_groups": 32,
     "exchange_memory_target": "cycles",
-    "pipeline_schedule": "1f1b",  # its library took any number of micro-batches
+    "pipeline_schedule": "1f1b",  # its library accepted any number of micro-batches
     "logs_per_epoch": 1,
     "validation_frequency": 4,
 }
-_BENCHMARK: Mapping[str, Any] = {
+_BENCHMARK_DEFAULTS: Mapping[str, Any] = {
     "model": "resnet50",
     "data": "imagenet",
     "micro_batch_size": 1024,
@@ -53,89 +54,88 @@ def pytorch() -> Dialect:
     """`train.py`, `restore.py`, `validate.py` and `weight_avg.py`."""
     return Dialect(
         NAME,
-        (*canonical().flags, *_EXTRA),
+        (*canonical().flags, *_EXTRA_FLAGS),
         defaults=_defaults,
-        combiners=(*canonical().combiners, _folders, _length_of_made_data),
-        says={**canonical().says, **SAYS},
+        combiners=(*canonical().combiners, _combine_checkpoint_path, _combine_generated_samples),
+        help_texts={**canonical().help_texts, **HELP_TEXTS},
     )
 
 
 @cache
 def pytorch_benchmark() -> Dialect:
     """`host_benchmark.py`, whose iterations are passes over the data."""
-    combiners = (_passes, *pytorch().combiners)
+    combiners = (_combine_passes, *pytorch().combiners)
     return replace(pytorch(), defaults=_benchmark_defaults, combiners=combiners)
 
 
 def _benchmark_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
     boxes = chosen.get("data", "imagenet") == "imagenet"
-    own = {**_BENCHMARK, "use_bbox_info": boxes}
-    return {**_defaults({"model": "resnet50", **chosen}), **own}
+    defaults = _defaults({"model": "resnet50", **chosen})
+    return {**defaults, **_BENCHMARK_DEFAULTS, "use_bbox_info": boxes}
 
 
-def _passes(flags: Translation) -> None:
-    passes = flags.take("iterations")
+def _combine_passes(flags: Translation) -> None:
+    passes = flags.pop("iterations")
     if passes is not None:
-        flags.put("epoch", float(passes.value), passes)
+        flags.set_option("epoch", float(passes.value), passes)
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """There norms started at zero in one network alone, and one had wider groups than ours."""
+    """Defaults by model: only ResNet-50 starts its last norms at zero, and ResNeXt-101 has wider
+    groups than ours."""
     model = chosen.get("model")
-    wide = {"group_dim": 8} if model == "resnext101" else {}
-    return {**DEFAULTS, **wide, "zero_init_last_norm": model == "resnet50"}
+    groups = {"group_dim": 8} if model == "resnext101" else {}
+    return {**DEFAULTS, **groups, "zero_init_last_norm": model == "resnet50"}
 
 
-def _folders(flags: Translation) -> None:
-    """One folder for both ways, as up to release 3.0."""
-    both = flags.take("checkpoint_path")
-    if both is not None:
-        flags.fill("checkpoint_output_path", both.value, both)
-        flags.given.setdefault(TARGET, both)
+def _combine_checkpoint_path(flags: Translation) -> None:
+    """Use one folder for input and output, as releases up to 3.0 did."""
+    path = flags.pop("checkpoint_path")
+    if path is not None:
+        flags.set_default("checkpoint_output_path", path.value, path)
+        flags.settings.setdefault(TARGET, path)
 
 
-def _length_of_made_data(flags: Translation) -> None:
-    """An epoch of made data is so many loader steps: iterations × a whole step of all replicas."""
-    iterations = flags.take("iterations")
-    data = flags.value("data", DEFAULTS["data"])
+def _combine_generated_samples(flags: Translation) -> None:
+    """Set the samples of generated data: iterations × the samples of one loader step."""
+    iterations = flags.pop("iterations")
+    data = flags.get("data", DEFAULTS["data"])
     if data not in ("generated", "synthetic"):
         if iterations is not None:
-            flags.drop(
+            flags.add_dropped(
                 f"--iterations {iterations.value}",
-                f"it is the length of made data; {data} has its own",
+                f"it sets the length of generated data, and the data is {data}",
             )
         return
-    like = iterations or flags.given.get("data") or flags.under["data"]
-    if iterations is None and flags.value("samples") is not None:
+    source = iterations or flags.settings.get("data") or flags.base["data"]
+    if iterations is None and flags.get("samples") is not None:
         return
-    flags.fill("samples", (iterations.value if iterations else ITERATIONS) * _step(flags), like)
+    flags.set_default(
+        "samples",
+        (iterations.value if iterations else DEFAULT_ITERATIONS) * _samples_per_loader_step(flags),
+        source,
+    )
 
 
-def _step(flags: Translation) -> int:
-    """Samples of one loader step."""
+def _samples_per_loader_step(flags: Translation) -> int:
+    """Return the samples of one loader step of all replicas."""
     factors = ("micro_batch_size", "gradient_accumulation", "replicas", "device_iterations")
-    samples = 1
-    for name in factors:
-        samples *= flags.value(name, 1)
-    return samples
+    return math.prod(flags.get(name, 1) for name in factors)
 
 
-SAYS: Mapping[str, str] = {
-    "--iterations": "`--samples` of made data: loader steps × all samples of one",
-    "--checkpoint-input-path": (
-        "the run or checkpoint behind `convoy resume`, `validate` or `average`"
-    ),
-    "--checkpoint-input-dir": (
-        "the run or checkpoint behind `convoy resume`, `validate` or `average`"
-    ),
-    "--checkpoint-path": "`--checkpoint-output-path`, and the folder that is read",
+_INPUT_HELP = "the run or checkpoint that `convoy resume`, `validate` or `average` takes"
+HELP_TEXTS: Mapping[str, str] = {
+    "--iterations": "`--samples` of generated data: loader steps × the samples of one",
+    "--checkpoint-input-path": _INPUT_HELP,
+    "--checkpoint-input-dir": _INPUT_HELP,
+    "--checkpoint-path": "`--checkpoint-output-path`, and the folder to read from",
     "--disable-async-loading": "`--dataloader-worker 0`",
 }
-_EXTRA = (
-    Flag("--iterations", "iterations", read=ValueType(int).read),
+_EXTRA_FLAGS = (
+    Flag("--iterations", "iterations", parser=ValueType(int).parse),
     Flag("--checkpoint-input-path", TARGET),
     Flag("--checkpoint-input-dir", TARGET),
     Flag("--checkpoint-output-dir", "checkpoint_output_path"),
     Flag("--checkpoint-path", "checkpoint_path"),
-    Flag("--disable-async-loading", "dataloader_worker", means=0),
+    Flag("--disable-async-loading", "dataloader_worker", const=0),
 )

@@ -1,8 +1,8 @@
-"""The TensorFlow program (`train.py`, `restore.py`, `validation.py`, …): its flags and how it
-spells values.
+"""The TensorFlow program (`train.py`, `restore.py`, `validation.py`, …): its flags and the
+format of their values.
 
-`tensorflow_combined` has the options that several flags make together, `tensorflow_defaults` what
-the program does when nothing is said.
+`tensorflow_combiners` has the options that several flags set together, `tensorflow_defaults` the
+defaults of the program.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from convoy.config.flags import TARGET, Dialect, Flag, lower_case, one_of, same
-from convoy.config.option import ValueType, WrongType
-from convoy.dialects.tensorflow_combined import COMBINERS, shards_become_replicas
+from convoy.config.flags import TARGET, Dialect, Flag, canonical_flags, choice_parser, lower_case
+from convoy.config.option import OptionTypeError, ValueType
+from convoy.dialects.tensorflow_combiners import COMBINERS, shards_become_replicas
 from convoy.dialects.tensorflow_defaults import tensorflow_defaults
 
 NAME = "tensorflow"
@@ -23,237 +23,256 @@ SCHEDULES = {
     "polynomial_decay_lr": "polynomial",
 }
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "lars")
-# The modes of ON differ in how replicas agree; here they always do.
-ROUNDINGS = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
+# The ON modes differ in how replicas stay in sync; here they always do.
+ROUNDING_MODES = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
 PROFILES = ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
-INT, INTS = ValueType(int).read, ValueType(int, many=True).read
-FLOAT, FLOATS = ValueType(float).read, ValueType(float, many=True).read
-USUAL_DECAY = Fraction("0.97")  # of batch statistics, when nothing is said
+INT, INTS = ValueType(int).parse, ValueType(int, is_list=True).parse
+FLOAT, FLOATS = ValueType(float).parse, ValueType(float, is_list=True).parse
+DEFAULT_BN_DECAY = Fraction("0.97")  # of batch statistics
 
 
-def _as_written(words: list[str]) -> str:
-    """`16.16`, which a file may have read as a number."""
+def _first_word(words: list[str]) -> str:
+    """Return `16.16` as written, which YAML may have parsed as a number."""
     return words[0]
 
 
 def _momentum_from_decay(words: list[str]) -> float:
-    """0.97 of the old statistics kept is 0.03 of the new ones added; 0 stands for 0.97."""
-    decay = ValueType(float).read(words)
+    """Convert a decay of 0.97 to PyTorch's momentum of 0.03; 0 stands for the default 0.97."""
+    decay = ValueType(float).parse(words)
     if not 0 <= decay < 1:
-        raise WrongType(f"must be at least 0 and below 1, got {words[0]}")
-    return float(1 - (Fraction(str(decay)) or USUAL_DECAY))
+        raise OptionTypeError(f"must be at least 0 and below 1, got {words[0]}")
+    return float(1 - (Fraction(str(decay)) or DEFAULT_BN_DECAY))
 
 
-def _device_numbers(words: list[str]) -> tuple[int, ...]:
-    """AUTO takes what there is."""
+def _parse_device_ids(words: list[str]) -> tuple[int, ...]:
+    """Parse device numbers; AUTO means any device."""
     if [word.lower() for word in words] == ["auto"]:
         return ()
-    numbers: tuple[int, ...] = ValueType(int, many=True).read(words)
+    numbers: tuple[int, ...] = ValueType(int, is_list=True).parse(words)
     return numbers
 
 
-SAYS: Mapping[str, str] = {
+HELP_TEXTS: Mapping[str, str] = {
     "--model": "`--model`, with `--model-size`",
     "--model-size": "`--model`, with the family",
     "--batch-norm": "`--norm-type batch`",
-    "--group-norm": "`--norm-type group`; with both, EfficientNet takes batch and the others group",
-    "--BN-decay": "`--batchnorm-momentum`: 1 − the share kept, so 0.97 is 0.03; 0 means 0.97",
+    "--group-norm": "`--norm-type group`; with both, EfficientNet uses batch and others group",
+    "--BN-decay": "`--batchnorm-momentum`: 1 − decay, so 0.97 is 0.03; 0 means 0.97",
     "--force-unstable-norm": "`--no-stable-norm`",
-    "--dataset": "`--data`; unsaid, the name of the folder tells, or imagenet",
-    "--generated-data": "`--data generated` with the samples and classes of the data set",
-    "--synthetic-data": "`--data synthetic` with the samples and classes of the data set",
+    "--dataset": "`--data`; default: guessed from the name of the data folder, or imagenet",
+    "--generated-data": "`--data generated` with the number of samples and classes of the dataset",
+    "--synthetic-data": "`--data synthetic` with the number of samples and classes of the dataset",
     "--hostside-norm": "`--normalization-location host`",
     "--no-hostside-norm": "`--normalization-location device`",
     "--fused-preprocessing": "`--normalization-location device --input-image-padding`",
-    "--cutmix-lambda": "`--cutmix-lambda-low` and `--cutmix-lambda-high`, both this; 1 is off",
-    "--cutmix-version": "`--cutmix-version`; unsaid 1",
+    "--cutmix-lambda": "`--cutmix-lambda-low` and `--cutmix-lambda-high`; 1 is off",
+    "--cutmix-version": "`--cutmix-version`; default: 1",
     "--batch-size": "`--micro-batch-size`",
     "--gradients-to-accumulate": "`--gradient-accumulation`",
     "--pipeline-depth": "`--gradient-accumulation`",
-    "--iterations": "`--updates`; exactly so many, where there the last step was filled up",
+    "--iterations": "`--updates`; exactly this number, without filling up the last step",
     "--base-learning-rate": (
-        "`--base-learning-rate-exponent`: the rate is 2^N × all samples of an update; 0 "
-        "counts as unsaid"
+        "`--base-learning-rate-exponent`: the rate is 2^N × the samples of an update; 0 "
+        "selects the default"
     ),
-    "--base-learning-rate-exponent": "`--base-learning-rate-exponent`; 0 counts as unsaid",
+    "--base-learning-rate-exponent": "`--base-learning-rate-exponent`; 0 selects the default",
     "--lr-schedule": "`--lr-schedule`: stepped is step, polynomial_decay_lr is polynomial",
     "--learning-rate-schedule": "`--lr-share-decay`",
-    "--learning-rate-decay": "`--lr-decay`, when the schedule is stepped",
-    "--lr-decay-rate": "`--lr-decay`, when the schedule is exponential",
-    "--lr-drops": "`--lr-drops`, when the schedule is exponential",
-    "--poly-lr-decay-steps": "nothing: polynomial ends with the run",
+    "--learning-rate-decay": "`--lr-decay`, if the schedule is stepped",
+    "--lr-decay-rate": "`--lr-decay`, if the schedule is exponential",
+    "--lr-drops": "`--lr-drops`, if the schedule is exponential",
+    "--poly-lr-decay-steps": "no effect: the polynomial schedule ends with the run",
     "--optimiser": (
-        "`--optimizer` and `--momentum`: SGD has none, momentum is sgd_combined, RMSprop is "
-        "rmsprop_tf"
+        "`--optimizer` and `--momentum`: SGD has no momentum, momentum is sgd_combined, RMSprop "
+        "is rmsprop_tf"
     ),
     "--momentum": "`--momentum`, unless the optimizer is SGD",
     "--label-smoothing": "`--label-smoothing` with `--label-smoothing-over others`",
     "--stochastic-rounding": (
-        "`--enable-stochastic-rounding`, off for OFF; replicas agree in any mode"
+        "`--enable-stochastic-rounding`, off for OFF; replicas stay in sync in every mode"
     ),
-    "--pipeline": "`--shards` above 1; with 1, stages take turns: `--pipeline-schedule sequential`",
+    "--pipeline": (
+        "`--shards` above 1; with 1, stages run in turn: `--pipeline-schedule sequential`"
+    ),
     "--available-memory-proportion": (
-        "`--available-memory-proportion`; of two values a stage the first"
+        "`--available-memory-proportion`; of two values per stage, the first"
     ),
-    "--distributed": "nothing by itself: TF_CONFIG gives the instances",
-    "--restore-path": "the run or checkpoint behind `convoy resume`, `validate` or `average`",
+    "--distributed": "no option: TF_CONFIG sets the instances",
+    "--restore-path": "the run or checkpoint that `convoy resume`, `validate` or `average` takes",
     "--weight-avg-N": (
-        "`--weight-avg-strategy mean --weight-avg-n`: N epochs back are N × checkpoints "
+        "`--weight-avg-strategy mean --weight-avg-n`: the last N epochs are N × checkpoints "
         "per epoch + 1"
     ),
     "--weight-avg-exp": "`--weight-avg-strategy exponential --weight-avg-exp-decay`",
     "--discard-last": "refused above 0",
     "--no-validation": "`--validation-mode none`",
     "--gc-profile": "`--profile`, unless NO_PROFILE",
-    "--dataset-benchmark": "`convoy data bench`: no training, its data alone",
-    "--select-ipu": "`--select-devices`; AUTO is unset",
-    "--select-ipus": "`--select-devices`; AUTO is unset",
+    "--dataset-benchmark": "`convoy data bench`: measures the data pipeline, without training",
+    "--select-ipu": "`--select-devices`; AUTO selects any device",
+    "--select-ipus": "`--select-devices`; AUTO selects any device",
 }
 
-_EQUAL = "all replicas hold the same bits, and that is checked"
-_ONE_WRITES = "one process writes, for all"
+_REPLICAS_IN_SYNC = "all replicas have identical weights, and that is checked"
+_RANK_0_WRITES = "rank 0 writes for all processes"
 
 FLAGS = (
     # the network
-    Flag("--model", "family", read=lower_case),
+    Flag("--model", "family", parser=lower_case),
     Flag("--model-size", "size"),
     Flag("--convolution-groups", "cardinality"),
-    *same("--group-dim --expand-ratio --widenet --dropout-rate --block-survival-prob"),
-    Flag("--no-se", "squeeze_excite", means=False),
-    *same(
+    *canonical_flags("--group-dim --expand-ratio --widenet --dropout-rate --block-survival-prob"),
+    Flag("--no-se", "squeeze_excite", const=False),
+    *canonical_flags(
         "--depth-divisor --top-width --use-relu --width-coefficient --depth-coefficient "
         "--use-bypass"
     ),
     # normalization
-    Flag("--batch-norm", "batch_norm", means=True),
-    Flag("--group-norm", "group_norm", means=True),
+    Flag("--batch-norm", "batch_norm", const=True),
+    Flag("--group-norm", "group_norm", const=True),
     Flag("--groups", "norm_num_groups"),
     Flag("--norm-epsilon", "norm_eps"),
-    Flag("--BN-decay", "batchnorm_momentum", read=_momentum_from_decay),
-    *same("--BN-span --stable-norm"),
-    Flag("--force-unstable-norm", "stable_norm", means=False),
-    *same("--proxy-norm --proxy-epsilon"),
-    Flag("--no-proxy-recompute", "proxy_recompute", means=False, key="proxy_recompute"),
+    Flag("--BN-decay", "batchnorm_momentum", parser=_momentum_from_decay),
+    *canonical_flags("--BN-span --stable-norm"),
+    Flag("--force-unstable-norm", "stable_norm", const=False),
+    *canonical_flags("--proxy-norm --proxy-epsilon"),
+    Flag("--no-proxy-recompute", "proxy_recompute", const=False, yaml_key="proxy_recompute"),
     # data
-    Flag("--dataset", "dataset", read=lower_case),
-    *same("--data-dir"),
-    Flag("--generated-data", "made", means="generated"),
-    Flag("--synthetic-data", "made", means="synthetic"),
-    *same("--image-size"),
-    Flag("--standard-imagenet", means=True, why="samples always come in a plain seeded order"),
-    *same("--no-dataset-cache --pipeline-num-parallel --dataset-percentage-to-use --eight-bit-io"),
-    Flag("--hostside-norm", "normalization_location", means="host"),
-    Flag("--no-hostside-norm", "normalization_location", means="device"),
-    Flag("--normalise-input", "normalize_std", means=True),
-    Flag("--fused-preprocessing", "fused", means=True),
-    Flag("--train-with-valid-preprocessing", "augment", means=False),
-    *same("--prefetch-depth --seed"),
-    Flag("--identical-replica-seeding", means=True, why="chance never depends on the replica"),
-    *same("--mixup-alpha"),
-    Flag("--cutmix-lambda", "cutmix_lambda", read=FLOAT),
-    *same("--cutmix-version --hostside-image-mixing"),
+    Flag("--dataset", "dataset", parser=lower_case),
+    *canonical_flags("--data-dir"),
+    Flag("--generated-data", "generated", const="generated"),
+    Flag("--synthetic-data", "generated", const="synthetic"),
+    *canonical_flags("--image-size"),
+    Flag(
+        "--standard-imagenet",
+        const=True,
+        dropped_reason="samples are always shuffled with the seed",
+    ),
+    *canonical_flags(
+        "--no-dataset-cache --pipeline-num-parallel --dataset-percentage-to-use --eight-bit-io"
+    ),
+    Flag("--hostside-norm", "normalization_location", const="host"),
+    Flag("--no-hostside-norm", "normalization_location", const="device"),
+    Flag("--normalise-input", "normalize_std", const=True),
+    Flag("--fused-preprocessing", "fused", const=True),
+    Flag("--train-with-valid-preprocessing", "augment", const=False),
+    *canonical_flags("--prefetch-depth --seed"),
+    Flag(
+        "--identical-replica-seeding",
+        const=True,
+        dropped_reason="random numbers never depend on the replica",
+    ),
+    *canonical_flags("--mixup-alpha"),
+    Flag("--cutmix-lambda", "cutmix_lambda", parser=FLOAT),
+    *canonical_flags("--cutmix-version --hostside-image-mixing"),
     # batches and length
-    Flag("--batch-size", "batch_size", read=INT),
-    *same("--micro-batch-size"),
+    Flag("--batch-size", "batch_size", parser=INT),
+    *canonical_flags("--micro-batch-size"),
     Flag("--gradient-accumulation-count", "gradient_accumulation"),
-    Flag("--gradients-to-accumulate", "gradients_to_accumulate", read=INT),
-    Flag("--pipeline-depth", "pipeline_depth", read=INT),
-    *same("--replicas --epochs --epoch"),
+    Flag("--gradients-to-accumulate", "gradients_to_accumulate", parser=INT),
+    Flag("--pipeline-depth", "pipeline_depth", parser=INT),
+    *canonical_flags("--replicas --epochs --epoch"),
     Flag("--iterations", "updates"),
     Flag("--batches-per-step", "device_iterations"),
-    *same("--device-iterations"),
+    *canonical_flags("--device-iterations"),
     # learning rate
-    Flag("--base-learning-rate", "exponent", read=FLOAT),
-    Flag("--base-learning-rate-exponent", "exponent", read=FLOAT),
+    Flag("--base-learning-rate", "exponent", parser=FLOAT),
+    Flag("--base-learning-rate-exponent", "exponent", parser=FLOAT),
     Flag("--abs-learning-rate", "lr"),
-    Flag("--lr-schedule", "lr_schedule", read=one_of(SCHEDULES)),
-    Flag("--learning-rate-schedule", "lr_share_decay", read=FLOATS),
-    Flag("--learning-rate-decay", "step_decay", read=FLOAT),
-    Flag("--lr-decay-rate", "exponential_decay", read=FLOAT),
-    *same("--lr-drops"),
+    Flag("--lr-schedule", "lr_schedule", parser=choice_parser(SCHEDULES)),
+    Flag("--learning-rate-schedule", "lr_share_decay", parser=FLOATS),
+    Flag("--learning-rate-decay", "step_decay", parser=FLOAT),
+    Flag("--lr-decay-rate", "exponential_decay", parser=FLOAT),
+    *canonical_flags("--lr-drops"),
     Flag("--warmup-epochs", "warmup_epoch"),
-    *same("--poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate"),
+    *canonical_flags("--poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate"),
     Flag("--poly-lr-end-lr", "abs_end_learning_rate"),
     Flag("--poly-lr-initial-lr", "lr"),
-    Flag("--poly-lr-decay-steps", "decay_steps", read=INT),
+    Flag("--poly-lr-decay-steps", "decay_steps", parser=INT),
     # optimizer, loss, arithmetic
     Flag(
         "--optimiser",
         "optimiser",
-        read=one_of(OPTIMIZERS, str.lower, "SGD, momentum, RMSprop or LARS"),
+        parser=choice_parser(OPTIMIZERS, str.lower, "SGD, momentum, RMSprop or LARS"),
     ),
-    Flag("--momentum", "optimiser_momentum", read=FLOAT),
-    *same("--weight-decay --rmsprop-decay --rmsprop-base-decay-exp"),
+    Flag("--momentum", "optimiser_momentum", parser=FLOAT),
+    *canonical_flags("--weight-decay --rmsprop-decay --rmsprop-base-decay-exp"),
     Flag("--rmsprop-epsilon", "optimizer_eps"),
-    *same(
+    *canonical_flags(
         "--lars-epsilon --lars-eeta --lars-weight-decay --lars-skip-list --variable-filter "
         "--gradient-mean-reduce-re"
     ),
-    Flag("--label-smoothing", "smoothing", read=FLOAT),
-    *same("--loss-scaling"),
-    Flag("--precision", "precision", read=_as_written),
-    Flag("--enable-half-partials", "half_partial", means=True),
-    Flag("--no-stochastic-rounding", "enable_stochastic_rounding", means=False),
-    Flag("--stochastic-rounding", "enable_stochastic_rounding", read=one_of(ROUNDINGS)),
-    Flag("--fp-exceptions", "enable_fp_exceptions", means=True),
-    *same(
+    Flag("--label-smoothing", "smoothing", parser=FLOAT),
+    *canonical_flags("--loss-scaling"),
+    Flag("--precision", "precision", parser=_first_word),
+    Flag("--enable-half-partials", "half_partial", const=True),
+    Flag("--no-stochastic-rounding", "enable_stochastic_rounding", const=False),
+    Flag(
+        "--stochastic-rounding", "enable_stochastic_rounding", parser=choice_parser(ROUNDING_MODES)
+    ),
+    Flag("--fp-exceptions", "enable_fp_exceptions", const=True),
+    *canonical_flags(
         "--saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 "
         "--offload-fp32-weight-copy"
     ),
     # pipeline and memory
-    *same("--shards"),
-    Flag("--pipeline", "pipeline", means=True),
-    *same("--pipeline-splits"),
-    Flag("--pipeline-schedule", "pipeline_schedule", read=lower_case),
-    *same("--sharding-include-filter --sharding-exclude-filter"),
-    Flag("--enable-recomputation", "enable_recompute", means=True),
-    Flag("--xla-recompute", "enable_recompute", means=True),
-    *same("--enable-recompute"),
-    Flag("--disable-variable-offloading", "offload_optimizer", means=False),
-    *same("--min-remote-tensor-size"),
-    Flag("--rts", "enable_optimizer_rts", means=True),
-    Flag("--available-memory-proportion", "proportions", read=FLOATS, several=True),
-    *same("--max-cross-replica-buffer-size --max-reduce-many-buffer-size"),
+    *canonical_flags("--shards"),
+    Flag("--pipeline", "pipeline", const=True),
+    *canonical_flags("--pipeline-splits"),
+    Flag("--pipeline-schedule", "pipeline_schedule", parser=lower_case),
+    *canonical_flags("--sharding-include-filter --sharding-exclude-filter"),
+    Flag("--enable-recomputation", "enable_recompute", const=True),
+    Flag("--xla-recompute", "enable_recompute", const=True),
+    *canonical_flags("--enable-recompute"),
+    Flag("--disable-variable-offloading", "offload_optimizer", const=False),
+    *canonical_flags("--min-remote-tensor-size"),
+    Flag("--rts", "enable_optimizer_rts", const=True),
+    Flag("--available-memory-proportion", "proportions", parser=FLOATS, is_list=True),
+    *canonical_flags("--max-cross-replica-buffer-size --max-reduce-many-buffer-size"),
     # processes
-    Flag("--distributed", "distributed", means=True),
-    Flag("--syncs-per-epoch", read=INT, why=_EQUAL),
-    Flag("--epochs-per-sync", read=FLOAT, why=_EQUAL),
-    Flag("--ckpt-all-instances", why=_ONE_WRITES),
-    Flag("--log-all-instances", why=_ONE_WRITES),
+    Flag("--distributed", "distributed", const=True),
+    Flag("--syncs-per-epoch", parser=INT, dropped_reason=_REPLICAS_IN_SYNC),
+    Flag("--epochs-per-sync", parser=FLOAT, dropped_reason=_REPLICAS_IN_SYNC),
+    Flag("--ckpt-all-instances", dropped_reason=_RANK_0_WRITES),
+    Flag("--log-all-instances", dropped_reason=_RANK_0_WRITES),
     # checkpoints and averages
-    *same("--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep"),
+    *canonical_flags(
+        "--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep"
+    ),
     Flag("--restore-path", TARGET),
-    *same("--init-path --wandb-id"),
-    Flag("--weight-avg-N", "mean_of", read=INTS, several=True),
-    Flag("--weight-avg-exp", "average_decay", read=FLOATS, several=True),
-    Flag("--filename", why="an average lies beside the checkpoints it was made of"),
+    *canonical_flags("--init-path --wandb-id"),
+    Flag("--weight-avg-N", "mean_of", parser=INTS, is_list=True),
+    Flag("--weight-avg-exp", "average_decay", parser=FLOATS, is_list=True),
+    Flag(
+        "--filename",
+        dropped_reason="an average is written beside the checkpoints it was computed from",
+    ),
     Flag("-N", "weight_avg_n"),
     Flag("--mode", "weight_avg_strategy"),
     Flag("--decay", "weight_avg_exp_decay"),
-    Flag("--discard-last", "discard_last", read=INT),
+    Flag("--discard-last", "discard_last", parser=INT),
     # validation and inference
-    Flag("--no-validation", "validates", means=False, key="validation"),
-    *same("--valid-batch-size --repeat"),
-    Flag("--inference", why="the sums of a validation are taken once, at its end"),
-    Flag("--total-batch-size", why="a checkpoint knows its own epoch"),
-    *same("--latency --num-inference-thread --force-recompile --tmp-execs"),
+    Flag("--no-validation", "validates", const=False, yaml_key="validation"),
+    *canonical_flags("--valid-batch-size --repeat"),
+    Flag("--inference", dropped_reason="validation always computes its metrics once, at the end"),
+    Flag("--total-batch-size", dropped_reason="a checkpoint contains its epoch"),
+    *canonical_flags("--latency --num-inference-thread --force-recompile --tmp-execs"),
     # logs
-    *same("--log-dir"),
+    *canonical_flags("--log-dir"),
     Flag("--logs-path", "checkpoint_output_path"),
-    *same(
+    *canonical_flags(
         "--name-suffix --logs-per-epoch --log-freq --no-logs --mlperf-logging --wandb "
         "--wandb-project --analyse-nans"
     ),
-    Flag("--gc-profile", "profile_level", read=one_of(PROFILES), bare=True),
-    *same("--profile --profile-compilation"),
-    Flag("--dataset-benchmark", "dataset_benchmark", means=True),
+    Flag("--gc-profile", "profile_level", parser=choice_parser(PROFILES), value_if_bare=True),
+    *canonical_flags("--profile --profile-compilation"),
+    Flag("--dataset-benchmark", "dataset_benchmark", const=True),
     # device and compiler
-    Flag("--select-ipu", "select_devices", read=_device_numbers),
-    Flag("--select-ipus", "select_devices", read=_device_numbers),
-    Flag("--on-demand", means=True, why="a device is taken when it is first needed"),
-    *same("--compile-only --executable-cache-path"),
-    Flag("--internal-exchange-optimisation-target", "exchange_memory_target", read=lower_case),
-    *same(
+    Flag("--select-ipu", "select_devices", parser=_parse_device_ids),
+    Flag("--select-ipus", "select_devices", parser=_parse_device_ids),
+    Flag("--on-demand", const=True, dropped_reason="a device is acquired when it is first used"),
+    *canonical_flags("--compile-only --executable-cache-path"),
+    Flag("--internal-exchange-optimisation-target", "exchange_memory_target", parser=lower_case),
+    *canonical_flags(
         "--num-io-tiles --enable-conv-dithering --gather-conv-output --only-use-slic-vmac-16 "
         "--scheduling-algorithm --gcl-method --gcl-max-broadcast-size "
         "--poplar-sync-configuration"
@@ -263,11 +282,13 @@ FLAGS = (
 
 @cache
 def tensorflow() -> Dialect:
-    """Training."""
-    return Dialect(NAME, FLAGS, defaults=tensorflow_defaults, combiners=COMBINERS, says=SAYS)
+    """The training program."""
+    return Dialect(
+        NAME, FLAGS, defaults=tensorflow_defaults, combiners=COMBINERS, help_texts=HELP_TEXTS
+    )
 
 
 @cache
 def tensorflow_validation() -> Dialect:
-    """Validation and inference: the same words, without a pipeline."""
+    """The validation and inference programs: the same flags, without a pipeline."""
     return replace(tensorflow(), combiners=(shards_become_replicas, *COMBINERS))

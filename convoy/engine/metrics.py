@@ -1,4 +1,4 @@
-"""Loss, accuracy and speed since the last report. A device is read only for a report."""
+"""Loss, accuracy and speed since the last report. Reports are the only device synchronization."""
 
 import math
 from collections import deque
@@ -17,12 +17,12 @@ from convoy.errors import DataError
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
 
-_ROW = 3  # loss, right answers, samples
+_NUM_COLUMNS = 3  # loss, correct predictions, samples
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums that a checkpoint can hold, so that a resumed run reports the same."""
+    """Sums that a checkpoint stores, so that a resumed run reports the same values."""
 
     loss: float = 0.0  # sum of the micro-batches' mean losses
     micro_batches: int = 0
@@ -32,23 +32,30 @@ class Totals:
 
 
 class Meter:
-    """Adds up what passes left behind, here and elsewhere."""
+    """Sums the results of micro-batches over all processes."""
 
-    def __init__(self, share: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
-        self._share = share  # a row for each of our micro-batches → those of all, in their order
+    def __init__(self, gather_rows: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
+        self._gather_rows = gather_rows  # gathers the rows of all micro-batches, in order
         self._totals = Totals()
-        self._unread: list[MicroBatchResult] = []
+        self._pending_results: list[MicroBatchResult] = []
         self._micro_batches = 0
 
-    def add(self, passed: list[MicroBatchResult], micro_batches: int) -> None:
-        """Note one update's results without waiting for the device; only a last stage has any."""
-        self._unread.extend(passed)
+    def add(self, results: list[MicroBatchResult], micro_batches: int) -> None:
+        """Store the results of an update without a synchronization; only the last stage has any."""
+        self._pending_results.extend(results)
         self._micro_batches += micro_batches
 
     def totals(self) -> Totals:
-        """The sums so far, added in the order of the micro-batches. All processes must ask."""
+        """The sums so far, added in micro-batch order. All processes must call this."""
         totals = self._totals
-        for loss, right, samples in self._share(self._rows()).tolist():
+        local = torch.zeros(self._micro_batches, _NUM_COLUMNS, dtype=torch.float64)
+        if self._pending_results:
+            rows = [
+                (float(result.loss), int(result.correct), result.samples)
+                for result in self._pending_results
+            ]
+            local = torch.tensor(rows, dtype=torch.float64)
+        for loss, right, samples in self._gather_rows(local).tolist():
             if not math.isfinite(loss):  # of a skipped update
                 totals = replace(totals, left_out=totals.left_out + 1)
                 continue
@@ -59,25 +66,19 @@ class Meter:
                 totals.samples + int(samples),
                 totals.left_out,
             )
-        self.start_from(totals)
+        self.reset(totals)
         return totals
 
-    def _rows(self) -> Tensor:
-        if not self._unread:
-            return torch.zeros(self._micro_batches, _ROW, dtype=torch.float64)
-        rows = [(float(one.loss), int(one.correct), one.samples) for one in self._unread]
-        return torch.tensor(rows, dtype=torch.float64)
-
-    def start_from(self, totals: Totals) -> None:
-        """Go on from these sums; `Totals()` starts a new report."""
-        self._unread.clear()
+    def reset(self, totals: Totals) -> None:
+        """Continue from these sums; `Totals()` starts a new report."""
+        self._pending_results.clear()
         self._micro_batches = 0
         self._totals = totals
 
 
 @dataclass
 class UpdateClock:
-    """Seconds since training began, and of the updates since the last report."""
+    """Time since training started, and of the updates since the last report."""
 
     began: float
     updates: int = 0
@@ -85,7 +86,7 @@ class UpdateClock:
     warm: bool = False
 
     def add(self, seconds: float) -> None:
-        """The very first update pays for warming up: it counts only until there is a second."""
+        """Add an update. The first one includes warm-up, so it is dropped after the second."""
         if self.updates == 1 and not self.warm:
             self.updates, self.seconds, self.warm = 0, 0.0, True
         self.updates += 1
@@ -98,13 +99,13 @@ class UpdateClock:
         return rate
 
 
-_COLUMNS = ("right at first", "right among five", "loss", "counts")
-_COUNTS = len(_COLUMNS) - 1  # 0 for filling, and for what could not be read
+_COLUMNS = ("top1", "top5", "loss", "counts")
+_COUNTS = len(_COLUMNS) - 1  # 0 for padding and for unreadable samples
 
 
 @dataclass(frozen=True)
 class Score:
-    """Shares and the mean over all samples, whatever the batches were."""
+    """Accuracies and mean loss over all samples, independent of the batch size."""
 
     samples: int
     top1: float
@@ -113,74 +114,73 @@ class Score:
     batch_seconds: tuple[float, ...] = field(default=(), compare=False)  # of this process
 
 
-class Answers(Protocol):
-    """Forward passes through one stage or several."""
+class Predictor(Protocol):
+    """Runs forward passes through one stage or several."""
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
-        """The logits of each batch where the last stage is, None elsewhere."""
+        """Yield the logits of each batch on the last stage, None elsewhere."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which batches a process takes: its replica's, in turn with the other replicas."""
+class ValidationShare:
+    """The batches of a process: replicas take turns."""
 
     replica: int
     replicas: int
-    council: ControlGroup
+    control: ControlGroup
 
 
 def evaluate(
-    answers: Answers, feed: ValidationFeed, options: LoaderOptions, share: Share, update: int
+    predictor: Predictor,
+    feed: ValidationFeed,
+    options: LoaderOptions,
+    share: ValidationShare,
+    update: int,
 ) -> Score:
-    """Run the whole source through the network as it would be used; leave it as it was."""
-    rows = torch.zeros(feed.count, feed.size, len(_COLUMNS), dtype=torch.float64)
-    numbers = range(share.replica, feed.count, share.replicas)
+    """Evaluate the network on the whole source."""
+    rows = torch.zeros(feed.num_batches, feed.size, len(_COLUMNS), dtype=torch.float64)
+    numbers = range(share.replica, feed.num_batches, share.replicas)
     waiting: deque[tuple[ValidationBatch, float]] = deque()
     seconds: list[float] = []
     with closing(feed.batches(numbers, options)) as batches:
-        images = _remembered(batches, waiting)
-        for number, logits in zip(numbers, answers.run(images), strict=True):
+        images = _record_arrivals(batches, waiting)
+        for number, logits in zip(numbers, predictor.run(images), strict=True):
             batch, arrived = waiting.popleft()
-            _note(batch, rows[number])
+            if batch.images is not None:  # only this process knows which samples are readable
+                rows[number, : batch.samples, _COUNTS] = 1
+                rows[number, list(batch.unreadable), _COUNTS] = 0
             if logits is not None:
-                _judge(logits, batch, rows[number])  # on the host now: the device has finished
+                _score_batch(logits, batch, rows[number])  # synchronizes with the device
             seconds.append(monotonic() - arrived)
-    parts = share.council.gather(SyncPoint.MEASURE, update, rows)
-    return _score(parts, tuple(seconds))
+    gathered = share.control.all_gather_tensor(SyncPoint.VALIDATE, update, rows)
+    return _mean_score(gathered, tuple(seconds))
 
 
-def _remembered(
+def _record_arrivals(
     batches: Iterable[ValidationBatch], waiting: deque[tuple[ValidationBatch, float]]
 ) -> Iterator[Tensor | None]:
-    """The images go ahead; the labels are wanted when the logits come."""
+    """Yield the images; labels and arrival times wait for the logits."""
     for batch in batches:
         waiting.append((batch, monotonic()))
         yield batch.images
 
 
-def _note(batch: ValidationBatch, rows: Tensor) -> None:
-    """The process that has the images knows which ones could be read."""
-    if batch.images is not None:
-        rows[: batch.samples, _COUNTS] = 1
-        rows[list(batch.unread), _COUNTS] = 0
-
-
 @torch.inference_mode()
-def _judge(logits: Tensor, batch: ValidationBatch, rows: Tensor) -> None:
-    """The process that has the labels knows what is right."""
+def _score_batch(logits: Tensor, batch: ValidationBatch, rows: Tensor) -> None:
+    """Score a batch on the process that has the labels."""
     assert batch.labels is not None, "the last stage needs labels"
-    # With fewer than six classes everything is among the first five.
+    # With fewer than six classes every prediction is in the top five.
     hits = logits.topk(min(5, logits.shape[1])).indices == batch.labels[:, None]
     loss = F.cross_entropy(logits, batch.labels, reduction="none")
     rows[:, :_COUNTS] = torch.stack([hits[:, 0], hits.any(1), loss], 1).double().cpu()
 
 
-def _score(parts: list[Tensor], seconds: tuple[float, ...]) -> Score:
-    """Each number was set by one process; they are added in the order of the samples."""
-    rows = torch.stack(parts).sum(0).flatten(0, 1)
+def _mean_score(gathered: list[Tensor], seconds: tuple[float, ...]) -> Score:
+    """Average over samples, in order; each row is set by one process and zero elsewhere."""
+    rows = torch.stack(gathered).sum(0).flatten(0, 1)
     counted = rows[rows[:, _COUNTS] == 1]
     samples = len(counted)
     if samples == 0:
-        raise DataError("no sample of the validation split can be read")
-    first, fifth, loss = (counted[:, :_COUNTS].sum(0) / samples).tolist()
-    return Score(samples, first, fifth, loss, seconds)
+        raise DataError("no sample of the validation split is readable")
+    top1, top5, loss = (counted[:, :_COUNTS].sum(0) / samples).tolist()
+    return Score(samples, top1, top5, loss, seconds)

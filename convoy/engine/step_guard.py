@@ -1,4 +1,4 @@
-"""Whether an update may change the weights: all processes decide alike, from what each has seen."""
+"""Decides whether an update is applied; all processes reach the same decision."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,19 +8,25 @@ import torch
 from torch import Tensor
 
 from convoy.events import Noticed
-from convoy.numerics.loss_scale import HIGHEST, Choice, Counts, GradientRangeCounter, LossScale
+from convoy.numerics.loss_scale import (
+    MAX_SCALE,
+    GradientRangeCounter,
+    LossScale,
+    RangeCounts,
+    ScaleDecision,
+)
 from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.loop import UNSCALED
+from convoy.plan.loop import NO_LOSS_SCALING
 
-_NO_COUNTS = (0, 0, 0, 0)  # a process may have nothing to count
+_NO_COUNTS = (0, 0, 0, 0)  # of a process without counters
 
 
 @dataclass(frozen=True)
 class StepDecision:
-    """What becomes of an update: it is applied, skipped, or ends the run."""
+    """Whether an update is applied, skipped, or stops the run."""
 
     apply: bool = True
     stop: bool = False
@@ -33,140 +39,124 @@ class StepDecision:
 
 @dataclass(frozen=True)
 class NonFinitePolicy:
-    """What to do about values that are not finite and that no other loss scale would mend."""
+    """How to handle non-finite values that a different loss scale would not fix."""
 
     skip: bool = False
-    most_in_a_row: int = 0  # one more stops
-    watch_layers: bool = False  # stop at any value of any layer, whatever the gradients are
+    max_consecutive_skips: int = 0  # one more stops the run
+    watch_layers: bool = False  # stop at a non-finite value in any layer
 
 
 @dataclass(frozen=True)
 class GuardState:
-    """What a checkpoint stores."""
+    """The state that a checkpoint stores. The field names are part of the format."""
 
-    followed: float | None = None  # the scale of the next update, if it follows the gradients
-    before: float | None = None  # that of the last update that changed the weights
+    followed: float | None = None  # dynamic scale of the next update
+    before: float | None = None  # scale of the last applied update
     skipped: int = 0
-    ceiling: float | None = None  # of a scale that follows the gradients
-    calm: int = 0  # updates since one was not finite
-    in_a_row: int = 0  # skipped since an update changed the weights, not for the scale's sake
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What all processes have found."""
-
-    gradients: bool  # all finite
-    losses: bool
-    values: bool  # of all layers, as far as they are watched
-    counts: Counts
+    ceiling: float | None = None  # upper limit of a dynamic scale
+    calm: int = 0  # updates since the last non-finite one
+    in_a_row: int = 0  # consecutive skips that the loss scale did not cause
 
 
 @dataclass(eq=False)
 class StepGuard:
-    """Decides over one update after the other, and knows the loss scale of the next."""
+    """Decides on every update and tracks the loss scale."""
 
-    council: ControlGroup = field(default_factory=ControlGroup)
-    loss_scale: LossScale = field(default_factory=lambda: LossScale(UNSCALED))
+    control: ControlGroup = field(default_factory=ControlGroup)
+    loss_scale: LossScale = field(default_factory=lambda: LossScale(NO_LOSS_SCALING))
     policy: NonFinitePolicy = NonFinitePolicy()
     counters: Sequence[GradientRangeCounter] = ()
-    traps: Traps | None = None  # None where nothing can look into the layers
+    traps: Traps | None = None  # None if layers cannot be inspected
     skipped: int = field(default=0, init=False)
-    in_a_row: int = field(default=0, init=False)
+    consecutive_skips: int = field(default=0, init=False)
 
     def step_context(self, update: int, rate: Callable[[int], float]) -> StepContext:
-        """Of this update, counted from 0; skipped ones do not advance the schedule."""
-        applied, scale = update - self.skipped, self.loss_scale.at(update)
-        before = self.loss_scale.before
+        """The context of an update, counted from 0; skipped updates do not advance the schedule."""
+        applied, scale = update - self.skipped, self.loss_scale.scale_at(update)
+        last_scale = self.loss_scale.last_applied_scale
         return StepContext(
-            rate(applied), update, applied, scale, scale if before is None else before
+            rate(applied), update, applied, scale, scale if last_scale is None else last_scale
         )
 
-    def watching(self) -> AbstractContextManager[None]:
-        """While the micro-batches of an update pass."""
+    def watch_context(self) -> AbstractContextManager[None]:
+        """The context in which the micro-batches of an update run."""
         if self.traps is None or not self.policy.watch_layers:
             return nullcontext()
-        return self.traps.set()
+        return self.traps.armed()
 
     def decide(
-        self, gradients: Sequence[Tensor], passed: Sequence[MicroBatchResult], context: StepContext
+        self, gradients: Sequence[Tensor], results: Sequence[MicroBatchResult], context: StepContext
     ) -> StepDecision:
-        """From our reduced gradients and losses. All processes must call it, before any step."""
-        found = self._gathered(gradients, passed, context.update)
-        # Another scale mends what overflows backward, not what went wrong before.
-        choice = Choice(context.scale)
-        if found.losses and found.values:
-            choice = self.loss_scale.choose(found.counts, found.gradients)
-        if found.values and found.gradients and found.losses:
-            self.in_a_row = 0
-            self.loss_scale.before = context.scale
-            return StepDecision(notices=_scale_notices(choice, context))
-        if self._must_stop(found, choice):
-            return StepDecision(apply=False, stop=True)
-        self.skipped += 1
-        number, what = context.update + 1, "gradients" if found.losses else "losses"
-        text = f"update {number} is skipped: its {what} are not finite ({self.skipped} so far)"
-        notices = _scale_notices(choice, context) or (Noticed("skipped", text, number),)
-        return StepDecision(apply=False, notices=notices)
-
-    def _gathered(
-        self, gradients: Sequence[Tensor], passed: Sequence[MicroBatchResult], update: int
-    ) -> _Found:
+        """Decide by reduced gradients and losses. All processes must call this before a step."""
         watched = (
             self.policy.watch_layers and self.traps is not None and self.traps.first is not None
         )
-        losses = torch.stack([one.loss for one in passed]) if passed else torch.zeros(0)
-        own = [
-            not all(all_finite(one) for one in gradients),
+        losses = torch.stack([result.loss for result in results]) if results else torch.zeros(0)
+        local = [
+            not all(all_finite(gradient) for gradient in gradients),
             not all_finite(losses),
             watched,
             *map(
                 sum,
-                zip(_NO_COUNTS, *(one.take() for one in self.counters if one.counts), strict=True),
+                zip(_NO_COUNTS, *(counter.pop_counts() for counter in self.counters), strict=True),
             ),
         ]
-        rows = self.council.all_gather_many(SyncPoint.VERDICT, update, [int(one) for one in own])
+        rows = self.control.all_gather_values(
+            SyncPoint.STEP_DECISION, context.update, [int(value) for value in local]
+        )
         bad_gradients, bad_losses, bad_values, *counts = map(sum, zip(*rows, strict=True))
-        return _Found(not bad_gradients, not bad_losses, not bad_values, Counts(*counts))
+        # A different scale fixes overflows in backward, not earlier ones.
+        decision = ScaleDecision(context.loss_scale)
+        if not (bad_losses or bad_values):
+            decision = self.loss_scale.update(RangeCounts(*counts), finite=not bad_gradients)
+        if not (bad_gradients or bad_losses or bad_values):
+            self.consecutive_skips = 0
+            self.loss_scale.last_applied_scale = context.loss_scale
+            return StepDecision(notices=_scale_notices(decision, context))
+        if bad_values or not self._may_skip(decision):
+            return StepDecision(apply=False, stop=True)
+        self.skipped += 1
+        number, cause = context.update + 1, "losses" if bad_losses else "gradients"
+        text = f"update {number} is skipped: its {cause} are not finite ({self.skipped} so far)"
+        notices = _scale_notices(decision, context) or (Noticed("skipped", text, number),)
+        return StepDecision(apply=False, notices=notices)
 
-    def _must_stop(self, found: _Found, choice: Choice) -> bool:
-        if not found.values:
+    def _may_skip(self, decision: ScaleDecision) -> bool:
+        if decision.skip_update:
             return True
-        if choice.skips:
+        if not self.policy.skip or self.consecutive_skips >= self.policy.max_consecutive_skips:
             return False
-        if not self.policy.skip or self.in_a_row >= self.policy.most_in_a_row:
-            return True
-        self.in_a_row += 1
-        return False
+        self.consecutive_skips += 1
+        return True
 
     def state(self) -> dict[str, float | None]:
         scale = self.loss_scale
         return asdict(
             GuardState(
-                followed=scale.followed,
-                before=scale.before,
+                followed=scale.dynamic_scale,
+                before=scale.last_applied_scale,
                 skipped=self.skipped,
-                ceiling=scale.ceiling,
-                calm=scale.calm,
-                in_a_row=self.in_a_row,
+                ceiling=scale.max_scale,
+                calm=scale.finite_updates,
+                in_a_row=self.consecutive_skips,
             )
         )
 
     def load_state(self, state: GuardState) -> None:
-        """A loss scale that does not follow the gradients is as it is planned now."""
-        if self.loss_scale.followed is not None and state.followed is not None:
-            self.loss_scale.followed = state.followed
-        self.loss_scale.before = state.before
-        self.loss_scale.ceiling = state.ceiling or HIGHEST
-        self.loss_scale.calm = state.calm
-        self.skipped, self.in_a_row = state.skipped, state.in_a_row
+        """Restore the state; a planned loss scale is taken from the current plan instead."""
+        if self.loss_scale.dynamic_scale is not None and state.followed is not None:
+            self.loss_scale.dynamic_scale = state.followed
+        self.loss_scale.last_applied_scale = state.before
+        self.loss_scale.max_scale = state.ceiling or MAX_SCALE
+        self.loss_scale.finite_updates = state.calm
+        self.skipped, self.consecutive_skips = state.skipped, state.in_a_row
 
 
-def _scale_notices(choice: Choice, context: StepContext) -> tuple[Noticed, ...]:
-    """Why the loss scale changes, if it does."""
-    if not choice.why:
+def _scale_notices(decision: ScaleDecision, context: StepContext) -> tuple[Noticed, ...]:
+    """A notice if the loss scale changes."""
+    if not decision.reason:
         return ()
     number = context.update + 1
-    way = "halved" if choice.scale < context.scale else "doubled"
-    text = f"{way} to {choice.scale:,.10g} at update {number}: {choice.why}"
+    change = "halved" if decision.scale < context.loss_scale else "doubled"
+    text = f"{change} to {decision.scale:,.10g} at update {number}: {decision.reason}"
     return (Noticed("loss_scale", text, number),)

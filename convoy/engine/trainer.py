@@ -1,4 +1,4 @@
-"""Trains: one update at a time, with what is to be reported of it."""
+"""The training loop: one update at a time, with its events."""
 
 import math
 from collections.abc import Generator, Iterable, Sequence
@@ -11,170 +11,171 @@ from torch import Tensor
 
 from convoy.data.loader import LoaderOptions, MicroBatchIndex, TrainingFeed
 from convoy.engine.metrics import Meter, Totals, UpdateClock
-from convoy.engine.step_guard import StepDecision
-from convoy.engine.update import MicroBatches, Update
+from convoy.engine.update import Update, UpdateBatches
 from convoy.errors import NotFiniteError
 from convoy.events import Event, Reported, StopRequest, Updated
-from convoy.numerics.traps import NOTHING, ROWS, Note, Phase
+from convoy.numerics.traps import MAX_LISTED_SAMPLES, NO_RECORD, NonFiniteRecord, Phase
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import PipelineInput
 from convoy.plan.loop import LoopPlan
 
-_NO_WORKERS = LoaderOptions(workers=0, depth=1)  # they are busy with later updates
+_IN_PROCESS_LOADER = LoaderOptions(
+    workers=0, prefetch_depth=1
+)  # the workers are busy with later updates
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What one update came to."""
+    """The result of one update."""
 
     updated: Updated
-    events: Sequence[Event]  # all of its events, in the order in which they are reported
+    events: Sequence[Event]  # in the order in which they are reported
 
 
 class Trainer:
-    """Runs the updates of a plan, one after the other, from any point on."""
+    """Runs the updates of a plan, starting at any update."""
 
-    def __init__(self, plan: LoopPlan, micro_batches: MicroBatches, step: Update) -> None:
+    def __init__(self, plan: LoopPlan, micro_batches: UpdateBatches, update_step: Update) -> None:
         self.plan = plan
         self.micro_batches = micro_batches
-        self.step = step
-        self.meter = Meter(self._rows_of_all)
-        self.ended = ""  # why the last updates ended: done, or the reason of a stop
+        self.update_step = update_step
+        self.meter = Meter(self._gather_rows)
+        self.exit_reason = ""  # why `updates` ended: done, or the reason of a stop
         self._done = 0
         self._context = StepContext(0.0)  # of the last update
         self._clock = UpdateClock(began=0.0)
 
     def updates(self, done: int, stop: StopRequest) -> Generator[UpdateResult]:
-        """The updates after the first `done`, to the end of the plan or to a request to stop.
+        """Run the updates after the first `done`, to the end of the plan or to a request to stop.
 
-        `ended` says which it was. The caller reports, validates and saves between two of them.
-        NotFiniteError: an update that would have made weights non-finite has changed nothing.
+        `exit_reason` is set at the end. The caller reports, validates and saves between updates.
+        Raises NotFiniteError instead of applying an update that is not finite.
         """
         self._done, self._clock = done, UpdateClock(began=monotonic())
-        with closing(self.micro_batches.of_updates(range(done, self.plan.updates))) as batches:
+        with closing(self.micro_batches.for_updates(range(done, self.plan.updates))) as batches:
             while self._done < self.plan.updates:
-                reason = self.micro_batches.share.agreed_reason(stop.reason, self._done)
+                reason = self.micro_batches.share.agree_on_stop(stop.reason, self._done)
                 if reason is not None:
-                    self.ended = reason
+                    self.exit_reason = reason
                     return
                 yield self._update(islice(batches, self.plan.micro_batches))
                 if self._done == self.plan.stop_after:
-                    stop.ask("limit")
-        self.ended = "done"
+                    stop.request("limit")
+        self.exit_reason = "done"
 
     def _update(self, batches: Iterable[PipelineInput]) -> UpdateResult:
-        began = monotonic()
-        decision = self._step(batches)
+        started = monotonic()
+        guard = self.update_step.guard
+        self._context = guard.step_context(self._done, self.plan.learning_rate.rate)
+        results, decision = self.update_step(batches, self._context)
+        if decision.stop:
+            raise NonFiniteSearch(self.update_step, self.micro_batches).error(self._context)
+        self.meter.add(results, self.plan.micro_batches)
         self._done += 1
-        seconds = monotonic() - began
+        seconds = monotonic() - started
         self._clock.add(seconds)
-        reports = [self._report()] if self.plan.reports.due(self._done) else []
+        reports = [self._report()] if self.plan.reports.is_due(self._done) else []
         updated = Updated(self._done, seconds, decision.skipped)
         return UpdateResult(updated, [*decision.notices, *reports, updated])
 
-    def _step(self, batches: Iterable[PipelineInput]) -> StepDecision:
-        guard = self.step.guard
-        self._context = guard.step_context(self._done, self.plan.learning_rate.rate)
-        passed, decision = self.step(batches, self._context)
-        if decision.stop:
-            raise NonFiniteSearch(self.step, self.micro_batches).error(self._context)
-        self.meter.add(passed, self.plan.micro_batches)
-        return decision
-
-    def _rows_of_all(self, rows: Tensor) -> Tensor:
+    def _gather_rows(self, rows: Tensor) -> Tensor:
         share = self.micro_batches.share
-        return share.rows_of_all(rows, self.plan.micro_batches, self._done)
+        return share.all_gather_rows(rows, self.plan.micro_batches, self._done)
 
     def _report(self) -> Reported:
         totals, done = self.meter.totals(), self._done
-        self.meter.start_from(Totals())
+        self.meter.reset(Totals())
         return Reported(
             update=done,
             epoch=self.plan.epoch_after(done),
-            loss=_mean(totals.loss, totals.micro_batches),
-            accuracy=_mean(totals.right, totals.samples),
-            learning_rate=self._context.rate,
+            loss=_mean_or_nan(totals.loss, totals.micro_batches),
+            accuracy=_mean_or_nan(totals.right, totals.samples),
+            learning_rate=self._context.lr,
             images_per_second=self._clock.rate(self.plan.samples_per_update),
             seconds=monotonic() - self._clock.began,
-            loss_scale=self._context.scale,
-            skipped=self.step.guard.skipped,
+            loss_scale=self._context.loss_scale,
+            skipped=self.update_step.guard.skipped,
             left_out=totals.left_out,
         )
 
 
-def _mean(total: float, count: int) -> float:
-    """No number where all was left out."""
+def _mean_or_nan(total: float, count: int) -> float:
+    """NaN if every micro-batch was left out."""
     return total / count if count else math.nan
 
 
 @dataclass(frozen=True)
 class NonFiniteSearch:
-    """Finds where the first value of a failed update that is not finite arose.
+    """Finds the origin of the first non-finite value of a failed update.
 
-    All processes pass the micro-batches of the update once more, with a trap at every layer, and
-    compare notes. Nothing has changed since, and data and randomness are functions of the position:
-    the same values come again.
+    All processes run the micro-batches of the update again, with a trap at every layer, and compare
+    their records. The weights are unchanged, and data and randomness depend only on the step
+    position, so the same values occur again.
     """
 
-    step: Update
-    micro_batches: MicroBatches
+    update_step: Update
+    micro_batches: UpdateBatches
 
     def error(self, context: StepContext) -> NotFiniteError:
-        """The error that ends the run, the same on all processes. All of them must call it."""
-        guard, (text, is_forward) = self.step.guard, self._source(context)
-        before = f"{guard.in_a_row} updates before it were skipped; " if guard.in_a_row else ""
+        """The error that ends the run, the same on all processes. All of them must call this."""
+        guard, (text, is_forward) = self.update_step.guard, self._find_source(context)
+        skips = guard.consecutive_skips
+        skipped = f"consecutive updates skipped before it: {skips}; " if skips else ""
         is_chosen = guard.policy.skip or guard.policy.watch_layers
-        way = "" if is_chosen else ", or go on with --on-nonfinite skip"
-        lower = f"--lr (now {context.rate:g})"
-        if context.scale > 1 and not is_forward:
-            lower = f"--loss-scaling (now {context.scale:,.10g})"
+        alternative = "" if is_chosen else ", or continue with --on-nonfinite skip"
+        lower = f"--lr (now {context.lr:g})"
+        if context.loss_scale > 1 and not is_forward:
+            lower = f"--loss-scaling (now {context.loss_scale:,.10g})"
         return NotFiniteError(
-            f"update {context.update + 1}: {text}; {before}it changed nothing, and the "
-            f"state before it is kept; lower {lower}{way}"
+            f"update {context.update + 1}: {text}; {skipped}the update was not applied, "
+            f"and the state before it is kept; lower {lower}{alternative}"
         )
 
-    def _source(self, context: StepContext) -> tuple[str, bool]:
-        """Where it arose, and whether that is before the loss."""
-        guard, share, update = self.step.guard, self.micro_batches.share, context.update
+    def _find_source(self, context: StepContext) -> tuple[str, bool]:
+        """Describe the origin, and whether it is in the forward pass."""
+        guard, share, update = self.update_step.guard, self.micro_batches.share, context.update
         traps = guard.traps
         if traps is None:
-            text = "its gradients are not finite; without --compile the first layer would be named"
+            text = "its gradients are not finite; run without --compile to find the layer"
             return text, False
-        if not guard.policy.watch_layers:  # else the notes are there already
-            again = self.micro_batches.of_updates(range(update, update + 1), _NO_WORKERS)
+        if not guard.policy.watch_layers:  # otherwise there are records already
+            again = self.micro_batches.for_updates(range(update, update + 1), _IN_PROCESS_LOADER)
             with closing(again) as batches:
-                self.step.repeat(batches, context)
-        own = NOTHING if traps.first is None else traps.first.as_tensor()
-        gathered = enumerate(
-            map(Note.from_tensor, share.control.gather(SyncPoint.VERDICT, update, own))
-        )
-        notes = [(note, rank) for rank, note in gathered if note is not None]
-        if not notes:
+                self.update_step.rerun_with_traps(batches, context)
+        local = NO_RECORD if traps.first is None else traps.first.as_tensor()
+        gathered = share.control.all_gather_tensor(SyncPoint.STEP_DECISION, update, local)
+        decoded = enumerate(map(NonFiniteRecord.from_tensor, gathered))
+        records = [(record, rank) for rank, record in decoded if record is not None]
+        if not records:
             return (
-                "its gradients are not finite, though those of every micro-batch are: they are too "
-                "large for --accumulator-dtype; use a wider one"
+                "its gradients are not finite, although those of every micro-batch are: their sum "
+                "overflows --accumulator-dtype; use a wider dtype"
             ), False
-        note, rank = min(notes, key=lambda pair: pair[0].place)
-        where = f" ({share.places[rank]})" if share.places else ""
-        text = f"{self._described(note, traps.names[note.layer], update)}, on rank {rank}{where}"
-        return text, note.phase is Phase.FORWARD
+        record, rank = min(records)
+        where = f" ({share.rank_descriptions[rank]})" if share.rank_descriptions else ""
+        text = f"{self._describe(record, traps.names[record.layer], update)}, on rank {rank}{where}"
+        return text, record.phase is Phase.FORWARD
 
-    def _described(self, note: Note, layer: str, update: int) -> str:
-        batch = f"micro-batch {note.micro + 1}"
-        match note.phase:
+    def _describe(self, record: NonFiniteRecord, layer: str, update: int) -> str:
+        batch = f"micro-batch {record.micro + 1}"
+        match record.phase:
             case Phase.FORWARD:
-                made = f"the forward pass makes values that are not finite in layer {layer}"
+                problem = f"the outputs of layer {layer} are not finite in the forward pass"
             case Phase.BACKWARD:
-                made = f"the backward pass comes to layer {layer} with values that are not finite"
+                problem = f"the gradients at layer {layer} are not finite in the backward pass"
             case Phase.WEIGHTS:
                 return f"the gradient of the weights of layer {layer} is not finite in {batch}"
-        return f"{made}, for {self._samples(note, update)} of {batch}"
+        return f"{problem}, for {self._describe_samples(record, update)} of {batch}"
 
-    def _samples(self, note: Note, update: int) -> str:
-        """Synthetic ones have no other number than their row."""
-        ids, feed = list(note.rows), self.micro_batches.feed
+    def _describe_samples(self, record: NonFiniteRecord, update: int) -> str:
+        """List sample ids; for synthetic data, which has none, the rows of the micro-batch."""
+        ids, feed = list(record.bad_samples), self.micro_batches.feed
         if isinstance(feed, TrainingFeed):
-            ids = feed.order.ids(MicroBatchIndex(update, note.micro))[ids].tolist()
-        more = f" and {note.bad_rows - ROWS} more" if note.bad_rows > ROWS else ""
-        return f"sample{'s' * (note.bad_rows > 1)} {', '.join(map(str, ids))}{more}"
+            ids = feed.order.ids(MicroBatchIndex(update, record.micro))[ids].tolist()
+        more = (
+            f" and {record.num_bad_samples - MAX_LISTED_SAMPLES} more"
+            if record.num_bad_samples > MAX_LISTED_SAMPLES
+            else ""
+        )
+        return f"sample{'s' * (record.num_bad_samples > 1)} {', '.join(map(str, ids))}{more}"

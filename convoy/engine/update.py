@@ -1,15 +1,14 @@
-"""One weight update: pipeline, reduction, decision, optimizer step."""
+"""One update: pipeline, gradient reduction, step decision, optimizer step."""
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convoy.batch import Mixed, Targets
-from convoy.config.sections.optimizer import LossConfig
+from convoy.batch import MixedTargets, Targets
+from convoy.config.sections.training import LossConfig
 from convoy.data.loader import (
     LoaderOptions,
     MicroBatch,
@@ -18,7 +17,7 @@ from convoy.data.loader import (
     TrainingFeed,
 )
 from convoy.engine.step_guard import StepDecision, StepGuard
-from convoy.events import REASONS
+from convoy.events import STOP_REASONS
 from convoy.layers.norms import PendingStatistics
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.ema import ExponentialMovingAverage
@@ -30,90 +29,80 @@ from convoy.parallel.replicas import Replicas
 
 
 class CrossEntropy:
-    """Mean cross-entropy; smoothing spreads a share e of the target evenly over K classes.
+    """Mean cross-entropy with label smoothing e over K classes.
 
-    over all     1 − e + e/K for the right class, e/K for each of the rest
-    over others  1 − e for the right class, e/(K − 1) for each of the rest
+    over all     1 − e + e/K for the target class, e/K for each of the rest
+    over others  1 − e for the target class, e/(K − 1) for each of the rest
 
-    Of several labels each one counts with its share.
+    Mixed targets are the weighted mean over their labels.
     """
 
     def __init__(self, config: LossConfig) -> None:
-        self.share = config.label_smoothing
-        self.spares_the_right = config.label_smoothing_over == "others"
+        self.label_smoothing = config.label_smoothing
+        self.smooths_others_only = config.label_smoothing_over == "others"
 
     def __call__(self, logits: Tensor, targets: Targets) -> Tensor:
-        smoothing = self._over_all(logits.shape[1])
+        smoothing, classes = self.label_smoothing, logits.shape[1]
+        if self.smooths_others_only:
+            # The equivalent smoothing over all classes. It may exceed 1, if the target class is to
+            # be less likely than the others.
+            smoothing = self.label_smoothing * classes / (classes - 1)
         if isinstance(targets, Tensor) and smoothing <= 1:
             return F.cross_entropy(logits, targets, label_smoothing=smoothing)
         logs = F.log_softmax(logits, 1)
-        loss = _shared(logs, targets) if isinstance(targets, Mixed) else F.nll_loss(logs, targets)
+        loss = (
+            _mixed_nll_loss(logs, targets)
+            if isinstance(targets, MixedTargets)
+            else F.nll_loss(logs, targets)
+        )
         return (1 - smoothing) * loss - smoothing * logs.mean() if smoothing else loss
 
-    def _over_all(self, classes: int) -> float:
-        """What would have to be spread over all classes to come to the same target.
 
-        It may be above 1, where the right class is to be less likely than the others.
-        """
-        return self.share * classes / (classes - 1) if self.spares_the_right else self.share
-
-
-def _shared(logs: Tensor, mixed: Mixed) -> Tensor:
-    """The even share is the same for every label, and their shares add up to 1."""
-    each = torch.stack([F.nll_loss(logs, one, reduction="none") for one in mixed.labels])
-    return (each * mixed.shares).sum(0).mean()
+def _mixed_nll_loss(logs: Tensor, mixed: MixedTargets) -> Tensor:
+    """Weighted mean over labels; the weights of a sample add up to 1."""
+    losses = torch.stack([F.nll_loss(logs, labels, reduction="none") for labels in mixed.labels])
+    return (losses * mixed.weights).sum(0).mean()
 
 
 @dataclass(frozen=True)
 class UpdateShare:
-    """Which micro-batches of each update pass through this process, and who has the others."""
+    """The micro-batches of each update that this process runs, and the ranks of the others."""
 
-    micros: Sequence[int]  # counted over all replicas
+    micro_batches: Sequence[int]  # numbered over all replicas
     control: ControlGroup
-    ends: Sequence[int]  # the rank of each replica's last stage, where results arise
-    places: Sequence[str] = ()  # of each rank, for people
+    last_stage_ranks: Sequence[int]  # one per replica; the last stage has the results
+    rank_descriptions: Sequence[str] = ()  # for messages
 
-    @classmethod
-    def whole(cls, micro_batches: int) -> "UpdateShare":
-        return cls(range(micro_batches), ControlGroup(), (0,))
+    def agree_on_stop(self, reason: str | None, update: int) -> str | None:
+        """The reason for all processes to stop, if any has one: a signal may reach only one."""
+        code = 0 if reason is None else STOP_REASONS.index(reason) + 1
+        highest = max(self.control.all_gather(SyncPoint.STOP, update, code))
+        return STOP_REASONS[highest - 1] if highest else None
 
-    def agreed_reason(self, reason: str | None, update: int) -> str | None:
-        """Why all processes stop, if one of them has to: a signal may reach only one."""
-        own = 0 if reason is None else REASONS.index(reason) + 1
-        highest = max(self.control.all_gather(SyncPoint.STOP, update, own))
-        return REASONS[highest - 1] if highest else None
-
-    def rows_of_all(self, rows: Tensor, micro_batches: int, update: int) -> Tensor:
-        """Rows of our micro-batches, of one or more updates → those of all replicas, in order."""
-        gathered = self.control.gather(SyncPoint.REPORT, update, rows)
+    def all_gather_rows(self, rows: Tensor, micro_batches: int, update: int) -> Tensor:
+        """Gather one row per micro-batch, of one or more updates, from all replicas, in order."""
+        gathered = self.control.all_gather_tensor(SyncPoint.METRICS, update, rows)
         shape = (-1, micro_batches, rows.shape[1])  # (updates, micro-batches of one replica, …)
-        by_replica = [gathered[rank].view(shape) for rank in self.ends]
+        by_replica = [gathered[rank].view(shape) for rank in self.last_stage_ranks]
         return torch.cat(by_replica, dim=1).flatten(0, 1)
 
 
-def targets_of(batch: MicroBatch) -> Targets | None:
-    """None where this process does not compare."""
-    if batch.labels is None or batch.shares is None:
-        return batch.labels
-    return Mixed(batch.labels, batch.shares)
-
-
 @dataclass(frozen=True)
-class MicroBatches:
-    """Our share of every update, out of a feed."""
+class UpdateBatches:
+    """Reads this process's micro-batches of every update from a feed."""
 
     feed: TrainingFeed | SyntheticFeed
     options: LoaderOptions
     share: UpdateShare
 
-    def of_updates(
+    def for_updates(
         self, updates: range, options: LoaderOptions | None = None
-    ) -> Generator[PipelineInput]:
-        """Update by update; prepared ahead by the loader's workers, or by other options."""
-        indices = (MicroBatchIndex(update, m) for update in updates for m in self.share.micros)
-        with closing(self.feed.micro_batches(indices, options or self.options)) as batches:
-            for batch in batches:
-                yield batch.images, targets_of(batch)
+    ) -> Generator[MicroBatch]:
+        """Yield micro-batches update by update, loaded with the usual or the given options."""
+        indices = (
+            MicroBatchIndex(update, m) for update in updates for m in self.share.micro_batches
+        )
+        return self.feed.micro_batches(indices, options or self.options)
 
 
 @dataclass(frozen=True)
@@ -125,14 +114,14 @@ class ParameterGroup:
 
 
 def collect_gradients(groups: Iterable[ParameterGroup]) -> None:
-    """Take what the backward pass of one micro-batch left in the weights of a stage."""
+    """Collect the gradients of one micro-batch from the weights of a stage."""
     for group in groups:
         group.gradients.collect()
 
 
 @dataclass(eq=False)
 class Update:
-    """Spends an update's micro-batches on one optimizer step."""
+    """Runs the micro-batches of an update and one optimizer step."""
 
     pipeline: Pipeline
     groups: Sequence[ParameterGroup]
@@ -143,45 +132,44 @@ class Update:
 
     def __post_init__(self) -> None:
         for group in self.groups:
-            self.replicas.follow(group.gradients)
+            self.replicas.overlap_with_backward(group.gradients)
 
     def __call__(
         self, micro_batches: Iterable[PipelineInput], context: StepContext
     ) -> tuple[list[MicroBatchResult], StepDecision]:
-        """Forward and backward for each micro-batch, then one step along the mean gradient if all
-        processes find it finite.
+        """Run forward and backward for each micro-batch, then one optimizer step if the gradient is
+        finite on all processes.
         """
-        with self.guard.watching():
-            passed = self.pipeline.run(micro_batches, context.scale)
+        with self.guard.watch_context():
+            results = self.pipeline.run(micro_batches, context.loss_scale)
         gradients = [self.replicas.reduce(group.gradients) for group in self.groups]
-        decision = self.guard.decide(gradients, passed, context)
+        decision = self.guard.decide(gradients, results, context)
         if decision.apply:
-            self._apply(gradients, context)
+            for group, gradient in zip(self.groups, gradients, strict=True):
+                group.optimizer.step(gradient, context)
+                self.replicas.all_gather_shards(group.optimizer.flat_params.values)
+            self.statistics.apply(self.replicas.all_gather_statistics)
+            if self.ema is not None:
+                self.ema.update()
         self._clear()
-        return passed, decision
+        return results, decision
 
-    def _apply(self, gradients: Sequence[Tensor], context: StepContext) -> None:
-        for group, gradient in zip(self.groups, gradients, strict=True):
-            group.optimizer.step(gradient, context)
-            self.replicas.share(group.optimizer.flat.values)
-        self.statistics.apply(self.replicas.gather_statistics)
-        if self.ema is not None:
-            self.ema.update()
+    def rerun_with_traps(
+        self, micro_batches: Iterable[PipelineInput], context: StepContext
+    ) -> None:
+        """Run the micro-batches of an update that was not applied again, with all traps armed.
 
-    def repeat(self, micro_batches: Iterable[PipelineInput], context: StepContext) -> None:
-        """Pass the micro-batches of an update that changed nothing once more, with all traps set.
-
-        Gradients are not reduced: the first bad value arose before.
+        Gradients are not reduced: the first non-finite value occurs earlier.
         """
         traps = self.guard.traps
-        assert traps is not None, "nothing would be found"
-        traps.go_back_to(context.update)
-        with traps.set():
-            self.pipeline.run(micro_batches, context.scale)
+        assert traps is not None, "no traps to arm"
+        traps.rewind_to(context.update)
+        with traps.armed():
+            self.pipeline.run(micro_batches, context.loss_scale)
         self._clear()
 
     def _clear(self) -> None:
-        """Gradients and statistics are done with, whether they were used or not."""
+        """Discard gradients and pending statistics, whether they were used or not."""
         self.statistics.discard()
         for group in self.groups:
             group.gradients.clear()

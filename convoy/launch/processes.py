@@ -1,4 +1,4 @@
-"""Worker processes as their supervisor sees them: how they start, what they print and report."""
+"""Worker processes as the supervisor sees them: start, output and messages."""
 
 import multiprocessing
 import os
@@ -31,11 +31,11 @@ StartContext = ForkServerContext | SpawnContext
 
 _MAX_OUTPUT_LINE = 65_536  # bytes
 _READ_BYTES = 65_536
-_READS_AT_END = 32  # a pipe holds one read; more comes only from processes left behind
+_MAX_FINAL_READS = 32  # a pipe holds one read; more can come only from orphans
 
 
 def worker_context(modules: Sequence[str]) -> StartContext:
-    """A forkserver with these modules loaded, or spawn on systems without one."""
+    """Return a forkserver with these modules preloaded, or spawn on systems without one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -43,22 +43,25 @@ def worker_context(modules: Sequence[str]) -> StartContext:
     try:
         with _signals_blocked():
             resource_tracker.ensure_running()
-        # Python unblocks signals once it has started its tracker, so they are blocked again.
+        # Python unblocks signals after starting its resource tracker, so block them again.
         with _signals_blocked():
             forkserver.ensure_running()
     except OSError as error:
         folder = tempfile.gettempdir()
         raise ConfigError(
-            f"workers cannot be started with {folder} ({len(folder)} characters) as the folder for "
-            f"temporary files: {error}; set TMPDIR to a short path that can be written to"
+            f"cannot start workers with the temporary folder {folder} ({len(folder)} characters): "
+            f"{error}; set TMPDIR to a short, writable path"
         ) from error
     return context
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """What starts here never sees a signal to the whole group (Ctrl-C, `timeout`, a closed
-    terminal): it would die, and all workers would seem lost. Workers unblock them."""
+    """Block signals in processes started here.
+
+    A signal to the process group (Ctrl-C, `timeout`, a closed terminal) would kill the forkserver,
+    and all workers would appear lost. Workers unblock the signals.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)
     try:
         yield
@@ -67,33 +70,33 @@ def _signals_blocked() -> Iterator[None]:
 
 
 class LineSplitter:
-    """Bytes in pieces → whole lines; a line longer than the limit is cut."""
+    """Split a stream of bytes into lines; a line longer than the limit is split."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._unfinished = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now, without their ends."""
+        """Return the lines that are now complete, without line ends."""
         self._unfinished += data
-        *whole, rest = bytes(self._unfinished).split(b"\n")
-        lines = [piece for line in whole for piece in self._cut(line)]
-        *cut, last = self._cut(rest)
+        *complete, unfinished = bytes(self._unfinished).split(b"\n")
+        lines = [part for line in complete for part in self._split_long(line)]
+        *long_parts, last = self._split_long(unfinished)
         self._unfinished = bytearray(last)
-        return lines + cut
+        return lines + long_parts
 
-    def rest(self) -> list[bytes]:
-        """An unfinished last line, when nothing follows any more."""
-        left, self._unfinished = bytes(self._unfinished), bytearray()
-        return [left] if left else []
+    def flush(self) -> list[bytes]:
+        """Return an unfinished last line at the end of the stream."""
+        line, self._unfinished = bytes(self._unfinished), bytearray()
+        return [line] if line else []
 
-    def _cut(self, line: bytes) -> list[bytes]:
+    def _split_long(self, line: bytes) -> list[bytes]:
         starts = range(0, max(len(line), 1), self.limit)
         return [line[start : start + self.limit] for start in starts]
 
 
 class PipeReader:
-    """The reading end of a pipe: the lines that have arrived; never waits."""
+    """Read lines from a pipe without blocking."""
 
     def __init__(self, pipe: Connection, max_line: int) -> None:
         self.pipe = pipe
@@ -102,7 +105,7 @@ class PipeReader:
         os.set_blocking(pipe.fileno(), False)
 
     def read(self) -> list[bytes]:
-        """The lines of one read; at the end of the pipe also an unfinished one."""
+        """Return the lines of one read; at the end of the pipe also an unfinished one."""
         try:
             data = os.read(self.pipe.fileno(), _READ_BYTES) if self.is_open else b""
         except BlockingIOError:
@@ -110,12 +113,12 @@ class PipeReader:
         if data:
             return self._lines.feed(data)
         self.is_open = False
-        return self._lines.rest()
+        return self._lines.flush()
 
     def read_all(self) -> list[bytes]:
-        """All that is left of a process that is over; a child of its own may still be writing."""
-        reads = [self.read() for _ in range(_READS_AT_END)]
-        return [line for lines in reads for line in lines] + self._lines.rest()
+        """Read what an exited process left; its own children may still be writing."""
+        reads = [self.read() for _ in range(_MAX_FINAL_READS)]
+        return [line for lines in reads for line in lines] + self._lines.flush()
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class WorkerRank:
 
     @property
     def prefix(self) -> str:
-        """Before each line that the worker prints; rank 0 prints as if it were alone."""
+        """Prefix of each line that the worker prints; rank 0 has none."""
         return f"[replica {self.replica}, stage {self.stage}] " if self.rank else ""
 
     def __str__(self) -> str:
@@ -136,23 +139,23 @@ class WorkerRank:
 
 
 class WorkerStatus(Enum):
-    """What the supervisor knows of a worker."""
+    """Status of a worker, as known to the supervisor."""
 
     NOT_STARTED = "not started"
     RUNNING = "running"
-    ENDED = "ended with a code that all may agree on"
+    ENDED = "ended with a normal exit code"
     INTERRUPTED = "ended by a forwarded signal before it could handle it"
     FAILED = "failed, lost or killed"
 
 
 class WorkerProcess:
-    """One process of the run, as its supervisor sees it."""
+    """One worker process of the run, as the supervisor sees it."""
 
     def __init__(self, rank: WorkerRank) -> None:
         self.rank = rank
         self.status = WorkerStatus.NOT_STARTED
         self.code: int = ExitCode.DONE  # once ENDED or INTERRUPTED
-        self.reported: WorkerMessage | None = None
+        self.last_message: WorkerMessage | None = None
         self.was_killed = False
         self._outputs: list[tuple[PipeReader, TextIO]] = []
         self._messages: PipeReader
@@ -160,7 +163,7 @@ class WorkerProcess:
         self._process: BaseProcess
 
     def start(self, context: StartContext, spec: WorkerSpec) -> None:
-        """Rank 0 prints straight to our streams, the others through us, line by line."""
+        """Start the worker. Rank 0 prints directly, other ranks line by line through us."""
         self._outputs = []
         messages, messages_end = multiprocessing.Pipe(duplex=False)
         lifeline_end, self._lifeline = multiprocessing.Pipe(duplex=False)
@@ -172,13 +175,13 @@ class WorkerProcess:
         )
         try:
             self._process.start()
-        finally:  # the worker has copies of its own; ours would keep the pipes open
+        finally:  # the worker has its own copies; ours would keep the pipes open
             for end in pipes:
                 end.close()
 
     def _output_to(self, stream: TextIO) -> Connection:
         if self.rank.rank == 0:
-            with suppress(UnsupportedOperation, ValueError):  # a stream that is in memory only
+            with suppress(UnsupportedOperation, ValueError):  # an in-memory stream
                 number = stream.fileno()
                 stream.flush()
                 return Connection(os.dup(number), readable=False)
@@ -191,27 +194,27 @@ class WorkerProcess:
         return [self._messages, *(reader for reader, _ in self._outputs)]
 
     @property
-    def sources(self) -> list[Connection | int]:
-        """One of these becomes ready when the worker writes; the last one when it ends."""
+    def wait_handles(self) -> list[Connection | int]:
+        """Handles that become ready when the worker writes, and when it exits (the last one)."""
         pipes = [reader.pipe for reader in self._readers if reader.is_open]
         return [*pipes, self._process.sentinel]
 
     @property
     def exit_code(self) -> int | None:
-        """Negative: the signal that ended it. None: it is running."""
+        """None while running; negative: the signal that killed it."""
         return self._process.exitcode
 
     def forward_output(self) -> None:
-        """Print what it printed; all of it when it is over."""
+        """Print the worker's output; all that is left if it has exited."""
         for reader, stream in self._outputs:
             lines = [line.decode(errors="replace") for line in self._lines(reader)]
             if lines:
-                with suppress(BrokenPipeError):  # our own reader has gone; the run continues
+                with suppress(BrokenPipeError):  # nobody reads our output; the run continues
                     stream.write("".join(f"{self.rank.prefix}{line}\n" for line in lines))
                     stream.flush()
 
     def read_messages(self) -> list[WorkerMessage]:
-        """What it reported; ValueError for anything that is not a message."""
+        """Read the worker's messages; raise ValueError for anything else."""
         return [decode_message(line) for line in self._lines(self._messages)]
 
     def _lines(self, reader: PipeReader) -> list[bytes]:
@@ -219,7 +222,7 @@ class WorkerProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has stopped it (SIGSTOP): it can neither end nor report."""
+        """Whether it is stopped (SIGSTOP), so that it can neither exit nor report."""
         try:
             status = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
@@ -227,19 +230,19 @@ class WorkerProcess:
         return status.rpartition(")")[2].split()[0] == "T"
 
     def send_signal(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
-        """To a process that may be gone already."""
+        """Send a signal; the process may be gone already."""
         if self.exit_code is None and self._process.pid is not None:
             with suppress(ProcessLookupError):
                 send(self._process.pid, number)
 
     def kill(self) -> None:
-        """At once, with the processes it started itself once it has a session of its own."""
+        """Kill the worker at once, with its child processes if it has its own session."""
         self.was_killed = True
         self.send_signal(signal.SIGKILL, os.killpg)
         self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Close the pipes, the lifeline too: if anything is left of it, it ends now."""
+        """Close the pipes; closing the lifeline ends the process if it still exists."""
         for reader in self._readers:
             reader.pipe.close()
         self._lifeline.close()

@@ -1,7 +1,7 @@
-"""Starts the workers of a run on this machine, watches them, and brings them all to an end.
+"""Start the workers of a run on this machine, monitor them, and stop them all.
 
-Nothing hangs and nothing stays behind: when one worker fails the others are stopped, a worker
-that does not respond is killed, and the first cause is separated from its consequences.
+Nothing hangs and no process is left behind: if a worker fails, the others are stopped; a worker
+that does not respond is killed. The first failure is distinguished from its consequences.
 """
 
 import json
@@ -24,14 +24,14 @@ from convoy.launch.processes import (
     WorkerStatus,
     worker_context,
 )
-from convoy.launch.worker import FORWARDED_SIGNALS, WorkerError, WorkerSpec, code_of_peer
+from convoy.launch.worker import FORWARDED_SIGNALS, WorkerError, WorkerSpec, peer_error_code
 from convoy.launch.world import World
 from convoy.machine import (
     available_cores,
     check_capacity,
     handle_signals,
     limit_openmp_spinning,
-    share_cores,
+    partition_cores,
 )
 from convoy.plan.topology import TopologyPlan
 
@@ -41,44 +41,44 @@ _SIGNAL_CODES: dict[int, int] = {
     signal.SIGINT: ExitCode.INTERRUPTED,
 }
 _NORMAL_CODES = (ExitCode.DONE, ExitCode.PREEMPTED, ExitCode.INTERRUPTED)
-_TICK = 0.1  # seconds between two looks at signals and clocks; ends of workers are seen at once
+_POLL_SECONDS = 0.1  # between checks of signals and deadlines; worker exits are noticed at once
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Memory of a worker, and how long things may take, in seconds."""
+class LaunchLimits:
+    """Memory per worker, and timeouts in seconds."""
 
-    bytes_each: int = 0  # memory of the largest stage, as planned
-    settle: float = 1.0  # after a lost peer was reported: how long its own end may take to be seen
-    grace: float = 5.0  # from SIGTERM to SIGKILL once a worker failed
-    saving: float = 60.0  # from a signal of the user to SIGKILL: the update is finished and saved
+    bytes_per_worker: int = 0  # planned memory of the largest stage
+    settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
+    grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
+    save_seconds: float = 60.0  # from a user's signal to SIGKILL: finish the update and save
 
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """One worker's end that was not in order."""
+    """An abnormal end of one worker."""
 
     rank: WorkerRank
-    text: str  # follows the rank: "was ended by SIGKILL"
+    text: str  # follows the rank: "was killed by SIGKILL"
     code: int
-    at: float  # seconds of the monotonic clock
+    time: float  # seconds of the monotonic clock
     is_consequence: bool = False  # of another worker's failure
-    error: WorkerError | None = None  # the exception, if there was one
+    error: WorkerError | None = None  # the exception, if any
 
     def __str__(self) -> str:
         return f"{self.rank} {self.text}"
 
     @classmethod
     def of(cls, rank: WorkerRank, error: WorkerError) -> "WorkerFailure":
-        """A reported exception. One about a lost peer is a consequence."""
-        peer_code = code_of_peer(error.kind, error.text)
+        """Create a failure from a reported exception; a lost peer makes it a consequence."""
+        peer_code = peer_error_code(error.kind, error.text)
         text = f"failed: {error.kind}: {error.text}"
-        return cls(rank, text, peer_code or error.code, error.at, peer_code is not None, error)
+        return cls(rank, text, peer_code or error.code, error.time, peer_code is not None, error)
 
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """How a run with several workers ended: its exit code, and its failures, the cause first."""
+    """The exit code of a run with several workers, and its failures, the cause first."""
 
     code: int
     failures: tuple[WorkerFailure, ...] = ()
@@ -88,7 +88,7 @@ class LaunchResult:
         return self.failures[0] if self.failures else None
 
     def error(self) -> ConvoyError | None:
-        """What to raise: a worker's own error keeps its type and text, a bug its traceback."""
+        """The error to raise: a worker's error keeps its type and text, a bug its traceback."""
         if self.cause is None:
             return None
         error = self.cause.error
@@ -96,13 +96,13 @@ class LaunchResult:
             return ERRORS.get(error.code, ConvoyError)(error.text)
         if self.cause.code in ERRORS:
             return ERRORS[self.cause.code](
-                f"{self.cause}; the others were stopped; "
-                "`convoy resume` goes on from the last checkpoint, if there is one"
+                f"{self.cause}; the other workers were stopped; "
+                "`convoy resume` continues from the last checkpoint, if there is one"
             )
         return ConvoyError("\n".join(self.describe()))
 
     def describe(self) -> list[str]:
-        """All that is known, in lines: the cause with its traceback, then the consequences."""
+        """Describe all failures: the cause with its traceback, then the consequences."""
         lines: list[str] = []
         for failure in self.failures:
             follows = failure.is_consequence and failure is not self.cause
@@ -112,9 +112,9 @@ class LaunchResult:
         return lines
 
 
-def in_order(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]:
-    """Causes before consequences, each by time."""
-    return tuple(sorted(failures, key=lambda failure: (failure.is_consequence, failure.at)))
+def causes_first(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]:
+    """Sort failures: causes before consequences, each by time."""
+    return tuple(sorted(failures, key=lambda failure: (failure.is_consequence, failure.time)))
 
 
 def run_workers(
@@ -122,50 +122,59 @@ def run_workers(
     target: str,
     payload: Mapping[str, object],
     threads: int,
-    limits: Limits = Limits(),
+    limits: LaunchLimits = LaunchLimits(),
     preload: tuple[str, ...] = (),
 ) -> LaunchResult:
-    """One process for each rank runs `module:function` to its end; see `WorkerSpec`.
+    """Run `module:function` in one process per rank until all end; see `WorkerSpec`.
 
-    What a target imports late should be named in `preload`: it is then loaded once for all.
+    Modules that the target imports late belong in `preload`: they are loaded once for all.
     """
-    size = topology.processes
-    check_capacity(size, limits.bytes_each)
+    world_size = topology.processes
+    check_capacity(world_size, limits.bytes_per_worker)
     limit_openmp_spinning()
     text, environment = json.dumps(payload), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
         rendezvous = str(Path(folder) / "rendezvous")
         specs = [
             WorkerSpec(
-                target, World(rank, size, rank, size, rendezvous), text, threads, cores, environment
+                target,
+                World(rank, world_size, rank, world_size, rendezvous),
+                text,
+                threads,
+                cores,
+                environment,
             )
-            for rank, cores in enumerate(share_cores(available_cores(), size))
+            for rank, cores in enumerate(partition_cores(available_cores(), world_size))
         ]
         modules = ["torch", target.partition(":")[0], *preload]
         return Supervisor(topology, specs, limits).run(modules)
 
 
 class Supervisor:
-    """The workers of one run, from their start to their end."""
+    """Supervise the workers of one run from start to end."""
 
-    def __init__(self, topology: TopologyPlan, specs: Sequence[WorkerSpec], limits: Limits) -> None:
+    def __init__(
+        self, topology: TopologyPlan, specs: Sequence[WorkerSpec], limits: LaunchLimits
+    ) -> None:
         self.specs = specs
         self.limits = limits
         coordinates = [topology.coordinates(rank) for rank in range(topology.processes)]
         self.workers = [
-            WorkerProcess(WorkerRank(rank, at.replica, at.stage))
-            for rank, at in enumerate(coordinates)
+            WorkerProcess(WorkerRank(rank, coordinate.replica, coordinate.stage))
+            for rank, coordinate in enumerate(coordinates)
         ]
         self._failures: list[WorkerFailure] = []
-        self._arrived: list[int] = []  # signals not yet handled
-        self._forwarded: list[int] = []  # signals that were sent on to the workers
-        self._stopped_at: float | None = None  # when the others were told to stop after a failure
-        self._deadline = math.inf  # then whoever still runs is killed
+        self._pending_signals: list[int] = []  # signals not yet handled
+        self._forwarded_signals: list[int] = []  # signals sent on to the workers
+        self._stopped_at: float | None = None  # when the others were stopped after a failure
+        self._deadline = math.inf  # workers still running then are killed
         self._is_aborted = False  # by a second interrupt
 
     def run(self, modules: Sequence[str]) -> LaunchResult:
-        """Until the last worker is gone; `modules` are loaded once for all."""
-        with handle_signals(FORWARDED_SIGNALS, lambda number, _: self._arrived.append(number)):
+        """Run until the last worker has ended; `modules` are loaded once for all workers."""
+        with handle_signals(
+            FORWARDED_SIGNALS, lambda number, _: self._pending_signals.append(number)
+        ):
             try:
                 self._start(worker_context(modules))
                 while self._running:
@@ -193,22 +202,22 @@ class Supervisor:
                 try:
                     worker.start(context, spec)
                 except (EOFError, ConnectionError):
-                    # A target that cannot be loaded has ended the forkserver; a worker reports why.
+                    # An import error in the target ended the forkserver; a worker reports it.
                     context = multiprocessing.get_context("spawn")
                     worker.start(context, spec)
             except OSError as error:
                 raise ConfigError(
-                    f"worker {spec.world.rank + 1} of {spec.world.size} could not be started "
+                    f"worker {spec.world.rank + 1} of {spec.world.world_size} could not be started "
                     f"({error}); lower --replicas or --shards"
                 ) from error
             worker.status = WorkerStatus.RUNNING
 
     def _read_workers(self) -> None:
-        """Wait until a worker writes or ends, and process that."""
-        sources = [source for worker in self._running for source in worker.sources]
-        connection.wait(sources, _TICK)
+        """Wait until a worker writes or ends, and process it."""
+        handles = [handle for worker in self._running for handle in worker.wait_handles]
+        connection.wait(handles, _POLL_SECONDS)
         for worker in self._running:
-            is_over = worker.exit_code is not None  # asked first: its last messages are not lost
+            is_over = worker.exit_code is not None  # checked before its last messages are read
             worker.forward_output()
             self._read_messages(worker)
             if is_over:
@@ -221,43 +230,43 @@ class Supervisor:
             self._add_failure(worker, f"sent an invalid message: {error}", ExitCode.BUG)
             return
         for message in messages:
-            worker.reported = message
+            worker.last_message = message
             if isinstance(message, WorkerError):
-                self._add(WorkerFailure.of(worker.rank, message))
+                self._add_worker_failure(WorkerFailure.of(worker.rank, message))
 
     def _process_end(self, worker: WorkerProcess) -> None:
-        reported, code = worker.reported, worker.exit_code
+        message, code = worker.last_message, worker.exit_code
         assert code is not None
         worker.status = WorkerStatus.FAILED
-        if isinstance(reported, WorkerError) or worker.was_killed:
+        if isinstance(message, WorkerError) or worker.was_killed:
             return
-        if reported is not None and reported.code in _NORMAL_CODES:
-            worker.status, worker.code = WorkerStatus.ENDED, reported.code
-        elif reported is not None:
-            self._add_failure(worker, f"ended with code {reported.code}", reported.code)
-        elif -code in self._forwarded:
-            # It could not handle the signal yet, so the others cannot finish their update either.
+        if message is not None and message.code in _NORMAL_CODES:
+            worker.status, worker.code = WorkerStatus.ENDED, message.code
+        elif message is not None:
+            self._add_failure(worker, f"ended with code {message.code}", message.code)
+        elif -code in self._forwarded_signals:
+            # It could not handle the signal yet, so the others cannot finish their update.
             worker.status, worker.code = WorkerStatus.INTERRUPTED, _SIGNAL_CODES[-code]
-            self._kill_after(self.limits.grace)
+            self._kill_after(self.limits.grace_seconds)
         elif self._stopped_at is None or code != -signal.SIGTERM:
-            self._add_failure(worker, _exit_text(code), ExitCode.WORKER_LOST)
+            self._add_failure(worker, _describe_exit(code), ExitCode.WORKER_LOST)
 
     def _add_failure(self, worker: WorkerProcess, text: str, code: int) -> None:
-        self._add(WorkerFailure(worker.rank, text, code, monotonic()))
+        self._add_worker_failure(WorkerFailure(worker.rank, text, code, monotonic()))
 
-    def _add(self, failure: WorkerFailure) -> None:
-        """What happens after the others were told to stop is a consequence."""
-        is_late = self._stopped_at is not None and failure.at > self._stopped_at
+    def _add_worker_failure(self, failure: WorkerFailure) -> None:
+        """Record a failure; any failure after the stop is a consequence."""
+        is_late = self._stopped_at is not None and failure.time > self._stopped_at
         self._failures.append(replace(failure, is_consequence=True) if is_late else failure)
 
     def _forward_signals(self) -> None:
         """Forward each kind of signal once; a second interrupt ends everything at once."""
-        while self._arrived:
-            number = self._arrived.pop(0)
-            if number not in self._forwarded:
-                self._forwarded.append(number)
+        while self._pending_signals:
+            number = self._pending_signals.pop(0)
+            if number not in self._forwarded_signals:
+                self._forwarded_signals.append(number)
                 self._send_all(number)
-                self._kill_after(self.limits.saving)
+                self._kill_after(self.limits.save_seconds)
             elif number == signal.SIGINT:
                 self._is_aborted = True
                 self._kill()
@@ -265,23 +274,26 @@ class Supervisor:
     def _stop_after_failure(self) -> None:
         if self._stopped_at is not None or not self._failures:
             return
-        first = in_order(self._failures)[0]
-        if first.is_consequence and monotonic() < first.at + self.limits.settle:
-            return  # its cause has not been seen yet
+        first = causes_first(self._failures)[0]
+        if first.is_consequence and monotonic() < first.time + self.limits.settle_seconds:
+            return  # the cause is not known yet
         self._stopped_at = monotonic()
         self._send_all(signal.SIGTERM)
-        self._kill_after(self.limits.grace)
+        self._kill_after(self.limits.grace_seconds)
 
     def _enforce_deadline(self) -> None:
-        """Kill who has not ended by now; a failure of its own unless the others failed first."""
+        """Kill workers that did not end in time; a failure unless others failed first."""
         if monotonic() < self._deadline:
             return
         is_failure = self._stopped_at is None and not self._with_status(WorkerStatus.INTERRUPTED)
-        late = self._running if is_failure else []
-        for worker in sorted(late, key=lambda one: not one.is_stopped):  # the others wait for it
-            name = signal.Signals(self._forwarded[0]).name
+        late_workers = self._running if is_failure else []
+        for worker in sorted(
+            late_workers, key=lambda late: not late.is_stopped
+        ):  # the others wait for it
+            name = signal.Signals(self._forwarded_signals[0]).name
             stopped = "is stopped (SIGSTOP), " * worker.is_stopped
-            text = f"{stopped}did not end within {self.limits.saving:g} s of {name} and was killed"
+            seconds = f"{self.limits.save_seconds:g} s"
+            text = f"{stopped}did not end within {seconds} of {name} and was killed"
             self._add_failure(worker, text, ExitCode.HANG)
         self._kill()
 
@@ -300,24 +312,25 @@ class Supervisor:
     def _result(self) -> LaunchResult:
         if self._is_aborted:
             return LaunchResult(ExitCode.INTERRUPTED)
-        failures = in_order(self._failures)
+        failures = causes_first(self._failures)
         was_ready = not self._with_status(WorkerStatus.INTERRUPTED)
         if failures and (was_ready or not failures[0].is_consequence):
             return LaunchResult(failures[0].code, failures)
         ended = self._with_status(WorkerStatus.ENDED, WorkerStatus.INTERRUPTED)
-        first, other = ended[0], next((one for one in ended if one.code != ended[0].code), None)
-        if other is None:
+        first = ended[0]
+        different = next((worker for worker in ended if worker.code != first.code), None)
+        if different is None:
             return LaunchResult(first.code)
-        if self._forwarded:
-            return LaunchResult(_SIGNAL_CODES[self._forwarded[0]])
-        # Workers agree on how a run ends; if they do not, it is a bug.
-        text = f"ended with code {first.code}, but {other.rank} with {other.code}"
+        if self._forwarded_signals:
+            return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
+        # Workers agree on how a run ends; otherwise it is a bug.
+        text = f"ended with code {first.code}, but {different.rank} with {different.code}"
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))
 
 
-def _exit_text(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exited with code {code} and printed no error"
     known = {int(number): number.name for number in signal.Signals}
-    return f"was ended by {known.get(-code, f'signal {-code}')}"
+    return f"was killed by {known.get(-code, f'signal {-code}')}"

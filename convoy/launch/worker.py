@@ -1,9 +1,9 @@
-"""What runs inside a worker process: its spec, its message to the supervisor, and its lifeline.
+"""A worker process: its spec, its message to the supervisor, and its lifeline.
 
-A worker ends when its supervisor does, however that happened: they hold the ends of one pipe.
-The usual way, prctl(PR_SET_PDEATHSIG), watches the thread that forked the worker. That is the
-forkserver's, which outlives the supervisor as long as a worker does. So the kernel is asked for
-SIGKILL as soon as the other end of the pipe closes; it reaches even a stopped process.
+A worker ends when its supervisor does, for whatever reason: each holds one end of a pipe, the
+lifeline. The usual way, prctl(PR_SET_PDEATHSIG), watches the thread that forked the worker; here
+that is the forkserver, which lives as long as any worker. Instead the kernel sends SIGKILL as soon
+as the other end of the pipe closes; this reaches even a stopped process.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ _MAX_TRACEBACK = 16_000
 
 @dataclass(frozen=True)
 class WorkerEnded:
-    """The target returned this exit code."""
+    """The target returned an exit code."""
 
     code: int
 
@@ -48,20 +48,20 @@ class WorkerError:
     text: str
     traceback: str
     code: int
-    at: float  # seconds of the monotonic clock, which all processes of a host share
+    time: float  # seconds of the monotonic clock, which all processes of a host share
 
 
-WorkerMessage = WorkerEnded | WorkerError  # the last thing a worker sends, and the only one
+WorkerMessage = WorkerEnded | WorkerError  # the only message of a worker, sent at its end
 
-# What torch reports in the survivors. gloo names its own source file, and no rank.
+# Errors that torch raises in surviving processes. gloo names its source file but no rank.
 _PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pipe|timeout)", re.S)
-_PEER_LATE = re.compile(r"gloo/.*Timed out waiting", re.S)
+_PEER_TIMEOUT = re.compile(r"gloo/.*Timed out waiting", re.S)
 _PEER_ERRORS = {"DistNetworkError", "DistStoreError"}
 
 
-def code_of_peer(kind: str, text: str) -> ExitCode | None:
-    """If an error was caused by another process: the exit code for that; None otherwise."""
-    if _PEER_LATE.search(text):
+def peer_error_code(kind: str, text: str) -> ExitCode | None:
+    """Return the exit code if another process caused the error; None otherwise."""
+    if _PEER_TIMEOUT.search(text):
         return ExitCode.HANG
     if kind in _PEER_ERRORS or _PEER_LOST.search(text):
         return ExitCode.WORKER_LOST
@@ -69,7 +69,7 @@ def code_of_peer(kind: str, text: str) -> ExitCode | None:
 
 
 def encode_message(message: WorkerMessage) -> bytes:
-    """One line of JSON, never pickle; the end of a long traceback is kept: it names the error."""
+    """Encode as one line of JSON, not pickle; of a long traceback the end is kept."""
     fields = asdict(message)
     if isinstance(message, WorkerError):
         fields["text"] = message.text[:_MAX_TEXT]
@@ -81,11 +81,11 @@ def encode_message(message: WorkerMessage) -> bytes:
 
 
 def decode_message(line: bytes) -> WorkerMessage:
-    """ValueError for anything that `encode_message` would not have written."""
+    """Decode a message; raise ValueError for anything `encode_message` does not write."""
     try:
         fields = json.loads(line)
     except RecursionError as error:
-        raise ValueError("a message nested too deep") from error
+        raise ValueError("the message is nested too deeply") from error
     match fields:
         case {"code": int(code), **rest} if not rest:
             return WorkerEnded(code)
@@ -94,22 +94,22 @@ def decode_message(line: bytes) -> WorkerMessage:
             "text": str(text),
             "traceback": str(traceback),
             "code": int(code),
-            "at": float(at),
+            "time": float(seconds),
         }:
-            return WorkerError(kind, text, traceback, code, at)
+            return WorkerError(kind, text, traceback, code, seconds)
     raise ValueError(f"not a message: {line[:80]!r}")
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What one worker runs."""
+    """What one worker runs, and how."""
 
-    target: str  # "module:function", which takes the world and the payload: returns an exit code
+    target: str  # "module:function"; takes the world and the payload, returns an exit code
     world: World
     payload: str  # JSON
     threads: int
     cores: tuple[int, ...]
-    environment: dict[str, str]  # the supervisor's now; the forkserver's may be older
+    environment: dict[str, str]  # of the supervisor; the forkserver's may be outdated
 
 
 def worker_main(
@@ -119,12 +119,15 @@ def worker_main(
     stdout: Connection,
     stderr: Connection,
 ) -> None:
-    """Where a worker begins. It exits without waiting for anything that is still running.
+    """Entry point of a worker. It exits without waiting for its threads.
 
-    The connections are its ends of the pipes between it and its supervisor.
+    The connections are its ends of the pipes to the supervisor.
     """
-    end_with_pipe(lifeline.fileno())
-    _start_session()
+    exit_with_pipe(lifeline.fileno())
+    os.setsid()  # Ctrl-C reaches only the supervisor, which forwards it once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     os.dup2(stdout.fileno(), 1)
     os.dup2(stderr.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
@@ -134,52 +137,52 @@ def worker_main(
         with suppress(OSError, ValueError):
             stream.flush()
     line = memoryview(encode_message(message))
-    with suppress(BrokenPipeError):  # a supervisor that is gone needs no message
+    with suppress(BrokenPipeError):  # the supervisor is gone
         while line:
             line = line[os.write(messages.fileno(), line) :]
     os._exit(message.code)
 
 
-def end_with_pipe(descriptor: int) -> None:
-    """From now on this process lives only as long as somebody has the pipe's other end open."""
+def exit_with_pipe(descriptor: int) -> None:
+    """Kill this process as soon as the other end of the pipe is closed."""
     if sys.platform == "linux":
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
     else:
-        threading.Thread(target=_end_when_closed, args=(descriptor, None), daemon=True).start()
-    _end_when_closed(descriptor, milliseconds=0)  # it may have been before the kernel was watching
+        threading.Thread(target=_exit_when_closed, args=(descriptor, None), daemon=True).start()
+    _exit_when_closed(descriptor, milliseconds=0)  # in case it was closed before
 
 
-def _end_when_closed(descriptor: int, milliseconds: int | None) -> None:
-    """Wait so long, or for ever. Nothing is ever sent, so anything to read is the end."""
+def _exit_when_closed(descriptor: int, milliseconds: int | None) -> None:
+    """Wait with a timeout, or forever. Nothing is ever sent, so a readable pipe is closed."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     if poll.poll(milliseconds):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _start_session() -> None:
-    """A session of our own: Ctrl-C reaches the supervisor alone, which forwards it once."""
-    os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def _run(spec: WorkerSpec) -> WorkerMessage:
     try:
-        # Blocked since the forkserver started; a pending signal is delivered and handled here.
+        # Signals are blocked since the forkserver started; a pending one is handled here.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)
-        _set_up_process(spec)
+        os.environ.clear()
+        os.environ.update(spec.environment)
+        os.environ["OMP_NUM_THREADS"] = str(
+            spec.threads
+        )  # for libraries and processes loaded later
+        bind_to_cores(spec.cores)
+        import torch  # preloaded by the forkserver
+
+        torch.set_num_threads(spec.threads)
         target: Callable[[World, dict[str, Any]], int] = resolve_name(spec.target)
         return WorkerEnded(int(target(spec.world, json.loads(spec.payload))))
-    except SystemExit as exiting:  # as the interpreter reads the argument of sys.exit
+    except SystemExit as exiting:  # the same codes as the interpreter's
         code = ExitCode.DONE if exiting.code is None else exiting.code
         return WorkerEnded(code if isinstance(code, int) else ExitCode.BUG)
     except KeyboardInterrupt:
-        # Nobody was ready to finish an update: the supervisor must not wait for the others to.
+        # No update can be finished yet: the supervisor must not wait for the other workers.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         return WorkerEnded(ExitCode.INTERRUPTED)
@@ -189,16 +192,5 @@ def _run(spec: WorkerSpec) -> WorkerMessage:
             text=str(error),
             traceback="".join(traceback.format_exception(error)),
             code=error.code if isinstance(error, ConvoyError) else ExitCode.BUG,
-            at=time.monotonic(),
+            time=time.monotonic(),
         )
-
-
-def _set_up_process(spec: WorkerSpec) -> None:
-    os.environ.clear()
-    os.environ.update(spec.environment)
-    os.environ["OMP_NUM_THREADS"] = str(spec.threads)  # for what is loaded or started later
-    bind_to_cores(spec.cores)
-
-    import torch  # loaded already when we come from the forkserver
-
-    torch.set_num_threads(spec.threads)

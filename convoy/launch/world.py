@@ -1,71 +1,73 @@
-"""The rank of this process among those of a run: alone, from torchrun or from our supervisor."""
+"""The rank of this process in the run: a single process, or one of torchrun or our supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from convoy.errors import ConfigError
 
-_LARGEST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True)
 class World:
-    """One process among `size`, of which `local_size` run on this host."""
+    """One process of `world_size`, of which `local_world_size` run on this host."""
 
     rank: int
-    size: int
+    world_size: int
     local_rank: int
-    local_size: int
-    rendezvous: str | None = None  # the file where workers of our supervisor find each other
+    local_world_size: int
+    rendezvous: str | None = None  # rendezvous file of our supervisor's workers
 
     @property
     def on_one_host(self) -> bool:
-        return self.local_size == self.size
+        return self.local_world_size == self.world_size
 
     @classmethod
-    def alone(cls) -> "World":
-        return cls(rank=0, size=1, local_rank=0, local_size=1)
+    def single_process(cls) -> "World":
+        return cls(rank=0, world_size=1, local_rank=0, local_world_size=1)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "World":
-        """From the variables of torchrun and others; each must be set and valid."""
-        size = _number(environment, "WORLD_SIZE", at_least=1)
-        local_size = size
+        """Read the variables that torchrun and other launchers set; all are checked."""
+        world_size = _integer_variable(environment, "WORLD_SIZE", at_least=1)
+        local_world_size = world_size
         if "LOCAL_WORLD_SIZE" in environment:  # torchrun sets it, older launchers do not
-            local_size = _number(environment, "LOCAL_WORLD_SIZE", at_least=1, at_most=size)
-        if not _text(environment, "MASTER_ADDR").strip():
-            raise ConfigError("MASTER_ADDR is empty; it names the host of the rendezvous")
-        _number(environment, "MASTER_PORT", at_least=1, at_most=_LARGEST_PORT)
+            local_world_size = _integer_variable(
+                environment, "LOCAL_WORLD_SIZE", at_least=1, at_most=world_size
+            )
+        if not _required_variable(environment, "MASTER_ADDR").strip():
+            raise ConfigError("MASTER_ADDR is empty; set it to the rendezvous host")
+        _integer_variable(environment, "MASTER_PORT", at_least=1, at_most=_MAX_PORT)
         return cls(
-            rank=_number(environment, "RANK", at_most=size - 1),
-            size=size,
-            local_rank=_number(environment, "LOCAL_RANK", at_most=local_size - 1),
-            local_size=local_size,
+            rank=_integer_variable(environment, "RANK", at_most=world_size - 1),
+            world_size=world_size,
+            local_rank=_integer_variable(environment, "LOCAL_RANK", at_most=local_world_size - 1),
+            local_world_size=local_world_size,
         )
 
 
 def has_launcher(environment: Mapping[str, str]) -> bool:
-    """Whether torchrun, or something like it, started this process."""
+    """Whether torchrun or a similar launcher started this process."""
     return "RANK" in environment or "WORLD_SIZE" in environment
 
 
-def _text(environment: Mapping[str, str], name: str) -> str:
+def _required_variable(environment: Mapping[str, str], name: str) -> str:
     if name not in environment:
         raise ConfigError(
-            f"{name} is not set, though RANK or WORLD_SIZE say that this process is one of "
-            "several; start it with torchrun, or unset them"
+            f"{name} is not set, but RANK or WORLD_SIZE is, as in a process of a distributed run; "
+            "start convoy with torchrun, or unset RANK and WORLD_SIZE"
         )
     return environment[name]
 
 
-def _number(
+def _integer_variable(
     environment: Mapping[str, str], name: str, at_least: int = 0, at_most: int = 2**31 - 1
 ) -> int:
-    text = _text(environment, name)
-    # isdecimal and a length first: int() would take "1_0", " 1" and a megabyte of digits.
+    text = _required_variable(environment, name)
+    # isdecimal and length first: int() would accept "1_0", " 1" and a megabyte of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
         raise ConfigError(f"{name} is {text[:40]!r}, not a whole number of at least {at_least}")
     number = int(text)
     if not at_least <= number <= at_most:
-        raise ConfigError(f"{name} is {number}; it must lie between {at_least} and {at_most}")
+        raise ConfigError(f"{name} is {number}; it must be between {at_least} and {at_most}")
     return number

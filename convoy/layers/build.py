@@ -1,11 +1,11 @@
-"""Layer plans → live layers, with weights that depend only on the seed and each layer's name."""
+"""Build modules from layer plans; initial weights depend only on the seed and the layer's name."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from convoy.layers.dropout import Dropout, DropoutRng, DropPath
 from convoy.layers.modules import (
@@ -17,9 +17,8 @@ from convoy.layers.modules import (
     PadChannels,
     ProxyActivation,
     ProxySqueezeExcite,
-    Squeeze,
-    conv,
-    max_pool,
+    build_conv,
+    build_max_pool,
 )
 from convoy.layers.norms import BatchNorm, GroupNorm
 from convoy.models.layers import (
@@ -37,103 +36,81 @@ from convoy.models.layers import (
     MaxPoolSpec,
     MultiplySpec,
     NormSpec,
-    Operation,
+    OpSpec,
     PadChannelsSpec,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
-    SqueezeSpec,
+    SpatialMeanSpec,
 )
 from convoy.rng import StepPosition, key
 
-TWO_SIGMA = 0.8796  # the deviation of a standard normal cut off at ± 2
+TRUNCATED_STD = 0.8796  # standard deviation of a standard normal truncated at ± 2
 
 
 @dataclass(frozen=True)
-class Fan:
-    """The figures of a layer with weights."""
+class InitDistribution:
+    """Distribution of a layer's initial weights, and the bound of its uniform bias."""
 
-    inputs: int
-    outputs: int
-    area: int = 1
-    groups: int = 1
-
-
-@dataclass(frozen=True)
-class Draw:
-    """What is drawn: a shape, its deviation or bound, and the bound of the bias."""
-
-    shape: str  # normal, cut, uniform
-    spread: float
+    kind: str  # normal, truncated, uniform
+    std_or_bound: float
     bias: float = 0.0
 
 
-def draw_of(first: InitRule, fan: Fan) -> Draw:
-    """The rule in numbers."""
-    fan_in, fan_out = fan.inputs // fan.groups * fan.area, fan.outputs * fan.area
-    match first:
-        case InitRule.TORCH:
+def init_distribution(operation: ConvSpec | LinearSpec) -> InitDistribution:
+    """Evaluate the initialisation rule of a layer."""
+    inputs, outputs, area, groups = operation.inputs, operation.outputs, 1, 1
+    if isinstance(operation, ConvSpec):
+        area, groups = operation.kernel**2, operation.groups
+    fan_in, fan_out = inputs // groups * area, outputs * area
+    match operation.init:
+        case InitRule.TORCH_DEFAULT:
             bound = 1 / math.sqrt(fan_in)
-            return Draw("uniform", bound, bias=bound)
-        case InitRule.HE:
-            return Draw("normal", math.sqrt(2 / fan_out))
-        case InitRule.HE_OF_GROUP:
-            return Draw("normal", math.sqrt(2 / (fan_out // fan.groups)))
-        case InitRule.LECUN:
-            return Draw("cut", math.sqrt(1 / fan_in) / TWO_SIGMA)
-        case InitRule.CUT_HE:
-            return Draw("cut", math.sqrt(2 / fan_out) / TWO_SIGMA)
-        case InitRule.CUT_HE_OF_GROUP:
-            return Draw("cut", math.sqrt(2 / fan_in) / TWO_SIGMA)
-        case InitRule.GLOROT:
-            return Draw("uniform", math.sqrt(6 / (fan.inputs + fan.outputs)))
-        case InitRule.OUTPUTS:
-            return Draw("uniform", 1 / math.sqrt(fan.outputs))
-        case InitRule.HE_OF_INPUTS:
-            return Draw("uniform", math.sqrt(6 / fan_in))
-        case InitRule.SMALL:
-            return Draw("normal", 0.01)
+            return InitDistribution("uniform", bound, bias=bound)
+        case InitRule.KAIMING_NORMAL_FAN_OUT:
+            return InitDistribution("normal", math.sqrt(2 / fan_out))
+        case InitRule.KAIMING_NORMAL_GROUP_FAN_OUT:
+            return InitDistribution("normal", math.sqrt(2 / (fan_out // groups)))
+        case InitRule.TRUNC_NORMAL_FAN_IN:
+            return InitDistribution("truncated", math.sqrt(1 / fan_in) / TRUNCATED_STD)
+        case InitRule.TRUNC_KAIMING_FAN_OUT:
+            return InitDistribution("truncated", math.sqrt(2 / fan_out) / TRUNCATED_STD)
+        case InitRule.TRUNC_KAIMING_FAN_IN:
+            return InitDistribution("truncated", math.sqrt(2 / fan_in) / TRUNCATED_STD)
+        case InitRule.XAVIER_UNIFORM:
+            return InitDistribution("uniform", math.sqrt(6 / (inputs + outputs)))
+        case InitRule.UNIFORM_OUT_FEATURES:
+            return InitDistribution("uniform", 1 / math.sqrt(outputs))
+        case InitRule.KAIMING_UNIFORM_FAN_IN:
+            return InitDistribution("uniform", math.sqrt(6 / fan_in))
+        case InitRule.NORMAL_STD_001:
+            return InitDistribution("normal", 0.01)
 
 
-def draw_weights(
+def init_weights(
     operation: ConvSpec | LinearSpec, module: nn.Conv2d | nn.Linear, generator: torch.Generator
 ) -> None:
-    """Weights, then the bias, from one generator."""
-    drawn = draw_of(operation.init, _fan(operation))
-    _draw(module.weight.data, drawn, generator)
-    if module.bias is None:
-        return
-    if drawn.bias:
-        module.bias.data.uniform_(-drawn.bias, drawn.bias, generator=generator)
-    else:
+    """Draw the weights, then the bias, from one generator."""
+    distribution = init_distribution(operation)
+    weight, scale = module.weight.data, distribution.std_or_bound
+    match distribution.kind:
+        case "normal":
+            weight.normal_(0, scale, generator=generator)
+        case "uniform":
+            weight.uniform_(-scale, scale, generator=generator)
+        case _:
+            nn.init.trunc_normal_(weight, 0, scale, -2 * scale, 2 * scale, generator=generator)
+    if module.bias is not None and distribution.bias:
+        bound = distribution.bias
+        module.bias.data.uniform_(-bound, bound, generator=generator)
+    elif module.bias is not None:
         nn.init.zeros_(module.bias)
 
 
-def _fan(operation: ConvSpec | LinearSpec) -> Fan:
-    if isinstance(operation, LinearSpec):
-        return Fan(operation.inputs, operation.outputs)
-    return Fan(operation.inputs, operation.outputs, operation.kernel**2, operation.groups)
-
-
-def _draw(weight: Tensor, drawn: Draw, generator: torch.Generator) -> None:
-    spread = drawn.spread
-    match drawn.shape:
-        case "normal":
-            weight.normal_(0, spread, generator=generator)
-        case "uniform":
-            weight.uniform_(-spread, spread, generator=generator)
-        case "cut":
-            nn.init.trunc_normal_(weight, 0, spread, -2 * spread, 2 * spread, generator=generator)
-        case _:
-            raise AssertionError(f"no such shape: {drawn.shape}")
-
-
-# Operations without arguments.
-PLAIN: dict[type[Operation], type[nn.Module]] = {
+# Modules without constructor arguments.
+PARAMETERLESS: dict[type[OpSpec], type[nn.Module]] = {
     AddSpec: Add,
     MultiplySpec: Multiply,
     ConcatSpec: Concat,
-    SqueezeSpec: Squeeze,
-    GlobalPoolSpec: GlobalPool,
     FlattenSpec: nn.Flatten,
 }
 
@@ -141,9 +118,9 @@ PLAIN: dict[type[Operation], type[nn.Module]] = {
 def build_layers(
     layers: Iterable[LayerPlan], seed: int, position: StepPosition | None = None
 ) -> dict[str, nn.Module]:
-    """The live layers by name, in order, initialised.
+    """Build and initialise the modules, keyed by layer name, in order.
 
-    `position` tells layers that draw random numbers which micro-batch they are at.
+    `position` tells dropout layers which micro-batch they are processing.
     """
     position = position or StepPosition()
     built: dict[str, nn.Module] = {}
@@ -154,10 +131,10 @@ def build_layers(
     return built
 
 
-def _build(operation: Operation, rng: DropoutRng) -> nn.Module:
+def _build(operation: OpSpec, rng: DropoutRng) -> nn.Module:
     match operation:
         case ConvSpec():
-            return conv(operation)
+            return build_conv(operation)
         case NormSpec(kind="batch"):
             return BatchNorm(operation)
         case NormSpec():
@@ -165,32 +142,34 @@ def _build(operation: Operation, rng: DropoutRng) -> nn.Module:
         case LinearSpec(inputs, outputs):
             return nn.Linear(inputs, outputs)
         case MaxPoolSpec(padding):
-            return max_pool(padding)
+            return build_max_pool(padding)
         case ActivationSpec(kind):
             return ACTIVATIONS[kind]()
         case DropoutSpec(rate):
             return Dropout(rate, rng)
         case DropPathSpec(rate):
             return DropPath(rate, rng)
-        case PadChannelsSpec(stride, added):
-            return PadChannels(stride, added)
+        case SpatialMeanSpec():
+            return GlobalPool(flatten=isinstance(operation, GlobalPoolSpec))
+        case PadChannelsSpec(stride, extra_channels):
+            return PadChannels(stride, extra_channels)
         case ProxyActivationSpec():
             return ProxyActivation(operation)
         case ProxySqueezeExciteSpec():
             return ProxySqueezeExcite(operation)
         case _:
-            return PLAIN[type(operation)]()
+            return PARAMETERLESS[type(operation)]()
 
 
 def _initialize(layer: LayerPlan, module: nn.Module, seed: int) -> None:
-    """As the plan says: a rule for each layer with weights, one for norms, zero where planned."""
+    """Apply the planned init rule; norms start at 1, or at 0 where `zero_init` asks for it."""
     generator = torch.Generator().manual_seed(key(seed, "weights", layer.name) >> 1)
     match layer.operation, module:
         case (ConvSpec() | LinearSpec()) as operation, (nn.Conv2d() | nn.Linear()):
-            draw_weights(operation, module, generator)
+            init_weights(operation, module, generator)
         case ProxySqueezeExciteSpec(_, reduce, expand), ProxySqueezeExcite():
-            draw_weights(reduce, module.conv_reduce, generator)
-            draw_weights(expand, module.conv_expand, generator)
-        case NormSpec(zero=True), (BatchNorm() | GroupNorm()):
-            assert module.weight is not None, "a norm without scale cannot begin at zero"
+            init_weights(reduce, module.conv_reduce, generator)
+            init_weights(expand, module.conv_expand, generator)
+        case NormSpec(zero_init=True), (BatchNorm() | GroupNorm()):
+            assert module.weight is not None, "a norm without a scale cannot start at zero"
             nn.init.zeros_(module.weight)

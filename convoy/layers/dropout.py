@@ -1,7 +1,7 @@
-"""Layers that leave something out by chance while they train.
+"""Dropout and stochastic depth (drop path).
 
-What is left out is a function of seed, layer, update, micro-batch and place: the same bits under
-every layout, and when a pass is computed again.
+Masks are a pure function of seed, layer, update, micro-batch and element index: they are the same
+bits under every layout, and when a forward pass is recomputed.
 """
 
 from dataclasses import dataclass
@@ -16,65 +16,58 @@ from convoy.rng import StepPosition, key, uniform
 
 @dataclass(frozen=True)
 class DropoutRng:
-    """The random numbers of one layer."""
+    """Counter-based random masks of one layer."""
 
     seed: int
     layer: str
     position: StepPosition
 
-    def kept(self, count: int, rate: float) -> Tensor:
-        """For each of `count` elements: 1 ÷ (1 − rate) if it is kept, 0 if it is dropped."""
-        drawn = uniform(self._stream, self.position.update, self.position.micro, np.arange(count))
-        return torch.from_numpy((drawn >= rate).astype(np.float32) / np.float32(1 - rate))
+    def keep_mask(self, count: int, rate: float) -> Tensor:
+        """Return 1 ÷ (1 − rate) for each element that is kept, 0 for each that is dropped."""
+        samples = uniform(self._key, self.position.update, self.position.micro, np.arange(count))
+        return torch.from_numpy((samples >= rate).astype(np.float32) / np.float32(1 - rate))
 
     @cached_property
-    def _stream(self) -> int:
+    def _key(self) -> int:
         return key(self.seed, "dropout", self.layer)
 
 
-class Dropout(nn.Module):
-    """Some elements become 0, the others grow so that the mean stays."""
+class StochasticDrop(nn.Module):
+    """Base class of `Dropout` and `DropPath`."""
 
     def __init__(self, rate: float, rng: DropoutRng) -> None:
         super().__init__()
         self.rate = rate
         self.rng = rng
-        self.frozen = False  # then nothing is left out
+        self.frozen = False  # a frozen layer drops nothing
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the next pass is random."""
+        return self.training and not self.frozen and self.rate > 0
+
+
+class Dropout(StochasticDrop):
+    """Zero random elements and scale the rest so that the mean is preserved."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if not self.draws:
+        if not self.is_active:
             return inputs
-        kept = self.rng.kept(inputs.numel(), self.rate) if self.rate < 1 else torch.zeros(())
-        return scaled(inputs, kept.expand(inputs.numel()).view(inputs.shape))
-
-    @property
-    def draws(self) -> bool:
-        """Whether a pass leaves anything to chance."""
-        return self.training and not self.frozen and self.rate > 0
+        mask = self.rng.keep_mask(inputs.numel(), self.rate) if self.rate < 1 else torch.zeros(())
+        return apply_mask(inputs, mask.expand(inputs.numel()).view(inputs.shape))
 
 
-class DropPath(nn.Module):
-    """Some samples lose this branch, the others grow so that the mean stays."""
-
-    def __init__(self, rate: float, rng: DropoutRng) -> None:
-        super().__init__()
-        self.rate = rate
-        self.rng = rng
-        self.frozen = False  # then nothing is left out
+class DropPath(StochasticDrop):
+    """Drop the residual branch of random samples and scale the rest to preserve the mean."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return scaled(inputs, self.draw(len(inputs))) if self.draws else inputs
+        return apply_mask(inputs, self.sample_mask(len(inputs))) if self.is_active else inputs
 
-    @property
-    def draws(self) -> bool:
-        """Whether a pass leaves anything to chance."""
-        return self.training and not self.frozen and self.rate > 0
-
-    def draw(self, samples: int) -> Tensor:
-        """What the branch of each sample grows by, 0 for those that lose it."""
-        return self.rng.kept(samples, self.rate).view(-1, 1, 1, 1)
+    def sample_mask(self, samples: int) -> Tensor:
+        """Return the scale of each sample's branch, 0 where it is dropped: (samples, 1, 1, 1)."""
+        return self.rng.keep_mask(samples, self.rate).view(-1, 1, 1, 1)
 
 
-def scaled(inputs: Tensor, kept: Tensor) -> Tensor:
-    """Each element by what it grows by."""
-    return inputs * kept.to(inputs.device, inputs.dtype)
+def apply_mask(inputs: Tensor, mask: Tensor) -> Tensor:
+    """Multiply by the mask in the dtype and on the device of the inputs."""
+    return inputs * mask.to(inputs.device, inputs.dtype)

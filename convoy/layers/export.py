@@ -1,6 +1,4 @@
-"""A network for other runtimes: a torch.export program, or an ONNX model and its outputs by ONNX
-Runtime.
-"""
+"""Export a network as a torch.export program or an ONNX model, and run what was exported."""
 
 import logging
 import warnings
@@ -17,8 +15,8 @@ from torch import Tensor, nn
 from convoy.errors import ConfigError
 
 
-class Classifier(nn.Module):
-    """A whole network as other programs want it: images in, logits out."""
+class LogitsWrapper(nn.Module):
+    """A network that returns plain logits instead of a bundle of tensors."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -31,8 +29,8 @@ class Classifier(nn.Module):
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """The exporters tell of packages they could use and of their own deprecations."""
+def suppress_exporter_output() -> Iterator[None]:
+    """Silence the exporters' notes about optional packages and their own deprecations."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -43,84 +41,80 @@ def quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def write_program(path: Path, network: Classifier, images: Tensor, any_batch: bool) -> None:
-    """For batches like the example, or of any number of images."""
-    batch = {0: torch.export.Dim.DYNAMIC} if any_batch else None
-    with quietly():
+def save_exported_program(
+    path: Path, network: LogitsWrapper, images: Tensor, dynamic_batch: bool
+) -> None:
+    """Export for the batch size of the example, or for any batch size."""
+    batch = {0: torch.export.Dim.DYNAMIC} if dynamic_batch else None
+    with suppress_exporter_output():
         program = torch.export.export(network, (images,), dynamic_shapes=(batch,), strict=False)
         torch.export.save(program, path)
 
 
-def answers_of_program(path: Path, images: Tensor) -> Tensor:
-    """What the program in a file makes of some images."""
-    with quietly():
-        made: Tensor = torch.export.load(path).module()(images)
-        return made
+def run_exported_program(path: Path, images: Tensor) -> Tensor:
+    """Load an exported program and return its logits."""
+    with suppress_exporter_output():
+        logits: Tensor = torch.export.load(path).module()(images)
+        return logits
 
 
-BATCH = "batch"  # the name of the dimension that is left open
+BATCH_DIM = "batch"  # name of the dynamic dimension
 
 
-def as_onnx(network: nn.Module, example: Tensor) -> bytes:
-    """From images to logits, for any number of samples like the example's.
-
-    As the network is in use: dropout off, norms with their running statistics.
-    """
-    need_onnx("ONNX")
+def export_onnx(network: nn.Module, example: Tensor) -> bytes:
+    """Export the network in eval mode (images to logits) with a dynamic batch dimension."""
+    require_onnx("ONNX")
     was_training = network.training
-    with quietly():
+    with suppress_exporter_output():
         program = torch.onnx.export(
-            Classifier(network).eval(),
-            (_several(example),),
+            LogitsWrapper(network).eval(),
+            # The exporter treats a dimension of size 1 as static.
+            (example if len(example) > 1 else example.expand(2, *example.shape[1:]),),
             input_names=["images"],
             output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim(BATCH)},),
+            dynamic_shapes=({0: torch.export.Dim(BATCH_DIM)},),
             dynamo=True,
             verbose=False,
         )
     network.train(was_training)
-    assert program is not None, "torch gives a program where it writes no file"
+    assert program is not None, "torch returns a program unless it writes a file"
     model: bytes = program.model_proto.SerializeToString()
     return model
 
 
-def with_batch_of(model: bytes, samples: int) -> bytes:
-    """The number in place of the open dimension, in every shape that has it."""
-    onnx: Any = import_module("onnx")  # whoever made the model has it
+def with_fixed_batch_size(model: bytes, samples: int) -> bytes:
+    """Replace the dynamic batch dimension by a fixed size in every shape."""
+    onnx: Any = import_module("onnx")  # installed, since a model exists
     proto = onnx.load_from_string(model)
     graph = proto.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
-        for one in value.type.tensor_type.shape.dim:
-            if one.dim_param == BATCH:
-                one.dim_value = samples
-    made: bytes = proto.SerializeToString()
-    return made
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == BATCH_DIM:
+                dim.dim_value = samples
+    fixed: bytes = proto.SerializeToString()
+    return fixed
 
 
 class OnnxNetwork(nn.Module):
-    """The face of a network, with ONNX Runtime behind it. Answers only, on the CPU."""
+    """A network that runs in ONNX Runtime: inference only, on the CPU."""
 
     def __init__(self, model: bytes, threads: int) -> None:
         super().__init__()
         runtime: Any = import_module("onnxruntime")
-        wish = runtime.SessionOptions()
-        wish.intra_op_num_threads = threads
-        self._session = runtime.InferenceSession(model, wish, providers=["CPUExecutionProvider"])
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         (logits,) = self._session.run(None, {"images": images.contiguous().numpy()})
         return (torch.from_numpy(logits),)
 
 
-def need_onnx(what: str) -> None:
-    """Refuse in one line what cannot be had without the extra."""
-    missing = [one for one in ("onnx", "onnxscript", "onnxruntime") if find_spec(one) is None]
+def require_onnx(feature: str) -> None:
+    """Raise an error that names the missing packages and how to install them."""
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise ConfigError(
-            f"{what} needs {', '.join(missing)}; install with: pip install 'convoy-cnn[onnx]'"
+            f"{feature} needs {', '.join(missing)}; install with: pip install 'convoy-cnn[onnx]'"
         )
-
-
-def _several(example: Tensor) -> Tensor:
-    """A dimension of one would be taken for a fixed one."""
-    return example if len(example) > 1 else example.expand(2, *example.shape[1:])

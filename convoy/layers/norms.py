@@ -1,5 +1,5 @@
-"""Batch norm, whose running statistics wait for the update and may be those of several replicas,
-and group norm, in one pass or two. Batch norm can be folded into the convolution before it.
+"""Batch norm with deferred running statistics, optionally synced over replicas; group norm; and
+folding of batch norm into the preceding convolution.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,125 +14,109 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from convoy.errors import NumericError
-from convoy.layers.modules import one_way
+from convoy.layers.modules import canonical_strides
 from convoy.models.layers import LayerPlan, NormSpec, Route
 
-# Mean and variance of the population, (2, channels).
-Statistics = Callable[[Tensor], Tensor]
+# Mean and population variance: (2, channels).
+StatisticsFn = Callable[[Tensor], Tensor]
 
 
-def two_passes(inputs: Tensor) -> Tensor:
-    """The mean first, then the squares around it; 5 to 25 times as fast as var_mean."""
+def two_pass_statistics(inputs: Tensor) -> Tensor:
+    """Compute the mean first, then the variance around it; 5 to 25 times as fast as var_mean."""
     return torch.stack(torch.batch_norm_update_stats(inputs, None, None, 1.0))
 
 
-def one_pass(inputs: Tensor) -> Tensor:
-    """E[x²] − E[x]²: loses digits where the mean is large, as those who ask for it know."""
+def one_pass_statistics(inputs: Tensor) -> Tensor:
+    """Compute E[x²] − E[x]²: one pass, but it loses digits where the mean is large."""
     pixels = [dim for dim in range(inputs.dim()) if dim != 1]
     mean = inputs.mean(pixels)
     return torch.stack([mean, (inputs.square().mean(pixels) - mean.square()).clamp_min(0)])
 
 
-class StatisticsGroup(Protocol):
-    """The replicas that share the statistics of a norm. All of them pass it in the same order."""
+class SyncGroup(Protocol):
+    """The replicas that share batch statistics. All of them run their norms in the same order."""
 
     @property
-    def span(self) -> int:
-        """How many there are."""
+    def size(self) -> int:
+        """Number of replicas."""
 
-    def gather(self, part: Tensor) -> Tensor:
-        """The tensors of all replicas, stacked in their order."""
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """Stack the tensors of all replicas in replica order."""
 
 
 class SingleReplica:
-    """One replica that shares its statistics with no other."""
+    """A group of one: statistics are not shared."""
 
-    span = 1
+    size = 1
 
-    def gather(self, part: Tensor) -> Tensor:
-        return part.unsqueeze(0)
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        return tensor.unsqueeze(0)
 
 
 @dataclass(frozen=True, eq=False)
-class SharedStatistics:
-    """The statistics of one micro-batch of the whole group, for each channel."""
+class GroupStatistics:
+    """Per-channel statistics of one micro-batch over all replicas of the group."""
 
-    own: Tensor  # (2, channels): mean and variance of our part alone
+    local: Tensor  # (2, channels): mean and variance of this replica
     mean: Tensor
-    variance: Tensor  # of the population
-    values: int  # of one channel, in the whole group
-    eps: float
+    variance: Tensor  # population variance
+    count: int  # values per channel over the whole group
 
     @property
-    def inverse_deviation(self) -> Tensor:
-        return (self.variance.double() + self.eps).rsqrt()
-
-    @property
-    def unbiased(self) -> Tensor:
-        """The variance as running statistics want it."""
-        return self.variance * (self.values / (self.values - 1))
+    def unbiased_variance(self) -> Tensor:
+        """The variance that running statistics accumulate."""
+        return self.variance * (self.count / (self.count - 1))
 
 
-class SyncStatistics:
-    """Measures micro-batches together with the group; remembers each until its backward."""
+class SyncBatchStatistics:
+    """Gathers batch statistics over the group and keeps each until its backward pass."""
 
-    def __init__(self, group: StatisticsGroup, eps: float, statistics: Statistics) -> None:
+    def __init__(self, group: SyncGroup, eps: float, statistics: StatisticsFn) -> None:
         self.group = group
         self.eps = eps
         self.statistics = statistics
-        self.kept: list[SharedStatistics] = []
+        self.pending: list[GroupStatistics] = []
 
     @torch.no_grad()
-    def measure(self, inputs: Tensor) -> SharedStatistics:
-        """Gather from the group. Each replica has as many values, so means of means are exact.
+    def gather_statistics(self, inputs: Tensor) -> GroupStatistics:
+        """Gather statistics over the group.
 
-        In 64 bits, and around the shared mean: a difference of large squares would lose the digits.
+        Replicas have equal counts, so means of means are exact. They are combined in fp64 around
+        the shared mean: a difference of large squares would lose digits.
         """
-        own = self.statistics(inputs)
-        means, variances = self.group.gather(own).double().unbind(1)
+        local = self.statistics(inputs)
+        means, variances = self.group.all_gather(local).double().unbind(1)
         mean = means.mean(0)
         variance = (variances + (means - mean).square()).mean(0)
-        values = inputs.numel() // inputs.shape[1] * self.group.span
-        shared = SharedStatistics(own, mean.to(own.dtype), variance.to(own.dtype), values, self.eps)
-        self.kept.append(shared)
+        count = inputs.numel() // inputs.shape[1] * self.group.size
+        shared = GroupStatistics(local, mean.to(local.dtype), variance.to(local.dtype), count)
+        self.pending.append(shared)
         return shared
 
     @torch.no_grad()
-    def recall(self, inputs: Tensor) -> SharedStatistics:
-        """A micro-batch computed again is known by the bits of its own statistics.
+    def find_pending(self, inputs: Tensor) -> GroupStatistics:
+        """Find the gathered statistics of a recomputed micro-batch by the bits of its local ones.
 
-        So nothing is gathered twice, and backwards may come in any order. Of micro-batches with the
-        same bits the oldest is meant: in every schedule its backward comes first.
+        Nothing is gathered twice, and backward passes may come in any order. If several
+        micro-batches have the same bits, the oldest is returned: its backward pass comes first in
+        every schedule.
         """
-        bits = self.statistics(inputs).view(torch.uint8)  # bits: a NaN must find itself too
-        for shared in self.kept:
-            if torch.equal(shared.own.view(torch.uint8), bits):
+        bits = self.statistics(inputs).view(torch.uint8)  # compare bits so that NaN equals itself
+        for shared in self.pending:
+            if torch.equal(shared.local.view(torch.uint8), bits):
                 return shared
         raise NumericError(
-            f"a micro-batch computed again is none of the {len(self.kept)} that wait for their "
-            "backward pass: its bits have changed; go on without --enable-recompute"
+            f"a recomputed micro-batch matches none of the {len(self.pending)} that wait for their "
+            "backward pass: its forward pass was not reproducible; use --no-enable-recompute"
         )
 
-    def release(self, shared: SharedStatistics) -> None:
-        """Its backward pass has come."""
-        self.kept = [one for one in self.kept if one is not shared]
-
-    def clear(self) -> None:
-        """No backward pass will come any more."""
-        self.kept.clear()
-
-    def normalize(
-        self, inputs: Tensor, weight: Tensor, bias: Tensor, shared: SharedStatistics
-    ) -> Tensor:
-        """As torch's batch norm would all parts together, and backward likewise."""
-        outputs: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            inputs, weight, bias, shared, self
-        )
-        return outputs
+    def release(self, shared: GroupStatistics) -> None:
+        """Forget the statistics of a micro-batch whose backward pass has started."""
+        self.pending = [entry for entry in self.pending if entry is not shared]
 
 
-class _Normalize(torch.autograd.Function):
-    """Torch's one kernel in two, with a gather between them."""
+class _SyncBatchNormFunction(torch.autograd.Function):
+    """Batch norm over the whole group: torch's kernel split in two, with a gather in between."""
 
     @staticmethod
     def forward(
@@ -140,60 +124,44 @@ class _Normalize(torch.autograd.Function):
         inputs: Tensor,
         weight: Tensor,
         bias: Tensor,
-        shared: SharedStatistics,
-        statistics: SyncStatistics,
+        shared: GroupStatistics,
+        statistics: SyncBatchStatistics,
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.shared, ctx.statistics = shared, statistics
-        return F.batch_norm(inputs, shared.mean, shared.variance, weight, bias, eps=shared.eps)
+        return F.batch_norm(inputs, shared.mean, shared.variance, weight, bias, eps=statistics.eps)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upward: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight = ctx.saved_tensors  # may compute the pass again, so it must be known still
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight = ctx.saved_tensors  # may recompute, so release comes after
         shared, statistics = ctx.shared, ctx.statistics
         statistics.release(shared)
-        sums = _own_sums(upward, inputs, weight, shared)
-        means = statistics.group.gather(sums).double().sum(0) / shared.values
-        downward = _downward(upward, inputs, weight.double(), means, shared)
-        # Our own sums: those of the other replicas come into the mean gradient at the update.
-        return downward, sums[0], sums[1], None, None
+        mean, variance, eps = shared.mean, shared.variance, statistics.eps
+        # Per-channel sums of dy·x̂ and of dy: the gradients of a norm with fixed statistics.
+        _, *sums = torch.ops.aten.native_batch_norm_backward(
+            grad_output, inputs, weight, mean, variance, None, None, False, eps, [False, True, True]
+        )
+        means = statistics.group.all_gather(torch.stack(sums)).double().sum(0) / shared.count
+        # weight / std · (dy − x̂ · mean of dy·x̂ − mean of dy); the last two terms are a norm again.
+        scale = weight.double() * (variance.double() + eps).rsqrt()
+        slope, shift = (-scale * means).to(inputs.dtype)
+        grad_input = F.batch_norm(inputs, mean, variance, slope, shift, eps=eps)
+        pixels = (1,) * (inputs.dim() - 2)
+        grad_input.addcmul_(grad_output, scale.to(inputs.dtype).view(-1, *pixels))
+        # Local sums: the gradient all-reduce adds those of the other replicas.
+        return grad_input, *sums, None, None
 
 
-def _own_sums(upward: Tensor, inputs: Tensor, weight: Tensor, shared: SharedStatistics) -> Tensor:
-    """Sums of dy·x̂ and of dy, (2, channels): what a norm with fixed statistics has as gradients."""
-    wanted = [False, True, True]
-    _, slope, shift = torch.ops.aten.native_batch_norm_backward(
-        upward, inputs, weight, shared.mean, shared.variance, None, None, False, shared.eps, wanted
-    )
-    return torch.stack([slope, shift])
-
-
-def _downward(
-    upward: Tensor, inputs: Tensor, weight: Tensor, means: Tensor, shared: SharedStatistics
-) -> Tensor:
-    """weight / deviation · (dy − x̂ · mean of dy·x̂ − mean of dy); the last two are a norm again."""
-    scale = weight * shared.inverse_deviation
-    slope, shift = (-scale * means).to(inputs.dtype)
-    outputs = F.batch_norm(inputs, shared.mean, shared.variance, slope, shift, eps=shared.eps)
-    pixels = (1,) * (inputs.dim() - 2)
-    return outputs.addcmul_(upward, scale.to(inputs.dtype).view(-1, *pixels))
-
-
-Pair = tuple[Tensor, Tensor]  # mean and unbiased variance of one batch, for each channel
-
-
-def as_they_are(statistics: Tensor) -> Tensor:
-    """One replica alone: its micro-batches are all there are."""
-    return statistics
+MeanVar = tuple[Tensor, Tensor]  # per-channel mean and unbiased variance of one batch
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization whose running statistics wait for the update.
+    """Batch normalization whose running statistics are updated with the optimizer step.
 
-    Each training pass leaves its batch statistics in `waiting`; `PendingStatistics` applies them
-    in the order of the micro-batches. So a skipped update changes nothing, and the order of work on
-    several devices cannot change the result. Replicas may share their statistics.
+    Each training pass appends its batch statistics to `pending_statistics`; `PendingStatistics`
+    applies them in micro-batch order. A skipped update therefore changes nothing, and the order in
+    which devices work cannot change the result. Replicas may share their statistics.
     """
 
     running_mean: Tensor
@@ -207,79 +175,75 @@ class BatchNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(channels)) if spec.scale else None
         self.bias = nn.Parameter(torch.zeros(channels)) if spec.offset else None
         self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.full((channels,), spec.first_variance))
-        self.statistics = two_passes if spec.two_passes else one_pass
-        self.waiting: list[Pair] = []
-        self.recording = True  # off while a pass is computed again for its backward
-        self.frozen = False  # then every pass normalizes by the running statistics
-        self.share_with(SingleReplica())
+        self.register_buffer("running_var", torch.full((channels,), spec.initial_running_var))
+        self.statistics = two_pass_statistics if spec.stable else one_pass_statistics
+        self.pending_statistics: list[MeanVar] = []
+        self.records_statistics = True  # off while a pass is recomputed
+        self.frozen = False  # if set, every pass uses the running statistics
+        self.sync_with(SingleReplica())
 
-    def share_with(self, group: StatisticsGroup) -> None:
-        """From now on a micro-batch is normalized together with those of the group."""
-        self.sync = SyncStatistics(group, self.eps, self.statistics)
-        # A pass is torch's own if it meets nobody, and measures in two passes.
-        self.is_plain = group.span == 1 and self.statistics is two_passes
+    def sync_with(self, group: SyncGroup) -> None:
+        """Share batch statistics with the replicas of a group from now on."""
+        self.sync = SyncBatchStatistics(group, self.eps, self.statistics)
+        # torch's kernel computes local statistics in two passes.
+        self.uses_torch_kernel = group.size == 1 and self.statistics is two_pass_statistics
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if not self.measures:
+        if not self.training or self.frozen:
             return F.batch_norm(
                 inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        outputs, statistics = self.measured(inputs)
-        self.note(statistics)
+        outputs, statistics = self.forward_with_statistics(inputs)
+        if self.records_statistics:
+            self.pending_statistics.append(statistics)
         return outputs
 
-    def measured(self, inputs: Tensor) -> tuple[Tensor, Pair]:
-        """A training pass that notes nothing."""
-        inputs = one_way(inputs)
-        if not self.is_plain:
-            shared = self.sync.measure(inputs) if self.recording else self.sync.recall(inputs)
+    def forward_with_statistics(self, inputs: Tensor) -> tuple[Tensor, MeanVar]:
+        """Run a training pass and return its batch statistics instead of recording them."""
+        inputs = canonical_strides(inputs)
+        if not self.uses_torch_kernel:
+            shared = (
+                self.sync.gather_statistics(inputs)
+                if self.records_statistics
+                else self.sync.find_pending(inputs)
+            )
             weight = torch.ones_like(shared.mean) if self.weight is None else self.weight
             bias = torch.zeros_like(shared.mean) if self.bias is None else self.bias
-            outputs = self.sync.normalize(inputs, weight, bias, shared)
-            return one_way(outputs), (shared.mean, shared.unbiased)
-        # With momentum 1, torch writes exactly this batch's mean and unbiased variance here.
+            outputs: Tensor = _SyncBatchNormFunction.apply(  # type: ignore[no-untyped-call]  # by torch
+                inputs, weight, bias, shared, self.sync
+            )
+            return canonical_strides(outputs), (shared.mean, shared.unbiased_variance)
+        # With momentum 1, torch writes this batch's mean and unbiased variance into the buffers.
         mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
         outputs = F.batch_norm(
             inputs, mean, variance, self.weight, self.bias, True, momentum=1.0, eps=self.eps
         )
-        return one_way(outputs), (mean, variance)
-
-    @property
-    def measures(self) -> bool:
-        """Whether a pass looks at the statistics of its batch."""
-        return self.training and not self.frozen
-
-    def note(self, statistics: Pair) -> None:
-        """They wait for the update, unless they did already."""
-        if self.recording:
-            self.waiting.append(statistics)
+        return canonical_strides(outputs), (mean, variance)
 
 
 class PendingStatistics:
-    """The batch statistics of an update, which wait in the norms until its optimizer step."""
+    """The batch statistics of one update, recorded in the norms until its optimizer step."""
 
     def __init__(self, norms: Sequence[BatchNorm]) -> None:
         self.norms = norms
 
-    def apply(self, gather: Callable[[Tensor], Tensor] = as_they_are) -> None:
-        """Apply them, one micro-batch after the other, to all running statistics at once.
+    def apply(self, gather: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
+        """Update all running statistics, one micro-batch after the other.
 
-        `gather` turns our micro-batches' statistics, one row each, into those of all replicas.
-        Replicas that share statistics have the same rows: those of the first in each span count, as
-        one micro-batch of N-fold size.
+        `gather` turns the rows of this replica (one per micro-batch) into those of all replicas.
+        Replicas that share statistics have equal rows: only the first of each group counts.
         """
         norms = self.norms
         if not norms:
             return
         running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
-        momentum, span = norms[0].momentum, norms[0].sync.group.span
-        # As (micro-batches, means and variances of all norms).
-        waiting = zip(*(norm.waiting for norm in norms), strict=True)
-        rows = [torch.cat([one for pair in statistics for one in pair]) for statistics in waiting]
-        mine = torch.stack(rows) if rows else torch.empty(0)
-        for number, row in enumerate(gather(mine)):
-            if number // len(mine) % span:
+        momentum, group_size = norms[0].momentum, norms[0].sync.group.size
+        # (micro-batches, means and variances of all norms)
+        per_micro = zip(*(norm.pending_statistics for norm in norms), strict=True)
+        rows = [torch.cat([tensor for pair in pairs for tensor in pair]) for pairs in per_micro]
+        local = torch.stack(rows) if rows else torch.empty(0)
+        for index, row in enumerate(gather(local)):
+            if index // len(local) % group_size:
                 continue
             batch = row.split([len(buffer) for buffer in running])
             torch._foreach_mul_(running, 1 - momentum)
@@ -287,98 +251,101 @@ class PendingStatistics:
         self.discard()
 
     def discard(self) -> None:
-        """The update is skipped, or its statistics are applied."""
+        """Forget the recorded statistics: the update was applied or skipped."""
         for norm in self.norms:
-            norm.waiting.clear()
-            norm.sync.clear()
+            norm.pending_statistics.clear()
+            norm.sync.pending.clear()  # no backward pass is left
 
 
 class GroupNorm(nn.Module):
-    """Each sample is normalized within each of its groups of channels."""
+    """Group norm over contiguous or interleaved groups of channels, optionally in two passes."""
 
     def __init__(self, spec: NormSpec) -> None:
         super().__init__()
         self.groups = spec.groups
         self.eps = spec.eps
-        self.strided = spec.strided
-        self.two_passes = spec.two_passes
+        self.interleaved_groups = spec.interleaved_groups
+        self.stable = spec.stable
         channels = spec.channels
         self.weight = nn.Parameter(torch.ones(channels)) if spec.scale else None
         self.bias = nn.Parameter(torch.zeros(channels)) if spec.offset else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        # Where a pixel's channels lie together, torch takes one pass, E[x²] − E[x]²: with the mean
-        # gone before, that is as good as two. A norm does not see what all its members have in
-        # common, so neither do gradients.
-        inputs = inputs - self._means(inputs.detach()) if self.two_passes else inputs
-        if not self.strided:
+        # For channels_last inputs torch computes E[x²] − E[x]² in one pass; with the mean removed
+        # first, that is as accurate as two passes. A norm is invariant to the mean, so the
+        # subtraction needs no gradient.
+        inputs = inputs - self._group_means(inputs.detach()) if self.stable else inputs
+        if not self.interleaved_groups:
             return F.group_norm(inputs, self.groups, self.weight, self.bias, self.eps)
-        # torch knows groups of neighbors alone, so the channels change places and change back.
+        # torch only has contiguous groups, so transpose the channels and transpose them back.
         rows = inputs.shape[1] // self.groups
-        inputs = _transposed(inputs, rows, self.groups)
+        inputs = _transpose_channels(inputs, rows, self.groups)
         outputs = F.group_norm(
             inputs,
             self.groups,
-            _transposed_vector(self.weight, rows, self.groups),
-            _transposed_vector(self.bias, rows, self.groups),
+            _transpose_vector(self.weight, rows, self.groups),
+            _transpose_vector(self.bias, rows, self.groups),
             self.eps,
         )
-        return _transposed(outputs, self.groups, rows)
+        return _transpose_channels(outputs, self.groups, rows)
 
-    def _means(self, inputs: Tensor) -> Tensor:
-        """For each channel that of its group."""
+    def _group_means(self, inputs: Tensor) -> Tensor:
+        """Return the mean of each channel's group: (samples, channels, 1, 1)."""
         rows = inputs.shape[1] // self.groups
-        shape, members = ((rows, self.groups), 1) if self.strided else ((self.groups, rows), 2)
+        shape, members = (
+            ((rows, self.groups), 1) if self.interleaved_groups else ((self.groups, rows), 2)
+        )
         channels = torch.unflatten(inputs.mean((2, 3)), 1, shape)
         means = channels.mean(members, keepdim=True).expand_as(channels)
         return means.flatten(1)[:, :, None, None]
 
 
-def _transposed(inputs: Tensor, rows: int, columns: int) -> Tensor:
-    """Channel r · columns + c becomes c · rows + r. A pixel's channels stay together in memory."""
+def _transpose_channels(inputs: Tensor, rows: int, columns: int) -> Tensor:
+    """Move channel r · columns + c to c · rows + r, keeping the tensor channels_last."""
     pixels = torch.unflatten(inputs.permute(0, 2, 3, 1), 3, (rows, columns))
     return pixels.transpose(3, 4).flatten(3, 4).permute(0, 3, 1, 2)
 
 
-def _transposed_vector(vector: Tensor | None, rows: int, columns: int) -> Tensor | None:
+def _transpose_vector(vector: Tensor | None, rows: int, columns: int) -> Tensor | None:
     return None if vector is None else vector.view(rows, columns).t().flatten()
 
 
-# What a convolution makes on its road, the norm takes from it, and nobody else sees it.
-_NEIGHBORS = {
+# Routes where only the norm reads the convolution's output.
+_FOLDABLE_ROUTES = {
     (Route.MAIN, Route.MAIN),
     (Route.FORK, Route.MAIN),
     (Route.SIDE, Route.SIDE),
-    (Route.SPUR, Route.SIDE),
+    (Route.BRANCH, Route.SIDE),
 }
 
 
-def fold_norms(
+def fold_batch_norms(
     layers: Sequence[LayerPlan], modules: Mapping[str, nn.Module]
 ) -> tuple[list[LayerPlan], dict[str, nn.Module]]:
-    """The layers without the norms that could be folded, and their live ones by name."""
-    made: dict[str, nn.Module] = {}
+    """Return the layers without the norms that were folded, and their modules by name."""
+    replaced: dict[str, nn.Module] = {}
     folded: set[str] = set()
     for layer, following in pairwise(layers):
         conv, norm = modules[layer.name], modules[following.name]
-        neighbors = (layer.route, following.route) in _NEIGHBORS
-        if neighbors and isinstance(conv, nn.Conv2d) and isinstance(norm, BatchNorm):
-            made[layer.name] = _folded(conv, norm)
+        is_private = (layer.route, following.route) in _FOLDABLE_ROUTES
+        if is_private and isinstance(conv, nn.Conv2d) and isinstance(norm, BatchNorm):
+            replaced[layer.name] = _fold_batch_norm(conv, norm)
             folded.add(following.name)
-    kept = [layer for layer in layers if layer.name not in folded]
-    return kept, {one.name: made.get(one.name) or deepcopy(modules[one.name]) for one in kept}
+    remaining = [layer for layer in layers if layer.name not in folded]
+    names = [layer.name for layer in remaining]
+    return remaining, {name: replaced.get(name) or deepcopy(modules[name]) for name in names}
 
 
 @torch.no_grad()
-def _folded(conv: nn.Conv2d, norm: BatchNorm) -> nn.Conv2d:
-    """In 64 bits, so that only the last rounding of each weight is new."""
+def _fold_batch_norm(conv: nn.Conv2d, norm: BatchNorm) -> nn.Conv2d:
+    """Fold in fp64, so that each weight is rounded only once."""
     scale = (norm.running_var.double() + norm.eps).rsqrt()
     scale *= 1 if norm.weight is None else norm.weight
     offset = (0 if norm.bias is None else norm.bias) - norm.running_mean.double() * scale
-    made = deepcopy(conv)
+    fused = deepcopy(conv)
     weight = conv.weight.double() * scale.view(-1, 1, 1, 1)
     if conv.bias is not None:
         offset += conv.bias.double() * scale
-    made.weight.copy_(weight)
-    made.bias = nn.Parameter(offset.to(conv.weight.dtype))
-    return made
+    fused.weight.copy_(weight)
+    fused.bias = nn.Parameter(offset.to(conv.weight.dtype))
+    return fused

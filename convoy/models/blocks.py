@@ -1,10 +1,9 @@
-"""Layers as the configuration wants them (padding, norms, initialisation), and the inverted
-residual block that EfficientNet and MobileNet are made of.
+"""LayerFactory, which applies the configured padding, norms and initialisation, and the inverted
+residual block of EfficientNet and MobileNet.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
 from convoy.models.layers import (
@@ -21,46 +20,39 @@ from convoy.models.layers import (
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
     Route,
-    SqueezeSpec,
+    SpatialMeanSpec,
 )
 
 DEFAULT_FAMILY = FamilyConfig()
-
-
-class NormParameters(Enum):
-    """The parameters that a norm has for each channel."""
-
-    BOTH = "scale and offset"
-    ZERO = "scale and offset, and the scale starts at 0"
-    SCALE = "scale only"
-    NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
 class InitRules:
     """The initialisation rules of a family."""
 
-    plain: InitRule
-    grouped: InitRule
-    head: InitRule
+    conv: InitRule
+    grouped_conv: InitRule
+    classifier: InitRule
 
 
-# What the TensorFlow and PopART applications do in all of their families but one.
+# The rules of the TensorFlow and PopART applications for all families but one.
 INIT_RULES = {
-    "tensorflow": InitRules(InitRule.LECUN, InitRule.LECUN, InitRule.GLOROT),
-    "popart": InitRules(InitRule.GLOROT, InitRule.GLOROT, InitRule.GLOROT),
+    "tensorflow": InitRules(
+        InitRule.TRUNC_NORMAL_FAN_IN, InitRule.TRUNC_NORMAL_FAN_IN, InitRule.XAVIER_UNIFORM
+    ),
+    "popart": InitRules(InitRule.XAVIER_UNIFORM, InitRule.XAVIER_UNIFORM, InitRule.XAVIER_UNIFORM),
 }
 
 
 class LayerFactory:
-    """Holds what every layer needs to know, so that a family reads like its network."""
+    """Creates layer specs with the configured padding, norm and initialisation."""
 
     def __init__(self, config: NetworkConfig, init_rules: dict[str, InitRules]) -> None:
         self.config = config
         self.init = (INIT_RULES | init_rules)[config.weight_init]
 
-    def image(self, channels: int) -> tuple[int, list[LayerPlan]]:
-        """The channels that the first convolution sees, and the layer that pads them, if any."""
+    def padded_input(self, channels: int) -> tuple[int, list[LayerPlan]]:
+        """Return the input channels of the first convolution and the padding layer, if any."""
         if not self.config.input_image_padding:
             return channels, []
         return channels + 1, [LayerPlan("pad", PadChannelsSpec(1, 1))]
@@ -68,27 +60,29 @@ class LayerFactory:
     def conv(
         self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
     ) -> ConvSpec:
-        """A convolution followed by a norm; without norms it has a bias."""
+        """A convolution followed by a norm; it has a bias only if norms are off."""
         bias = self.config.norm_type == "none"
-        rule = self.init.grouped if groups > 1 else self.init.plain
+        rule = self.init.grouped_conv if groups > 1 else self.init.conv
         padding = self.config.conv_padding
         return ConvSpec(inputs, outputs, kernel, stride, bias, groups, padding, rule)
 
-    def gate_conv(self, inputs: int, outputs: int) -> ConvSpec:
-        """A convolution of one pixel, with a bias and no norm."""
-        return ConvSpec(inputs, outputs, 1, bias=True, init=self.init.plain)
+    def pointwise_conv(self, inputs: int, outputs: int) -> ConvSpec:
+        """A 1 × 1 convolution with a bias and no norm."""
+        return ConvSpec(inputs, outputs, 1, bias=True, init=self.init.conv)
 
-    def head(self, inputs: int, classes: int) -> LinearSpec:
-        return LinearSpec(inputs, classes, self.init.head)
+    def classifier(self, inputs: int, classes: int) -> LinearSpec:
+        return LinearSpec(inputs, classes, self.init.classifier)
 
     def norm(
         self,
         name: str,
         channels: int,
         route: Route = Route.MAIN,
-        parameters: NormParameters = NormParameters.BOTH,
+        zero_init: bool = False,
+        scale: bool = True,
+        offset: bool = True,
     ) -> Iterator[LayerPlan]:
-        """The norm after a convolution, if there are norms."""
+        """The norm after a convolution, unless norms are off; `zero_init` starts its scale at 0."""
         config = self.config
         if config.norm_type == "none":
             return
@@ -98,33 +92,33 @@ class LayerFactory:
             config.norm_num_groups,
             config.norm_eps,
             config.batchnorm_momentum,
-            zero=parameters is NormParameters.ZERO,
-            scale=parameters is not NormParameters.NOTHING,
-            offset=parameters in (NormParameters.BOTH, NormParameters.ZERO),
-            strided=config.enable_fast_groupnorm,
-            two_passes=config.stable_norm,
-            first_variance=0.0 if config.weight_init == "popart" else 1.0,
+            zero_init,
+            scale,
+            offset,
+            interleaved_groups=config.enable_fast_groupnorm,
+            stable=config.stable_norm,
+            initial_running_var=0.0 if config.weight_init == "popart" else 1.0,
         )
         yield LayerPlan(name, norm, route)
 
 
 def activation(name: str, kind: str = "relu") -> LayerPlan:
-    """A function of each element."""
+    """An elementwise activation layer."""
     return LayerPlan(name, ActivationSpec(kind))
 
 
 @dataclass(frozen=True)
-class Gate:
-    """Squeeze-and-excite: the mean of each channel, through a bottleneck, scales the channel."""
+class SqueezeExcite:
+    """Squeeze-and-excite: a gate per channel, computed from channel means by a bottleneck."""
 
-    inner: int
+    reduced_channels: int
     activation: str
-    outer: str  # sigmoid or hard_sigmoid
+    gate_activation: str  # sigmoid or hard_sigmoid
 
 
 @dataclass(frozen=True)
-class Proxy:
-    """Proxy-normalized activations: they correct what the norm before them lost."""
+class ProxyNorm:
+    """Proxy normalization of activations, for networks with batch-independent norms."""
 
     eps: float
     recompute: bool
@@ -134,15 +128,14 @@ class Proxy:
 
 
 def norm_before_activation(
-    factory: LayerFactory, name: str, channels: int, proxy: Proxy | None
+    factory: LayerFactory, name: str, channels: int, proxy: ProxyNorm | None
 ) -> Iterator[LayerPlan]:
-    """A proxy activation has scale and offset itself."""
-    parameters = NormParameters.NOTHING if proxy else NormParameters.BOTH
-    return factory.norm(name, channels, parameters=parameters)
+    """The norm before an activation; a proxy activation has its own scale and offset."""
+    return factory.norm(name, channels, scale=proxy is None, offset=proxy is None)
 
 
 def activation_after_norm(
-    name: str, kind: str, channels: int, proxy: Proxy | None, scaled: bool = True
+    name: str, kind: str, channels: int, proxy: ProxyNorm | None, scaled: bool = True
 ) -> LayerPlan:
     operation = ActivationSpec(kind) if proxy is None else proxy.spec(kind, channels, scaled)
     return LayerPlan(name, operation)
@@ -150,22 +143,22 @@ def activation_after_norm(
 
 @dataclass(frozen=True)
 class InvertedBlock:
-    """An inverted residual block: widen, filter, gate, narrow, add.
+    """Inverted residual block: expand, depthwise, squeeze-excite, project, add.
 
-    Named as timm does; a block that does not widen has other names for the same positions.
+    Layers are named as in timm, where a block without expansion uses other names.
     """
 
     inputs: int
-    hidden: int
+    expanded_channels: int
     outputs: int
     kernel: int
     stride: int
     groups: int
     activation: str
-    gate: Gate | None = None
-    drop: float = 0.0
-    proxy: Proxy | None = None
-    widens: bool = True
+    gate: SqueezeExcite | None = None
+    drop_path_rate: float = 0.0
+    proxy: ProxyNorm | None = None
+    expands: bool = True
 
     @property
     def has_shortcut(self) -> bool:
@@ -173,46 +166,53 @@ class InvertedBlock:
 
     def layers(self, name: str, factory: LayerFactory) -> Iterator[LayerPlan]:
         fork = Route.FORK if self.has_shortcut else Route.MAIN
-        middle, last, narrow = ("2", "3", "conv_pwl") if self.widens else ("1", "2", "conv_pw")
-        if self.widens:
-            widen = factory.conv(self.inputs, self.hidden)
-            yield LayerPlan(f"{name}/conv_pw", widen, fork)
-            yield from norm_before_activation(factory, f"{name}/bn1", self.hidden, self.proxy)
+        middle, last, project = ("2", "3", "conv_pwl") if self.expands else ("1", "2", "conv_pw")
+        if self.expands:
+            expand = factory.conv(self.inputs, self.expanded_channels)
+            yield LayerPlan(f"{name}/conv_pw", expand, fork)
+            yield from norm_before_activation(
+                factory, f"{name}/bn1", self.expanded_channels, self.proxy
+            )
             yield self._activation(f"{name}/act1")
             fork = Route.MAIN
-        depthwise = factory.conv(self.hidden, self.hidden, self.kernel, self.stride, self.groups)
-        depthwise = replace(depthwise, init=factory.init.grouped)  # a single group too
+        depthwise = factory.conv(
+            self.expanded_channels, self.expanded_channels, self.kernel, self.stride, self.groups
+        )
+        depthwise = replace(depthwise, init=factory.init.grouped_conv)  # for a single group too
         yield LayerPlan(f"{name}/conv_dw", depthwise, fork)
-        yield from norm_before_activation(factory, f"{name}/bn{middle}", self.hidden, self.proxy)
-        yield from self._gated(name, f"act{middle}", factory)
-        yield LayerPlan(f"{name}/{narrow}", factory.conv(self.hidden, self.outputs))
+        yield from norm_before_activation(
+            factory, f"{name}/bn{middle}", self.expanded_channels, self.proxy
+        )
+        yield from self._activation_and_gate(name, f"act{middle}", factory)
+        yield LayerPlan(f"{name}/{project}", factory.conv(self.expanded_channels, self.outputs))
         # No activation follows this norm, so it keeps its scale.
-        parameters = NormParameters.SCALE if self.proxy else NormParameters.BOTH
-        yield from factory.norm(f"{name}/bn{last}", self.outputs, parameters=parameters)
+        yield from factory.norm(f"{name}/bn{last}", self.outputs, offset=self.proxy is None)
         if self.has_shortcut:
-            if self.drop:
-                yield LayerPlan(f"{name}/drop_path", DropPathSpec(self.drop))
+            if self.drop_path_rate:
+                yield LayerPlan(f"{name}/drop_path", DropPathSpec(self.drop_path_rate))
             yield LayerPlan(f"{name}/add", AddSpec(), Route.JOIN)
 
     def _activation(self, name: str) -> LayerPlan:
-        return activation_after_norm(name, self.activation, self.hidden, self.proxy)
+        return activation_after_norm(name, self.activation, self.expanded_channels, self.proxy)
 
-    def _gated(self, name: str, position: str, factory: LayerFactory) -> Iterator[LayerPlan]:
-        """The activation and the gate after the depthwise convolution."""
+    def _activation_and_gate(
+        self, name: str, position: str, factory: LayerFactory
+    ) -> Iterator[LayerPlan]:
+        """The activation and squeeze-excite after the depthwise convolution."""
         gate = self.gate
         if gate is None:
             yield self._activation(f"{name}/{position}")
             return
-        reduce = factory.gate_conv(self.hidden, gate.inner)
-        expand = factory.gate_conv(gate.inner, self.hidden)
+        reduce = factory.pointwise_conv(self.expanded_channels, gate.reduced_channels)
+        expand = factory.pointwise_conv(gate.reduced_channels, self.expanded_channels)
         if self.proxy:
-            proxy = self.proxy.spec(self.activation, self.hidden, scaled=False)
+            proxy = self.proxy.spec(self.activation, self.expanded_channels, scaled=False)
             yield LayerPlan(f"{name}/se", ProxySqueezeExciteSpec(proxy, reduce, expand))
             return
         yield self._activation(f"{name}/{position}")
-        yield LayerPlan(f"{name}/se/pool", SqueezeSpec(), Route.SPUR)
+        yield LayerPlan(f"{name}/se/pool", SpatialMeanSpec(), Route.BRANCH)
         yield LayerPlan(f"{name}/se/conv_reduce", reduce, Route.SIDE)
         yield LayerPlan(f"{name}/se/act1", ActivationSpec(gate.activation), Route.SIDE)
         yield LayerPlan(f"{name}/se/conv_expand", expand, Route.SIDE)
-        yield LayerPlan(f"{name}/se/gate", ActivationSpec(gate.outer), Route.SIDE)
+        yield LayerPlan(f"{name}/se/gate", ActivationSpec(gate.gate_activation), Route.SIDE)
         yield LayerPlan(f"{name}/se/mul", MultiplySpec(), Route.JOIN)

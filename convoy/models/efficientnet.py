@@ -1,36 +1,45 @@
-"""The EfficientNet family as ordered named layers: timm's names, with slashes for dots."""
+"""EfficientNet as a list of named layers (timm names, with slashes instead of dots)."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from convoy.config.catalog import MODELS
-from convoy.config.sections.network import FamilyConfig, NetworkConfig
+from convoy.config.sections.network import MODELS, FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.blocks import (
     DEFAULT_FAMILY,
-    Gate,
     InitRules,
     InvertedBlock,
     LayerFactory,
-    Proxy,
+    ProxyNorm,
+    SqueezeExcite,
     activation_after_norm,
     norm_before_activation,
 )
 from convoy.models.layers import DropoutSpec, GlobalPoolSpec, InitRule, LayerPlan
 
 INIT_RULES = {
-    "pytorch": InitRules(InitRule.HE_OF_GROUP, InitRule.HE_OF_GROUP, InitRule.OUTPUTS),
-    "tensorflow": InitRules(InitRule.CUT_HE, InitRule.CUT_HE_OF_GROUP, InitRule.GLOROT),
+    "pytorch": InitRules(
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT,
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT,
+        InitRule.UNIFORM_OUT_FEATURES,
+    ),
+    "tensorflow": InitRules(
+        InitRule.TRUNC_KAIMING_FAN_OUT, InitRule.TRUNC_KAIMING_FAN_IN, InitRule.XAVIER_UNIFORM
+    ),
 }
-# Where wider groups replace single channels, the PyTorch application leaves them to torch.
-WIDER_GROUPS = {"pytorch": InitRules(InitRule.HE_OF_GROUP, InitRule.TORCH, InitRule.OUTPUTS)}
-SQUEEZE = 0.25  # of a block's input
+# With group convolutions instead of depthwise ones, the PyTorch application uses torch's default.
+GROUPED_INIT_RULES = {
+    "pytorch": InitRules(
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT, InitRule.TORCH_DEFAULT, InitRule.UNIFORM_OUT_FEATURES
+    )
+}
+SE_RATIO = 0.25  # of a block's input channels
 
 
 @dataclass(frozen=True)
-class Scale:
-    """A size: how much wider and deeper than B0, and its dropout."""
+class CompoundScale:
+    """Width and depth relative to B0, and the dropout rate."""
 
     width: float
     depth: float
@@ -38,22 +47,22 @@ class Scale:
 
 
 SCALES = (
-    Scale(1.0, 1.0, 0.2),  # B0
-    Scale(1.0, 1.1, 0.2),
-    Scale(1.1, 1.2, 0.3),
-    Scale(1.2, 1.4, 0.3),
-    Scale(1.4, 1.8, 0.4),
-    Scale(1.6, 2.2, 0.4),
-    Scale(1.8, 2.6, 0.5),
-    Scale(2.0, 3.1, 0.5),  # B7
+    CompoundScale(1.0, 1.0, 0.2),  # B0
+    CompoundScale(1.0, 1.1, 0.2),
+    CompoundScale(1.1, 1.2, 0.3),
+    CompoundScale(1.2, 1.4, 0.3),
+    CompoundScale(1.4, 1.8, 0.4),
+    CompoundScale(1.6, 2.2, 0.4),
+    CompoundScale(1.8, 2.6, 0.5),
+    CompoundScale(2.0, 3.1, 0.5),  # B7
 )
-SMALL = Scale(0.5, 1.0, 0.0)  # for 32 × 32 images
+SMALL = CompoundScale(0.5, 1.0, 0.0)  # for 32 × 32 images
 STEM = 32
 
 
 @dataclass(frozen=True)
-class BlockGroup:
-    """Blocks of one width; the first of them may halve the image."""
+class StageSpec:
+    """Blocks of one width; the first may halve the image."""
 
     kernel: int
     repeats: int
@@ -61,53 +70,53 @@ class BlockGroup:
     stride: int
 
 
-GROUPS = (
-    BlockGroup(3, 1, 16, 1),
-    BlockGroup(3, 2, 24, 2),
-    BlockGroup(5, 2, 40, 2),
-    BlockGroup(3, 3, 80, 2),
-    BlockGroup(5, 3, 112, 1),
-    BlockGroup(5, 4, 192, 2),
-    BlockGroup(3, 1, 320, 1),
+STAGE_SPECS = (
+    StageSpec(3, 1, 16, 1),
+    StageSpec(3, 2, 24, 2),
+    StageSpec(5, 2, 40, 2),
+    StageSpec(3, 3, 80, 2),
+    StageSpec(5, 3, 112, 1),
+    StageSpec(5, 4, 192, 2),
+    StageSpec(3, 1, 320, 1),
 )
 
 
-def groups_of(channels: int, group_dim: int) -> int:
-    """Groups of so many channels; a narrower layer is one group."""
+def conv_groups(channels: int, group_dim: int) -> int:
+    """Number of groups of `group_dim` channels; a narrower layer is one group."""
     return max(channels // group_dim, 1)
 
 
 def efficientnet_layers(
     config: NetworkConfig, channels: int, classes: int, family: FamilyConfig = DEFAULT_FAMILY
 ) -> tuple[LayerPlan, ...]:
-    """The whole network, from the image to the logits."""
+    """All layers, from the image to the logits."""
     return tuple(EfficientNetBuilder(config, family).network(channels, classes))
 
 
 class EfficientNetBuilder:
-    """The methods read like the network."""
+    """Yields the layers of the network in order."""
 
     def __init__(self, config: NetworkConfig, family: FamilyConfig) -> None:
         entry = MODELS[config.model]
         self.family = family
-        self.small = entry.small
-        usual = SMALL if entry.small else SCALES[entry.depth]
-        self.scale = Scale(
-            usual.width if family.width_coefficient is None else family.width_coefficient,
-            usual.depth if family.depth_coefficient is None else family.depth_coefficient,
-            usual.dropout if family.dropout_rate is None else family.dropout_rate,
+        self.small = entry.is_small
+        default = SMALL if entry.is_small else SCALES[entry.depth]
+        self.scale = CompoundScale(
+            default.width if family.width_coefficient is None else family.width_coefficient,
+            default.depth if family.depth_coefficient is None else family.depth_coefficient,
+            default.dropout if family.dropout_rate is None else family.dropout_rate,
         )
         self.group_dim = family.group_dim or 1
-        wider = WIDER_GROUPS if self.group_dim > 1 else {}
-        self.factory = LayerFactory(config, INIT_RULES | wider)
+        grouped_rules = GROUPED_INIT_RULES if self.group_dim > 1 else {}
+        self.factory = LayerFactory(config, INIT_RULES | grouped_rules)
         self.activation = "relu" if family.use_relu else "swish"
         self.proxy = (
-            Proxy(family.proxy_epsilon, family.proxy_recompute) if family.proxy_norm else None
+            ProxyNorm(family.proxy_epsilon, family.proxy_recompute) if family.proxy_norm else None
         )
 
     def network(self, channels: int, classes: int) -> Iterator[LayerPlan]:
         width, proxy = self.width(STEM), self.proxy
-        channels, padding = self.factory.image(channels)
+        channels, padding = self.factory.padded_input(channels)
         yield from padding
         stem = self.factory.conv(channels, width, 3, 1 if self.small else 2)
         yield LayerPlan("conv_stem", stem)
@@ -120,63 +129,63 @@ class EfficientNetBuilder:
             top = self.width(self.family.top_width)
             yield LayerPlan("conv_head", self.factory.conv(width, top))
             yield from norm_before_activation(self.factory, "bn2", top, proxy)
-            # Nothing behind it has a norm that its scale would disturb.
+            # No norm follows, so it needs no scaling.
             yield activation_after_norm("act2", self.activation, top, proxy, scaled=False)
             width = top
         yield LayerPlan("global_pool", GlobalPoolSpec())
         if self.scale.dropout:
             yield LayerPlan("dropout", DropoutSpec(self.scale.dropout))
-        yield LayerPlan("classifier", self.factory.head(width, classes))
+        yield LayerPlan("classifier", self.factory.classifier(width, classes))
 
     def blocks(self, inputs: int) -> Iterator[tuple[str, InvertedBlock]]:
-        """Each block with its name. The deeper, the likelier is it left out in training."""
+        """Yield each block with its name; the drop path rate grows linearly with depth."""
         blocks = dict(self.all_blocks(inputs))
-        self.refuse_uneven_groups(blocks)
-        for number, (name, block) in enumerate(blocks.items()):
-            drop = (1 - self.family.block_survival_prob) * number / len(blocks)
-            yield name, replace(block, drop=drop)
+        self.check_groups(blocks)
+        for index, (name, block) in enumerate(blocks.items()):
+            rate = (1 - self.family.block_survival_prob) * index / len(blocks)
+            yield name, replace(block, drop_path_rate=rate)
 
     def all_blocks(self, inputs: int) -> Iterator[tuple[str, InvertedBlock]]:
-        for index, group in enumerate(GROUPS):
-            outputs = self.width(group.outputs)
-            for repeat in range(math.ceil(group.repeats * self.scale.depth)):
-                hidden = inputs * (self.family.expand_ratio if index else 1)
-                inner = max(1, int(SQUEEZE * inputs))
-                gate = Gate(inner, self.activation, "sigmoid")
+        for index, stage in enumerate(STAGE_SPECS):
+            outputs = self.width(stage.outputs)
+            for repeat in range(math.ceil(stage.repeats * self.scale.depth)):
+                expanded = inputs * (self.family.expand_ratio if index else 1)
+                reduced = max(1, int(SE_RATIO * inputs))
+                gate = SqueezeExcite(reduced, self.activation, "sigmoid")
                 yield (
                     f"blocks/{index}/{repeat}",
                     InvertedBlock(
                         inputs,
-                        hidden,
+                        expanded,
                         outputs,
-                        group.kernel,
-                        1 if repeat or (self.small and index == 1) else group.stride,
-                        groups_of(hidden, self.group_dim),
+                        stage.kernel,
+                        1 if repeat or (self.small and index == 1) else stage.stride,
+                        conv_groups(expanded, self.group_dim),
                         self.activation,
                         gate if self.family.squeeze_excite else None,
                         proxy=self.proxy,
-                        widens=hidden > inputs,
+                        expands=expanded > inputs,
                     ),
                 )
                 inputs = outputs
 
-    def refuse_uneven_groups(self, blocks: Mapping[str, InvertedBlock]) -> None:
+    def check_groups(self, blocks: Mapping[str, InvertedBlock]) -> None:
         for name, block in blocks.items():
-            if block.hidden % block.groups:
+            if block.expanded_channels % block.groups:
+                widths = [block.expanded_channels for block in blocks.values()]
                 fitting = next(
                     dim
                     for dim in range(self.group_dim, 0, -1)
-                    if all(one.hidden % groups_of(one.hidden, dim) == 0 for one in blocks.values())
+                    if all(count % conv_groups(count, dim) == 0 for count in widths)
                 )
                 raise ConfigError(
-                    f"--group-dim {self.group_dim} would cut the {block.hidden} channels of "
-                    f"{name}/conv_dw into {block.groups} groups, which they do not divide into; "
-                    f"try {fitting}"
+                    f"--group-dim {self.group_dim} does not split the {block.expanded_channels} "
+                    f"channels of {name}/conv_dw into {block.groups} equal groups; try {fitting}"
                 )
 
     def width(self, channels: int) -> int:
-        """Scaled, and rounded half up to a multiple of the divisor; never down by over 10 %."""
+        """Scale the channels and round them to a multiple of the divisor, by at most 10 % down."""
         divisor = self.family.depth_divisor
-        wanted = channels * self.scale.width
-        rounded = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
-        return rounded + divisor if rounded < 0.9 * wanted else rounded
+        scaled = channels * self.scale.width
+        rounded = max(divisor, int(scaled + divisor / 2) // divisor * divisor)
+        return rounded + divisor if rounded < 0.9 * scaled else rounded

@@ -1,12 +1,12 @@
-"""What a layer is, what it computes and what it costs, before any tensor exists.
+"""Layer specs: what each layer computes and costs, without creating tensors.
 
-Between two layers travels a small bundle of tensors: one on a plain road, two inside a residual
-block, where a side road goes around the convolutions, three where a gate branches off inside it.
-So a stage can begin anywhere.
+Layers pass a small bundle of tensors along: one tensor in a plain chain, two inside a residual
+block (main branch and shortcut), three where a gate branches off inside the block. A stage can
+therefore start at any layer.
 
-    MAIN  (x, …)    → (f(x), …)           FORK  (x, …)    → (f(x), x, …)   a side road begins
-    SIDE  (x, s, …) → (x, f(s), …)        SPUR  (x, …)    → (x, f(x), …)   … with something made
-    JOIN  (x, s, …) → (f(x, s), …)                                         a side road ends
+    MAIN  (x, …)    → (f(x), …)         FORK    (x, …)  → (f(x), x, …)   start a branch with x
+    SIDE  (x, s, …) → (x, f(s), …)      BRANCH  (x, …)  → (x, f(x), …)   start a branch with f(x)
+    JOIN  (x, s, …) → (f(x, s), …)                                       end a branch
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shape:
-    """One sample of one tensor."""
+    """The shape of one sample: (channels, size, size)."""
 
     channels: int
-    size: int  # height and width; 1 after pooling over the whole image
+    size: int  # height and width; 1 after global pooling
 
     @property
     def elements(self) -> int:
@@ -30,45 +30,45 @@ class Shape:
 
 
 class InitRule(StrEnum):
-    """How weights begin, as in each of the reference applications. A bias begins at 0, or alike.
+    """Initialisation of weights as in the reference applications. A bias starts at 0 unless noted.
 
-    inputs and outputs are channels, area the pixels of a kernel:
+    inputs and outputs are channels, area is the number of kernel elements:
     fan_in = inputs ÷ groups × area        fan_out = outputs × area
     """
 
-    TORCH = "uniform in ± 1 ÷ √fan_in, the bias too"
-    HE = "normal of variance 2 ÷ fan_out"
-    HE_OF_GROUP = "normal of variance 2 ÷ (fan_out ÷ groups)"
-    LECUN = "normal cut off at two sigma, of variance 1 ÷ fan_in"
-    CUT_HE = "normal cut off at two sigma, of variance 2 ÷ fan_out"
-    CUT_HE_OF_GROUP = "normal cut off at two sigma, of variance 2 ÷ fan_in"
-    GLOROT = "uniform in ± √(6 ÷ (inputs + outputs)), whatever the kernel"
-    OUTPUTS = "uniform in ± 1 ÷ √outputs"
-    HE_OF_INPUTS = "uniform of variance 2 ÷ fan_in"
-    SMALL = "normal of deviation 0.01"
+    TORCH_DEFAULT = "uniform in ± 1 ÷ √fan_in, including the bias"
+    KAIMING_NORMAL_FAN_OUT = "normal with variance 2 ÷ fan_out"
+    KAIMING_NORMAL_GROUP_FAN_OUT = "normal with variance 2 ÷ (fan_out ÷ groups)"
+    TRUNC_NORMAL_FAN_IN = "normal truncated at 2 sigma, with variance 1 ÷ fan_in"
+    TRUNC_KAIMING_FAN_OUT = "normal truncated at 2 sigma, with variance 2 ÷ fan_out"
+    TRUNC_KAIMING_FAN_IN = "normal truncated at 2 sigma, with variance 2 ÷ fan_in"
+    XAVIER_UNIFORM = "uniform in ± √(6 ÷ (inputs + outputs)), independent of the kernel"
+    UNIFORM_OUT_FEATURES = "uniform in ± 1 ÷ √outputs"
+    KAIMING_UNIFORM_FAN_IN = "uniform with variance 2 ÷ fan_in"
+    NORMAL_STD_001 = "normal with standard deviation 0.01"
 
 
 @dataclass(frozen=True)
-class Operation:
-    """What all operations have. Each says where it differs."""
+class OpSpec:
+    """Base class of layer operations: keeps the shape, has no parameters and costs nothing."""
 
-    def shape(self, source: Shape) -> Shape:
-        """What it makes."""
-        return source
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Shape of the output."""
+        return input_shape
 
     @property
     def parameters(self) -> int:
         return 0
 
-    def macs(self, source: Shape) -> int:
-        """Multiply-adds."""
-        del source
+    def macs(self, input_shape: Shape) -> int:
+        """Multiply-adds per sample."""
+        del input_shape
         return 0
 
 
 @dataclass(frozen=True)
-class ConvSpec(Operation):
-    """A convolution whose padding keeps the size: `same` puts the odd pixel at the far end."""
+class ConvSpec(OpSpec):
+    """A convolution with size-preserving padding; `same` puts an odd pixel at the bottom right."""
 
     inputs: int
     outputs: int
@@ -77,166 +77,168 @@ class ConvSpec(Operation):
     bias: bool = False
     groups: int = 1
     padding: str = "symmetric"
-    init: InitRule = InitRule.HE
+    init: InitRule = InitRule.KAIMING_NORMAL_FAN_OUT
 
-    def shape(self, source: Shape) -> Shape:
-        return Shape(self.outputs, (source.size - 1) // self.stride + 1)
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return Shape(self.outputs, (input_shape.size - 1) // self.stride + 1)
 
     @property
     def parameters(self) -> int:
         weights = self.inputs // self.groups * self.outputs * self.kernel**2
         return weights + (self.outputs if self.bias else 0)
 
-    def macs(self, source: Shape) -> int:
-        return self.inputs // self.groups * self.kernel**2 * self.shape(source).elements
+    def macs(self, input_shape: Shape) -> int:
+        return self.inputs // self.groups * self.kernel**2 * self.output_shape(input_shape).elements
 
 
 @dataclass(frozen=True)
-class NormSpec(Operation):
-    """Normalization with a scale and an offset per channel. `zero` starts the scale at 0."""
+class NormSpec(OpSpec):
+    """Normalization with a scale and an offset per channel. `zero_init` starts the scale at 0."""
 
     channels: int
     kind: str  # "batch" or "group"
     groups: int
     eps: float
     momentum: float
-    zero: bool = False
+    zero_init: bool = False
     scale: bool = True
     offset: bool = True
-    strided: bool = False  # channel c belongs to group c mod G
-    two_passes: bool = True  # the mean first, then the variance around it
-    first_variance: float = 1.0  # of the running statistics
+    interleaved_groups: bool = False  # channel c is in group c mod G, not c // size
+    stable: bool = True  # compute statistics in two passes
+    initial_running_var: float = 1.0  # initial running variance
 
     @property
     def parameters(self) -> int:
         return (self.scale + self.offset) * self.channels
 
-    def macs(self, source: Shape) -> int:
-        return source.elements
+    def macs(self, input_shape: Shape) -> int:
+        return input_shape.elements
 
 
 @dataclass(frozen=True)
-class ActivationSpec(Operation):
-    """A function of each element. A rectifier works in place, so it needs no memory of its own."""
+class ActivationSpec(OpSpec):
+    """An elementwise activation. ReLU works in place and allocates no memory."""
 
     kind: str  # relu, relu6, swish, hard_swish, sigmoid, hard_sigmoid
 
 
 @dataclass(frozen=True)
-class AddSpec(Operation):
-    """The main road and the side road meet."""
+class AddSpec(OpSpec):
+    """Add the side branch to the main branch."""
 
 
 @dataclass(frozen=True)
-class MultiplySpec(Operation):
-    """The main road, one number a channel, scales the side road."""
+class MultiplySpec(OpSpec):
+    """Multiply the main branch by the side branch (one value per channel)."""
 
 
 @dataclass(frozen=True)
-class ConcatSpec(Operation):
-    """The channels of the side road behind those of the main road."""
+class ConcatSpec(OpSpec):
+    """Concatenate the channels of the side branch to those of the main branch."""
 
-    added: int
+    extra_channels: int
 
-    def shape(self, source: Shape) -> Shape:
-        return Shape(source.channels + self.added, source.size)
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return Shape(input_shape.channels + self.extra_channels, input_shape.size)
 
 
 @dataclass(frozen=True)
-class MaxPoolSpec(Operation):
-    """3 × 3 windows, stride 2. Padding: symmetric, same, or none."""
+class MaxPoolSpec(OpSpec):
+    """Max pooling with 3 × 3 windows and stride 2; padding is symmetric, same or none."""
 
     padding: str = "symmetric"
 
-    def shape(self, source: Shape) -> Shape:
-        covered = source.size - 3 if self.padding == "none" else source.size - 1
-        return Shape(source.channels, covered // 2 + 1)
+    def output_shape(self, input_shape: Shape) -> Shape:
+        covered = input_shape.size - 3 if self.padding == "none" else input_shape.size - 1
+        return Shape(input_shape.channels, covered // 2 + 1)
 
 
 @dataclass(frozen=True)
-class SqueezeSpec(Operation):
-    """The mean over the image, which stays an image of one pixel."""
+class SpatialMeanSpec(OpSpec):
+    """Global average pooling to a 1 × 1 image."""
 
-    def shape(self, source: Shape) -> Shape:
-        return Shape(source.channels, 1)
-
-
-class GlobalPoolSpec(SqueezeSpec):
-    """The mean over the image; what is left is a vector."""
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return Shape(input_shape.channels, 1)
 
 
-@dataclass(frozen=True)
-class FlattenSpec(Operation):
-    """An image of one pixel, seen as a vector: the same memory."""
+class GlobalPoolSpec(SpatialMeanSpec):
+    """Global average pooling to a vector."""
 
 
 @dataclass(frozen=True)
-class PadChannelsSpec(Operation):
-    """Every `stride`-th pixel, and channels of zeros behind the given ones."""
+class FlattenSpec(OpSpec):
+    """View a 1 × 1 image as a vector."""
+
+
+@dataclass(frozen=True)
+class PadChannelsSpec(OpSpec):
+    """Subsample by `stride` and append zero channels."""
 
     stride: int
-    added: int
+    extra_channels: int
 
-    def shape(self, source: Shape) -> Shape:
-        return Shape(source.channels + self.added, (source.size - 1) // self.stride + 1)
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return Shape(
+            input_shape.channels + self.extra_channels, (input_shape.size - 1) // self.stride + 1
+        )
 
 
 @dataclass(frozen=True)
-class DropoutSpec(Operation):
-    """Some elements become 0 in training, the others grow by as much."""
+class DropoutSpec(OpSpec):
+    """Dropout of single elements."""
 
     rate: float
 
 
 @dataclass(frozen=True)
-class DropPathSpec(Operation):
-    """Stochastic depth: in training some samples lose this branch, the others' grows by as much."""
+class DropPathSpec(OpSpec):
+    """Stochastic depth: drops the residual branch of random samples."""
 
     rate: float
 
 
 @dataclass(frozen=True)
-class LinearSpec(Operation):
+class LinearSpec(OpSpec):
     """A fully connected layer with a bias."""
 
     inputs: int
     outputs: int
-    init: InitRule = InitRule.TORCH
+    init: InitRule = InitRule.TORCH_DEFAULT
 
-    def shape(self, source: Shape) -> Shape:
-        del source
+    def output_shape(self, input_shape: Shape) -> Shape:
+        del input_shape
         return Shape(self.outputs, 1)
 
     @property
     def parameters(self) -> int:
         return (self.inputs + 1) * self.outputs
 
-    def macs(self, source: Shape) -> int:
-        del source
+    def macs(self, input_shape: Shape) -> int:
+        del input_shape
         return self.inputs * self.outputs
 
 
 @dataclass(frozen=True)
-class ProxyActivationSpec(Operation):
-    """An activation made standard for a normal input: four numbers a channel tell which."""
+class ProxyActivationSpec(OpSpec):
+    """A proxy-normalized activation, with four parameters per channel."""
 
     channels: int
     kind: str
     eps: float
-    scaled: bool  # whether its result is divided by the deviation
-    recompute: bool  # in the backward pass
+    scaled: bool  # divide the output by the standard deviation
+    recompute: bool  # in the backward pass, instead of saving tensors
 
     @property
     def parameters(self) -> int:
         return 4 * self.channels
 
-    def macs(self, source: Shape) -> int:
-        return 2 * source.elements
+    def macs(self, input_shape: Shape) -> int:
+        return 2 * input_shape.elements
 
 
 @dataclass(frozen=True)
-class ProxySqueezeExciteSpec(Operation):
-    """A proxy activation and squeeze-and-excite in one, for the deviation is divided out last."""
+class ProxySqueezeExciteSpec(OpSpec):
+    """A proxy activation fused with squeeze-and-excite; the scaling comes after the gate."""
 
     proxy: ProxyActivationSpec
     reduce: ConvSpec
@@ -246,18 +248,18 @@ class ProxySqueezeExciteSpec(Operation):
     def parameters(self) -> int:
         return self.proxy.parameters + self.reduce.parameters + self.expand.parameters
 
-    def macs(self, source: Shape) -> int:
-        one = Shape(source.channels, 1)
-        inner = self.reduce.macs(one) + self.expand.macs(self.reduce.shape(one))
-        return self.proxy.macs(source) + inner + 2 * source.elements
+    def macs(self, input_shape: Shape) -> int:
+        pooled = Shape(input_shape.channels, 1)
+        gate = self.reduce.macs(pooled) + self.expand.macs(self.reduce.output_shape(pooled))
+        return self.proxy.macs(input_shape) + gate + 2 * input_shape.elements
 
 
 class Route(Enum):
-    """Which tensors of the bundle a layer takes, and where it puts its result."""
+    """Which tensor of the bundle a layer reads, and where its output goes."""
 
     MAIN = "main"
     FORK = "fork"
-    SPUR = "spur"
+    BRANCH = "branch"
     SIDE = "side"
     JOIN = "join"
 
@@ -267,49 +269,49 @@ class LayerPlan:
     """One named layer of a network."""
 
     name: str
-    operation: Operation
+    operation: OpSpec
     route: Route = Route.MAIN
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer for one sample of a given size: what travels in and out, and its work."""
+    """Bundle shapes, parameters and multiply-adds of a layer for one sample."""
 
     name: str
-    bundle_in: tuple[Shape, ...]
-    bundle_out: tuple[Shape, ...]
+    input_shapes: tuple[Shape, ...]
+    output_shapes: tuple[Shape, ...]
     parameters: int
     macs: int
 
 
 def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
-    """Follow one image through the layers."""
+    """Trace one image through the layers."""
     costs: list[LayerCost] = []
     bundle: tuple[Shape, ...] = (image,)
     for layer in layers:
-        operation, source = layer.operation, taken(layer.route, bundle)
-        after = put(layer.route, bundle, operation.shape(source))
-        macs = operation.macs(source)
+        operation, input_shape = layer.operation, layer_input(layer.route, bundle)
+        after = bundle_after(layer.route, bundle, operation.output_shape(input_shape))
+        macs = operation.macs(input_shape)
         costs.append(LayerCost(layer.name, bundle, after, operation.parameters, macs))
         bundle = after
     return tuple(costs)
 
 
-def taken(route: Route, bundle: tuple[T, ...]) -> T:
-    """The tensor that a layer works on; the side road's half of a sum is not meant."""
+def layer_input(route: Route, bundle: tuple[T, ...]) -> T:
+    """The tensor that a layer reads (of a JOIN, the one on the main branch)."""
     return bundle[1] if route is Route.SIDE else bundle[0]
 
 
-def put(route: Route, bundle: tuple[T, ...], result: T) -> tuple[T, ...]:
-    """The bundle behind a layer that has made this out of it."""
+def bundle_after(route: Route, bundle: tuple[T, ...], output: T) -> tuple[T, ...]:
+    """The bundle after a layer with this output."""
     match route:
         case Route.MAIN:
-            return (result, *bundle[1:])
+            return (output, *bundle[1:])
         case Route.FORK:
-            return (result, *bundle)
-        case Route.SPUR:
-            return (bundle[0], result, *bundle[1:])
+            return (output, *bundle)
+        case Route.BRANCH:
+            return (bundle[0], output, *bundle[1:])
         case Route.SIDE:
-            return (bundle[0], result, *bundle[2:])
+            return (bundle[0], output, *bundle[2:])
         case Route.JOIN:
-            return (result, *bundle[2:])
+            return (output, *bundle[2:])

@@ -1,12 +1,12 @@
-"""NetworkPlan: the layers of the chosen network and what each costs at the chosen image size."""
+"""NetworkPlan: the layers of the configured network and their cost at the image size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from convoy.config.catalog import DATA, MODELS
 from convoy.config.schema import RunConfig
-from convoy.config.sections.network import FamilyConfig, NetworkConfig
+from convoy.config.sections.data import DATA
+from convoy.config.sections.network import MODELS, FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.efficientnet import efficientnet_layers
 from convoy.models.layers import (
@@ -18,15 +18,15 @@ from convoy.models.layers import (
     PadChannelsSpec,
     Shape,
     layer_costs,
-    taken,
+    layer_input,
 )
 from convoy.models.mobilenet import mobilenet_layers
 from convoy.models.resnet import resnet_layers
 from convoy.models.squeezenet import squeezenet_layers
 
-COLORS = 3
-_SMALLER = {380: 252}  # of EfficientNet-B4, where the rule would say 270
-LARGEST = 4096  # no network here needs more pixels than this to begin with
+IMAGE_CHANNELS = 3
+_TRAIN_SIZES = {380: 252}  # EfficientNet-B4; the rule would give 270
+MAX_IMAGE_SIZE = 4096  # no supported network needs a larger minimum
 
 FAMILIES: dict[str, Callable[[NetworkConfig, int, int, FamilyConfig], tuple[LayerPlan, ...]]] = {
     "resnet": resnet_layers,
@@ -55,12 +55,12 @@ class NetworkPlan:
         return sum(cost.macs for cost in self.costs)
 
     def check_micro_batch(self, micro_batch_size: int) -> None:
-        """Refuse to train a batch norm on one value per channel: that has no variance."""
+        """Refuse batch norm over a single value per channel: it has no variance."""
         for layer, cost in zip(self.layers, self.costs, strict=True):
             norm = layer.operation
             if not (isinstance(norm, NormSpec) and norm.kind == "batch"):
                 continue
-            if micro_batch_size * taken(layer.route, cost.bundle_in).size ** 2 == 1:
+            if micro_batch_size * layer_input(layer.route, cost.input_shapes).size ** 2 == 1:
                 raise ConfigError(
                     f"batch norm needs more than one value per channel, but {layer.name} gets 1 "
                     f"pixel of 1 image (--micro-batch-size 1, {self.image_size} × "
@@ -69,74 +69,75 @@ class NetworkPlan:
 
 
 def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
-    """The network of a configuration for whole images, which must be large enough for it."""
+    """Plan the configured network for full-size images, or for images of `size`."""
     model, data = MODELS[config.network.model], DATA[config.data.data]
     classes = config.data.num_classes or data.classes or model.classes
-    whole = image_size(config)
-    size = size or whole
-    layers = FAMILIES[model.family](config.network, COLORS, classes, config.family)
-    _refuse_uneven_norms(layers)
-    _refuse_small_images(layers, whole, size)
-    return NetworkPlan(layers, layer_costs(layers, Shape(COLORS, size)), size, classes)
+    full_size = image_size(config)
+    size = size or full_size
+    layers = FAMILIES[model.family](config.network, IMAGE_CHANNELS, classes, config.family)
+    _check_norm_groups(layers)
+    _check_image_size(layers, full_size, size)
+    return NetworkPlan(layers, layer_costs(layers, Shape(IMAGE_CHANNELS, size)), size, classes)
 
 
 def plan_training_network(config: RunConfig) -> NetworkPlan:
-    """The same layers for the images that it is trained on."""
-    whole = image_size(config)
+    """Plan the network for the images it is trained on; see `--half-res-training`."""
+    full_size = image_size(config)
     return plan_network(
-        config, smaller_size(whole) if config.fine_tune.half_res_training else whole
+        config, reduced_size(full_size) if config.fine_tune.half_res_training else full_size
     )
 
 
-def _refuse_uneven_norms(layers: Sequence[LayerPlan]) -> None:
-    """The groups of a group norm are equal; the way out fits all norms of the network."""
+def _check_norm_groups(layers: Sequence[LayerPlan]) -> None:
+    """Refuse groups that do not divide the channels; suggest a count that fits all norms."""
     norms = {
         layer.name: layer.operation for layer in layers if isinstance(layer.operation, NormSpec)
     }
     for name, norm in norms.items():
         if norm.kind == "group" and norm.channels % norm.groups:
-            common = gcd(*(one.channels for one in norms.values()))
-            fitting = next(one for one in range(norm.groups, 0, -1) if common % one == 0)
+            common = gcd(*(norm.channels for norm in norms.values()))
+            fitting = next(count for count in range(norm.groups, 0, -1) if common % count == 0)
             raise ConfigError(
                 f"--norm-num-groups {norm.groups} does not divide the {norm.channels} "
                 f"channels of {name}; try {fitting}"
             )
 
 
-def _refuse_small_images(layers: Sequence[LayerPlan], whole: int, size: int) -> None:
-    """`size` is that of the images themselves, or a part of `whole`, which was asked for."""
-    problem = _too_small(layers, size)
+def _check_image_size(layers: Sequence[LayerPlan], full_size: int, size: int) -> None:
+    """Refuse images that are too small; `size` is the (possibly reduced) training size."""
+    problem = _size_problem(layers, size)
     if problem is None:
         return
-    is_part = size < whole
-    larger = ((one, smaller_size(one) if is_part else one) for one in range(whole, LARGEST))
-    enough = next(one for one, seen in larger if _too_small(layers, seen) is None)
-    part = f"--half-res-training makes it {size}, and " if is_part else ""
+    is_reduced = size < full_size
+    larger = range(full_size, MAX_IMAGE_SIZE)
+    train_sizes = ((side, reduced_size(side) if is_reduced else side) for side in larger)
+    enough = next(side for side, trained in train_sizes if _size_problem(layers, trained) is None)
+    reason = f"--half-res-training reduces it to {size}, and " if is_reduced else ""
     raise ConfigError(
-        f"--image-size {whole} is too small: {part}{problem}; it must be at least {enough}"
+        f"--image-size {full_size} is too small: {reason}{problem}; it must be at least {enough}"
     )
 
 
-def _too_small(layers: Sequence[LayerPlan], size: int) -> str | None:
-    """The first layer for which an image of this size has shrunk too far."""
-    for layer, cost in zip(layers, layer_costs(layers, Shape(COLORS, size)), strict=True):
-        given = taken(layer.route, cost.bundle_in).size
+def _size_problem(layers: Sequence[LayerPlan], size: int) -> str | None:
+    """Describe the first layer whose input would be too small, if any."""
+    for layer, cost in zip(layers, layer_costs(layers, Shape(IMAGE_CHANNELS, size)), strict=True):
+        side = layer_input(layer.route, cost.input_shapes).size
         match layer.operation:
-            case MaxPoolSpec("none") if given < 3:
-                return f"{layer.name} needs 3 × 3 pixels and would get {given} × {given}"
-            case MaxPoolSpec() if given == 1:
-                return f"{layer.name} would shrink an image of 1 × 1 pixels"
-            case ConvSpec(stride=stride) | PadChannelsSpec(stride) if stride > 1 and given == 1:
-                return f"{layer.name} would shrink an image of 1 × 1 pixels"
+            case MaxPoolSpec("none") if side < 3:
+                return f"{layer.name} needs at least 3 × 3 pixels but would get {side} × {side}"
+            case MaxPoolSpec() if side == 1:
+                return f"{layer.name} would downsample a 1 × 1 image"
+            case ConvSpec(stride=stride) | PadChannelsSpec(stride) if stride > 1 and side == 1:
+                return f"{layer.name} would downsample a 1 × 1 image"
     return None
 
 
 def image_size(config: RunConfig) -> int:
-    """The side of the images: as asked for, or else of the data set, or else of the model."""
+    """Image size: `--image-size`, or the default of the data set, or of the model."""
     data, model = DATA[config.data.data], MODELS[config.network.model]
     return config.data.image_size or data.image_size or model.image_size
 
 
-def smaller_size(whole: int) -> int:
-    """About five sevenths of it: 160 of 224. What another program used for its networks stays."""
-    return _SMALLER.get(whole, whole * 5 // 7 // 2 * 2)
+def reduced_size(full_size: int) -> int:
+    """Five sevenths, rounded down to even (224 → 160), with the exceptions of the reference."""
+    return _TRAIN_SIZES.get(full_size, full_size * 5 // 7 // 2 * 2)

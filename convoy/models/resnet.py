@@ -1,17 +1,15 @@
-"""The ResNet and ResNeXt families as ordered named layers: torchvision's names, slashes for dots.
+"""ResNet and ResNeXt as lists of named layers (torchvision names, slashes instead of dots).
 
-A small network (3 × 3 stem, three groups from 16 channels) is made for 32 × 32 images, a large
-one (7 × 7 stem with pooling, four groups from 64 channels) for photographs. Any depth may wear
-either stem. ResNeXt is a ResNet of bottlenecks whose 3 × 3 convolutions are cut into groups.
+Small networks (3 × 3 stem, three groups starting at 16 channels) are for 32 × 32 images, large ones
+(7 × 7 stem with pooling, four groups starting at 64 channels) for photographs. Either stem works
+with any depth. ResNeXt is a ResNet of bottlenecks with grouped 3 × 3 convolutions.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from convoy.config.catalog import MODELS
-from convoy.config.sections.network import FamilyConfig, NetworkConfig
+from convoy.config.sections.network import MODELS, FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
-from convoy.models.blocks import DEFAULT_FAMILY, InitRules, LayerFactory, NormParameters, activation
+from convoy.models.blocks import DEFAULT_FAMILY, InitRules, LayerFactory, activation
 from convoy.models.layers import (
     AddSpec,
     ConvSpec,
@@ -19,7 +17,7 @@ from convoy.models.layers import (
     InitRule,
     LayerPlan,
     MaxPoolSpec,
-    Operation,
+    OpSpec,
     PadChannelsSpec,
     Route,
 )
@@ -34,86 +32,56 @@ BLOCKS_LARGE = {
     101: (3, 4, 23, 3),
     152: (3, 8, 36, 3),
 }
-EXPANSION = 4  # a bottleneck's last convolution widens by this
-GROUP_DIM = 4  # channels in a group of ResNeXt, unless asked for
-INIT_RULES = {"pytorch": InitRules(InitRule.HE, InitRule.HE, InitRule.TORCH)}
-
-
-@dataclass(frozen=True)
-class ResNetShape:
-    """The figures that tell one ResNet from another."""
-
-    blocks: tuple[int, ...]
-    width: int  # channels of the stem
-    bottleneck: bool
-    large_stem: bool
-    shortcut: str  # A, B, C or first
-    version: str
-    groups: int = 1  # of the 3 × 3 convolutions
-    group_dim: int = 0  # channels in each of them; 0 without groups
-
-    def inner(self, group: int) -> int:
-        """The channels between a bottleneck's convolutions; those of ResNeXt are wider."""
-        filters = self.width << group
-        return filters * self.group_dim * self.groups // self.width if self.group_dim else filters
-
-
-def resnet_shape(config: NetworkConfig, family: FamilyConfig = DEFAULT_FAMILY) -> ResNetShape:
-    """The shape that a configuration asks for; `auto` follows the model."""
-    entry = MODELS[config.model]
-    bottleneck = entry.bottleneck
-    per_group = (entry.depth - 2) // (9 if bottleneck else 6)  # of three groups; stem and head
-    blocks = (per_group,) * 3 if entry.small else BLOCKS_LARGE[entry.depth]
-    stem = config.stem if config.stem != "auto" else ("small" if entry.small else "large")
-    auto = "A" if entry.small and not bottleneck else "B"
-    shortcut = auto if config.shortcut_type == "auto" else config.shortcut_type
-    grouped = entry.family == "resnext"
-    width = 64 if not entry.small or (grouped and family.widenet) else 16
-    return ResNetShape(
-        blocks,
-        width,
-        bottleneck,
-        stem == "large",
-        shortcut,
-        config.resnet_version,
-        family.cardinality if grouped else 1,
-        _group_dim(family, width) if grouped else 0,
+EXPANSION = 4  # output over inner channels of a bottleneck
+GROUP_DIM = 4  # default channels per group of ResNeXt
+INIT_RULES = {
+    "pytorch": InitRules(
+        InitRule.KAIMING_NORMAL_FAN_OUT, InitRule.KAIMING_NORMAL_FAN_OUT, InitRule.TORCH_DEFAULT
     )
-
-
-def _group_dim(family: FamilyConfig, width: int) -> int:
-    """As asked for; the width of every group of blocks must come out whole."""
-    each = family.group_dim or GROUP_DIM
-    if family.cardinality * each % width:
-        raise ConfigError(
-            f"--cardinality {family.cardinality} × --group-dim {each} = "
-            f"{family.cardinality * each} is no multiple of the {width} channels of the stem; "
-            f"--group-dim {width} always is"
-        )
-    return each
+}
 
 
 def resnet_layers(
     config: NetworkConfig, channels: int, classes: int, family: FamilyConfig = DEFAULT_FAMILY
 ) -> tuple[LayerPlan, ...]:
-    """The whole network, from the image to the logits."""
-    shape = resnet_shape(config, family)
-    return tuple(ResNetBuilder(LayerFactory(config, INIT_RULES), shape).network(channels, classes))
+    """All layers, from the image to the logits."""
+    return tuple(ResNetBuilder(config, family).network(channels, classes))
 
 
 class ResNetBuilder:
-    """The methods read like the network."""
+    """Yields the layers of the network in order."""
 
-    def __init__(self, factory: LayerFactory, shape: ResNetShape) -> None:
-        self.factory = factory
-        self.shape = shape
+    def __init__(self, config: NetworkConfig, family: FamilyConfig) -> None:
+        self.factory = LayerFactory(config, INIT_RULES)
+        entry = MODELS[config.model]
+        grouped = entry.family == "resnext"
+        self.bottleneck = entry.bottleneck
+        per_group = (entry.depth - 2) // (
+            9 if entry.bottleneck else 6
+        )  # stem and classifier are 2 layers
+        self.blocks = (per_group,) * 3 if entry.is_small else BLOCKS_LARGE[entry.depth]
+        self.width = (
+            64 if not entry.is_small or (grouped and family.widenet) else 16
+        )  # stem channels
+        self.large_stem = config.stem == "large" or (config.stem == "auto" and not entry.is_small)
+        auto = "A" if entry.is_small and not entry.bottleneck else "B"
+        self.shortcut_type = auto if config.shortcut_type == "auto" else config.shortcut_type
+        # Groups of the 3 × 3 convolutions and channels per group (0 without groups).
+        self.groups = family.cardinality if grouped else 1
+        self.group_dim = (family.group_dim or GROUP_DIM) if grouped else 0
+        total = self.groups * self.group_dim
+        if total % self.width:
+            raise ConfigError(
+                f"--cardinality {self.groups} × --group-dim {self.group_dim} = {total} is not "
+                f"a multiple of the {self.width} stem channels; "
+                f"--group-dim {self.width} always is"
+            )
 
     def network(self, channels: int, classes: int) -> Iterator[LayerPlan]:
-        shape = self.shape
-        yield from self.stem(channels, shape.width)
-        inputs = shape.width
-        for group, blocks in enumerate(shape.blocks):
-            outputs = (shape.width << group) * (EXPANSION if shape.bottleneck else 1)
+        yield from self.stem(channels, self.width)
+        inputs = self.width
+        for group, blocks in enumerate(self.blocks):
+            outputs = (self.width << group) * (EXPANSION if self.bottleneck else 1)
             for block in range(blocks):
                 stride = 2 if block == 0 and group > 0 else 1
                 convs = self.convs(inputs, outputs, group, stride)
@@ -121,30 +89,34 @@ class ResNetBuilder:
                 yield from self.block(f"layer{group + 1}/{block}", convs, shortcut)
                 inputs = outputs
         yield LayerPlan("avgpool", GlobalPoolSpec())
-        yield LayerPlan("fc", self.factory.head(inputs, classes))
+        yield LayerPlan("fc", self.factory.classifier(inputs, classes))
 
     def stem(self, channels: int, width: int) -> Iterator[LayerPlan]:
-        kernel, stride = (7, 2) if self.shape.large_stem else (3, 1)
-        channels, padding = self.factory.image(channels)
+        kernel, stride = (7, 2) if self.large_stem else (3, 1)
+        channels, padding = self.factory.padded_input(channels)
         yield from padding
         yield LayerPlan("conv1", self.factory.conv(channels, width, kernel, stride))
         yield from self.factory.norm("bn1", width)
         yield activation("relu")
-        if self.shape.large_stem:
+        if self.large_stem:
             yield LayerPlan("maxpool", MaxPoolSpec(self.factory.config.conv_padding))
 
     def block(
-        self, name: str, convs: list[ConvSpec], shortcut: Operation | None
+        self, name: str, convs: list[ConvSpec], shortcut: OpSpec | None
     ) -> Iterator[LayerPlan]:
-        # Small basic networks learn slower from zero: only bottlenecks start there.
-        bare = self.shape.bottleneck and not isinstance(shortcut, ConvSpec)
-        zero = self.factory.config.zero_init_last_norm and bare
+        # Zero init slows the training of small basic networks, so only bottlenecks use it.
+        zero_init = (
+            self.factory.config.zero_init_last_norm
+            and self.bottleneck
+            and not isinstance(shortcut, ConvSpec)
+        )
         for index, conv in enumerate(convs, start=1):
             last = index == len(convs)
             route = Route.FORK if index == 1 else Route.MAIN
             yield LayerPlan(f"{name}/conv{index}", conv, route)
-            parameters = NormParameters.ZERO if last and zero else NormParameters.BOTH
-            yield from self.factory.norm(f"{name}/bn{index}", conv.outputs, parameters=parameters)
+            yield from self.factory.norm(
+                f"{name}/bn{index}", conv.outputs, zero_init=last and zero_init
+            )
             if not last:
                 yield activation(f"{name}/relu{index}")
         if shortcut is not None:
@@ -155,20 +127,23 @@ class ResNetBuilder:
         yield activation(f"{name}/relu")
 
     def convs(self, inputs: int, outputs: int, group: int, stride: int) -> list[ConvSpec]:
-        """The convolutions of a block, with the stride where the version has it."""
-        conv, inner = self.factory.conv, self.shape.inner(group)
-        if not self.shape.bottleneck:
+        """The convolutions of a block; `--resnet-version` decides which one has the stride."""
+        conv, inner = self.factory.conv, self.width << group
+        if not self.bottleneck:
             return [conv(inputs, outputs, 3, stride), conv(outputs, outputs, 3)]
-        first, middle = (stride, 1) if self.shape.version == "v1" else (1, stride)
+        if self.group_dim:  # ResNeXt bottlenecks are wider
+            inner = inner * self.group_dim * self.groups // self.width
+        is_v1 = self.factory.config.resnet_version == "v1"
+        first, middle = (stride, 1) if is_v1 else (1, stride)
         return [
             conv(inputs, inner, 1, first),
-            conv(inner, inner, 3, middle, self.shape.groups),
+            conv(inner, inner, 3, middle, self.groups),
             conv(inner, outputs),
         ]
 
-    def shortcut(self, inputs: int, outputs: int, stride: int, is_first: bool) -> Operation | None:
+    def shortcut(self, inputs: int, outputs: int, stride: int, is_first: bool) -> OpSpec | None:
         changes = stride != 1 or inputs != outputs
-        projects = {"A": False, "B": changes, "C": True, "first": is_first}[self.shape.shortcut]
+        projects = {"A": False, "B": changes, "C": True, "first": is_first}[self.shortcut_type]
         if projects:
             return self.factory.conv(inputs, outputs, 1, stride)
         return PadChannelsSpec(stride, outputs - inputs) if changes else None

@@ -1,4 +1,4 @@
-"""SqueezeNet as ordered named layers: fire modules, with or without a bypass around some.
+"""SqueezeNet as a list of named layers: fire modules, optionally with bypasses around some.
 
 x ─ squeeze ─┬─ expand1x1 ─┬─ concat ─ relu
              └─ expand3x3 ─┘
@@ -22,8 +22,8 @@ from convoy.models.layers import (
 )
 
 STEM = 96
-# Number of the module: channels it squeezes to, and of each of its two expansions.
-FIRES = {
+# Module number: squeeze channels, channels of each of the two expansions.
+FIRE_CHANNELS = {
     2: (16, 64),
     3: (16, 64),
     4: (32, 128),
@@ -33,58 +33,60 @@ FIRES = {
     8: (64, 256),
     9: (64, 256),
 }
-POOLED = (4, 8)  # behind these
+POOL_AFTER = (4, 8)  # a pooling layer follows these modules
 BYPASSED = (3, 5, 7, 9)
 DROPOUT = 0.5
-# No norm puts right what grows from layer to layer, so the rule keeps the size of what comes in.
-_RULE = InitRule.HE_OF_INPUTS
+# Without norms, the init rule must preserve the variance of activations.
+_RULE = InitRule.KAIMING_UNIFORM_FAN_IN
 INIT_RULES = {
-    "pytorch": InitRules(_RULE, _RULE, InitRule.SMALL),  # as torchvision has it
-    "tensorflow": InitRules(InitRule.LECUN, InitRule.LECUN, InitRule.LECUN),
+    "pytorch": InitRules(_RULE, _RULE, InitRule.NORMAL_STD_001),  # as in torchvision
+    "tensorflow": InitRules(
+        InitRule.TRUNC_NORMAL_FAN_IN, InitRule.TRUNC_NORMAL_FAN_IN, InitRule.TRUNC_NORMAL_FAN_IN
+    ),
 }
 
 
 def squeezenet_layers(
     config: NetworkConfig, channels: int, classes: int, family: FamilyConfig = DEFAULT_FAMILY
 ) -> tuple[LayerPlan, ...]:
-    """The whole network, from the image to the logits. No convolution has a bias or a norm."""
+    """All layers, from the image to the logits. No convolution has a bias or a norm."""
     return tuple(
         SqueezeNetBuilder(LayerFactory(config, INIT_RULES), family).network(channels, classes)
     )
 
 
 class SqueezeNetBuilder:
-    """The methods read like the network."""
+    """Yields the layers of the network in order."""
 
     def __init__(self, factory: LayerFactory, family: FamilyConfig) -> None:
         self.factory = factory
         self.family = family
 
     def network(self, channels: int, classes: int) -> Iterator[LayerPlan]:
-        channels, padding = self.factory.image(channels)
+        channels, padding = self.factory.padded_input(channels)
         yield from padding
         yield LayerPlan("conv1", self.conv(channels, STEM, 7, 2))
         yield activation("relu1")
         yield LayerPlan("pool1", MaxPoolSpec("none"))
         inputs = STEM
-        for number, (squeezed, expanded) in FIRES.items():
+        for number, (squeezed, expanded) in FIRE_CHANNELS.items():
             yield from self.fire(number, inputs, squeezed, expanded)
             inputs = 2 * expanded
-            if number in POOLED:
+            if number in POOL_AFTER:
                 yield LayerPlan(f"pool{number}", MaxPoolSpec("none"))
         rate = DROPOUT if self.family.dropout_rate is None else self.family.dropout_rate
         if rate:
             yield LayerPlan("dropout", DropoutSpec(rate))
-        # A rectifier here, which the application had, soon leaves all logits at 0 and no gradient.
-        last = replace(self.conv(inputs, classes), init=self.factory.init.head)
+        # No ReLU here, unlike the reference: it soon leaves all logits at 0, without gradients.
+        last = replace(self.conv(inputs, classes), init=self.factory.init.classifier)
         yield LayerPlan("conv10", last)
         yield LayerPlan("avgpool", GlobalPoolSpec())
 
     def fire(self, number: int, inputs: int, squeezed: int, expanded: int) -> Iterator[LayerPlan]:
         name = f"fire{number}"
         bypassed = self.family.use_bypass and number in BYPASSED
-        around = Route.FORK if bypassed else Route.MAIN
-        yield LayerPlan(f"{name}/squeeze", self.conv(inputs, squeezed), around)
+        route = Route.FORK if bypassed else Route.MAIN
+        yield LayerPlan(f"{name}/squeeze", self.conv(inputs, squeezed), route)
         yield activation(f"{name}/squeeze_relu")
         yield LayerPlan(f"{name}/expand1x1", self.conv(squeezed, expanded), Route.FORK)
         yield LayerPlan(f"{name}/expand3x3", self.conv(squeezed, expanded, 3), Route.SIDE)
@@ -94,5 +96,5 @@ class SqueezeNetBuilder:
             yield LayerPlan(f"{name}/add", AddSpec(), Route.JOIN)
 
     def conv(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> ConvSpec:
-        padding, first = self.factory.config.conv_padding, self.factory.init.plain
-        return ConvSpec(inputs, outputs, kernel, stride, padding=padding, init=first)
+        padding, rule = self.factory.config.conv_padding, self.factory.init.conv
+        return ConvSpec(inputs, outputs, kernel, stride, padding=padding, init=rule)

@@ -1,9 +1,9 @@
-"""All weights of a stage in one vector, each weight a view into it.
+"""All weights of a stage in one flat vector; each weight is a view of it.
 
     | conv1.weight · | fc.weight ·· | bn1.weight · | fc.bias ··· |      · padding, always 0
-    └──────── these decay ──────────┘└────── these do not ───────┘
+    └──────── weight decay ─────────┘└───── no weight decay ─────┘
 
-Sums, updates and messages then work on a few long vectors instead of hundreds of short ones.
+Sums, updates and communication then work on a few long vectors instead of hundreds of short ones.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,113 +12,91 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-ALIGNMENT = 16  # elements: 64 bytes in 32 bits, a cache line and the widest vector of a CPU
+ALIGNMENT = 16  # elements: 64 bytes of fp32, a cache line and the widest CPU vector
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Where one weight lies."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-
-    def view(self, vector: Tensor) -> Tensor:
-        return vector.as_strided(self.shape, self.stride, self.offset)
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Elements in a row that are treated alike, with the padding behind them."""
+class FlatRange:
+    """Contiguous elements that are updated alike, including padding."""
 
     elements: range
     decays: bool
-    name: str | None = None  # of the weight, if it is one alone
+    name: str | None = None  # of the weight, if the range is a single weight
 
 
-class FlatWeights:
-    """Takes the weights over: from now on they are views, with the strides they had.
+class FlatParameters:
+    """Moves weights into a flat vector; they become views of it with unchanged strides.
 
-    Those that have no gradient stay where they are.
+    Weights that require no gradient stay where they are.
     """
 
     def __init__(
-        self, weights: Mapping[str, nn.Parameter], spared: Collection[str] | None = None
+        self, weights: Mapping[str, nn.Parameter], no_decay: Collection[str] | None = None
     ) -> None:
-        """`spared` are the names of weights that do not decay; None: those of one dimension."""
-        self.weights = {name: one for name, one in weights.items() if one.requires_grad}
-        self.frozen = {name: one for name, one in weights.items() if not one.requires_grad}
-        if spared is None:
-            spared = [name for name, weight in self.weights.items() if weight.dim() <= 1]
-        decaying = [name for name in self.weights if name not in spared]
-        others = [name for name in self.weights if name in spared]
-        offsets: dict[str, int] = {}
-        self.elements = self._place(decaying, offsets, 0)
-        self.decaying = self.elements  # elements of the region that decays
-        self.elements = self._place(others, offsets, self.elements)
-        self._parts = {
-            name: _Part(weight.shape, weight.stride(), offsets[name])
-            for name, weight in self.weights.items()
-        }
-        self.values = self._take_over()
-
-    def _place(self, names: list[str], offsets: dict[str, int], end: int) -> int:
-        for name in names:
-            offsets[name] = end
-            end += -(-self.weights[name].numel() // ALIGNMENT) * ALIGNMENT
-        return end
+        """`no_decay` names the weights without weight decay; None: those of one dimension."""
+        self.weights = {name: weight for name, weight in weights.items() if weight.requires_grad}
+        self.frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
+        if no_decay is None:
+            no_decay = [name for name, weight in self.weights.items() if weight.dim() <= 1]
+        self.elements = 0
+        self.decayed_elements = 0  # of the region with weight decay
+        self._padded_ranges: dict[str, range] = {}  # of each weight with padding, in memory order
+        for name in sorted(self.weights, key=lambda name: name in no_decay):
+            start = self.elements
+            self.elements += -(-self.weights[name].numel() // ALIGNMENT) * ALIGNMENT
+            self._padded_ranges[name] = range(start, self.elements)
+            if name not in no_decay:
+                self.decayed_elements = self.elements
+        self.values = self._move_into_vector()
 
     @torch.no_grad()
-    def _take_over(self) -> Tensor:
-        kinds = {(weight.dtype, weight.device) for weight in self.weights.values()}
-        assert len(kinds) <= 1, f"weights of one stage are of one kind, not {kinds}"
-        dtype, device = next(iter(kinds), (torch.float32, torch.device("cpu")))
-        dense = all(_is_dense(weight) for weight in self.weights.values())
-        assert dense, "a weight with gaps or overlaps cannot keep its strides"
+    def _move_into_vector(self) -> Tensor:
+        types = {(weight.dtype, weight.device) for weight in self.weights.values()}
+        assert len(types) <= 1, f"weights of one stage differ in dtype or device: {types}"
+        dtype, device = next(iter(types), (torch.float32, torch.device("cpu")))
+        for weight in self.weights.values():
+            dense = torch.empty_like(weight, device="meta")
+            assert dense.stride() == weight.stride(), "a weight with gaps cannot keep its strides"
         values = torch.zeros(self.elements, dtype=dtype, device=device)
         for weight, view in zip(self.weights.values(), self.views(values), strict=True):
             view.copy_(weight)
             weight.data = view
         return values
 
-    def regions(self) -> list[Stretch]:
-        """All that decays, and all that does not."""
-        border = self.decaying
-        return [Stretch(range(border), True), Stretch(range(border, self.elements), False)]
+    def decay_regions(self) -> list[FlatRange]:
+        """The region with weight decay, and the region without."""
+        border = self.decayed_elements
+        return [FlatRange(range(border), True), FlatRange(range(border, self.elements), False)]
 
-    def stretches(self) -> list[Stretch]:
-        """One for each weight, in the order in which they lie."""
-        lying = sorted(self._parts, key=lambda name: self._parts[name].offset)
-        starts = [self._parts[name].offset for name in lying]
-        extents = map(range, starts, [*starts[1:], self.elements])
+    def parameter_ranges(self) -> list[FlatRange]:
+        """One range per weight, in memory order."""
         return [
-            Stretch(extent, extent.start < self.decaying, name)
-            for name, extent in zip(lying, extents, strict=True)
+            FlatRange(extent, extent.start < self.decayed_elements, name)
+            for name, extent in self._padded_ranges.items()
         ]
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """A vector of this layout as tensors in the shapes of the weights, in their order."""
-        return [part.view(vector) for part in self._parts.values()]
+        """Views of a vector of this layout in the shapes of the weights, in their order."""
+        return list(self.named_views(vector).values())
 
-    def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """The same by name."""
-        return {name: part.view(vector) for name, part in self._parts.items()}
+    def named_views(self, vector: Tensor) -> dict[str, Tensor]:
+        """The views of a vector, by name."""
+        return {
+            name: vector.as_strided(weight.shape, weight.stride(), self._padded_ranges[name].start)
+            for name, weight in self.weights.items()
+        }
 
-    def extents(self) -> dict[str, range]:
-        """Where each weight lies."""
-        sizes = {name: weight.numel() for name, weight in self.weights.items()}
-        starts = {name: part.offset for name, part in self._parts.items()}
-        return {name: range(at, at + sizes[name]) for name, at in starts.items()}
+    def parameter_extents(self) -> dict[str, range]:
+        """The elements of each weight, without padding."""
+        starts = {name: self._padded_ranges[name].start for name in self.weights}
+        return {
+            name: range(start, start + self.weights[name].numel()) for name, start in starts.items()
+        }
 
     @torch.no_grad()
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The other way: a new vector out of tensors by name."""
+        """Copy named tensors into a new vector."""
         vector = torch.zeros_like(self.values)
-        for name, view in self.named(vector).items():
+        for name, view in self.named_views(vector).items():
             view.copy_(tensors[name])
         return vector
-
-
-def _is_dense(weight: Tensor) -> bool:
-    spans = zip(weight.shape, weight.stride(), strict=True)
-    return sum((size - 1) * stride for size, stride in spans) + 1 == weight.numel()

@@ -6,35 +6,35 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.precision import FLOAT32, DtypePolicy, NumberType
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.precision import FLOAT32, DtypePolicy, FloatFormat
 
-DIVIDED_FIRST = "divided-first"  # no choice for all weights: patterns name those it is for
+DIVIDED_FIRST = "divided-first"  # not for all weights: only for those that patterns name
 
-SIBLINGS = (1, 1)  # whatever they hold, it is as much
+EQUAL_LEAVES = (1, 1)  # both sides have the same number of leaves
 
 
 class Reduction:
-    """A way from leaves to a result: here their sum, and nothing else."""
+    """How leaves are reduced to a result; this class computes the plain sum."""
 
-    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
-        """A micro-batch's gradient as the tree takes it, in the type of the sums."""
+    def prepare_leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+        """Convert the gradient of a micro-batch to a leaf, in the dtype of the accumulator."""
         return gradient.to(dtype)
 
-    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
-        """Take the right ones into the left ones; `leaves` tells how many each side holds."""
+    def merge(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        """Merge the right nodes into the left ones; `leaves` counts the leaves of each side."""
         del leaves
         torch._foreach_add_(left, right)
 
-    def share(self, own: Tensor, replicas: int) -> Tensor:
-        """One replica's node, in place, ready to be added to those of as many leaves."""
+    def prescale(self, node: Tensor, replicas: int) -> Tensor:
+        """Scale the node of one replica in place, so that an all-reduce sum gives the result."""
         del replicas
-        return own
+        return node
 
-    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
-        """The node of all micro-batches as the result, written to `out`, which may be the node."""
+    def finalize(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        """Write the result for all micro-batches to `out`, which may be the total itself."""
         del micro_batches
         return out if out is total else out.copy_(total)
 
@@ -42,56 +42,56 @@ class Reduction:
 class Mean(Reduction):
     """Divides once, at the end."""
 
-    def finish(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
-        # A division by 1 would change no bit, and go through all memory.
+    def finalize(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        # A division by 1 changes nothing, but reads and writes all memory.
         if micro_batches == 1:
-            return super().finish(total, micro_batches, out)
+            return super().finalize(total, micro_batches, out)
         return torch.div(total, micro_batches, out=out)
 
 
 class RunningMean(Reduction):
     """Every node is the mean of its leaves: left · l ÷ (l + r) + right · r ÷ (l + r)."""
 
-    def join(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
-        """Products come first, each rounded: their sum cannot overflow, and in one operation
-        the end of a vector might be rounded otherwise than its middle.
+    def merge(self, left: list[Tensor], right: list[Tensor], leaves: tuple[int, int]) -> None:
+        """Round each product before the addition: the sum cannot overflow, and a fused operation
+        might round the end of a vector differently from its middle.
         """
-        ours, theirs = (count / sum(leaves) for count in leaves)
-        for one, other in zip(left, right, strict=True):
-            # Not `_foreach_mul_`: in place, and only there, it rounds the factor to 16 bits.
-            one.mul_(ours).add_(other * theirs)
+        left_factor, right_factor = (count / sum(leaves) for count in leaves)
+        for target, source in zip(left, right, strict=True):
+            # Not `_foreach_mul_`: its in-place variant rounds the factor to 16 bits.
+            target.mul_(left_factor).add_(source * right_factor)
 
-    def share(self, own: Tensor, replicas: int) -> Tensor:
-        return own.mul_(1 / replicas)
+    def prescale(self, node: Tensor, replicas: int) -> Tensor:
+        return node.mul_(1 / replicas)
 
 
 @dataclass(frozen=True)
 class DividedFirst(Reduction):
-    """A leaf is its share of the mean already: divided while it is still in the wider type."""
+    """Divides each leaf by the number of micro-batches while it is still in the wider dtype."""
 
     micro_batches: int  # of all replicas
 
-    def leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    def prepare_leaf(self, gradient: Tensor, dtype: torch.dtype) -> Tensor:
         wide = gradient.to(torch.promote_types(gradient.dtype, dtype))
         return (wide / self.micro_batches).to(dtype)
 
 
 MEAN = Mean()
-BY_NAME: dict[str, Reduction] = {"mean": MEAN, "running-mean": RunningMean(), "sum": Reduction()}
+REDUCTIONS: dict[str, Reduction] = {"mean": MEAN, "running-mean": RunningMean(), "sum": Reduction()}
 
 
-def reduction_of(policy: DtypePolicy, micro_batches: int) -> Reduction:
-    """The reduction of a dtype policy, for updates of so many micro-batches."""
+def make_reduction(policy: DtypePolicy, micro_batches: int) -> Reduction:
+    """The reduction of a dtype policy, for updates of this many micro-batches."""
     if policy.reduction == DIVIDED_FIRST:
         return DividedFirst(micro_batches)
-    # A sum in float16 is infinite beyond 65504; all other types have room.
-    unasked = "running-mean" if policy.accumulator_dtype == torch.float16 else "mean"
-    return BY_NAME[unasked if policy.reduction == "auto" else policy.reduction]
+    # A float16 sum overflows beyond 65504; all other dtypes have enough range.
+    default = "running-mean" if policy.accumulator_dtype == torch.float16 else "mean"
+    return REDUCTIONS[default if policy.reduction == "auto" else policy.reduction]
 
 
-# What `--accumulator-dtype` may say. Sums in float16 become infinite beyond 65504.
-ACCUMULATOR_TYPES: dict[str, torch.dtype | None] = {
-    "auto": None,  # that of the weight as it is kept
+# The choices of `--accumulator-dtype`. Sums in float16 overflow beyond 65504.
+ACCUMULATOR_DTYPES: dict[str, torch.dtype | None] = {
+    "auto": None,  # the dtype in which the weight is stored
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -100,198 +100,177 @@ ACCUMULATOR_TYPES: dict[str, torch.dtype | None] = {
 
 
 @dataclass(frozen=True)
-class Span:
-    """The place of a node: leaves start … start + 2^level − 1, counted over all replicas."""
-
-    start: int
-    level: int
-
-    @property
-    def leaves(self) -> int:
-        return 1 << self.level
-
-    def is_left_of(self, other: "Span") -> bool:
-        """Whether the two are siblings, this one the left."""
-        aligned = self.start % (2 << self.level) == 0
-        neighbors = self.start + (1 << self.level) == other.start
-        return aligned and neighbors and self.level == other.level
-
-    def parent(self) -> "Span":
-        """The span of a left sibling and its right one."""
-        return Span(self.start, self.level + 1)
-
-
-@dataclass(frozen=True)
 class Node:
-    """Neighboring micro-batches as one."""
+    """The reduced gradient of consecutive micro-batches."""
 
-    span: Span
+    span: range  # its leaves, numbered over all replicas; a power of two
     vector: Tensor
 
 
-def spans_of(first: int, count: int) -> list[Span]:
-    """The nodes that remain of a block of leaves: known before anything is computed."""
-    spans: list[Span] = []
+def _push_span(spans: list[range], span: range) -> int:
+    """Append the next span, merge it with the left neighbors it completes, and return their number.
+
+    The right one of two sibling nodes ends at a multiple of both their lengths.
+    """
+    joined = 0
+    while spans and len(spans[-1]) == len(span) and span.stop % (2 * len(span)) == 0:
+        span = range(spans.pop().start, span.stop)
+        joined += 1
+    spans.append(span)
+    return joined
+
+
+def node_spans(first: int, count: int) -> list[range]:
+    """The spans of the nodes that a block of leaves leaves over; known in advance."""
+    spans: list[range] = []
     for leaf in range(first, first + count):
-        span = Span(leaf, 0)
-        while spans and spans[-1].is_left_of(span):
-            span = spans.pop().parent()
-        spans.append(span)
+        _push_span(spans, range(leaf, leaf + 1))
     return spans
 
 
-def fold(nodes: Iterable[Node], reduction: Reduction = MEAN) -> Tensor:
-    """All nodes, which come in the order of their leaves, as one that no reduction has finished.
+def fold_nodes(nodes: Iterable[Node], reduction: Reduction = MEAN) -> Tensor:
+    """Merge all nodes, given in leaf order, into one that is not finalized.
 
-    Their vectors are used up; that of the first one holds the result.
+    The vectors are overwritten; that of the first node holds the result.
     """
-    waiting: list[Node] = []
+    spans: list[range] = []
+    vectors: list[Tensor] = []
     for node in nodes:
-        while waiting and waiting[-1].span.is_left_of(node.span):
-            left = waiting.pop()
-            reduction.join([left.vector], [node.vector], SIBLINGS)
-            node = Node(left.span.parent(), left.vector)
-        waiting.append(node)
-    assert waiting, "an update needs at least one micro-batch"
-    last = waiting.pop()
-    whole, leaves = last.vector, last.span.leaves
-    for left in reversed(waiting):
-        reduction.join([left.vector], [whole], (left.span.leaves, leaves))
-        whole, leaves = left.vector, left.span.leaves + leaves
-    return whole
+        vector = node.vector
+        for _ in range(_push_span(spans, node.span)):
+            reduction.merge([vectors[-1]], [vector], EQUAL_LEAVES)
+            vector = vectors.pop()
+        vectors.append(vector)
+    assert vectors, "an update needs at least one micro-batch"
+    total, leaves = vectors.pop(), len(spans.pop())
+    while vectors:
+        left, count = vectors.pop(), len(spans.pop())
+        reduction.merge([left], [total], (count, leaves))
+        total, leaves = left, count + leaves
+    return total
+
+
+GradientHook = Callable[[Sequence[Tensor]], None]
 
 
 @dataclass(frozen=True)
-class _Sheet:
-    """A vector to write on, and the same memory in the shapes of the weights."""
+class _FlatBuffer:
+    """A vector, and views of it in the shapes of the weights."""
 
     vector: Tensor
     views: list[Tensor]
 
 
 class GradientTree:
-    """Collects one replica's gradients from the weights; `first` is its first leaf's number.
+    """Collects the gradients of one replica from its weights, starting with leaf `first_leaf`.
 
-    Whoever watches a tree that knows how many leaves an update has is told of each weight whose
-    sum is complete while the last backward is still busy with earlier layers.
+    If the number of leaves of an update is known, hooks are called for each weight whose sum is
+    complete while the last backward is still running through earlier layers.
     """
 
     def __init__(
         self,
-        flat: FlatWeights,
-        first: int = 0,
-        dtype: torch.dtype | None = None,  # of the sums; None is that of the weights
-        expected: int | None = None,  # leaves of an update; None: nobody is told early
+        flat: FlatParameters,
+        first_leaf: int = 0,
+        dtype: torch.dtype | None = None,  # of the accumulator; None is that of the weights
+        expected_leaves: int | None = None,  # of an update; None disables hooks
         reduction: Reduction = MEAN,
-        gradient_type: NumberType = FLOAT32,  # whatever memory a gradient comes in
+        gradient_format: FloatFormat = FLOAT32,  # of the gradients, whatever their dtype
     ) -> None:
         self.flat = flat
-        self.first = first
+        self.first_leaf = first_leaf
         self.dtype = dtype or flat.values.dtype
-        self.expected = expected
+        self.expected_leaves = expected_leaves
         self.reduction = reduction
-        self.gradient_type = gradient_type
-        # Told of gradients, of some weights at a time, as they are before they are rounded.
-        self.on_leaf: Callable[[Sequence[Tensor]], None] | None = None
+        self.gradient_format = gradient_format
+        # Called with the gradients of some weights at a time, before they are rounded.
+        self.gradient_hook: GradientHook | None = None
         self.leaves = 0
-        self.summed: set[int] = set()  # weights, by place, that hold the leaf that is growing
+        self.summed_weights: set[int] = set()  # indices of weights that include the current leaf
         self._weights = list(flat.weights.values())
-        # What the leaf that is growing changes: it comes upon the first sheet, on which nothing may
-        # lie yet, and each sheet upon the one after it.
-        self._growing: list[_Sheet] = []
-        self._is_new = False
-        self._spans: list[Span] = []
-        self._sheets: list[_Sheet] = []  # one for each span
-        self._spare: list[_Sheet] = []  # used again: fresh memory costs a fault per page
+        # The buffers that the current leaf changes: it is merged into the first one, which may be
+        # empty, and each buffer into the next one.
+        self._leaf_buffers: list[_FlatBuffer] = []
+        self._starts_node = False
+        self._spans: list[range] = []
+        self._buffers: list[_FlatBuffer] = []  # one per span
+        self._free_buffers: list[_FlatBuffer] = []  # reused: new memory costs a page fault per page
 
     def collect(self) -> None:
-        """Take what the backward pass of one micro-batch left in the weights."""
-        self._take([one for one in range(len(self._weights)) if one not in self.summed])
+        """Collect the gradients of one micro-batch from the weights."""
+        self._accumulate(
+            [index for index in range(len(self._weights)) if index not in self.summed_weights]
+        )
         assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
-        self._spare.extend(self._growing[:-1])
-        self._growing = []
-        self.summed.clear()
+        self._free_buffers.extend(self._leaf_buffers[:-1])
+        self._leaf_buffers = []
+        self.summed_weights.clear()
         self.leaves += 1
 
-    def watch(self, on_summed: Callable[[], None]) -> None:
-        """Call back after each weight that is complete before the last backward has ended."""
-        assert self.expected is not None, "which backward is the last one?"
-        for place, weight in enumerate(self._weights):
-            hook = partial(self._arrived, place, on_summed)
-            weight.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    def register_summed_hook(self, hook: Callable[[], None]) -> None:
+        """Call a hook after each weight that is complete before the last backward ends."""
+        assert self.expected_leaves is not None, "the number of leaves must be known"
+        for index, weight in enumerate(self._weights):
+            on_gradient = partial(self._on_gradient, index, hook)
+            weight.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
 
     def nodes(self) -> list[Node]:
-        """What this replica has to add to the sum of all, in order. Nothing is copied."""
-        pairs = zip(self._spans, self._sheets, strict=True)
-        return [Node(span, sheet.vector) for span, sheet in pairs]
-
-    def extents(self) -> list[range]:
-        """Where each weight lies in the vectors, by place."""
-        return list(self.flat.extents().values())
-
-    def for_weights(self, result: Tensor) -> Tensor:
-        """What a reduction came to in the type of the weights, as the optimizer wants it."""
-        return result.to(self.flat.values.dtype)
+        """The nodes that this replica contributes to the total, in order, without copies."""
+        pairs = zip(self._spans, self._buffers, strict=True)
+        return [Node(span, buffer.vector) for span, buffer in pairs]
 
     def clear(self) -> None:
-        """The update is made, or will not be: the vectors are free again."""
-        self._spare.extend(self._sheets)
-        self._sheets.clear()
+        """Release the buffers after an update, whether it was applied or not."""
+        self._free_buffers.extend(self._buffers)
+        self._buffers.clear()
         self._spans.clear()
         self.leaves = 0
 
-    def _arrived(self, place: int, on_summed: Callable[[], None], weight: Tensor) -> None:
-        del weight  # torch hands it over; its place says more
-        if self.leaves + 1 == self.expected:
-            assert place not in self.summed, "one backward gives a weight one gradient"
-            self._take([place])
-            self.summed.add(place)
-            on_summed()
+    def _on_gradient(self, index: int, hook: Callable[[], None], weight: Tensor) -> None:
+        del weight  # its index is more useful
+        if self.leaves + 1 == self.expected_leaves:
+            assert index not in self.summed_weights, "a weight got two gradients in one backward"
+            self._accumulate([index])
+            self.summed_weights.add(index)
+            hook()
 
     @torch.no_grad()
-    def _take(self, places: Sequence[int]) -> None:
-        """Add the growing leaf's gradients of some weights wherever it belongs."""
-        if not self._growing:
-            self._grow()
-        if not places:  # torch refuses empty lists, and a stage may have no weights
+    def _accumulate(self, indices: Sequence[int]) -> None:
+        """Merge the gradients of some weights into the buffers of the current leaf."""
+        if not self._leaf_buffers:
+            self._start_leaf()
+        if not indices:  # torch rejects empty lists, and a stage may have no weights
             return
-        leaf = self._leaf([self._weights[place] for place in places])
-        columns = [[sheet.views[place] for place in places] for sheet in self._growing]
-        if self._is_new:
+        weights = [self._weights[index] for index in indices]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        assert len(gradients) == len(weights), "the loss does not depend on some weight"
+        if self.gradient_hook is not None:
+            self.gradient_hook(gradients)
+        if self.gradient_format != FLOAT32:  # fp32 gradients stay as they are
+            gradients = [gradient.to(self.gradient_format.dtype) for gradient in gradients]
+        leaf = [self.reduction.prepare_leaf(gradient, self.dtype) for gradient in gradients]
+        columns = [[buffer.views[index] for index in indices] for buffer in self._leaf_buffers]
+        if self._starts_node:
             torch._foreach_copy_(columns[0], leaf)
         else:
-            self.reduction.join(columns[0], leaf, SIBLINGS)
+            self.reduction.merge(columns[0], leaf, EQUAL_LEAVES)
         for right, left in pairwise(columns):
-            self.reduction.join(left, right, SIBLINGS)
-        for place in places:
-            self._weights[place].grad = None
+            self.reduction.merge(left, right, EQUAL_LEAVES)
+        for weight in weights:
+            weight.grad = None
 
-    def _leaf(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
-        """What a backward left in some weights; 32-bit gradients are not touched."""
-        gradients = [one.grad for one in weights if one.grad is not None]
-        assert len(gradients) == len(weights), "the loss does not depend on some weight"
-        if self.on_leaf is not None:
-            self.on_leaf(gradients)
-        if self.gradient_type != FLOAT32:
-            gradients = [one.to(self.gradient_type.dtype) for one in gradients]
-        return [self.reduction.leaf(one, self.dtype) for one in gradients]
-
-    def _grow(self) -> None:
-        """Make a place for the next leaf, and join the siblings that it completes."""
-        assert self.leaves != self.expected, f"an update has {self.expected} micro-batches"
-        span = Span(self.first + self.leaves, 0)
-        sheets: list[_Sheet] = []
-        while self._spans and self._spans[-1].is_left_of(span):
-            span = self._spans.pop().parent()
-            sheets.append(self._sheets.pop())
-        self._is_new = not sheets
-        self._growing = sheets or [self._blank()]
-        self._spans.append(span)
-        self._sheets.append(self._growing[-1])
-
-    def _blank(self) -> _Sheet:
-        """Zeros between the weights stay: only the views are ever written."""
-        if self._spare:
-            return self._spare.pop()
-        vector = torch.zeros_like(self.flat.values, dtype=self.dtype)
-        return _Sheet(vector, self.flat.views(vector))
+    def _start_leaf(self) -> None:
+        """Prepare the buffers of the next leaf: those of nodes it completes, or a new one."""
+        assert self.leaves != self.expected_leaves, (
+            f"an update has only {self.expected_leaves} micro-batches"
+        )
+        leaf = self.first_leaf + self.leaves
+        joined = _push_span(self._spans, range(leaf, leaf + 1))
+        self._leaf_buffers = [self._buffers.pop() for _ in range(joined)]
+        self._starts_node = not joined
+        if self._starts_node and self._free_buffers:
+            self._leaf_buffers = [self._free_buffers.pop()]
+        elif self._starts_node:  # padding stays 0: only the views are written
+            vector = torch.zeros_like(self.flat.values, dtype=self.dtype)
+            self._leaf_buffers = [_FlatBuffer(vector, self.flat.views(vector))]
+        self._buffers.append(self._leaf_buffers[-1])

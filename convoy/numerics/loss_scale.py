@@ -1,15 +1,16 @@
-"""The loss scale while a run trains: as planned, or as the 16-bit gradients want it.
+"""The loss scale during training: planned, or dynamic, that is adapted to the 16-bit gradients.
 
-A scale that follows them looks at every update's weight gradients, as they are before rounding:
+A dynamic scale depends on the weight gradients of every update, before they are rounded:
 
     not finite                  the update is skipped, the scale halved
-    over, near the largest      halved        above 0.125 × the largest value of the type
-    near, within a factor of 2  kept          above half of that: doubled, it would be over
-    under, about to vanish      doubled       below the smallest normal value
+    over, near overflow         halved        above 0.125 × the largest value of the format
+    near, within a factor of 2  unchanged     above half of that: over if doubled
+    under, near underflow       doubled       below the smallest normal value
 
 A scale that made a gradient infinite is not tried again for a thousand updates.
 
-"Some" is more than one in ten million. Counts are whole numbers, so every layout sums to the same.
+At most one gradient in ten million is tolerated in each class. Counts are integers, so their sum
+does not depend on the layout.
 """
 
 from collections.abc import Sequence
@@ -18,118 +19,121 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from convoy.numerics.precision import NumberType
+from convoy.numerics.precision import FloatFormat
 from convoy.plan.loop import LossScalePlan
 
-EDGE = 0.125  # of the largest value: products and sums of gradients need room above them
-SHARE = 1e-7
-HIGHEST, LOWEST = 2.0**24, 2.0**-24
-PATIENCE = 1000  # updates until a scale that made gradients infinite is tried again
+OVERFLOW_MARGIN = 0.125  # fraction of the largest value: products and sums need headroom
+TOLERATED_FRACTION = 1e-7
+MAX_SCALE, MIN_SCALE = 2.0**24, 2.0**-24
+CEILING_INTERVAL = 1000  # updates until a scale that made gradients infinite is retried
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Gradients of 16 bits in one update, over all its micro-batches and processes."""
+class RangeCounts:
+    """Counts of 16-bit gradients in one update, over all its micro-batches and processes."""
 
     over: int = 0
-    near: int = 0  # those that are over, too
+    near: int = 0  # including those that are over
     under: int = 0
     total: int = 0
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The scale of the next update, and why; whether this update may change the weights."""
+class ScaleDecision:
+    """The scale of the next update, the reason for a change, and whether to skip this update."""
 
     scale: float
-    why: str = ""  # empty where the scale stays
-    skips: bool = False
+    reason: str = ""  # empty if the scale does not change
+    skip_update: bool = False
 
 
-def choose(scale: float, counts: Counts, finite: bool, ceiling: float = HIGHEST) -> Choice:
-    """What follows from the gradients of one update.
+def next_scale(
+    scale: float, counts: RangeCounts, finite: bool, max_scale: float = MAX_SCALE
+) -> ScaleDecision:
+    """Compute the next scale from the gradients of one update.
 
-    At the lowest scale, gradients that are not finite are not the scale's doing.
+    At the minimum scale, non-finite gradients are not caused by the scale.
     """
     if not finite:
-        if scale <= LOWEST:
-            return Choice(scale)
-        return Choice(scale / 2, "gradients are not finite, the update is skipped", skips=True)
-    if _some(counts.over, counts) and scale > LOWEST:
-        return Choice(scale / 2, f"{_of(counts.over, counts)} are near overflow")
-    if _some(counts.near, counts) or scale * 2 > ceiling:
-        return Choice(scale)
-    if _some(counts.under, counts):
-        return Choice(scale * 2, f"{_of(counts.under, counts)} are about to vanish")
-    return Choice(scale)
-
-
-def _some(count: int, counts: Counts) -> bool:
-    return count > SHARE * counts.total
-
-
-def _of(count: int, counts: Counts) -> str:
-    return f"{count:,} of {counts.total:,} gradients"
+        if scale <= MIN_SCALE:
+            return ScaleDecision(scale)
+        return ScaleDecision(
+            scale / 2, "gradients are not finite, so the update is skipped", skip_update=True
+        )
+    tolerated = TOLERATED_FRACTION * counts.total
+    if counts.over > tolerated and scale > MIN_SCALE:
+        reason = f"{counts.over:,} of {counts.total:,} gradients are near overflow"
+        return ScaleDecision(scale / 2, reason)
+    if counts.near <= tolerated < counts.under and scale * 2 <= max_scale:
+        reason = f"{counts.under:,} of {counts.total:,} gradients are near underflow"
+        return ScaleDecision(scale * 2, reason)
+    return ScaleDecision(scale)
 
 
 class LossScale:
-    """The scale of the update at hand, and of the last one that changed the weights."""
+    """The scale of the current update, and of the last one that was applied."""
 
     def __init__(self, plan: LossScalePlan) -> None:
         self.plan = plan
-        self.followed = plan.last if plan.automatic else None  # the scale, if it follows
-        self.before: float | None = None
-        self.ceiling = HIGHEST  # sums may overflow where no single gradient is near it
-        self.calm = 0  # updates since the last one that was not finite
+        self.dynamic_scale = plan.final if plan.automatic else None  # None if planned
+        self.last_applied_scale: float | None = None
+        self.max_scale = MAX_SCALE  # sums may overflow although no gradient is near the limit
+        self.finite_updates = 0  # since the last non-finite one
 
-    def at(self, update: int) -> float:
+    def scale_at(self, update: int) -> float:
         """The scale of this update, counted from 0."""
-        return self.plan.scale(update) if self.followed is None else self.followed
+        return self.plan.scale(update) if self.dynamic_scale is None else self.dynamic_scale
 
-    def choose(self, counts: Counts, finite: bool) -> Choice:
-        """Take over what follows for the next update; what is planned stays planned."""
-        if self.followed is None:
-            return Choice(1.0)
-        choice = choose(self.followed, counts, finite, self.ceiling)
-        self.calm = self.calm + 1 if finite else 0
+    def update(self, counts: RangeCounts, finite: bool) -> ScaleDecision:
+        """Adapt a dynamic scale to the gradients of this update; a planned scale stays."""
+        if self.dynamic_scale is None:
+            return ScaleDecision(1.0)
+        decision = next_scale(self.dynamic_scale, counts, finite, self.max_scale)
+        self.finite_updates = self.finite_updates + 1 if finite else 0
         if not finite:
-            self.ceiling = choice.scale
-        elif self.calm >= PATIENCE:
-            self.ceiling = HIGHEST
-        self.followed = choice.scale
-        return choice
+            self.max_scale = decision.scale
+        elif self.finite_updates >= CEILING_INTERVAL:
+            self.max_scale = MAX_SCALE
+        self.dynamic_scale = decision.scale
+        return decision
 
 
 class GradientRangeCounter:
-    """Counts the gradients of one type as micro-batches leave them, without waiting for a device.
+    """Counts the gradients of each micro-batch by magnitude, without waiting for the device.
 
-    With `saturates` those beyond the type's largest value become that value.
+    With `saturates`, gradients beyond the largest value of the format are clamped to it.
     """
 
-    def __init__(self, of: NumberType, counts: bool, saturates: bool) -> None:
-        self.of = of
+    def __init__(self, number_format: FloatFormat, counts: bool, saturates: bool) -> None:
+        self.number_format = number_format
         self.counts = counts
         self.saturates = saturates
-        self._found: list[Tensor] = []
+        self._range_counts: list[Tensor] = []
         self._total = 0
 
     def __call__(self, gradients: Sequence[Tensor]) -> None:
-        """The gradients of some weights in one micro-batch, before they are rounded."""
+        """Process the gradients of some weights in one micro-batch, before they are rounded."""
         if self.counts:
-            self._total += sum(one.numel() for one in gradients)
-            self._found += [self._count(one) for one in gradients]
+            self._total += sum(gradient.numel() for gradient in gradients)
+            self._range_counts += [self._count(gradient) for gradient in gradients]
         if self.saturates:
-            torch._foreach_clamp_min_(list(gradients), -self.of.largest)
-            torch._foreach_clamp_max_(list(gradients), self.of.largest)
+            torch._foreach_clamp_min_(list(gradients), -self.number_format.max_value)
+            torch._foreach_clamp_max_(list(gradients), self.number_format.max_value)
 
     def _count(self, gradient: Tensor) -> Tensor:
-        size, edge = gradient.abs(), EDGE * self.of.largest
-        masks = (size >= edge, size >= edge / 2, size < self.of.smallest_normal)
+        magnitude, limit = gradient.abs(), OVERFLOW_MARGIN * self.number_format.max_value
+        masks = (
+            magnitude >= limit,
+            magnitude >= limit / 2,
+            magnitude < self.number_format.smallest_normal,
+        )
         return torch.stack([torch.count_nonzero(mask) for mask in masks])
 
-    def take(self) -> list[int]:
-        """Over, near, under and total of the update, which begin anew."""
-        found = torch.stack(self._found).sum(0).tolist() if self._found else [0, 0, 0]
+    def pop_counts(self) -> list[int]:
+        """Return over, near, under and total of the update, and reset them."""
+        counts = (
+            torch.stack(self._range_counts).sum(0).tolist() if self._range_counts else [0, 0, 0]
+        )
         total, self._total = self._total, 0
-        self._found.clear()
-        return [*found, total]
+        self._range_counts.clear()
+        return [*counts, total]

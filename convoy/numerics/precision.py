@@ -1,9 +1,9 @@
-"""Number types and rounding to them, the dtype policy of a weight, and how layers compute: in 32
-bits, in 16 bits natively, or emulated (fp32 with rounded results).
+"""Floating-point formats and rounding, the dtype policy of a weight, and the arithmetic of layers:
+fp32, native 16-bit, or emulated 16-bit (fp32 with rounded results).
 
-Rounding by chance goes up or down, the nearer neighbor the more often, so that the mean is right.
-What is drawn is a function of seed, update, weight and element alone: replicas agree, any part of a
-vector may be rounded anywhere, and a resumed run draws what it would have drawn.
+Stochastic rounding rounds up or down with probabilities that make the mean exact. The random bits
+depend only on seed, update, weight and element: replicas agree, any process may round any part of a
+vector, and a resumed run rounds as the uninterrupted run would.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,67 +23,69 @@ from convoy.models.layers import (
     ConcatSpec,
     FlattenSpec,
     MaxPoolSpec,
-    Operation,
+    OpSpec,
     PadChannelsSpec,
 )
-from convoy.rng import key
+from convoy.rng import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER, key
 
 
 @dataclass(frozen=True)
-class NumberType:
-    """A floating-point type: sign, exponent, fraction."""
+class FloatFormat:
+    """A floating-point format: sign, exponent, fraction."""
 
     name: str
     dtype: torch.dtype
     fraction_bits: int
-    lowest_exponent: int  # of normal numbers; below it they are evenly spaced down to 0
-    largest: float
+    min_exponent: int  # of normal numbers; subnormal numbers are evenly spaced down to 0
+    max_value: float
 
     @property
     def smallest_normal(self) -> float:
-        return float(2.0**self.lowest_exponent)
+        return float(2.0**self.min_exponent)
 
-    def nearest(self, values: Tensor) -> Tensor:
-        """In the memory of 32-bit numbers: the nearest value of this type, ties to even."""
+    def round_nearest(self, values: Tensor) -> Tensor:
+        """Round to the nearest value of this format, ties to even; the dtype stays fp32."""
         if self.dtype == values.dtype:
             return values
         if torch.compiler.is_compiling():
-            rounded: Tensor = _there_and_back(values, self.dtype)
+            rounded: Tensor = _cast_round_trip(values, self.dtype)
             return rounded
         return values.to(self.dtype).to(values.dtype)
 
-    def saturated(self, values: Tensor) -> Tensor:
-        """No value beyond the largest, infinite ones neither; NaN stays."""
-        return values.clamp(-self.largest, self.largest)
+    def saturate(self, values: Tensor) -> Tensor:
+        """Clamp values, including infinities, to the largest finite value; NaN stays NaN."""
+        return values.clamp(-self.max_value, self.max_value)
 
 
 @torch.library.custom_op("convoy::there_and_back", mutates_args=())
-def _there_and_back(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """As one operation: torch's compiler takes two casts in a row for a waste, and removes them."""
+def _cast_round_trip(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """A custom op, because torch.compile removes two consecutive casts as redundant."""
     return values.to(dtype).to(values.dtype)
 
 
-@_there_and_back.register_fake
+@_cast_round_trip.register_fake
 def _(values: Tensor, dtype: torch.dtype) -> Tensor:
     del dtype
     return torch.empty_like(values)
 
 
-FLOAT32 = NumberType("float32", torch.float32, 23, -126, torch.finfo(torch.float32).max)
-FLOAT16 = NumberType("float16", torch.float16, 10, -14, torch.finfo(torch.float16).max)
-BFLOAT16 = NumberType("bfloat16", torch.bfloat16, 7, -126, torch.finfo(torch.bfloat16).max)
+FLOAT32 = FloatFormat("float32", torch.float32, 23, -126, torch.finfo(torch.float32).max)
+FLOAT16 = FloatFormat("float16", torch.float16, 10, -14, torch.finfo(torch.float16).max)
+BFLOAT16 = FloatFormat("bfloat16", torch.bfloat16, 7, -126, torch.finfo(torch.bfloat16).max)
 
-TYPES = {number.name: number for number in (FLOAT32, FLOAT16, BFLOAT16)}
+FLOAT_FORMATS = {
+    number_format.name: number_format for number_format in (FLOAT32, FLOAT16, BFLOAT16)
+}
 
 
 @dataclass(frozen=True)
 class DtypePolicy:
-    """The types around one weight."""
+    """The number formats used for one weight."""
 
-    param: NumberType = FLOAT32  # what an update changes and a checkpoint stores
-    compute: NumberType = FLOAT32  # what layers compute with; gradients are of this type too
-    accumulator: torch.dtype | None = None  # of gradients; None is the type of `param`
-    state: NumberType = FLOAT32  # of the optimizer
+    param: FloatFormat = FLOAT32  # what an update changes and a checkpoint stores
+    compute: FloatFormat = FLOAT32  # of layers and gradients
+    accumulator: torch.dtype | None = None  # of gradients; None is the dtype of `param`
+    state: FloatFormat = FLOAT32  # of the optimizer state
     reduction: str = "auto"  # how gradients are reduced, by name: see `gradients.py`
 
     @property
@@ -91,12 +94,12 @@ class DtypePolicy:
 
     @property
     def has_master(self) -> bool:
-        """Whether a master copy exists beside the weights that the network uses."""
+        """Whether there is a master copy in addition to the weights that the network uses."""
         return self.param != self.compute
 
 
 @dataclass(frozen=True)
-class UpdatedElements:
+class ElementRange:
     """Elements of a flat vector that an update changes."""
 
     elements: range
@@ -104,39 +107,36 @@ class UpdatedElements:
 
 
 class Rounder:
-    """Rounds what an update has computed in fp32 to the nearest value of the type."""
+    """Rounds the fp32 results of an update to the nearest value of a format."""
 
-    def round(self, values: Tensor, to: NumberType, slot: str, updated: UpdatedElements) -> Tensor:
-        """`slot` is one of the optimizer's state, or "weight". The result is fp32 in memory."""
+    def round(self, values: Tensor, to: FloatFormat, slot: str, updated: ElementRange) -> Tensor:
+        """`slot` names an optimizer state, or is "weight". The dtype of the result is fp32."""
         del slot, updated  # stochastic rounding needs them
-        return to.nearest(values)
+        return to.round_nearest(values)
 
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_FIRST = 0xBF58476D1CE4E5B9
-_SECOND = 0x94D049BB133111EB
-_SUBNORMAL_BITS = 32  # of chance below the smallest normal number: a mean is right to 2^-32 steps
+_SUBNORMAL_BITS = 32  # random bits for subnormal numbers: means are exact to 2^-32 steps
 
 
 class StochasticRounder(Rounder):
-    """Rounds by chance every number that is kept in fewer bits than it was computed in."""
+    """Rounds stochastically to formats with fewer bits than fp32."""
 
     def __init__(self, seed: int, extents: Mapping[str, range]) -> None:
-        """`extents` says where each weight lies in the flat vector."""
+        """`extents` are the elements of each weight in the flat vector."""
         self.seed = seed
         self.extents = extents
 
-    def round(self, values: Tensor, to: NumberType, slot: str, updated: UpdatedElements) -> Tensor:
+    def round(self, values: Tensor, to: FloatFormat, slot: str, updated: ElementRange) -> Tensor:
         if to == FLOAT32:
             return values
-        drawn = torch.zeros_like(values, dtype=torch.int32)
+        bits = torch.zeros_like(values, dtype=torch.int32)
         for name, part, elements in self._parts(updated.elements):
             stream = key(self.seed, "rounding", slot, name, updated.update)
-            drawn[part] = draws(stream, elements, values.device)
-        return stochastic(values, drawn, to)
+            bits[part] = random_bits(stream, elements, values.device)
+        return round_stochastic(values, bits, to)
 
     def _parts(self, elements: range) -> Iterator[tuple[str, slice, range]]:
-        """The weights that lie there: where in the block, and which of their elements."""
+        """Yield each weight that overlaps the elements: name, slice of the block, own elements."""
         for name, extent in self.extents.items():
             start, stop = max(extent.start, elements.start), min(extent.stop, elements.stop)
             if start < stop:
@@ -144,68 +144,67 @@ class StochasticRounder(Rounder):
                 yield name, part, range(start - extent.start, stop - extent.start)
 
 
-def stochastic(values: Tensor, drawn: Tensor, to: NumberType) -> Tensor:
-    """32-bit values rounded by 32 random bits each; beyond the largest they become infinite."""
+def round_stochastic(values: Tensor, bits: Tensor, to: FloatFormat) -> Tensor:
+    """Round fp32 values with 32 random bits each; values beyond the largest become infinite."""
     dropped = (1 << (FLOAT32.fraction_bits - to.fraction_bits)) - 1
-    # Sign and magnitude: what is added to the bits makes the magnitude larger, a carry included.
-    raised = values.view(torch.int32).add(drawn & dropped).bitwise_and_(~dropped)
+    # Sign-magnitude: adding to the bits increases the magnitude, carries included.
+    raised = values.view(torch.int32).add(bits & dropped).bitwise_and_(~dropped)
     rounded = raised.view(torch.float32)
-    if to.lowest_exponent > FLOAT32.lowest_exponent:
+    if to.min_exponent > FLOAT32.min_exponent:
         small = (values.abs() < to.smallest_normal).nonzero().squeeze(1)
-        rounded[small] = _evenly(values[small], drawn[small], to)
-    least, most = rounded.aminmax()
-    if bool(-to.largest <= least) and bool(most <= to.largest):  # false for NaN
+        rounded[small] = _round_subnormal(values[small], bits[small], to)
+    low, high = rounded.aminmax()
+    if bool(-to.max_value <= low) and bool(high <= to.max_value):  # false for NaN
         return rounded
-    rounded[rounded.abs() > to.largest] *= torch.inf
+    rounded[rounded.abs() > to.max_value] *= torch.inf
     return torch.where(torch.isfinite(values), rounded, values)
 
 
-def _evenly(values: Tensor, drawn: Tensor, to: NumberType) -> Tensor:
-    """Below the smallest normal number values lie evenly, however small they are."""
-    distance = 2.0 ** (to.lowest_exponent - to.fraction_bits)
-    steps = values / distance  # exact: a power of two
+def _round_subnormal(values: Tensor, bits: Tensor, to: FloatFormat) -> Tensor:
+    """Round on the even grid below the smallest normal number."""
+    spacing = 2.0 ** (to.min_exponent - to.fraction_bits)
+    steps = values / spacing  # exact: a power of two
     below = steps.floor()
-    chance = (drawn.double() + 0.5) * 2.0**-_SUBNORMAL_BITS + 0.5  # in (0, 1)
-    return (below + (chance < (steps - below).double())).mul_(distance)
+    threshold = (bits.double() + 0.5) * 2.0**-_SUBNORMAL_BITS + 0.5  # in (0, 1)
+    return (below + (threshold < (steps - below).double())).mul_(spacing)
 
 
-def draws(stream: int, elements: range, device: torch.device) -> Tensor:
-    """32 random bits for each element: halves of what `chance.bits` gives for element ÷ 2."""
+def random_bits(stream: int, elements: range, device: torch.device) -> Tensor:
+    """32 random bits per element: one half of `rng.bits` for element ÷ 2."""
     first, last = elements.start // 2, -(-elements.stop // 2)
     state = torch.arange(first + 1, last + 1, dtype=torch.int64, device=device)
-    state.mul_(_signed(_GOLDEN)).add_(_signed(stream))
-    _mix_(_mix_(state).add_(_signed(_GOLDEN)))
+    state.mul_(_as_int64(GOLDEN)).add_(_as_int64(stream))
+    _mix_(_mix_(state).add_(_as_int64(GOLDEN)))
     start = elements.start - 2 * first
     return state.view(torch.int32)[start : start + len(elements)]
 
 
 def _mix_(state: Tensor) -> Tensor:
-    """splitmix64's finaliser, as in `rng.py`, on whatever device the numbers are."""
-    state.bitwise_xor_(_shifted(state, 30)).mul_(_signed(_FIRST))
-    state.bitwise_xor_(_shifted(state, 27)).mul_(_signed(_SECOND))
-    return state.bitwise_xor_(_shifted(state, 31))
+    """splitmix64's finaliser, as in `rng.py`, on any device."""
+    state.bitwise_xor_(_logical_shift(state, 30)).mul_(_as_int64(FIRST_MULTIPLIER))
+    state.bitwise_xor_(_logical_shift(state, 27)).mul_(_as_int64(SECOND_MULTIPLIER))
+    return state.bitwise_xor_(_logical_shift(state, 31))
 
 
-def _shifted(state: Tensor, bits: int) -> Tensor:
-    """To the right, zeros coming in: torch would bring in the sign."""
+def _logical_shift(state: Tensor, bits: int) -> Tensor:
+    """Shift right with zeros; torch's own shift extends the sign."""
     return (state >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-def _signed(word: int) -> int:
-    """The same 64 bits as torch's whole numbers have them."""
-    word &= (1 << 64) - 1
-    return word - (1 << 64) if word >> 63 else word
+def _as_int64(word: int | np.uint64) -> int:
+    """Reinterpret 64 bits as a signed integer, as torch needs them."""
+    return int(np.uint64(word).view(np.int64))
 
 
-CHANNELS = 16
+PARTIAL_SUM_CHANNELS = 16
 
 
-class HalfPartials(TorchFunctionMode):
-    """Inside, convolutions and linear layers add up channel block by channel block, forward."""
+class HalfPartialSums(TorchFunctionMode):
+    """Makes convolutions and linear layers sum their forward pass in rounded blocks of channels."""
 
-    def __init__(self, rounded: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, round_output: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.rounded = rounded
+        self.round_output = round_output
 
     def __torch_function__(
         self,
@@ -215,112 +214,103 @@ class HalfPartials(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         del types
-        if func in (F.conv2d, torch.conv2d):
-            assert not kwargs, "layers give a convolution its figures in order"
-            return self._conv(*args)
-        if func is F.linear:
-            return self._linear(*args)
-        return func(*args, **(kwargs or {}))
-
-    def _conv(self, inputs: Tensor, weight: Tensor, bias: Tensor | None, *figures: Any) -> Tensor:
-        """Figures: stride, padding, dilation, groups."""
-
-        def product(first: Tensor, second: Tensor) -> Tensor:
-            return torch.conv2d(first, second, None, *figures)
-
-        is_whole = len(figures) < 4 or figures[3] == 1  # the channels of a group are few
-        outputs = self._summed(product, inputs, weight) if is_whole else product(inputs, weight)
-        return self._offset(outputs, bias, (-1, 1, 1))
-
-    def _linear(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return self._offset(self._summed(F.linear, inputs, weight), bias, (-1,))
-
-    def _summed(
-        self, product: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, weight: Tensor
-    ) -> Tensor:
-        parts = torch.split(inputs, CHANNELS, 1), torch.split(weight, CHANNELS, 1)
-        total: Tensor | None = None
-        for channels, weights in zip(*parts, strict=True):
-            part = product(channels, weights)
-            total = self.rounded(part if total is None else total + part)
-        assert total is not None, "there is a channel"
-        return total
-
-    def _offset(self, outputs: Tensor, bias: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-        return outputs if bias is None else outputs + bias.view(shape)
+        if func not in (F.conv2d, torch.conv2d, F.linear):
+            return func(*args, **(kwargs or {}))
+        assert not kwargs, "convolutions and linear layers get positional arguments only"
+        inputs, weight, *rest = args
+        bias, *geometry = rest or [None]  # stride, padding, dilation, groups
+        if len(geometry) == 4 and geometry[3] > 1:  # a group has few channels
+            outputs = func(inputs, weight, None, *geometry)
+        else:
+            blocks = zip(
+                inputs.split(PARTIAL_SUM_CHANNELS, 1),
+                weight.split(PARTIAL_SUM_CHANNELS, 1),
+                strict=True,
+            )
+            parts = (func(*block, None, *geometry) for block in blocks)
+            outputs = self.round_output(next(parts))
+            for part in parts:
+                outputs = self.round_output(outputs + part)
+        if bias is None:
+            return outputs
+        return outputs + (bias if func is F.linear else bias.view(-1, 1, 1))
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The one face: a slice runs inside `context`, and hands each result to `after`."""
+    """How a slice computes: layers run inside `context`, `round_output` rounds their results."""
 
-    number: NumberType = FLOAT32
-    native: bool = False  # the device computes in it
-    saturates: bool = False  # a gradient too large becomes the largest, not infinite
-    partials: bool = False  # sums of products are rounded on the way, too
+    float_format: FloatFormat = FLOAT32
+    native: bool = False  # the device computes in this format
+    saturates: bool = False  # overflowing gradients become the largest value, not infinite
+    half_partials: bool = False  # partial sums are rounded as well
 
     @property
     def rounds(self) -> bool:
-        """Whether results need rounding at all; in fp32 layers run without any wrapper."""
-        return self.number != FLOAT32
+        """Whether results need rounding; in fp32 layers run without wrappers."""
+        return self.float_format != FLOAT32
 
-    def after(self, outputs: Tensor) -> Tensor:
-        """What is done to the result of a layer that computes anything new."""
+    def round_output(self, outputs: Tensor) -> Tensor:
+        """Round the output of a layer that computes new values."""
         if not self.rounds:
             return outputs
         if self.native:
-            return self._narrowed(outputs)
-        rounded: Tensor = _Rounded.apply(outputs, self.number, self.saturates)  # type: ignore[no-untyped-call]
+            return self._cast_output(outputs)
+        rounded: Tensor = _RoundFunction.apply(outputs, self.float_format, self.saturates)  # type: ignore[no-untyped-call]
         return rounded
 
-    def _narrowed(self, outputs: Tensor) -> Tensor:
-        """Some layers compute in 32 bits even there; gradients arrive as the device made them."""
-        narrowed = outputs.to(self.number.dtype)
+    def _cast_output(self, outputs: Tensor) -> Tensor:
+        """Cast to the format: under autocast some layers still compute in fp32."""
+        narrowed = outputs.to(self.float_format.dtype)
         if self.saturates and narrowed.requires_grad:
-            narrowed.register_hook(self.number.saturated)  # type: ignore[no-untyped-call]
+            narrowed.register_hook(self.float_format.saturate)  # type: ignore[no-untyped-call]
         return narrowed
 
-    def entered(self, bundle: Bundle) -> Bundle:
-        """What came from another stage, or another part of this one."""
-        return tuple(map(self._narrowed, bundle)) if self.native and self.rounds else bundle
+    def cast_inputs(self, bundle: Bundle) -> Bundle:
+        """Cast the inputs from another stage or segment."""
+        return tuple(map(self._cast_output, bundle)) if self.native and self.rounds else bundle
 
-    def left(self, bundle: Bundle) -> Bundle:
-        """Between stages numbers travel in 32 bits, which changes none of them."""
-        return tuple(one.float() for one in bundle) if self.native and self.rounds else bundle
+    def cast_outputs(self, bundle: Bundle) -> Bundle:
+        """Cast to fp32, in which stages exchange tensors; this is lossless."""
+        return tuple(tensor.float() for tensor in bundle) if self.native and self.rounds else bundle
 
     def context(self, device: torch.device) -> AbstractContextManager[object]:
-        """What the layers of a slice run in."""
+        """The context in which the layers of a slice run."""
         if self.rounds and self.native:
-            return torch.autocast(device.type, self.number.dtype)
-        return HalfPartials(self.after) if self.rounds and self.partials else nullcontext()
+            return torch.autocast(device.type, self.float_format.dtype)
+        return (
+            HalfPartialSums(self.round_output)
+            if self.rounds and self.half_partials
+            else nullcontext()
+        )
 
 
-class _Rounded(torch.autograd.Function):
-    """The nearest value of a type, both ways."""
+class _RoundFunction(torch.autograd.Function):
+    """Rounds to the nearest value of a format, forward and backward."""
 
     @staticmethod
     def forward(
         ctx: torch.autograd.function.FunctionCtx,
         outputs: Tensor,
-        number: NumberType,
+        number_format: FloatFormat,
         saturates: bool,
     ) -> Tensor:
-        ctx.number, ctx.saturates = number, saturates  # type: ignore[attr-defined]  # torch's way
-        return number.nearest(outputs)
+        ctx.number_format, ctx.saturates = number_format, saturates  # type: ignore[attr-defined]
+        return number_format.round_nearest(outputs)
 
     @staticmethod
     def backward(
         ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
     ) -> tuple[Tensor, None, None]:
         (gradient,) = gradients
-        number: NumberType = ctx.number  # type: ignore[attr-defined]
+        number_format: FloatFormat = ctx.number_format  # type: ignore[attr-defined]
         if ctx.saturates:  # type: ignore[attr-defined]
-            return number.nearest(number.saturated(gradient)), None, None
-        return number.nearest(gradient), None, None
+            return number_format.round_nearest(number_format.saturate(gradient)), None, None
+        return number_format.round_nearest(gradient), None, None
 
 
-def makes_new_numbers(operation: Operation) -> bool:
-    """Whether its results may be no values of the type of what it was given."""
+def needs_rounding(operation: OpSpec) -> bool:
+    """Whether results may lie outside the format of the inputs."""
     if isinstance(operation, ActivationSpec):
         return operation.kind not in ("relu", "relu6")
     return not isinstance(operation, MaxPoolSpec | FlattenSpec | PadChannelsSpec | ConcatSpec)

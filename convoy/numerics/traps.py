@@ -1,8 +1,8 @@
-"""Traps: which layer made the first value that is not finite, in which micro-batch and samples.
+"""Traps: find the layer, micro-batch and samples with the first non-finite value.
 
-They look at what every layer makes, at the gradient that comes back to it, and at the gradients
-of the weights as a micro-batch leaves them. Nothing is changed, and nothing raised: the first
-find is noted, and processes compare notes.
+They check the output of every layer, the gradient of that output, and the weight gradients of each
+micro-batch. They change nothing and raise nothing: each process records its first non-finite value,
+and the processes compare their records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,63 +14,66 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from convoy.numerics.gradients import GradientTree
-from convoy.numerics.precision import FLOAT32, NumberType
+from convoy.numerics.gradients import GradientHook, GradientTree
+from convoy.numerics.precision import FLOAT32, FloatFormat
 from convoy.rng import StepPosition
 
-ROWS = 8  # samples that are told; how many there are is told as well
+MAX_LISTED_SAMPLES = 8  # their total number is reported as well
 
 
 class Phase(IntEnum):
-    """What a value belongs to, in the order in which one micro-batch gets there."""
+    """The phase of a micro-batch that a value belongs to, in execution order."""
 
     FORWARD = 0
     BACKWARD = 1
     WEIGHTS = 2
 
 
-@dataclass(frozen=True)
-class Note:
-    """A find. The fields before the micro-batch say how early it is."""
+@dataclass(frozen=True, order=True)
+class NonFiniteRecord:
+    """A non-finite value. The fields before `micro` order records by time."""
 
-    turn: int  # of the micro-batch within its replica: all replicas go on side by side
+    local_micro: int  # index within the replica; replicas run in parallel
     phase: Phase
-    order: int  # of the layer in the pass
-    micro: int  # counted over all replicas
+    layer_order: int  # position of the layer in the pass
+    micro: int  # index over all replicas
     layer: int
-    bad_rows: int = 0  # 0: it belongs to the whole micro-batch
-    rows: tuple[int, ...] = ()
+    num_bad_samples: int = 0  # 0 if it concerns the whole micro-batch
+    bad_samples: tuple[int, ...] = ()
 
     def as_tensor(self) -> Tensor:
-        """Numbers of a fixed length, to be gathered."""
-        rows = [*self.rows, *[-1] * (ROWS - len(self.rows))]
-        head = [self.turn, self.phase, self.order, self.micro, self.layer, self.bad_rows]
+        """Encode with a fixed length, for an all-gather."""
+        rows = [*self.bad_samples, *[-1] * (MAX_LISTED_SAMPLES - len(self.bad_samples))]
+        head = [
+            self.local_micro,
+            self.phase,
+            self.layer_order,
+            self.micro,
+            self.layer,
+            self.num_bad_samples,
+        ]
         return torch.tensor([*head, *rows])
 
     @classmethod
-    def from_tensor(cls, numbers: Tensor) -> "Note | None":
-        turn, phase, order, micro, layer, bad_rows, *rows = numbers.tolist()
-        if turn < 0:
+    def from_tensor(cls, numbers: Tensor) -> "NonFiniteRecord | None":
+        local_micro, phase, layer_order, micro, layer, num_bad_samples, *rows = numbers.tolist()
+        if local_micro < 0:
             return None
-        found = tuple(row for row in rows if row >= 0)
-        return cls(turn, Phase(phase), order, micro, layer, bad_rows, found)
-
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        return self.turn, self.phase, self.order, self.micro
+        samples = tuple(row for row in rows if row >= 0)
+        return cls(local_micro, Phase(phase), layer_order, micro, layer, num_bad_samples, samples)
 
 
-NOTHING = torch.full((6 + ROWS,), -1)
+NO_RECORD = torch.full((6 + MAX_LISTED_SAMPLES,), -1)
 
 
 @dataclass(frozen=True)
-class Watched:
-    """One layer, its number in the whole network, and the moment of its stage."""
+class WatchedLayer:
+    """A layer, its index in the network, and the step position of its stage."""
 
     layer: int
     module: nn.Module
     position: StepPosition
-    number: NumberType = FLOAT32  # of what it hands on: a value may be too large for that
+    number_format: FloatFormat = FLOAT32  # of its output, in which a value may overflow
 
 
 class Traps:
@@ -79,81 +82,85 @@ class Traps:
     def __init__(
         self,
         names: Sequence[str],
-        layers: Sequence[Watched],
-        trees: Sequence[tuple[GradientTree, NumberType]],
+        layers: Sequence[WatchedLayer],
+        trees: Sequence[GradientTree],
     ) -> None:
         self.names = names
         self.layers = layers
         self.trees = trees
-        self.first: Note | None = None
-        self._layer_of = {weight: one.layer for one in layers for weight in one.module.parameters()}
+        self.first: NonFiniteRecord | None = None
+        self._layer_by_weight = {
+            weight: watched.layer for watched in layers for weight in watched.module.parameters()
+        }
 
     @contextmanager
-    def set(self) -> Iterator[None]:
-        """For the micro-batches of one update."""
+    def armed(self) -> Iterator[None]:
+        """Arm the traps for the micro-batches of one update."""
         self.first = None
         with ExitStack() as stack:
-            for one in self.layers:
-                handle = one.module.register_forward_hook(partial(self._made, one))
+            for watched in self.layers:
+                check = partial(self._check_output, watched)
+                handle = watched.module.register_forward_hook(check)
                 stack.callback(handle.remove)
-            for tree, of in self.trees:
-                stack.enter_context(self._listening(tree, of))
+            for tree in self.trees:
+                stack.callback(setattr, tree, "gradient_hook", tree.gradient_hook)
+                tree.gradient_hook = partial(self._check_gradients, tree, tree.gradient_hook)
             yield
 
-    def go_back_to(self, update: int) -> None:
-        """The micro-batches of this update, counted from 0, will pass again."""
-        for one in self.layers:
-            one.position.resume_after(update)
+    def rewind_to(self, update: int) -> None:
+        """Prepare to run the micro-batches of this update, counted from 0, again."""
+        for watched in self.layers:
+            watched.position.resume_after(update)
 
-    def _made(
-        self, one: Watched, module: nn.Module, given: tuple[Tensor, ...], made: Tensor
+    def _check_output(
+        self,
+        watched: WatchedLayer,
+        module: nn.Module,
+        inputs: tuple[Tensor, ...],
+        output: Tensor,
     ) -> None:
-        del module, given
-        position = one.position
-        turn, micro = position.number % len(position.micros), position.micro
-        handed_on = one.number.nearest(made.detach())
-        self._look(handed_on, Note(turn, Phase.FORWARD, one.layer, micro, one.layer))
-        if made.requires_grad:
-            back = Note(turn, Phase.BACKWARD, -one.layer, micro, one.layer)
-            made.register_hook(partial(self._look, note=back))  # type: ignore[no-untyped-call]
+        del module, inputs
+        position, layer = watched.position, watched.layer
+        local_micro, micro = position.current % len(position.micro_batches), position.micro
+        rounded = watched.number_format.round_nearest(output.detach())
+        record = NonFiniteRecord(local_micro, Phase.FORWARD, layer, micro, layer)
+        self._check_values(rounded, record)
+        if output.requires_grad:
+            back = NonFiniteRecord(local_micro, Phase.BACKWARD, -layer, micro, layer)
+            output.register_hook(partial(self._check_values, record=back))  # type: ignore[no-untyped-call]
 
-    @contextmanager
-    def _listening(self, tree: GradientTree, of: NumberType) -> Iterator[None]:
-        before = tree.on_leaf
-
-        def listen(gradients: Sequence[Tensor]) -> None:
-            if before is not None:
-                before(gradients)
-            self._look_at_weights(tree, of)
-
-        tree.on_leaf = listen
-        try:
-            yield
-        finally:
-            tree.on_leaf = before
-
-    def _look_at_weights(self, tree: GradientTree, of: NumberType) -> None:
-        """Those whose gradient has come and is not summed yet."""
-        turn = tree.leaves
+    def _check_gradients(
+        self, tree: GradientTree, previous_hook: GradientHook | None, gradients: Sequence[Tensor]
+    ) -> None:
+        """Check the weights whose gradient has been computed but not accumulated yet."""
+        if previous_hook is not None:
+            previous_hook(gradients)
+        local_micro, number_format = tree.leaves, tree.gradient_format
         for weight in tree.flat.weights.values():
-            if weight.grad is not None and not all_finite(of.nearest(weight.grad)):
-                layer = self._layer_of[weight]
-                self._keep(Note(turn, Phase.WEIGHTS, -layer, tree.first + turn, layer))
+            if weight.grad is not None and not all_finite(number_format.round_nearest(weight.grad)):
+                layer = self._layer_by_weight[weight]
+                self._record_earliest(
+                    NonFiniteRecord(
+                        local_micro, Phase.WEIGHTS, -layer, tree.first_leaf + local_micro, layer
+                    )
+                )
 
     @torch.no_grad()
-    def _look(self, values: Tensor, note: Note) -> None:
+    def _check_values(self, values: Tensor, record: NonFiniteRecord) -> None:
         if all_finite(values):
             return
         bad = (~torch.isfinite(values)).flatten(1).any(1).nonzero().flatten().tolist()
-        self._keep(replace(note, bad_rows=len(bad), rows=tuple(bad[:ROWS])))
+        self._record_earliest(
+            replace(record, num_bad_samples=len(bad), bad_samples=tuple(bad[:MAX_LISTED_SAMPLES]))
+        )
 
-    def _keep(self, note: Note) -> None:
-        if self.first is None or note.place < self.first.place:
-            self.first = note
+    def _record_earliest(self, record: NonFiniteRecord) -> None:
+        if self.first is None or record < self.first:
+            self.first = record
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether there is neither a NaN, which shows in both ends, nor an infinity."""
+    """Whether all values are finite. A NaN shows up in both the minimum and the maximum."""
     if not values.numel():
         return True
     low, high = torch.aminmax(values.detach())

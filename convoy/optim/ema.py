@@ -2,8 +2,8 @@
 
 V ← V + (1 − decay) · (w − V)        V starts as the weights after the first update
 
-That is decay · V + (1 − decay) · w, but for its rounding: weights that do not change are their own
-average to the bit, and no share of them is lost because decay and 1 − decay were rounded apart.
+This equals decay · V + (1 − decay) · w except for rounding: the average of constant weights is
+bit-identical to them, because decay and 1 − decay are never rounded separately.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,20 +12,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from convoy.optim.optimizer import BLOCK, Optimizer
-
-
-def _whole(optimizer: Optimizer, shard: Tensor) -> Tensor:
-    """Without sharding the shard is everything."""
-    del optimizer
-    return shard
+from convoy.optim.optimizer import BLOCK_SIZE, Optimizer
 
 
 class ExponentialMovingAverage:
-    """The average of the stages of one process, in fp32: of weights our shard, of the rest all.
+    """The fp32 average of one process's stages: its shard of the weights, and all buffers.
 
-    With a decay of 0 there is no average. `gather` makes whole vectors of shards; all processes
-    must call what needs it at the same time.
+    A decay of 0 disables it. `gather` all-gathers the shards of a vector (the identity without
+    sharding), so all replicas must call the methods that use it together.
     """
 
     def __init__(
@@ -33,7 +27,7 @@ class ExponentialMovingAverage:
         decay: float,
         optimizers: Sequence[Optimizer],
         tensors: Mapping[str, Tensor],  # of the network: weights and running statistics
-        gather: Callable[[Optimizer, Tensor], Tensor] = _whole,
+        gather: Callable[[Optimizer, Tensor], Tensor] = lambda _, shard: shard,
     ) -> None:
         self.decay = decay
         self.started = False
@@ -41,73 +35,75 @@ class ExponentialMovingAverage:
         self._tensors = tensors
         self._gather = gather
         self._weights = [
-            torch.zeros_like(_stored(one), dtype=torch.float32) for one in self._optimizers
+            torch.zeros_like(optimizer.master_weights, dtype=torch.float32)
+            for optimizer in self._optimizers
         ]
-        self._others = self._without_optimizer() if decay else {}
-        self._other_averages = {
-            name: torch.zeros_like(one, dtype=torch.float32) for name, one in self._others.items()
+        self._untrained = self._untrained_tensors() if decay else {}
+        self._untrained_averages = {
+            name: torch.zeros_like(tensor, dtype=torch.float32)
+            for name, tensor in self._untrained.items()
         }
 
-    def _without_optimizer(self) -> dict[str, Tensor]:
-        """Running statistics and frozen weights; of the latter the masters, if there are any."""
-        updated = {name for one in self._optimizers for name in one.flat.weights}
-        others = {name: one for name, one in self._tensors.items() if name not in updated}
+    def _untrained_tensors(self) -> dict[str, Tensor]:
+        """Running statistics and frozen weights (their master copies where they have one)."""
+        trained = {name for opt in self._optimizers for name in opt.flat_params.weights}
+        untrained = {name: t for name, t in self._tensors.items() if name not in trained}
         for optimizer in self._optimizers:
-            others |= optimizer.frozen_masters
-        return others
+            untrained |= optimizer.frozen_masters
+        return untrained
 
     @torch.no_grad()
     def update(self) -> None:
-        """The weights have changed. Operations round one by one, so no split changes a bit."""
+        """Move the average towards the current weights. Elementwise, so sharding changes no bit."""
         if not self.decay:
             return
-        for average, now in self._blocks():
+        for average, current in self._blocks():
             if self.started:
-                average.add_((now.to(average) - average).mul_(1 - self.decay))
+                average.add_((current.to(average) - average).mul_(1 - self.decay))
             else:
-                average.copy_(now)
+                average.copy_(current)
         self.started = True
         for optimizer in self._optimizers:
             optimizer.storage.evict()
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Small enough that intermediate results stay in the cache."""
+        """Yield (average, current) blocks small enough that temporaries stay in the cache."""
         pairs = [
-            *zip(self._weights, map(_stored, self._optimizers), strict=True),
-            *((self._other_averages[name], one) for name, one in self._others.items()),
+            *zip(self._weights, (opt.master_weights for opt in self._optimizers), strict=True),
+            *((self._untrained_averages[name], tensor) for name, tensor in self._untrained.items()),
         ]
-        for average, now in pairs:
-            for first in range(0, len(average), BLOCK):
-                yield average[first : first + BLOCK], now[first : first + BLOCK]
+        for average, current in pairs:
+            for first in range(0, len(average), BLOCK_SIZE):
+                yield average[first : first + BLOCK_SIZE], current[first : first + BLOCK_SIZE]
 
-    def named(self) -> dict[str, Tensor]:
-        """By the names of the model, as far as this process has them; empty before the start."""
+    def named_averages(self) -> dict[str, Tensor]:
+        """The averages of this process by tensor name; empty before the first update."""
         if not self.started:
             return {}
-        named = dict(self._other_averages)
+        named = dict(self._untrained_averages)
         for average, optimizer in zip(self._weights, self._optimizers, strict=True):
-            named |= optimizer.flat.named(self._gather(optimizer, average))
+            named |= optimizer.flat_params.named_views(self._gather(optimizer, average))
         return named
 
     @torch.no_grad()
-    def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Resume from those of a checkpoint; without any, the next update starts the average."""
+    def load_averages(self, averages: Mapping[str, Tensor]) -> None:
+        """Restore the averages of a checkpoint; without any, the next update starts the average."""
         if not self.decay:
             return
         self.started = bool(averages)
         if not averages:
             return
         for average, optimizer in zip(self._weights, self._optimizers, strict=True):
-            whole = optimizer.flat.flatten(averages)
-            average.copy_(whole[optimizer.owned.start : optimizer.owned.stop])
-        for name, average in self._other_averages.items():
+            vector = optimizer.flat_params.flatten(averages)
+            average.copy_(vector[optimizer.shard_range.start : optimizer.shard_range.stop])
+        for name, average in self._untrained_averages.items():
             average.copy_(averages[name])
 
     @contextmanager
-    def swapped_in(self) -> Iterator[None]:
-        """Inside, the network has the average for weights, in the type that it computes with."""
-        before = {name: one.clone() for name, one in self._tensors.items()}
-        self._copy_to_network(self.named())
+    def apply_to_network(self) -> Iterator[None]:
+        """Run the network with the averaged weights, in its compute dtype, inside the context."""
+        before = {name: tensor.clone() for name, tensor in self._tensors.items()}
+        self._copy_to_network(self.named_averages())
         for optimizer in self._optimizers:
             optimizer.round_weights()
         try:
@@ -119,10 +115,3 @@ class ExponentialMovingAverage:
     def _copy_to_network(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in self._tensors.items():
             tensor.copy_(tensors[name])
-
-
-def _stored(optimizer: Optimizer) -> Tensor:
-    """Our shard of the weights as a checkpoint stores them."""
-    if optimizer.master is not None:
-        return optimizer.master
-    return optimizer.flat.values[optimizer.owned.start : optimizer.owned.stop]

@@ -1,8 +1,8 @@
-"""Carries out an update rule on the flat weights of one dtype policy, block by block."""
+"""Optimizer: applies an update rule to the flat parameters of one dtype policy, in blocks."""
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,45 +11,45 @@ import torch
 from torch import Tensor
 
 from convoy.errors import StorageError
-from convoy.numerics.flat import ALIGNMENT, FlatWeights, Stretch
-from convoy.numerics.precision import DtypePolicy, Rounder, UpdatedElements
+from convoy.numerics.flat import ALIGNMENT, FlatParameters, FlatRange
+from convoy.numerics.precision import DtypePolicy, ElementRange, Rounder
 from convoy.optim.update_rules import (
-    Block,
-    Norms,
+    ParameterBlock,
+    ParamNorms,
     StepContext,
     UpdateRule,
-    norms_of,
-    row_squares,
+    euclidean_norms,
+    row_sums_of_squares,
 )
 
 
 class StateStorage:
-    """Allocates vectors, and may free their memory while nothing works with them.
+    """Allocates optimizer state and may evict it from memory between updates.
 
-    Here state stays where the weights are.
+    This default keeps the state on the device of the weights.
     """
 
-    def vector(self, elements: int, like: Tensor) -> Tensor:
-        """Zeros with the dtype of `like`."""
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
+        """Allocate zeros with the dtype and device of `like`."""
         return torch.zeros(elements, dtype=like.dtype, device=like.device)
 
     def evict(self) -> None:
-        """The update is done; the vectors are not needed until the next one."""
+        """Free memory: the state is not needed until the next update."""
 
 
-class MappedFile(StateStorage):
-    """State in a file that is mapped into memory and dropped from it between updates.
+class MmapStorage(StateStorage):
+    """State in memory-mapped files whose pages are released between updates.
 
-    The file has no name, so it is gone with the process, however that ends. Its pages stay in the
-    system's cache while there is room; the system writes them out when there is none.
+    The files are unlinked, so they disappear with the process, however it ends. Their pages stay in
+    the page cache until the system needs the memory.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._maps: list[mmap.mmap] = []
 
-    def vector(self, elements: int, like: Tensor) -> Tensor:
-        """Zeros in a file of their own."""
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
+        """Allocate zeros in a file of their own."""
         size = elements * like.element_size()
         if not size:
             return torch.zeros(0, dtype=like.dtype)
@@ -58,217 +58,218 @@ class MappedFile(StateStorage):
         return torch.frombuffer(mapped, dtype=like.dtype)
 
     def _map(self, size: int) -> mmap.mmap:
-        """Reserves the space: a full disk must be an error here, not a crash in an update."""
+        """Map a new file with reserved space: a full disk must fail here, not crash an update."""
         try:
             with TemporaryFile(dir=self.folder) as file:
                 os.posix_fallocate(file.fileno(), 0, size)
                 return mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise StorageError(
-                f"{self.folder} cannot take {size:,} bytes of optimizer state: {error.strerror}; "
-                "make room there or leave --offload-optimizer out"
+                f"{self.folder}: cannot store {size:,} bytes of optimizer state: {error.strerror}; "
+                "free some space there or omit --offload-optimizer"
             ) from None
 
     def evict(self) -> None:
-        """Give the memory back; what was written stays in the file."""
+        """Release the pages; their content stays in the file."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-class HostMemory(StateStorage):
-    """State in the host's memory while the weights are on an accelerator.
+class PinnedHostStorage(StateStorage):
+    """State in host memory while the weights are on an accelerator.
 
-    The optimizer copies it block by block. With CUDA the memory is pinned, so that the device reads
-    it without help; that branch has not run yet, for want of such a device.
+    The optimizer copies it block by block. With CUDA the memory is pinned; that branch is untested
+    because no such device was available.
     """
 
-    def vector(self, elements: int, like: Tensor) -> Tensor:
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
         pinned = torch.cuda.is_available()
         return torch.zeros(elements, dtype=like.dtype, device="cpu", pin_memory=pinned)
 
 
-def storage_for(device: torch.device, offloaded: bool, folder: Path) -> StateStorage:
-    """State stays with the weights unless `--offload-optimizer` says otherwise."""
+def make_state_storage(device: torch.device, offloaded: bool, folder: Path) -> StateStorage:
+    """Choose where optimizer state lives; see `--offload-optimizer`."""
     if not offloaded:
         return StateStorage()
-    return MappedFile(folder) if device.type == "cpu" else HostMemory()
+    return MmapStorage(folder) if device.type == "cpu" else PinnedHostStorage()
 
 
-# Elements of one pass: gradient, weights and state of a block stay in the cache between its
-# operations, and offloaded state comes in block by block.
-BLOCK = 1 << 17
+# Elements per block: small enough that gradient, weights and state stay in the cache between
+# operations, and that offloaded state is paged in gradually.
+BLOCK_SIZE = 1 << 17
 
 
-def _itself(vector: Tensor) -> Tensor:
+def _identity(vector: Tensor) -> Tensor:
     return vector
 
 
 @dataclass(frozen=True)
-class Shard:
-    """The part of the vector that is updated here, and how the shards' rows are gathered."""
+class OptimizerShard:
+    """The range of the flat vector that this rank updates, and how to gather rows of all shards."""
 
     elements: range
-    gather_rows: Callable[[Tensor], Tensor] = _itself  # our rows → those of the whole vector
+    gather_rows: Callable[[Tensor], Tensor] = _identity  # local rows → rows of the full vector
 
 
 class Optimizer:
-    """Updates the weights of one dtype policy; with sharding, a range of them."""
+    """Updates the weights of one dtype policy; with sharding, this rank's range of them."""
 
     def __init__(
         self,
-        flat: FlatWeights,
+        flat: FlatParameters,
         rule: UpdateRule,
-        shard: Shard | None = None,  # None is everything
+        shard: OptimizerShard | None = None,  # None: the full vector
         storage: StateStorage | None = None,
         policy: DtypePolicy | None = None,
         rounder: Rounder | None = None,
     ) -> None:
-        self.flat = flat
+        self.flat_params = flat
         self.rule = rule
-        shard = shard or Shard(range(flat.elements))
-        self.owned, self._gather_rows = shard.elements, shard.gather_rows
+        shard = shard or OptimizerShard(range(flat.elements))
+        self.shard_range, self._gather_rows = shard.elements, shard.gather_rows
         self.storage = storage or StateStorage()
         self.policy = policy or DtypePolicy()
         self.rounder = rounder or Rounder()
-        self._measured = [name for name in flat.weights if name in rule.measured]
-        self._stretches = flat.stretches() if self._measured else flat.regions()
-        self._used = self._shard_of(flat.values)  # the weights that layers compute with
-        self.slots = {slot: self._slot(first) for slot, first in rule.slots.items()}
-        self.master: Tensor | None = None
+        params = flat.parameter_ranges()
+        self._normed_params = {
+            param.name: param.elements for param in params if param.name in rule.layer_adapted
+        }
+        ranges = params if self._normed_params else flat.decay_regions()
+        self._block_slices = [*self._split_into_blocks(ranges)]
+        self._compute_weights = self._shard_of(flat.values)  # used by the layers
+        state = self._compute_weights.new_empty(0, dtype=self.policy.state.dtype)
+        self.slots = {slot: self.storage.zeros(len(self.shard_range), state) for slot in rule.slots}
+        for slot, initial in rule.slots.items():
+            if initial:  # zeros need no write, so their pages stay untouched
+                self.slots[slot].fill_(initial)
+        # As saved in checkpoints; the compute weights themselves if there is no master copy.
+        self.master_weights = self._compute_weights
+        self.frozen_masters: dict[str, Tensor] = {}
         if self.policy.has_master:
-            self.master = self.storage.vector(len(self.owned), flat.values).copy_(self._used)
-        frozen = flat.frozen if self.policy.has_master else {}
-        self.frozen_masters = {name: one.detach().clone() for name, one in frozen.items()}
+            self.master_weights = self.storage.zeros(len(self.shard_range), flat.values).copy_(
+                self._compute_weights
+            )
+            self.frozen_masters = {name: t.detach().clone() for name, t in flat.frozen.items()}
         self.round_weights()
 
-    def _slot(self, first: float) -> Tensor:
-        like = self._used.new_empty(0, dtype=self.policy.state.dtype)
-        vector = self.storage.vector(len(self.owned), like)
-        return vector.fill_(first) if first else vector
-
     def _shard_of(self, vector: Tensor) -> Tensor:
-        return vector[self.owned.start : self.owned.stop]
+        return vector[self.shard_range.start : self.shard_range.stop]
 
     @torch.no_grad()
     def round_weights(self) -> None:
-        """New weights were loaded: round them to the type that layers compute with."""
-        for values in (self.flat.values, *self.flat.frozen.values()):
-            values.copy_(self.policy.compute.nearest(values))
+        """Round newly loaded weights to the compute dtype."""
+        for values in (self.flat_params.values, *self.flat_params.frozen.values()):
+            values.copy_(self.policy.compute.round_nearest(values))
 
     @torch.no_grad()
     def step(self, gradient: Tensor, context: StepContext) -> None:
-        """Change the owned weights. The gradient, of the owned range, is used up."""
-        assert len(gradient) == len(self.owned)
-        if context.scale != 1:
-            gradient.div_(context.scale)
-        norms = self._measure(gradient) if self._measured else {}
-        for piece, stretch in self._pieces():
-            self._step_piece(gradient[piece], piece, stretch, norms, context)
+        """Update this shard's weights in place; the gradient of the shard is overwritten."""
+        assert len(gradient) == len(self.shard_range)
+        if context.loss_scale != 1:
+            gradient.div_(context.loss_scale)
+        norms = self._param_norms(gradient) if self._normed_params else {}
+        for block, param_range in self._block_slices:
+            self._step_block(
+                gradient[block], block, param_range, norms.get(param_range.name), context
+            )
         self.storage.evict()
 
-    def _pieces(self) -> Iterator[tuple[slice, Stretch]]:
-        """Blocks of the owned range, each within one stretch."""
-        for stretch in self._stretches:
-            start = max(0, stretch.elements.start - self.owned.start)
-            stop = min(stretch.elements.stop - self.owned.start, len(self.owned))
-            for first in range(start, stop, BLOCK):
-                yield slice(first, min(first + BLOCK, stop)), stretch
+    def _split_into_blocks(self, ranges: Sequence[FlatRange]) -> Iterator[tuple[slice, FlatRange]]:
+        """Yield blocks of the shard, each within one range of alike elements."""
+        for param_range in ranges:
+            start = max(0, param_range.elements.start - self.shard_range.start)
+            stop = min(param_range.elements.stop - self.shard_range.start, len(self.shard_range))
+            for first in range(start, stop, BLOCK_SIZE):
+                yield slice(first, min(first + BLOCK_SIZE, stop)), param_range
 
-    def _measure(self, gradient: Tensor) -> dict[str | None, Norms]:
-        """The norms of whole weights, and of their gradients once the decay has joined these.
+    def _param_norms(self, gradient: Tensor) -> dict[str | None, ParamNorms]:
+        """Norms of full weights and of their gradients, after weight decay is added to those.
 
-        All owners come here at the same time.
+        Gathers over the shards, so all ranks must call it together.
         """
-        rows = gradient.new_zeros(len(self.owned) // ALIGNMENT, 2, dtype=torch.float64)
-        for piece, stretch in self._pieces():
-            weight = self._weight(piece)
-            self._add_decay(gradient[piece], weight, stretch)
-            some = rows[piece.start // ALIGNMENT : piece.stop // ALIGNMENT]
-            some[:, 0] = row_squares(weight)
-            some[:, 1] = row_squares(gradient[piece])
-        whole = self._gather_rows(rows)
-        extents = {one.name: one.elements for one in self._stretches}
+        rows = gradient.new_zeros(len(self.shard_range) // ALIGNMENT, 2, dtype=torch.float64)
+        for block, param_range in self._block_slices:
+            weight = self.master_weights[block].to(self._compute_weights.device)
+            if self.rule.weight_decay and param_range.decays:
+                gradient[block].add_(weight, alpha=self.rule.weight_decay)
+            sums = rows[block.start // ALIGNMENT : block.stop // ALIGNMENT]
+            sums[:, 0] = row_sums_of_squares(weight)
+            sums[:, 1] = row_sums_of_squares(gradient[block])
+        gathered = self._gather_rows(rows)
         return {
-            name: norms_of(whole[extent.start // ALIGNMENT : extent.stop // ALIGNMENT])
-            for name, extent in extents.items()
-            if name in self._measured
+            name: euclidean_norms(gathered[extent.start // ALIGNMENT : extent.stop // ALIGNMENT])
+            for name, extent in self._normed_params.items()
         }
 
-    def _add_decay(self, gradient: Tensor, weight: Tensor, stretch: Stretch) -> None:
-        if self.rule.decay and stretch.decays:
-            gradient.add_(weight, alpha=self.rule.decay)
-
-    def _weight(self, piece: slice) -> Tensor:
-        """The master, or the weight itself where there is none, on the device of the network."""
-        used = self._used[piece]
-        return used if self.master is None else self.master[piece].to(used.device)
-
-    def _step_piece(
+    def _step_block(
         self,
         gradient: Tensor,
-        piece: slice,
-        stretch: Stretch,
-        norms: Mapping[str | None, Norms],
+        block: slice,
+        param_range: FlatRange,
+        norms: ParamNorms | None,
         context: StepContext,
     ) -> None:
-        used, weight = self._used[piece], self._weight(piece)
-        # As 32-bit numbers where the weights are: itself, if it is that already.
-        state = {slot: one[piece].to(used) for slot, one in self.slots.items()}
-        if not self._measured:
-            self._add_decay(gradient, weight, stretch)
-        found = norms.get(stretch.name)
-        self.rule.apply(Block(weight, gradient, state, stretch.decays, found), context)
-        start = self.owned.start
-        updated = UpdatedElements(range(start + piece.start, start + piece.stop), context.update)
+        compute, master = self._compute_weights[block], self.master_weights[block]
+        # In fp32 on the device of the network; no copy if it is there already.
+        weight = master.to(compute.device)
+        state = {slot: vector[block].to(compute) for slot, vector in self.slots.items()}
+        if self.rule.weight_decay and param_range.decays and not self._normed_params:
+            gradient.add_(weight, alpha=self.rule.weight_decay)
+        self.rule.apply(ParameterBlock(weight, gradient, state, param_range.decays, norms), context)
+        start = self.shard_range.start
+        updated = ElementRange(range(start + block.start, start + block.stop), context.update)
         for slot, vector in self.slots.items():
-            # torch does nothing if the two are the same
-            vector[piece].copy_(self.rounder.round(state[slot], self.policy.state, slot, updated))
-        stored = used if self.master is None else self.master[piece]
-        stored.copy_(self.rounder.round(weight, self.policy.param, "weight", updated))
-        if self.master is not None:
-            used.copy_(self.policy.compute.nearest(weight))
+            # a no-op if both are the same tensor
+            vector[block].copy_(self.rounder.round(state[slot], self.policy.state, slot, updated))
+        master.copy_(self.rounder.round(weight, self.policy.param, "weight", updated))
+        if self.master_weights is not self._compute_weights:
+            compute.copy_(self.policy.compute.round_nearest(weight))
 
-    def named_state(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
-        """The state as a checkpoint names it; `gather` makes whole vectors of shards.
+    def named_state(self, gather: Callable[[Tensor], Tensor] = _identity) -> dict[str, Tensor]:
+        """Optimizer state by checkpoint name; `gather` all-gathers the shards of a vector.
 
-        A frozen weight has never changed: its state is the initial one, so that a later phase may
-        train it.
+        Frozen weights have the initial state, so that a later phase can train them.
         """
         state: dict[str, Tensor] = {}
         for slot, vector in self.slots.items():
-            named = self.flat.named(gather(vector))
-            for name, frozen in self.flat.frozen.items():
-                first, dtype = self.rule.slots[slot], self.policy.state.dtype
-                named[name] = torch.full_like(frozen, first, dtype=dtype)
+            named = self.flat_params.named_views(gather(vector))
+            for name, frozen in self.flat_params.frozen.items():
+                initial, dtype = self.rule.slots[slot], self.policy.state.dtype
+                named[name] = torch.full_like(frozen, initial, dtype=dtype)
             state |= {f"{name}/{slot}": tensor for name, tensor in named.items()}
         return state
 
-    def named_masters(self, gather: Callable[[Tensor], Tensor] = _itself) -> dict[str, Tensor]:
-        """The master weights, if there are any."""
-        if self.master is None:
+    def named_master_weights(
+        self, gather: Callable[[Tensor], Tensor] = _identity
+    ) -> dict[str, Tensor]:
+        """Master weights by name; empty if there is no separate copy."""
+        if self.master_weights is self._compute_weights:
             return {}
-        return {**self.flat.named(gather(self.master)), **self.frozen_masters}
+        return self.flat_params.named_views(gather(self.master_weights)) | self.frozen_masters
 
-    def named_form(self) -> dict[str, Tensor]:
-        """Shapes and types of `named_state`, without values."""
-        return self.named_state(lambda part: part.new_empty(self.flat.elements, device="meta"))
+    def state_template(self) -> dict[str, Tensor]:
+        """Shapes and dtypes of `named_state` as meta tensors."""
+        return self.named_state(
+            lambda shard: shard.new_empty(self.flat_params.elements, device="meta")
+        )
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take over our shard of a checkpoint's state."""
+        """Load this rank's shard of a checkpoint's optimizer state."""
         for slot, vector in self.slots.items():
-            whole = self.flat.flatten({name: state[f"{name}/{slot}"] for name in self.flat.weights})
-            vector.copy_(self._shard_of(whole))
+            full = self.flat_params.flatten(
+                {name: state[f"{name}/{slot}"] for name in self.flat_params.weights}
+            )
+            vector.copy_(self._shard_of(full))
         self.storage.evict()
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over weights of the type in which they are stored."""
-        whole = self.flat.flatten(weights)
-        if self.master is not None:
-            self.master.copy_(self._shard_of(whole))
-        self.flat.values.copy_(whole)
-        for name, one in {**self.flat.frozen, **self.frozen_masters}.items():
-            one.copy_(weights[name])
+        """Load weights in the dtype in which checkpoints store them."""
+        full = self.flat_params.flatten(weights)
+        self.master_weights.copy_(self._shard_of(full))
+        self.flat_params.values.copy_(full)
+        for name, tensor in {**self.flat_params.frozen, **self.frozen_masters}.items():
+            tensor.copy_(weights[name])
         self.round_weights()
         self.storage.evict()

@@ -1,4 +1,4 @@
-"""Point-to-point channels between neighboring pipeline stages: bundles of tensors, in order."""
+"""Point-to-point channels that transfer bundles of tensors between neighboring stages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Transfer:
-    """A bundle being sent or received. Its tensors may not be used before it is complete."""
+    """A bundle in flight. Its tensors must not be used before the transfer is complete."""
 
     bundle: Bundle
     works: list[dist.Work]
 
     def wait(self) -> Bundle:
-        """May be called again: gloo would block forever on a work that was waited for before."""
+        """Wait for each work once: gloo blocks forever on a second wait."""
         while self.works:
             self.works.pop(0).wait()
         return self.bundle
 
 
 class P2PChannel:
-    """Both directions between this process and the one that holds a neighboring stage.
+    """A bidirectional channel between this process and the one with a neighboring stage.
 
-    A kernel may sum in another order when the strides of its input differ, so a tensor arrives with
-    the strides that it had at the sender. The first bundle of a direction is preceded by its
-    strides, which all later ones share. The transport needs contiguous memory, so it is handed a
-    view with the dimensions in the order of their strides, and nothing is copied.
+    A kernel may sum in a different order if the strides of its input differ, so a tensor arrives
+    with the strides it had at the sender. A header with the strides precedes the first bundle of
+    each direction; all later bundles have the same strides. The transport needs contiguous memory,
+    so it gets a view whose dimensions are permuted by stride, and nothing is copied.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class P2PChannel:
         device: torch.device,
         group: dist.ProcessGroup,
         peer: int,  # rank in the group
-        tag: int,  # two processes may share several boundaries; each has its own tag
+        tag: int,  # distinguishes the boundaries between the same two processes
     ) -> None:
         self.shapes = tuple(shapes)
         self.device = device
@@ -55,38 +55,41 @@ class P2PChannel:
         self._prefetched: Transfer | None = None
 
     def send(self, bundle: Sequence[Tensor]) -> Transfer:
-        """Start to send a bundle; it may be freed when the transfer is complete."""
+        """Start to send a bundle, which may be freed when the transfer is complete."""
         shapes = tuple(tuple(tensor.shape) for tensor in bundle)
         assert shapes == self.shapes, f"{shapes} instead of {self.shapes}: pad the last batch"
-        header = [] if self._sent_strides else [self._describe(bundle)]
+        header = [] if self._sent_strides else [self._stride_header(bundle)]
         pairs = zip(bundle, self._sent_strides, strict=True)
-        views = tuple(_by_stride(with_strides(tensor.detach(), one)) for tensor, one in pairs)
-        return Transfer((*header, *views), [self._isend(one) for one in (*header, *views)])
+        views = tuple(
+            _permute_by_stride(to_strides(tensor.detach(), strides)) for tensor, strides in pairs
+        )
+        tensors = (*header, *views)
+        return Transfer(tensors, [self._isend(tensor) for tensor in tensors])
 
     def prefetch(self) -> None:
-        """Start to receive the next bundle. The first one has unknown strides, so it has to wait
-        for `receive`."""
+        """Start to receive the next bundle, except for the first one, whose strides are unknown
+        until `receive`."""
         if self._received_strides and self._prefetched is None:
-            self._prefetched = self._start()
+            self._prefetched = self._start_receive()
 
     def receive(self) -> Bundle:
-        """The next bundle; blocks until it is here."""
+        """Receive the next bundle; blocks until it is complete."""
         if not self._received_strides:
             self._receive_strides()
-        transfer = self._prefetched or self._start()
+        transfer = self._prefetched or self._start_receive()
         self._prefetched = None
         return transfer.wait()
 
-    def _start(self) -> Transfer:
+    def _start_receive(self) -> Transfer:
         bundle = tuple(
             torch.empty_strided(shape, strides, device=self.device)
             for shape, strides in zip(self.shapes, self._received_strides, strict=True)
         )
-        return Transfer(bundle, [self._irecv(_by_stride(tensor)) for tensor in bundle])
+        return Transfer(bundle, [self._irecv(_permute_by_stride(tensor)) for tensor in bundle])
 
-    def _describe(self, bundle: Sequence[Tensor]) -> Tensor:
-        """The strides of everything sent from now on, as one tensor."""
-        self._sent_strides = [_dense(tensor).stride() for tensor in bundle]
+    def _stride_header(self, bundle: Sequence[Tensor]) -> Tensor:
+        """Record the strides of all bundles to be sent, and return them as one tensor."""
+        self._sent_strides = [_make_dense(tensor).stride() for tensor in bundle]
         return torch.tensor([*sum(self._sent_strides, ())], device=self.device)
 
     def _receive_strides(self) -> None:
@@ -109,9 +112,9 @@ class P2PChannel:
 
 @dataclass(frozen=True)
 class StageChannels:
-    """The place of a stage in the pipeline. The first has no upstream, the last no downstream.
+    """A stage and its channels. The first stage has no upstream, the last no downstream.
 
-    Gradients cross a boundary unless nothing before it is trained. The last stage receives its
+    Gradients cross a boundary unless no layer before it is trained. The last stage gets its
     gradients from the loss.
     """
 
@@ -126,9 +129,9 @@ class StageChannels:
 def connect(
     boundaries: Sequence[StageBoundary], group: dist.ProcessGroup | None, device: torch.device
 ) -> list[StageChannels]:
-    """The channels of this process's stages. Of P processes, process p holds the stages p, p + P, …
+    """Create the channels of this process. Of P processes, process p has the stages p, p + P, …
 
-    Without a group this process holds the only stage.
+    Without a group this process has the only stage.
     """
     if group is None:
         return [StageChannels()]
@@ -136,9 +139,9 @@ def connect(
     stages = processes * len(boundaries)
     channels = []
     for stage, boundary in zip(range(rank, stages, processes), boundaries, strict=True):
-        before, after = (rank - 1) % processes, (rank + 1) % processes
-        upstream = P2PChannel(boundary.incoming, device, group, before, tag=stage)
-        downstream = P2PChannel(boundary.outgoing, device, group, after, tag=stage + 1)
+        previous, following = (rank - 1) % processes, (rank + 1) % processes
+        upstream = P2PChannel(boundary.incoming, device, group, previous, tag=stage)
+        downstream = P2PChannel(boundary.outgoing, device, group, following, tag=stage + 1)
         channels.append(
             StageChannels(
                 stage,
@@ -152,25 +155,27 @@ def connect(
     return channels
 
 
-def _by_stride(tensor: Tensor) -> Tensor:
-    """The dimensions from the longest stride to the shortest."""
+def _permute_by_stride(tensor: Tensor) -> Tensor:
+    """Permute the dimensions from the largest stride to the smallest."""
     strides = tensor.stride()
     return tensor.permute(sorted(range(tensor.dim()), key=lambda dimension: -strides[dimension]))
 
 
-def _dense(tensor: Tensor) -> Tensor:
-    """Without gaps and repetitions, which cannot be sent."""
-    if _by_stride(tensor).is_contiguous():
+def _make_dense(tensor: Tensor) -> Tensor:
+    """Remove gaps and repeated memory, which cannot be sent."""
+    if _permute_by_stride(tensor).is_contiguous():
         return tensor
     layout = torch.channels_last if tensor.dim() == 4 else torch.contiguous_format
     return tensor.contiguous(memory_format=layout)
 
 
-def with_strides(tensor: Tensor, strides: Strides) -> Tensor:
-    """The same values in memory of these strides; strides of 0, as of `expand`, are not taken."""
+def to_strides(tensor: Tensor, strides: Strides) -> Tensor:
+    """Return the same values with these strides; strides of 0, as from `expand`, are ignored."""
     if tensor.stride() == strides or 0 in strides:
         return tensor
     dimensions = zip(tensor.shape, tensor.stride(), strides, strict=True)
-    if all(size == 1 or current == wanted for size, current, wanted in dimensions):
-        return tensor.as_strided(tensor.shape, strides)  # the stride of a size of 1 has no meaning
+    if all(size == 1 or current == target for size, current, target in dimensions):
+        return tensor.as_strided(
+            tensor.shape, strides
+        )  # the stride of a dimension of size 1 is irrelevant
     return torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)

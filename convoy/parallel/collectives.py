@@ -1,4 +1,4 @@
-"""The copies of one stage exchange tensors; a gradient travels between them in buckets, in a fixed
+"""Communication between the replicas of a stage: gradients are reduced bucket by bucket, in a fixed
 order.
 """
 
@@ -16,9 +16,9 @@ from convoy.numerics.gradients import GradientTree, Node
 
 @dataclass(frozen=True)
 class Shards:
-    """One consecutive range for each replica, all alike but the last ones.
+    """One contiguous range per replica, of equal size except for the last ones.
 
-    A vector too short for all leaves the last replicas with nothing, which is a range too.
+    If the vector is too short for all replicas, the last ones have an empty range.
     """
 
     elements: int
@@ -26,185 +26,152 @@ class Shards:
 
     @property
     def size(self) -> int:
-        """Elements of a full shard: whole cache lines."""
+        """Elements of a full shard, a multiple of the cache line."""
         return -(-self.elements // (self.replicas * ALIGNMENT)) * ALIGNMENT
 
-    def of(self, replica: int) -> range:
-        start, stop = replica * self.size, (replica + 1) * self.size
-        return range(min(start, self.elements), min(stop, self.elements))
-
-    def portion(self, replica: int, first: int, size: int) -> slice:
-        """At most `size` elements of a replica's shard, from its element `first` on."""
-        own = self.of(replica)
-        start, stop = min(own.start + first, own.stop), min(own.start + first + size, own.stop)
-        return slice(start, stop)
+    def range_of(self, replica: int) -> range:
+        return range(self.elements)[replica * self.size : (replica + 1) * self.size]
 
 
-def portion_size(shard: int, copies: int, most_bytes: int, element_bytes: int) -> int:
-    """Elements of a shard that travel at once, so that `copies` of them fit `most_bytes`.
+def bucket_size(shard: int, buffers: int, max_bytes: int, element_bytes: int) -> int:
+    """Elements per bucket, so that `buffers` buckets fit into `max_bytes`.
 
-    At least one cache line each, however small the limit.
+    A bucket has at least one cache line, however small the limit is.
     """
-    fitting = most_bytes // (copies * element_bytes) // ALIGNMENT * ALIGNMENT
+    fitting = max_bytes // (buffers * element_bytes) // ALIGNMENT * ALIGNMENT
     return max(ALIGNMENT, min(shard, fitting))
 
 
-Message = tuple[int, Tensor]  # the replica it goes to or comes from, and what
+Message = tuple[int, Tensor]  # the peer it is sent to or received from, and its data
+PendingWorks = list[dist.Work]  # operations in flight
 
 
-class Pending:
-    """Messages under way."""
-
-    def __init__(self, works: list[dist.Work]) -> None:
-        self._works = works
-
-    def wait(self) -> None:
-        """Until all have arrived; what was sent may be changed afterwards."""
-        for work in self._works:
-            work.wait()
-        self._works = []
+def wait_all(pending: PendingWorks) -> None:
+    """Wait for all operations; afterwards sent tensors may be modified."""
+    for work in pending:
+        work.wait()
 
 
-class Peers:
-    """A process group of replicas; `replica` is this process's place in it."""
+class PeerGroup:
+    """A process group of replicas; `replica` is the rank of this process in it."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.replica = group.rank()
-        self.replicas = group.size()
+        self.replicas = self.size = group.size()  # `size` as in SyncGroup
         self.ranks = dist.get_process_group_ranks(group)
-        self.others = [one for one in range(self.replicas) if one != self.replica]
+        self.other_replicas = [peer for peer in range(self.replicas) if peer != self.replica]
 
     def exchange(
-        self, sent: Iterable[Message], received: Iterable[Message], subject: int = 0
-    ) -> Pending:
-        """Post messages; empty ones are left out on both sides.
+        self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
+    ) -> PendingWorks:
+        """Start sends and receives; both sides leave out empty tensors.
 
-        Messages of another subject are never mistaken for these, whenever they are posted.
+        Messages are matched by tag, so exchanges with different tags may overlap.
         """
-        posted = [(dist.isend, *one) for one in sent] + [(dist.irecv, *one) for one in received]
-        wanted = [
-            dist.P2POp(call, tensor, group=self.group, tag=subject, group_peer=peer)
-            for call, peer, tensor in posted
+        sends = [(dist.isend, *message) for message in sent]
+        receives = [(dist.irecv, *message) for message in received]
+        operations = [
+            dist.P2POp(call, tensor, group=self.group, tag=tag, group_peer=peer)
+            for call, peer, tensor in sends + receives
             if tensor.numel()
         ]
-        return Pending(dist.batch_isend_irecv(wanted) if wanted else [])
+        return dist.batch_isend_irecv(operations) if operations else []
 
-    def gather(self, part: Tensor) -> Tensor:
-        """Every replica's tensor of this shape, stacked in the order of the replicas."""
-        own = part.contiguous()
-        stacked = torch.empty((self.replicas, *part.shape), dtype=part.dtype, device=part.device)
-        sent = [(peer, own) for peer in self.others]
-        pending = self.exchange(sent, [(peer, stacked[peer]) for peer in self.others])
-        stacked[self.replica] = own
-        pending.wait()
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """Gather tensors of the same shape, stacked in replica order."""
+        tensor = tensor.contiguous()
+        stacked = torch.empty(
+            (self.replicas, *tensor.shape), dtype=tensor.dtype, device=tensor.device
+        )
+        sent = [(peer, tensor) for peer in self.other_replicas]
+        pending = self.exchange(sent, [(peer, stacked[peer]) for peer in self.other_replicas])
+        stacked[self.replica] = tensor
+        wait_all(pending)
         return stacked
 
-    def add_up(self, vector: Tensor) -> Pending:
-        """Begin to replace a vector by the sum over all replicas, in torch's order of adding."""
+    def all_reduce(self, vector: Tensor) -> PendingWorks:
+        """Start an in-place sum over all replicas; the backend chooses the order of additions."""
         work = dist.all_reduce(vector, group=self.group, async_op=True)
-        return Pending([] if work is None else [work])
+        return [] if work is None else [work]
 
 
-UNDER_WAY = 2  # portions: one is added up, one arrives
+MAX_IN_FLIGHT = 2  # buckets: one is summed while the next is received
 
 
-class Portion(Protocol):
-    """What is sent at once. `slot`, below `UNDER_WAY`, is its own while it is under way."""
+class Bucket(Protocol):
+    """A part of a gradient. While in flight it owns buffer `slot`, below `MAX_IN_FLIGHT`."""
 
-    def stretches(self) -> list[range]:
-        """The parts of the vectors that it reads and writes."""
+    def element_ranges(self) -> list[range]:
+        """The ranges of the vectors that it reads and writes."""
 
-    def begin(self, mine: list[Node], slot: int) -> Pending:
-        """Post messages; our nodes are complete as far as its stretches go."""
+    def start(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        """Start the communication; the local nodes are complete within its element ranges."""
 
-    def settle(self, mine: list[Node], slot: int) -> Pending:
-        """The messages have come: add up, and post those of the result, if there are any."""
+    def finish(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        """Sum what was received, and start to send the result if necessary."""
 
 
-class Exchange:
-    """The portions of one tree's gradient, update after update."""
+class BucketedReducer:
+    """Reduces the gradient of one tree bucket by bucket, update after update."""
 
-    def __init__(self, tree: GradientTree, portions: Sequence[Portion]) -> None:
+    def __init__(self, tree: GradientTree, buckets: Sequence[Bucket]) -> None:
         self.tree = tree
-        extents = tree.extents()
-        needs = [(one, weights_in(one.stretches(), extents)) for one in portions]
-        # The weight that backward reaches last is the first of the network.
-        self._turns = sorted(needs, key=lambda pair: -min(pair[1], default=0))
-        self._begun = 0
-        self._arriving: list[Pending] = []  # of the youngest portions that have begun
-        self._leaving: list[Pending] = []
+        weight_ranges = list(tree.flat.parameter_extents().values())
+        needs = [
+            (bucket, overlapping_weights(bucket.element_ranges(), weight_ranges))
+            for bucket in buckets
+        ]
+        # Backward reaches the first weight of the network last.
+        self._buckets = sorted(needs, key=lambda pair: -min(pair[1], default=0))
+        self._started = 0
+        self._in_flight: list[PendingWorks] = []  # of the buckets started last
+        self._result_sends: PendingWorks = []
 
-    def begin_ready(self) -> None:
-        """Begin every portion whose turn it is and whose weights are summed up."""
-        mine = self.tree.nodes()
-        for _, weights in self._turns[self._begun :]:
-            if not weights <= self.tree.summed:
+    def start_ready(self) -> None:
+        """Start the next buckets, in order, up to the first with incomplete gradients."""
+        local_nodes = self.tree.nodes()
+        for _, weights in self._buckets[self._started :]:
+            if not weights <= self.tree.summed_weights:
                 return
-            self._begin_next(mine)
+            self._start_next(local_nodes)
 
     def finish(self) -> None:
-        """Everything that is left; afterwards the first node's vector holds the result."""
-        mine = self.tree.nodes()
-        for _ in self._turns[self._begun :]:
-            self._begin_next(mine)
-        while self._arriving:
-            self._settle_oldest(mine)
-        for pending in self._leaving:
-            pending.wait()
-        self._leaving.clear()
-        self._begun = 0
+        """Reduce all remaining buckets; the vector of the first node then holds the result."""
+        local_nodes = self.tree.nodes()
+        for _ in self._buckets[self._started :]:
+            self._start_next(local_nodes)
+        while self._in_flight:
+            self._finish_oldest(local_nodes)
+        wait_all(self._result_sends)
+        self._result_sends.clear()
+        self._started = 0
 
-    def _begin_next(self, mine: list[Node]) -> None:
-        """Waits for the oldest portion when there is no room for another one.
+    def _start_next(self, local_nodes: list[Node]) -> None:
+        """Start a bucket, after waiting for the oldest one if too many are in flight.
 
-        That one was begun at an earlier point of the same backward, which the other replicas reach
-        without us: nobody can wait for one who waits for him.
+        The oldest was started at an earlier point of the same backward pass, which the other
+        replicas reach without this one: no two replicas can wait for each other.
         """
-        if len(self._arriving) == UNDER_WAY:
-            self._settle_oldest(mine)
-        portion, _ = self._turns[self._begun]
-        self._arriving.append(portion.begin(mine, self._begun % UNDER_WAY))
-        self._begun += 1
+        if len(self._in_flight) == MAX_IN_FLIGHT:
+            self._finish_oldest(local_nodes)
+        bucket, _ = self._buckets[self._started]
+        self._in_flight.append(bucket.start(local_nodes, self._started % MAX_IN_FLIGHT))
+        self._started += 1
 
-    def _settle_oldest(self, mine: list[Node]) -> None:
-        oldest = self._begun - len(self._arriving)
-        portion, _ = self._turns[oldest]
-        self._arriving.pop(0).wait()
-        self._leaving.append(portion.settle(mine, oldest % UNDER_WAY))
+    def _finish_oldest(self, local_nodes: list[Node]) -> None:
+        oldest = self._started - len(self._in_flight)
+        bucket, _ = self._buckets[oldest]
+        wait_all(self._in_flight.pop(0))
+        self._result_sends += bucket.finish(local_nodes, oldest % MAX_IN_FLIGHT)
 
 
-def weights_in(stretches: Sequence[range], extents: Sequence[range]) -> frozenset[int]:
-    """The places of the weights that lie there, if only in part."""
+def overlapping_weights(
+    element_ranges: Sequence[range], weight_ranges: Sequence[range]
+) -> frozenset[int]:
+    """The indices of the weights that overlap any of the element ranges."""
     return frozenset(
-        place
-        for place, extent in enumerate(extents)
-        if any(one.start < extent.stop and extent.start < one.stop for one in stretches)
+        index
+        for index, weight in enumerate(weight_ranges)
+        if any(part.start < weight.stop and weight.start < part.stop for part in element_ranges)
     )
-
-
-class NormSync:
-    """What `models.BatchNorm` calls its partners. All of them ask in the same order."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._peers = Peers(group)
-
-    @property
-    def span(self) -> int:
-        return self._peers.replicas
-
-    def gather(self, part: Tensor) -> Tensor:
-        """Every partner's tensor of this shape, stacked in the order of the replicas."""
-        if part.device.type != "cpu":
-            return self._peers.gather(part)  # NCCL wants messages of both directions in one batch
-        own, group, others = part.contiguous(), self._peers.group, self._peers.others
-        stacked = torch.empty((self.span, *part.shape), dtype=part.dtype)
-        under_way = [
-            *(dist.isend(own, group=group, group_dst=one) for one in others),
-            *(dist.irecv(stacked[one], group=group, group_src=one) for one in others),
-        ]
-        stacked[self._peers.replica] = own
-        for work in under_way:
-            assert work is not None, "this process belongs to the group"
-            work.wait()
-        return stacked

@@ -1,7 +1,7 @@
-"""The control group: what all processes of a run decide together, and how a stray one is noticed.
+"""The control group: decisions that all processes of a run make together.
 
-Every collective has a number, a sync point and an update. A process that comes with another entry
-than the rest would later wait for messages that nobody sends, so it is named at once.
+Every collective carries a sequence number, a sync point and an update. A process that arrives with
+a different entry would later wait for messages that nobody sends, so it is reported immediately.
 """
 
 from collections.abc import Sequence
@@ -14,49 +14,49 @@ from torch import Tensor
 
 from convoy.errors import HangError
 
-_ENTRY = 3 + 8  # numbers of every message of a meeting: who strays must be understood, too
-_PATIENCE = timedelta(days=30)  # of those who wait while the first process works alone
+_ENTRY_SIZE = 3 + 8  # fixed, so that the entry of a process that is out of sync can be read too
+_FIRST_RANK_TIMEOUT = timedelta(days=30)  # for ranks that wait while rank 0 works by itself
 
 
 class SyncPoint(IntEnum):
-    """What a collective is about."""
+    """The purpose of a collective."""
 
-    BEGIN = 0
+    START = 0
     STOP = 1
-    REPORT = 2
-    MEASURE = 3
+    METRICS = 2
+    VALIDATE = 3
     SAVE = 4
     CLOSE = 5
-    VERDICT = 6
+    STEP_DECISION = 6
 
 
 class ControlGroup:
-    """What the loop knows of all other processes; here there are none."""
+    """The processes of a run as the training loop sees them; this class is a single process."""
 
-    is_first = True  # this process writes and prints; there is one that does
+    is_rank_zero = True  # exactly one process writes and prints
 
-    def all_gather(self, point: SyncPoint, update: int, note: int = 0) -> list[int]:
-        """Everybody's note, in the order of the ranks."""
-        return [one for (one,) in self.all_gather_many(point, update, [note])]
+    def all_gather(self, point: SyncPoint, update: int, value: int = 0) -> list[int]:
+        """Gather one value from every rank, in rank order."""
+        return [row[0] for row in self.all_gather_values(point, update, [value])]
 
-    def all_gather_many(
-        self, point: SyncPoint, update: int, notes: Sequence[int]
+    def all_gather_values(
+        self, point: SyncPoint, update: int, values: Sequence[int]
     ) -> list[list[int]]:
-        """Everybody's notes, as many as ours, in the order of the ranks."""
+        """Gather the same number of values from every rank, in rank order."""
         del point, update
-        return [[*notes]]
+        return [[*values]]
 
-    def gather(self, point: SyncPoint, update: int, part: Tensor) -> list[Tensor]:
-        """Everybody's tensor of this shape, in the order of the ranks."""
+    def all_gather_tensor(self, point: SyncPoint, update: int, tensor: Tensor) -> list[Tensor]:
+        """Gather a tensor of the same shape from every rank, in rank order."""
         del point, update
-        return [part]
+        return [tensor]
 
-    def broadcast(self, word: bytes) -> bytes:
-        """What the first process says; the others' word is not asked."""
-        return word
+    def broadcast(self, data: bytes) -> bytes:
+        """Return the data of rank 0; the data of other ranks is ignored."""
+        return data
 
-    def wait_for_first(self) -> None:
-        """Until the first process comes here too, which may work alone for hours."""
+    def wait_for_rank_zero(self) -> None:
+        """Block until rank 0 arrives, which may work by itself for hours."""
 
 
 class DistributedControlGroup(ControlGroup):
@@ -64,59 +64,60 @@ class DistributedControlGroup(ControlGroup):
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
-        self.is_first = group.rank() == 0
-        self.meetings = 0
+        self.is_rank_zero = group.rank() == 0
+        self.sequence_number = 0
 
-    def all_gather_many(
-        self, point: SyncPoint, update: int, notes: Sequence[int]
+    def all_gather_values(
+        self, point: SyncPoint, update: int, values: Sequence[int]
     ) -> list[list[int]]:
-        """One message. A process that came to another sync point may have brought fewer notes."""
-        entry = torch.zeros(_ENTRY, dtype=torch.int64)
-        entry[: 3 + len(notes)] = torch.tensor([self.meetings, point, update, *notes])
-        self.meetings += 1
-        entries = [one.tolist() for one in self._everybody(entry)]
-        _refuse_strays(entries)
-        return [one[3 : 3 + len(notes)] for one in entries]
+        """Send one message. A process at a different sync point may send fewer values."""
+        entry = torch.zeros(_ENTRY_SIZE, dtype=torch.int64)
+        entry[: 3 + len(values)] = torch.tensor([self.sequence_number, point, update, *values])
+        self.sequence_number += 1
+        entries = [gathered.tolist() for gathered in self._all_gather(entry)]
+        _check_in_sync(entries)
+        return [row[3 : 3 + len(values)] for row in entries]
 
-    def gather(self, point: SyncPoint, update: int, part: Tensor) -> list[Tensor]:
+    def all_gather_tensor(self, point: SyncPoint, update: int, tensor: Tensor) -> list[Tensor]:
         self.all_gather(point, update)
-        return self._everybody(part)
+        return self._all_gather(tensor)
 
-    def broadcast(self, word: bytes) -> bytes:
-        length = torch.tensor([len(word)])
+    def broadcast(self, data: bytes) -> bytes:
+        length = torch.tensor([len(data)])
         dist.broadcast(length, group=self.group, group_src=0)
-        said = bytearray(word if self.is_first else int(length))
-        if said:
-            buffer = torch.frombuffer(said, dtype=torch.uint8)
+        received = bytearray(data if self.is_rank_zero else int(length))
+        if received:
+            buffer = torch.frombuffer(received, dtype=torch.uint8)
             dist.broadcast(buffer, group=self.group, group_src=0)
-        return bytes(said)
+        return bytes(received)
 
-    def wait_for_first(self) -> None:
-        """Its end would be heard at once, so that nobody waits for one that is gone."""
+    def wait_for_rank_zero(self) -> None:
+        """If rank 0 dies, its connection closes and the broadcast fails immediately."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
-        options.timeout = _PATIENCE
+        options.timeout = _FIRST_RANK_TIMEOUT
         self.group.broadcast([torch.zeros(1)], options).wait()
 
-    def _everybody(self, part: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(part) for _ in range(self.group.size())]
-        if part.numel():
-            dist.all_gather(parts, part, group=self.group)
-        return parts
+    def _all_gather(self, tensor: Tensor) -> list[Tensor]:
+        gathered = [torch.empty_like(tensor) for _ in range(self.group.size())]
+        if tensor.numel():
+            dist.all_gather(gathered, tensor, group=self.group)
+        return gathered
 
 
-def _refuse_strays(entries: list[list[int]]) -> None:
-    """Two entries that differ are told side by side; which of them is wrong, nobody knows."""
+def _check_in_sync(entries: list[list[int]]) -> None:
+    """Report two entries that differ side by side: which of them is wrong is unknown."""
     first = entries[0]
-    for rank, other in enumerate(entries):
-        if other[:3] != first[:3]:
+    for rank, entry in enumerate(entries):
+        if entry[:3] != first[:3]:
             raise HangError(
-                f"the processes no longer do the same: rank 0 came to {_told(first)}, rank {rank} "
-                f"to {_told(other)}; they would have waited for each other forever; go on from "
-                "the last checkpoint with `convoy resume`"
+                f"the processes are out of sync: rank 0 is at {_describe_entry(first)}, "
+                f"rank {rank} at {_describe_entry(entry)}; they would wait for each other "
+                "forever; continue from the last checkpoint with `convoy resume`"
             )
 
 
-def _told(entry: list[int]) -> str:
+def _describe_entry(entry: list[int]) -> str:
     number, point, update, *_ = entry
-    return f"meeting {number} ({SyncPoint(point).name.lower()} after update {update})"
+    name = SyncPoint(point).name.lower().replace("_", " ")
+    return f"sync point {number} ({name} after update {update})"

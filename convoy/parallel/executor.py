@@ -1,22 +1,21 @@
 """Executes a pipeline schedule: one loop over the actions of this process.
 
-While an action runs, the input of the next one arrives, if the schedule has it sent by then
-(`plan/timetable.py`). `plan/memory.py` counts by the same rule.
+The input of the next action is received while the current one runs, provided that the schedule
+sends it by then (`plan/timetable.py`). `plan/memory.py` follows the same rule.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Generic, TypeVar
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from convoy.batch import Bundle, Targets, expected
+from convoy.batch import Bundle, MixedTargets, Targets
 from convoy.errors import ConvoyError
-from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, with_strides
+from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, to_strides
 from convoy.plan.actions import (
     Action,
     Backward,
@@ -24,40 +23,51 @@ from convoy.plan.actions import (
     BackwardWeight,
     Forward,
 )
-from convoy.plan.schedules import SCHEDULES, Schedule
-from convoy.plan.timetable import received_ahead, timed_orders
+from convoy.plan.schedules import Schedule
+from convoy.plan.timetable import prefetched_inputs, timed_actions
 
 
 @dataclass(frozen=True)
-class _Deferred:
+class _DeferredLayer:
     """One pass through a layer whose weight gradients are computed later."""
 
     weights: list[nn.Parameter]
     edge: GradientEdge  # where the gradient of the layer's output enters the graph
-    gradient: list[Tensor]  # of the output; empty until the first part has come through
+    gradient: list[Tensor]  # of the output; empty until the input backward has run
 
 
 @dataclass
 class SplitState:
-    """What one micro-batch keeps for the second part of its backward pass."""
+    """State of one micro-batch between its input backward and its weight backward."""
 
-    deferred: list[_Deferred] = field(default_factory=list)
-    immediate: dict[nn.Parameter, Tensor] = field(default_factory=dict)  # known after the first
+    deferred: list[_DeferredLayer] = field(default_factory=list)
+    immediate: dict[nn.Parameter, Tensor] = field(
+        default_factory=dict
+    )  # known after the input backward
 
 
 class SplitBackward:
-    """Splits the backward passes of a module."""
+    """Splits the backward pass of a module into input gradients and weight gradients."""
 
     def __init__(self, module: nn.Module) -> None:
-        weights = [(layer, own) for layer in module.modules() if (own := _weights(layer))]
-        self._deferred = [pair for pair in weights if isinstance(pair[0], nn.Conv2d | nn.Linear)]
-        later = {weight for _, own in self._deferred for weight in own}
-        self._immediate = [weight for _, own in weights for weight in own if weight not in later]
+        pairs = [(layer, _trainable_weights(layer)) for layer in module.modules()]
+        self._deferred = [
+            (layer, weights)
+            for layer, weights in pairs
+            if weights and isinstance(layer, nn.Conv2d | nn.Linear)
+        ]
+        deferred = {weight for _, weights in self._deferred for weight in weights}
+        self._immediate = [
+            weight for _, weights in pairs for weight in weights if weight not in deferred
+        ]
 
     @contextmanager
     def record(self, state: SplitState) -> Iterator[None]:
-        """Around the forward pass of one micro-batch."""
-        handles = [_record(layer, weights, state) for layer, weights in self._deferred]
+        """Record the forward pass of one micro-batch."""
+        handles = [
+            layer.register_forward_hook(partial(_defer_hook, state, weights))
+            for layer, weights in self._deferred
+        ]
         try:
             yield
         finally:
@@ -71,50 +81,47 @@ class SplitBackward:
         inputs: Sequence[Tensor],
         state: SplitState,
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of the inputs."""
-        found = torch.autograd.grad(
+        """Compute the gradients of the inputs."""
+        computed = torch.autograd.grad(
             outputs, [*inputs, *self._immediate], gradients, retain_graph=True, allow_unused=True
         )
-        for weight, gradient in zip(self._immediate, found[len(inputs) :], strict=True):
+        for weight, gradient in zip(self._immediate, computed[len(inputs) :], strict=True):
             state.immediate[weight] = gradient
-        return found[: len(inputs)]
+        return computed[: len(inputs)]
 
     @staticmethod
     def backward_weight(state: SplitState) -> None:
-        """The gradients of all weights, into their `grad`."""
+        """Compute the gradients of all weights and store them in `grad`."""
         for weight, gradient in state.immediate.items():
             weight.grad = gradient
         for layer in state.deferred:
-            found = torch.autograd.grad([layer.edge], layer.weights, layer.gradient)
-            for weight, gradient in zip(layer.weights, found, strict=True):
+            computed = torch.autograd.grad([layer.edge], layer.weights, layer.gradient)
+            for weight, gradient in zip(layer.weights, computed, strict=True):
                 weight.grad = gradient
 
 
-def _weights(layer: nn.Module) -> list[nn.Parameter]:
+def _trainable_weights(layer: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in layer.parameters(recurse=False) if weight.requires_grad]
 
 
-def _record(
-    layer: nn.Module, weights: list[nn.Parameter], state: SplitState
-) -> torch.utils.hooks.RemovableHandle:
-    def record(layer: nn.Module, inputs: Bundle, output: Tensor) -> None:
-        del layer, inputs
-        gradient: list[Tensor] = []
-        # The graph holds this hook, so the hook must hold nothing that holds the graph.
-        output.register_hook(gradient.append)  # type: ignore[no-untyped-call]  # untyped in torch
-        state.deferred.append(_Deferred(weights, get_gradient_edge(output), gradient))
-
-    return layer.register_forward_hook(record)
+def _defer_hook(
+    state: SplitState, weights: list[nn.Parameter], layer: nn.Module, inputs: Bundle, output: Tensor
+) -> None:
+    del layer, inputs
+    gradient: list[Tensor] = []
+    # The graph references this hook, so the hook must not reference the graph.
+    output.register_hook(gradient.append)  # type: ignore[no-untyped-call]  # untyped in torch
+    state.deferred.append(_DeferredLayer(weights, get_gradient_edge(output), gradient))
 
 
 Loss = Callable[[Tensor, Targets], Tensor]
-# The first stage needs the images, the last one the labels; both may be left out elsewhere.
+# The first stage needs the images, the last one the targets; other stages need neither.
 PipelineInput = tuple[Tensor | None, Targets | None]
 
 
 @dataclass(frozen=True)
 class MicroBatchResult:
-    """What the last stage measured. Stays on the device until it is read."""
+    """Loss and accuracy from the last stage. They stay on the device until they are read."""
 
     loss: Tensor  # mean over the micro-batch
     correct: Tensor  # predictions
@@ -122,69 +129,30 @@ class MicroBatchResult:
 
 
 def micro_batch_result(logits: Tensor, targets: Targets, loss: Tensor) -> MicroBatchResult:
-    """Without the graph of the micro-batch."""
-    correct = (logits.detach().argmax(1) == expected(targets)).sum()
+    """Detach the result from the graph. For mixed samples the original label counts as correct."""
+    labels = targets.labels[0] if isinstance(targets, MixedTargets) else targets
+    correct = (logits.detach().argmax(1) == labels).sum()
     return MicroBatchResult(loss.detach(), correct, len(logits))
 
 
-class PipelineStage:
-    """A module and its channels to both neighbors."""
-
-    def __init__(self, module: nn.Module, channels: StageChannels) -> None:
-        self.module = module
-        self.channels = channels
-
-    def source(self, action: Action) -> P2PChannel | None:
-        """Where the input of an action comes from; None if it is here already."""
-        match action:
-            case Forward():
-                return self.channels.upstream
-            case Backward() | BackwardInput():
-                return self.channels.downstream if self.channels.receives_gradients else None
-            case BackwardWeight():
-                return None
-
-
-S = TypeVar("S", bound=PipelineStage)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ScheduledAction(Generic[S]):
-    """An action of a stage in this process."""
-
-    stage: S
-    action: Action
-    prefetched: P2PChannel | None = None  # where the input of the next action arrives meanwhile
-
-
-def execute(
-    actions: Iterable[ScheduledAction[S]], perform: Callable[[S, Action, Bundle], T]
-) -> Iterator[T]:
-    """Perform the actions in order, each with what it receives."""
-    for scheduled in actions:
-        source = scheduled.stage.source(scheduled.action)
-        received = () if source is None else source.receive()
-        if scheduled.prefetched is not None:
-            scheduled.prefetched.prefetch()
-        yield perform(scheduled.stage, scheduled.action, received)
+_NOTHING_SENT = Transfer((), [])
 
 
 @dataclass
 class _Activations:
-    """What a micro-batch keeps at a stage between its forward and its backward pass."""
+    """Tensors that a stage stashes for a micro-batch between forward and backward."""
 
     inputs: Bundle
     outputs: Bundle  # of the last stage: the loss
-    strides: dict[int, Strides]  # of the gradients of the inputs, as the layers make them
+    strides: dict[int, Strides]  # of the input gradients, as the layers compute them
     split: SplitState | None
 
 
-class TrainingStage(PipelineStage):
-    """Forward and backward passes of one stage in the order of a schedule.
+class TrainingStage:
+    """Forward and backward passes of one stage.
 
-    A tensor lives from its receive to its backward pass. `after_backward` takes the gradients of
-    one micro-batch from the weights; micro-batches come in their order.
+    A received tensor lives until its backward pass. `after_backward` collects the gradients of one
+    micro-batch from the weights; it is called in micro-batch order.
     """
 
     def __init__(
@@ -195,218 +163,231 @@ class TrainingStage(PipelineStage):
         schedule: Schedule,
         micro_batches: int,
     ) -> None:
-        super().__init__(module, channels)
+        self.module = module
+        self.channels = channels
         self.after_backward = after_backward
         self.schedule = schedule
         self.micro_batches = micro_batches
         self.stash: dict[int, _Activations] = {}
-        self.stash_seen = 0  # the most micro-batches in it so far
+        self.peak_stash_seen = 0  # the maximum number of micro-batches so far
         stage, stages = channels.stage, channels.stages
         self._stash_limit = schedule.peak_stash(stage, stages, micro_batches)
-        # The stage before has sent so many, at most, since the last gradient it received from us.
-        self._lead_upstream = schedule.unanswered(max(0, stage - 1), stages, micro_batches)
-        # A stage that sends no gradients has nobody waiting, so its backward pass stays whole.
+        # How many micro-batches the previous stage may be ahead of the last gradient it received.
+        self._lead_upstream = schedule.max_lead(max(0, stage - 1), stages, micro_batches)
+        # No stage waits for one that sends no gradients, so its backward pass is not split.
         splits = schedule.splits_backward and channels.sends_gradients
         self._split = SplitBackward(module) if splits else None
         self._sent_activations: dict[int, Transfer] = {}
         self._sent_gradients: dict[int, Transfer] = {}
 
     def start(self) -> None:
-        """A new update. Nothing is left of the last one, unless it has failed."""
+        """Start an update. Leftovers exist only if the last update failed."""
         self.module.train()
         self.stash.clear()
         self._sent_activations.clear()
         self._sent_gradients.clear()
 
     def forward(self, micro: int, inputs: Bundle) -> Bundle:
-        self._release_gradients(micro - self._lead_upstream + 1)
+        # These have arrived: otherwise the previous stage could not have sent our inputs.
+        arrived = micro - self._lead_upstream
+        for sent in [sent for sent in self._sent_gradients if sent <= arrived]:
+            self._sent_gradients.pop(sent).wait()
         strides: dict[int, Strides] = {}
         if self.channels.sends_gradients:
             for index, tensor in enumerate(inputs):
-                _note_strides(tensor.requires_grad_(), index, strides)
+                _record_gradient_strides(tensor.requires_grad_(), index, strides)
         split = SplitState() if self._split else None
         with self._split.record(split) if self._split and split else nullcontext():
             outputs: Bundle = self.module(*inputs)
         self.stash[micro] = _Activations(inputs, outputs, strides, split)
-        self._check_stash()
+        stashed = len(self.stash)
+        self.peak_stash_seen = max(self.peak_stash_seen, stashed)
+        if stashed > self._stash_limit:
+            raise ConvoyError(
+                f"stage {self.channels.stage} of {self.channels.stages} "
+                f"stashes {stashed} activation sets, but {self.schedule.name} with "
+                f"{self.micro_batches} micro-batches allows at most {self._stash_limit}: the "
+                "order of its actions is invalid; use another --pipeline-schedule"
+            )
         if self.channels.downstream is not None:
             self._sent_activations[micro] = self.channels.downstream.send(outputs)
         return outputs
 
     def backward(self, micro: int, gradients: Bundle) -> None:
-        """The whole pass. Nothing comes back to a stage before the first trained layer."""
-        kept = self.stash.pop(micro)
+        """Run the full backward pass. A stage before all trained layers receives no gradients."""
+        activations = self.stash.pop(micro)
         if self.channels.receives_gradients:
-            torch.autograd.backward(*_with_gradient(kept.outputs, gradients))
+            torch.autograd.backward(*_differentiable_outputs(activations.outputs, gradients))
         if self.channels.sends_gradients:
-            found = [tensor.grad for tensor in kept.inputs]
-            for tensor in kept.inputs:
+            gradients_in = [tensor.grad for tensor in activations.inputs]
+            for tensor in activations.inputs:
                 tensor.grad = None
-            self._send_gradients(micro, kept, found)
-        self._finish_forward_send(micro)
+            self._send_gradients(micro, activations, gradients_in)
+        # The activations have arrived if their gradient is here; without gradients this waits.
+        self._sent_activations.pop(micro, _NOTHING_SENT).wait()
         self.after_backward()
 
     def backward_input(self, micro: int, gradients: Bundle) -> None:
-        """The part that the stage before waits for, if there is one."""
+        """Compute the input gradients, which the previous stage waits for."""
         if self._split is None:
             self.backward(micro, gradients)
             return
-        kept = self.stash[micro]
-        assert kept.split is not None, "its forward pass was recorded"
-        outputs, wanted = _with_gradient(kept.outputs, gradients)
-        found = self._split.backward_input(outputs, wanted, kept.inputs, kept.split)
-        kept.inputs = kept.outputs = ()  # the other part does not need them
-        self._send_gradients(micro, kept, found)
-        self._finish_forward_send(micro)
+        activations = self.stash[micro]
+        assert activations.split is not None, "the forward pass was not recorded"
+        outputs, gradients_out = _differentiable_outputs(activations.outputs, gradients)
+        gradients_in = self._split.backward_input(
+            outputs, gradients_out, activations.inputs, activations.split
+        )
+        activations.inputs = activations.outputs = ()  # the weight backward does not need them
+        self._send_gradients(micro, activations, gradients_in)
+        self._sent_activations.pop(micro, _NOTHING_SENT).wait()
 
     def backward_weight(self, micro: int) -> None:
-        """The other part; already done if the pass was not split."""
+        """Compute the weight gradients; already done if the pass is not split."""
         if self._split is None:
             return
-        kept = self.stash.pop(micro)
-        assert kept.split is not None, "its forward pass was recorded"
-        self._split.backward_weight(kept.split)
+        activations = self.stash.pop(micro)
+        assert activations.split is not None, "the forward pass was not recorded"
+        self._split.backward_weight(activations.split)
         self.after_backward()
 
     def finish(self) -> None:
-        """Everything sent has arrived, so its memory may be used again."""
+        """Wait until all gradients have been sent, so that their memory may be reused."""
         for transfer in self._sent_gradients.values():
             transfer.wait()
         self._sent_gradients.clear()
 
-    def _check_stash(self) -> None:
-        held = len(self.stash)
-        self.stash_seen = max(self.stash_seen, held)
-        if held > self._stash_limit:
-            raise ConvoyError(
-                f"stage {self.channels.stage} of {self.channels.stages} holds {held} activation "
-                f"sets, but {self.schedule.name} with {self.micro_batches} micro-batches promises "
-                f"at most {self._stash_limit}: the order of work is broken; use another "
-                "--pipeline-schedule"
-            )
-
     def _send_gradients(
-        self, micro: int, kept: _Activations, found: Sequence[Tensor | None]
+        self, micro: int, activations: _Activations, gradients: Sequence[Tensor | None]
     ) -> None:
-        """Before our own sums, so that the stage before need not wait for them."""
-        made = [gradient for gradient in found if gradient is not None]
-        assert len(made) == len(found), "the loss does not depend on something received"
-        laid = [with_strides(one, kept.strides[index]) for index, one in enumerate(made)]
-        assert self.channels.upstream is not None, "it sends gradients"
-        self._sent_gradients[micro] = self.channels.upstream.send(laid)
+        """Send input gradients first, so that the previous stage can continue."""
+        present = [gradient for gradient in gradients if gradient is not None]
+        assert len(present) == len(gradients), "the loss does not depend on a received tensor"
+        bundle = [
+            to_strides(gradient, activations.strides[index])
+            for index, gradient in enumerate(present)
+        ]
+        assert self.channels.upstream is not None, "only a stage with an upstream sends gradients"
+        self._sent_gradients[micro] = self.channels.upstream.send(bundle)
 
-    def _finish_forward_send(self, micro: int) -> None:
-        """If its gradient is here, the activations have arrived; if none comes, this waits."""
-        transfer = self._sent_activations.pop(micro, None)
-        if transfer is not None:
-            transfer.wait()
 
-    def _release_gradients(self, end: int) -> None:
-        """Free the gradients sent for the micro-batches before `end`. They have arrived: without
-        them the stage before could not have sent what has come in."""
-        for micro in [micro for micro in self._sent_gradients if micro < end]:
-            self._sent_gradients.pop(micro).wait()
+@dataclass(frozen=True)
+class _ScheduledAction:
+    """An action of one of this process's stages, and the channels it uses."""
+
+    stage: TrainingStage
+    action: Action
+    source: P2PChannel | None  # of its input; None if the input is local
+    prefetch_from: P2PChannel | None  # channel of the next input, which is received meanwhile
 
 
 class Pipeline:
-    """This process's part of a pipeline, which may have one stage; results exist on the last."""
+    """The stages of this process, which may be a single one; only the last stage has results."""
 
     def __init__(self, stages: Sequence[TrainingStage], loss: Loss) -> None:
         self.stages = list(stages)
         self.loss = loss
-        self.stash_seen = 0  # the most activation sets that all stages together held at once
+        self.peak_stash_seen = 0  # the maximum number of activation sets of all stages at once
         first, last = self.stages[0], self.stages[-1]
-        self._actions = _scheduled(self.stages)
-        # At most one of our stages is the first or the last of all, where a micro-batch is needed.
-        self._fed = last if last.channels.downstream is None else first
-        self._feed: Iterator[PipelineInput] = iter(())
+        self._actions = _schedule_actions(self.stages)
+        # At most one of these stages is the first or last of the pipeline and needs micro-batches.
+        self._fed_stage = last if last.channels.downstream is None else first
+        self._inputs: Iterator[PipelineInput] = iter(())
         self._scale = 1.0
-
-    @classmethod
-    def single_stage(
-        cls, module: nn.Module, loss: Loss, after_backward: Callable[[], None], micro_batches: int
-    ) -> "Pipeline":
-        """The whole network in one process."""
-        schedule = SCHEDULES["sequential"]
-        stage = TrainingStage(module, StageChannels(), after_backward, schedule, micro_batches)
-        return cls([stage], loss)
 
     def run(
         self, micro_batches: Iterable[PipelineInput], scale: float = 1.0
     ) -> list[MicroBatchResult]:
-        """Train on the micro-batches of an update, which are taken as their forward passes come.
+        """Train on the micro-batches of an update, which are read when their forward pass starts.
 
-        The loss is multiplied by the scale, and so are all gradients.
+        The loss, and therefore every gradient, is multiplied by the scale.
         """
-        self._feed, self._scale = iter(micro_batches), scale
+        self._inputs, self._scale = iter(micro_batches), scale
+        results = []
         for stage in self.stages:
             stage.start()
-        results = [one for one in execute(self._actions, self._perform) if one is not None]
+        for scheduled in self._actions:
+            stage, source = scheduled.stage, scheduled.source
+            received = () if source is None else source.receive()
+            if scheduled.prefetch_from is not None:
+                scheduled.prefetch_from.prefetch()
+            match scheduled.action:
+                case Forward(micro):
+                    results += self._forward(stage, micro, received)
+                case Backward(micro):
+                    stage.backward(micro, received)
+                case BackwardInput(micro):
+                    stage.backward_input(micro, received)
+                case BackwardWeight(micro):
+                    stage.backward_weight(micro)
         for stage in self.stages:
             stage.finish()
         return results
 
-    def _perform(
-        self, stage: TrainingStage, action: Action, received: Bundle
-    ) -> MicroBatchResult | None:
-        match action:
-            case Forward(micro):
-                return self._forward(stage, micro, received)
-            case Backward(micro):
-                stage.backward(micro, received)
-            case BackwardInput(micro):
-                stage.backward_input(micro, received)
-            case BackwardWeight(micro):
-                stage.backward_weight(micro)
-        return None
-
     def _forward(
         self, stage: TrainingStage, micro: int, received: Bundle
-    ) -> MicroBatchResult | None:
-        images, targets = next(self._feed) if stage is self._fed else (None, None)
+    ) -> list[MicroBatchResult]:
+        """Run a forward pass; only the last stage returns a result."""
+        images, targets = next(self._inputs) if stage is self._fed_stage else (None, None)
         if stage.channels.upstream is None:
             assert images is not None, "the first stage needs images"
             received = (images,)
         outputs = stage.forward(micro, received)
-        self.stash_seen = max(self.stash_seen, sum(len(one.stash) for one in self.stages))
+        stashed = sum(len(other.stash) for other in self.stages)
+        self.peak_stash_seen = max(self.peak_stash_seen, stashed)
         if stage.channels.downstream is not None:
-            return None
+            return []
         assert targets is not None, "the last stage needs labels"
         (logits,) = outputs
         loss = self.loss(logits, targets)
         stage.stash[micro].outputs = (loss if self._scale == 1 else loss * self._scale,)
-        return micro_batch_result(logits, targets, loss)
+        return [micro_batch_result(logits, targets, loss)]
 
 
-def _scheduled(stages: Sequence[TrainingStage]) -> list[ScheduledAction[TrainingStage]]:
-    """What this process does in an update."""
+def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]:
+    """The actions of this process in an update, with their channels."""
     by_index = {stage.channels.stage: stage for stage in stages}
     first = stages[0]
-    place = first.channels
-    orders = timed_orders(first.schedule, place.stages, first.micro_batches)
-    own = orders[place.stage]
-    scheduled = []
-    for timed, following, is_ahead in zip_longest(own, own[1:], received_ahead(orders, own)):
-        source = by_index[following.stage].source(following.action) if is_ahead else None
-        scheduled.append(ScheduledAction(by_index[timed.stage], timed.action, source))
-    return scheduled
+    orders = timed_actions(first.schedule, first.channels.stages, first.micro_batches)
+    timed_here = orders[first.channels.stage]
+    sources = [_input_channel(by_index[timed.stage].channels, timed.action) for timed in timed_here]
+    prefetched = prefetched_inputs(orders, timed_here)
+    return [
+        _ScheduledAction(by_index[timed.stage], timed.action, source, following if early else None)
+        for timed, source, following, early in zip(
+            timed_here, sources, [*sources[1:], None], prefetched, strict=True
+        )
+    ]
 
 
-def _with_gradient(outputs: Bundle, gradients: Bundle) -> tuple[list[Tensor], list[Tensor] | None]:
-    """The outputs that were computed from weights, with their gradients; a loss needs none."""
+def _input_channel(channels: StageChannels, action: Action) -> P2PChannel | None:
+    match action:
+        case Forward():
+            return channels.upstream
+        case Backward() | BackwardInput():
+            return channels.downstream if channels.receives_gradients else None
+        case BackwardWeight():
+            return None
+
+
+def _differentiable_outputs(
+    outputs: Bundle, gradients: Bundle
+) -> tuple[list[Tensor], list[Tensor] | None]:
+    """The outputs that require a gradient, and their gradients; a loss needs none."""
     if not gradients:
         return list(outputs), None
     pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
     return [output for output, _ in pairs], [gradient for _, gradient in pairs]
 
 
-def _note_strides(tensor: Tensor, index: int, strides: dict[int, Strides]) -> None:
-    """torch copies the gradient of a leaf to the strides of the leaf; the sender must undo that.
+def _record_gradient_strides(tensor: Tensor, index: int, strides: dict[int, Strides]) -> None:
+    """Record the strides of a gradient: torch copies it to the strides of the leaf, and the sender
+    must undo that.
 
-    Only the strides are kept: as long as something else holds the gradient, torch copies it.
+    Only the strides are stored: torch copies a gradient as long as anything else references it.
     """
 
-    def note(gradient: Tensor) -> None:
+    def record(gradient: Tensor) -> None:
         strides[index] = gradient.stride()
 
-    tensor.register_hook(note)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    tensor.register_hook(record)  # type: ignore[no-untyped-call]  # torch leaves it untyped

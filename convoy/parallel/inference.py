@@ -1,6 +1,6 @@
-"""Forward passes without gradients: images enter at the first stage, logits leave the last.
+"""Pipelined inference: images enter at the first stage, logits leave the last one.
 
-All processes pass the same number of batches. Between processes they have one size.
+All processes run the same number of batches. With several processes all batches have one size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,35 +12,28 @@ from torch import Tensor, nn
 
 from convoy.batch import Bundle
 from convoy.parallel.channels import StageChannels, Transfer
-from convoy.parallel.executor import PipelineStage, ScheduledAction, execute
-from convoy.plan.actions import Action, Forward
 
 
-class _ForwardStage(PipelineStage):
-    """A stage that only goes forward; at most one batch is on its way to the next."""
+class _ForwardStage:
+    """A stage without backward; at most one batch is being sent to the next stage."""
 
     def __init__(self, module: nn.Module, channels: StageChannels) -> None:
-        super().__init__(module, channels)
-        self.sent = Transfer((), [])
-
-    def forward(self, inputs: Bundle) -> Bundle:
-        outputs = self._compute(inputs)
-        if self.channels.downstream is not None:
-            self.sent.wait()
-            self.sent = self.channels.downstream.send(outputs)
-        return outputs
+        self.module = module
+        self.channels = channels
+        self.last_send = Transfer((), [])
 
     @torch.inference_mode()
-    def _compute(self, inputs: Bundle) -> Bundle:
+    def compute(self, inputs: Bundle) -> Bundle:
         outputs: Bundle = self.module(*inputs)
         return outputs
 
 
 class InferencePipeline:
-    """The stages of one process; the pipeline goes around all processes once for each of them.
+    """The stages of one process. With several stages per process, a batch visits each process once
+    per stage.
 
-    As many batches as there are processes take turns: all of them pass the first stage, then the
-    second, … so that no process waits for a batch that is on its way around.
+    Batches are run in groups of as many as there are processes: a process runs the group through
+    its first stage, then through its second, …, so that it never waits for a batch in the loop.
     """
 
     def __init__(
@@ -48,61 +41,62 @@ class InferencePipeline:
     ) -> None:
         self._stages = [_ForwardStage(*pair) for pair in zip(modules, channels, strict=True)]
         self._processes = channels[0].stages // len(channels)
-        self._images: dict[int, Tensor] = {}  # by number, until the first stage takes them
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
-        """The logits of each batch on the last stage, None elsewhere; to be read to the end.
+        """Yield the logits of each batch on the last stage, None elsewhere; must be exhausted.
 
-        Images are needed on the first stage only. The network keeps its mode.
+        Only the first stage needs images. The train/eval mode of the modules is restored.
         """
-        with _evaluating([stage.module for stage in self._stages]):
-            yield from self._alone(batches) if self._processes == 1 else self._together(batches)
+        with _eval_mode([stage.module for stage in self._stages]):
+            yield from (
+                self._run_single_process(batches)
+                if self._processes == 1
+                else self._run_pipelined(batches)
+            )
 
-    def _alone(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor]:
-        """Nothing arrives from elsewhere, so no batch is taken before its turn."""
+    def _run_single_process(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor]:
+        """Run batch by batch; with no other process, nothing is prefetched."""
         (stage,) = self._stages
         for images in batches:
             assert images is not None, "the first stage needs images"
-            yield stage.forward((images,))[0]
+            yield stage.compute((images,))[0]
 
-    def _together(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
-        for stage, outputs in execute(self._actions(batches), self._perform):
+    def _run_pipelined(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+        """Receive the next input during a computation, unless it is the same batch on the next
+        stage of this process, which has not been sent yet."""
+        steps = self._schedule_batches(batches)
+        following = next(steps, None)
+        while following is not None:
+            (stage, number, images), following = following, next(steps, None)
+            upstream, downstream = stage.channels.upstream, stage.channels.downstream
+            received = images if upstream is None else upstream.receive()
+            if following is not None and following[1] != number:
+                next_upstream = following[0].channels.upstream
+                if next_upstream is not None:
+                    next_upstream.prefetch()
+            outputs = stage.compute(received)
+            if downstream is not None:
+                stage.last_send.wait()
+                stage.last_send = downstream.send(outputs)
             if stage is self._stages[-1]:
-                yield outputs[0] if stage.channels.downstream is None else None
+                yield outputs[0] if downstream is None else None
         for stage in self._stages:
-            stage.sent.wait()
+            stage.last_send.wait()
 
-    def _actions(
+    def _schedule_batches(
         self, batches: Iterable[Tensor | None]
-    ) -> Iterator[ScheduledAction[_ForwardStage]]:
-        """While a batch is computed, the next one arrives. If it is the same one, which has gone
-        around all processes, it is not sent yet."""
-        rest = self._steps(batches)
-        step = next(rest, None)
-        while step is not None:
-            (stage, number), step = step, next(rest, None)
-            ahead = step[0].channels.upstream if step is not None and step[1] != number else None
-            yield ScheduledAction(stage, Forward(number), ahead)
-
-    def _steps(self, batches: Iterable[Tensor | None]) -> Iterator[tuple[_ForwardStage, int]]:
+    ) -> Iterator[tuple[_ForwardStage, int, Bundle]]:
+        """Yield (stage, batch number, images) in order; images only where they exist."""
         numbered = enumerate(batches)
-        at_once = self._processes if len(self._stages) > 1 else 1
-        while turn := list(islice(numbered, at_once)):
-            self._images |= {number: images for number, images in turn if images is not None}
+        group_size = self._processes if len(self._stages) > 1 else 1
+        while group := list(islice(numbered, group_size)):
             for stage in self._stages:
-                for number, _ in turn:
-                    yield stage, number
-
-    def _perform(
-        self, stage: _ForwardStage, action: Action, received: Bundle
-    ) -> tuple[_ForwardStage, Bundle]:
-        if stage.channels.upstream is None:
-            received = (self._images.pop(action.micro),)
-        return stage, stage.forward(received)
+                for number, images in group:
+                    yield stage, number, () if images is None else (images,)
 
 
 @contextmanager
-def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+def _eval_mode(modules: Sequence[nn.Module]) -> Iterator[None]:
     were_training = [module.training for module in modules]
     for module in modules:
         module.eval()

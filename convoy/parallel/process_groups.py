@@ -1,8 +1,8 @@
-"""Who meets whom: joins the processes of a run and forms the groups that a worker speaks with.
+"""Process groups: connects the processes of a run and creates the groups of a worker.
 
-`world` is everybody, `line` the stages of my replica, `siblings` the replicas of my stage,
-`span` those of them that share batch statistics with me. A group of one has nobody to meet; a
-run of one process makes no process group at all.
+`world` contains every rank, `pipeline` the stages of this replica, `data_parallel` the replicas of
+this stage, `norm_sync` those of them that share batch statistics. A group with a single rank has no
+process group; a run with a single process creates none at all.
 """
 
 import os
@@ -10,7 +10,6 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 import torch.distributed as dist
 
@@ -20,33 +19,23 @@ from convoy.plan.topology import TopologyPlan
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-class Member(Protocol):
-    """A process among others; `launch.world.World` is one."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Rendezvous:
     """How the processes of a run find each other."""
 
-    file: str | None  # on one host, and no port is needed; None: the store torchrun speaks of
-    on_one_host: bool  # nothing may be reached from outside
+    file: str | None  # of a FileStore on one host, without a port; None: the store of torchrun
+    single_host: bool  # listen on the loopback interface only
     device: str = "cpu"
-    seconds: float = 300.0  # for joining, and for every operation on a group
+    timeout_seconds: float = 300.0  # for the rendezvous and for every collective
 
 
 @dataclass(frozen=True)
-class Group:
-    """Ranks that work together, and the way to reach them."""
+class RankGroup:
+    """Ranks that communicate with each other."""
 
     ranks: tuple[int, ...]
-    index: int  # my place among them
-    handle: dist.ProcessGroup | None  # None: I am alone
+    index: int  # of this process in `ranks`
+    process_group: dist.ProcessGroup | None  # None if there is no other rank
 
     @property
     def size(self) -> int:
@@ -54,91 +43,97 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Groups:
-    """The groups one process belongs to."""
+class ProcessGroups:
+    """The groups that one process belongs to."""
 
-    world: Group
-    line: Group
-    siblings: Group
-    span: Group
+    world: RankGroup
+    pipeline: RankGroup
+    data_parallel: RankGroup
+    norm_sync: RankGroup
 
     @classmethod
-    def alone(cls) -> "Groups":
-        one = Group((0,), 0, None)
-        return cls(one, one, one, one)
+    def single_process(cls) -> "ProcessGroups":
+        group = RankGroup((0,), 0, None)
+        return cls(group, group, group, group)
 
-    def leave(self) -> None:
-        """Close every connection; the others are not waited for."""
-        if self.world.handle is not None:
+    def destroy(self) -> None:
+        """Close all connections without waiting for the other ranks."""
+        if self.world.process_group is not None:
             dist.destroy_process_group()
 
 
-def join(member: Member, topology: TopologyPlan, rendezvous: Rendezvous, span: int = 1) -> Groups:
-    """Meet the other processes; all of them call this, in any order.
+def init_process_groups(
+    rank: int, processes: int, topology: TopologyPlan, rendezvous: Rendezvous, norm_sync: int = 1
+) -> ProcessGroups:
+    """Connect to the other processes; all of them call this, in any order.
 
-    Each `span` consecutive replicas form a group of their own, so that its messages never meet
-    those of the siblings.
+    Every `norm_sync` consecutive replicas form a separate group, so that their messages cannot be
+    confused with those of the data-parallel group.
     """
-    assert topology.replicas % span == 0
-    if member.size != topology.processes:
+    assert topology.replicas % norm_sync == 0
+    if processes != topology.processes:
         raise ConfigError(
-            f"the run has processes: {member.size}, but --replicas {topology.replicas} × "
-            f"--shards {topology.stages} need {topology.processes}; start as many"
+            f"the run has {processes} process{'es' if processes > 1 else ''}, but "
+            f"--replicas {topology.replicas} × --shards {topology.stages} "
+            f"need {topology.processes}; start that many"
         )
-    if member.size == 1:
-        return Groups.alone()
+    if processes == 1:
+        return ProcessGroups.single_process()
     if rendezvous.device not in _BACKENDS:
         raise ConfigError(
-            f"--device {rendezvous.device} cannot be used by several processes; use --device cpu"
+            f"--device {rendezvous.device} does not support several processes; use --device cpu"
         )
-    if rendezvous.on_one_host:
-        _stay_on_loopback()
-    _meet(member, rendezvous)
-    here = topology.coordinates(member.rank)
-    siblings = topology.replica_ranks(here.stage)
-    place = here.replica % span
-    first = here.replica - place
-    return Groups(
-        world=Group(tuple(range(member.size)), member.rank, dist.group.WORLD),
-        line=_form(topology.stage_ranks(here.replica), here.stage, rendezvous),
-        siblings=_form(siblings, here.replica, rendezvous),
-        span=_form(siblings[first : first + span], place, rendezvous),
+    if rendezvous.single_host:
+        _bind_to_loopback()
+    _init_world(rank, processes, rendezvous)
+    coordinates = topology.coordinates(rank)
+    replica_ranks = topology.replica_ranks(coordinates.stage)
+    index = coordinates.replica % norm_sync
+    first = coordinates.replica - index
+    return ProcessGroups(
+        world=RankGroup(tuple(range(processes)), rank, dist.group.WORLD),
+        pipeline=_new_group(
+            topology.stage_ranks(coordinates.replica), coordinates.stage, rendezvous
+        ),
+        data_parallel=_new_group(replica_ranks, coordinates.replica, rendezvous),
+        norm_sync=_new_group(replica_ranks[first : first + norm_sync], index, rendezvous),
     )
 
 
-def _meet(member: Member, rendezvous: Rendezvous) -> None:
-    timeout = timedelta(seconds=rendezvous.seconds)
+def _init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
     store = None
     if rendezvous.file is not None:
-        store = dist.FileStore(rendezvous.file, member.size)  # type: ignore[attr-defined]  # public
+        store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
         store.set_timeout(timeout)
     try:
         dist.init_process_group(
             _BACKENDS[rendezvous.device],
             store=store,
-            rank=member.rank,
-            world_size=member.size,
+            rank=rank,
+            world_size=processes,
             timeout=timeout,
         )
     except RuntimeError as error:
-        if "timeout" not in str(error).lower():  # torch has no class of its own for this
+        if "timeout" not in str(error).lower():  # torch has no exception class for this
             raise
         raise WorkerLostError(
-            f"not all {member.size} processes met within {rendezvous.seconds:g} s: {error}"
+            f"not all {processes} processes connected within "
+            f"{rendezvous.timeout_seconds:g} s: {error}"
         ) from error
 
 
-def _form(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> Group:
-    """Only its members take part; everybody forms line, siblings and span in this order."""
+def _new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankGroup:
+    """Create a group. Only members take part; all ranks create groups in the same order."""
     if len(ranks) == 1:
-        return Group(tuple(ranks), index, None)
-    timeout = timedelta(seconds=rendezvous.seconds)
-    handle = dist.new_group(list(ranks), timeout=timeout, use_local_synchronization=True)
-    assert isinstance(handle, dist.ProcessGroup)
-    return Group(tuple(ranks), index, handle)
+        return RankGroup(tuple(ranks), index, None)
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
+    group = dist.new_group(list(ranks), timeout=timeout, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return RankGroup(tuple(ranks), index, group)
 
 
-def _stay_on_loopback() -> None:
-    """gloo and NCCL listen where these variables say; otherwise where the host's name leads."""
+def _bind_to_loopback() -> None:
+    """Make gloo and NCCL listen on loopback instead of the address of the host name."""
     (name,) = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name

@@ -1,21 +1,19 @@
-"""Replicas agree: on one gradient before each update, on weights and statistics after it.
+"""Data-parallel replicas: reduce gradients before each update, keep weights and statistics equal.
 
-The exact sum is the tree of all micro-batches, each replica adding up one shard:
+The exact sum follows the tree of all micro-batches; each replica computes one shard of it:
 
-    replica 0   nodes ▓▓▓|░░░|░░░      Each sends to replica c what it has of shard c (its few
-    replica 1   nodes ░░░|▓▓▓|░░░      nodes, known beforehand), receives its own shard (▓) from
-    replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree for it, and sends the result to all.
+    replica 0   nodes ▓▓▓|░░░|░░░      Each sends its part of shard c to replica c (its few
+    replica 1   nodes ░░░|▓▓▓|░░░      nodes, known beforehand), receives its shard (▓) from
+    replica 2   nodes ░░░|░░░|▓▓▓      all, folds the tree, and sends the result to all.
 
-With an accumulation of a power of two, a replica has one node and sends as much as in a ring
-all-reduce. A shard travels in portions: while one is folded, the next is under way. A portion
-takes the same stretch of every shard, so all replicas have equal work, with sharded state and
-without.
+If the gradient accumulation is a power of two, a replica has one node and sends as much as in a
+ring all-reduce. A shard is reduced in buckets: while one is folded, the next is in flight. A bucket
+covers the same range of every shard, so all replicas do equal work, with or without sharded state.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 
 import torch
@@ -23,317 +21,296 @@ from torch import Tensor
 
 from convoy.errors import NumericError
 from convoy.numerics.flat import ALIGNMENT
-from convoy.numerics.gradients import GradientTree, Node, Reduction, Span, fold, spans_of
+from convoy.numerics.gradients import GradientTree, Node, Reduction, fold_nodes, node_spans
 from convoy.parallel.collectives import (
-    UNDER_WAY,
-    Exchange,
-    Peers,
-    Pending,
-    Portion,
+    MAX_IN_FLIGHT,
+    Bucket,
+    BucketedReducer,
+    PeerGroup,
+    PendingWorks,
     Shards,
-    portion_size,
+    bucket_size,
+    wait_all,
 )
 
 
-def check_agreement(digests: Sequence[bytes], ranks: Sequence[int], update: int) -> None:
-    """Refuse to go on if some replica's digest differs from what most of them hold."""
-    odd = odd_ones(digests)
+def check_replicas_equal(digests: Sequence[bytes], ranks: Sequence[int], update: int) -> None:
+    """Raise an error if the digest of some replica differs from that of the majority."""
+    majority = max(digests, key=digests.count)  # in a tie, that of the first replica
+    odd = [replica for replica, digest in enumerate(digests) if digest != majority]
     if not odd:
         return
-    who = "; ".join(f"replica {one} (rank {ranks[one]}): {digests[one].hex()[:12]}…" for one in odd)
-    even = next(one for one in range(len(digests)) if one not in odd)
+    differing = "; ".join(
+        f"replica {replica} (rank {ranks[replica]}): {digests[replica].hex()[:12]}…"
+        for replica in odd
+    )
+    even = digests.index(majority)
     raise NumericError(
-        f"after update {update} the weights are no longer the same everywhere: {who}, but replica "
-        f"{even} (rank {ranks[even]}): {digests[even].hex()[:12]}…; nothing was saved since, so "
-        "check the memory of that machine and go on from the last checkpoint with `convoy resume`"
+        f"after update {update} the weights differ between replicas: {differing}, but replica "
+        f"{even} (rank {ranks[even]}): {digests[even].hex()[:12]}…; nothing was saved since. "
+        "Check the memory of that machine and continue from the last checkpoint with "
+        "`convoy resume`"
     )
 
 
-def odd_ones(digests: Sequence[bytes]) -> list[int]:
-    """Replicas that are not like most; of two equally large camps the one with replica 0 is right.
-
-    Two replicas can only tell that they differ: then the second is named, and the first as well.
-    """
-    most = max(digests, key=digests.count)  # the first of equals
-    return [replica for replica, digest in enumerate(digests) if digest != most]
-
-
 class Replicas:
-    """What the loop knows of the replicas of its stage; here there is only one."""
+    """The replicas of a stage as the training loop sees them; this class is a single replica."""
 
-    sharded = False  # each replica owns a range of its own, which may be empty
+    sharded = False  # each replica owns one range, which may be empty
 
-    def owned(self, elements: int) -> range:
-        """The part of a flat vector whose state lives here and which is updated here."""
+    def shard_range(self, elements: int) -> range:
+        """The range of a flat vector that this replica updates and has the optimizer state of."""
         return range(elements)
 
-    def follow(self, tree: GradientTree) -> None:
-        """From now on begin to reduce this tree's gradient before its last backward ends."""
+    def overlap_with_backward(self, tree: GradientTree) -> None:
+        """Start to reduce the gradient of this tree during its last backward from now on."""
 
     def reduce(self, tree: GradientTree) -> Tensor:
-        """The gradient of all micro-batches of all replicas as one, of the owned range.
+        """Reduce the gradients of all micro-batches and replicas, for the range of this replica.
 
-        The tree says how they become one: nearly always, their mean.
+        The tree defines the reduction, which is the mean by default.
         """
-        total = fold(tree.nodes(), tree.reduction)
-        return tree.for_weights(tree.reduction.finish(total, tree.leaves, out=total))
+        total = fold_nodes(tree.nodes(), tree.reduction)
+        finished = tree.reduction.finalize(total, tree.leaves, out=total)
+        return finished.to(tree.flat.values.dtype)
 
-    def share(self, values: Tensor) -> None:
-        """Complete a flat vector whose owned range is new."""
+    def all_gather_shards(self, values: Tensor) -> None:
+        """Fill a flat vector with the updated ranges of all replicas."""
 
-    def gather_statistics(self, statistics: Tensor) -> Tensor:
-        """Rows of our micro-batches → rows of all micro-batches, in their order."""
+    def all_gather_statistics(self, statistics: Tensor) -> Tensor:
+        """Gather one row per micro-batch from all replicas, in micro-batch order."""
         return statistics
 
-    def agree(self, digest: Callable[[], bytes], update: int) -> None:
-        """End the run if a replica holds other weights than the rest."""
+    def check_weights_equal(self, digest: Callable[[], bytes], update: int) -> None:
+        """Raise an error if the weights of some replica differ."""
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """How replicas meet."""
+class ReduceOptions:
+    """How replicas reduce their gradients."""
 
-    sharded: bool  # each replica keeps the optimizer's state of its own shard alone
-    buffer_bytes: int  # most memory for messages of one stage under way
-    # Begin during the last backward. Two replicas of one thread on two cores gained nothing by it
-    # (`benchmarks/reduction.py`): there, what carries messages takes its time from the backward.
-    overlapped: bool = False
+    sharded: bool  # each replica has the optimizer state of one shard only
+    buffer_bytes: int  # memory limit for messages of one stage in flight
+    # Start during the last backward. Two replicas with one thread each on two cores gain nothing
+    # (`benchmarks/reduction.py`): there the communication thread takes time from the backward.
+    overlap_backward: bool = False
 
 
 class ReplicaGroup(Replicas, ABC):
-    """What exact and fast replicas share: everything but the sum."""
+    """The common part of exact and fast replicas: everything but the sum."""
 
-    def __init__(self, peers: Peers, meeting: Meeting) -> None:
+    def __init__(self, peers: PeerGroup, options: ReduceOptions) -> None:
         self.peers = peers
-        self.meeting = meeting
-        self.sharded = meeting.sharded
-        self._exchanges: dict[tuple[GradientTree, int], Exchange] = {}
+        self.options = options
+        self.sharded = options.sharded
+        self._reducers: dict[tuple[GradientTree, int], BucketedReducer] = {}
 
     @abstractmethod
-    def portions(self, tree: GradientTree, leaves: int, subject: int) -> Sequence[Portion]:
-        """How the gradient of a tree with so many leaves travels."""
+    def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> Sequence[Bucket]:
+        """Divide the gradient of a tree with this many leaves into buckets."""
 
-    def follow(self, tree: GradientTree) -> None:
-        if self.meeting.overlapped and tree.expected is not None:
-            tree.watch(self.exchange_of(tree, tree.expected).begin_ready)
+    def overlap_with_backward(self, tree: GradientTree) -> None:
+        if self.options.overlap_backward and tree.expected_leaves is not None:
+            tree.register_summed_hook(self.reducer_for(tree, tree.expected_leaves).start_ready)
 
-    def exchange_of(self, tree: GradientTree, leaves: int) -> Exchange:
-        """Each tree has its own, under its own subject, in the order in which they came."""
-        if (tree, leaves) not in self._exchanges:
-            subject = len(self._exchanges) + 1
-            portions = self.portions(tree, leaves, subject)
-            self._exchanges[tree, leaves] = Exchange(tree, portions)
-        return self._exchanges[tree, leaves]
+    def reducer_for(self, tree: GradientTree, leaves: int) -> BucketedReducer:
+        """The reducer of a tree; tags are assigned in the order of first use."""
+        if (tree, leaves) not in self._reducers:
+            tag = len(self._reducers) + 1
+            buckets = self.make_buckets(tree, leaves, tag)
+            self._reducers[tree, leaves] = BucketedReducer(tree, buckets)
+        return self._reducers[tree, leaves]
+
+    @torch.no_grad()
+    def reduce(self, tree: GradientTree) -> Tensor:
+        self.reducer_for(tree, tree.leaves).finish()
+        shard = self.shard_range(tree.flat.elements)
+        result = tree.nodes()[0].vector[shard.start : shard.stop]
+        return result.to(tree.flat.values.dtype)
 
     def shards(self, elements: int) -> Shards:
         return Shards(elements, self.peers.replicas)
 
-    def owned(self, elements: int) -> range:
-        mine = self.shards(elements).of(self.peers.replica)
-        return mine if self.sharded else range(elements)
+    def shard_range(self, elements: int) -> range:
+        shard = self.shards(elements).range_of(self.peers.replica)
+        return shard if self.sharded else range(elements)
 
-    def share(self, values: Tensor) -> None:
-        """Each replica sends its shard; without shards every replica has made the whole update."""
+    def all_gather_shards(self, values: Tensor) -> None:
+        """Exchange shards; without sharding every replica has done the whole update."""
         if not self.sharded:
             return
         shards = self.shards(len(values))
-        parts = [values[slice_of(shards.of(one))] for one in range(self.peers.replicas)]
-        own = parts[self.peers.replica]
-        sent = [(peer, own) for peer in self.peers.others]
-        self.peers.exchange(sent, [(peer, parts[peer]) for peer in self.peers.others]).wait()
+        ranges = [shards.range_of(replica) for replica in range(self.peers.replicas)]
+        parts = [values[shard.start : shard.stop] for shard in ranges]
+        local = parts[self.peers.replica]
+        sent = [(peer, local) for peer in self.peers.other_replicas]
+        wait_all(
+            self.peers.exchange(sent, [(peer, parts[peer]) for peer in self.peers.other_replicas])
+        )
 
-    def gather_statistics(self, statistics: Tensor) -> Tensor:
-        return self.peers.gather(statistics).flatten(0, 1)
+    def all_gather_statistics(self, statistics: Tensor) -> Tensor:
+        return self.peers.all_gather(statistics).flatten(0, 1)
 
-    def agree(self, digest: Callable[[], bytes], update: int) -> None:
-        own = torch.frombuffer(bytearray(digest()), dtype=torch.uint8)
-        digests = [bytes(one.tolist()) for one in self.peers.gather(own)]
-        check_agreement(digests, self.peers.ranks, update)
+    def check_weights_equal(self, digest: Callable[[], bytes], update: int) -> None:
+        local = torch.frombuffer(bytearray(digest()), dtype=torch.uint8)
+        digests = [bytes(row.tolist()) for row in self.peers.all_gather(local)]
+        check_replicas_equal(digests, self.peers.ranks, update)
 
 
 @dataclass(frozen=True)
-class _Stretch:
-    """A portion that torch adds up."""
+class _AllReduceBucket:
+    """A bucket that torch's all-reduce sums."""
 
-    peers: Peers
+    peers: PeerGroup
     reduction: Reduction
+    micro_batches: int  # of all replicas
     elements: range
 
-    def stretches(self) -> list[range]:
+    def element_ranges(self) -> list[range]:
         return [self.elements]
 
-    def begin(self, mine: list[Node], slot: int) -> Pending:
-        del slot  # the sum is made in place
-        part = slice_of(self.elements)
-        own = fold((Node(node.span, node.vector[part]) for node in mine), self.reduction)
-        return self.peers.add_up(self.reduction.share(own, self.peers.replicas))
+    def start(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        del slot  # the sum is in place
+        nodes = (Node(node.span, self._part_of(node.vector)) for node in local_nodes)
+        local = fold_nodes(nodes, self.reduction)
+        return self.peers.all_reduce(self.reduction.prescale(local, self.peers.replicas))
 
-    def settle(self, mine: list[Node], slot: int) -> Pending:
-        """The sum lies where our first node was."""
-        del mine, slot
-        return Pending([])
+    def finish(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        """Finalize the sum, which is in the memory of the first local node."""
+        del slot
+        total = self._part_of(local_nodes[0].vector)
+        self.reduction.finalize(total, self.micro_batches, out=total)
+        return []
+
+    def _part_of(self, vector: Tensor) -> Tensor:
+        return vector[self.elements.start : self.elements.stop]
 
 
 class FastReplicas(ReplicaGroup):
-    """Adds in the order that is quickest: other layouts differ in the last bits."""
+    """Sums in the fastest order; results of different layouts differ in the last bits."""
 
-    def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Stretch]:
-        del leaves, subject  # torch numbers its sums itself
-        elements, limit = tree.flat.elements, self.meeting.buffer_bytes
-        size = portion_size(elements, UNDER_WAY, limit, tree.dtype.itemsize)
+    def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_AllReduceBucket]:
+        del tag  # torch orders its collectives itself
+        elements, limit = tree.flat.elements, self.options.buffer_bytes
+        size = bucket_size(elements, MAX_IN_FLIGHT, limit, tree.dtype.itemsize)
+        micro_batches = leaves * self.peers.replicas
         return [
-            _Stretch(self.peers, tree.reduction, range(first, min(first + size, elements)))
+            _AllReduceBucket(
+                self.peers, tree.reduction, micro_batches, range(elements)[first : first + size]
+            )
             for first in range(0, elements, size)
         ]
 
-    @torch.no_grad()
-    def reduce(self, tree: GradientTree) -> Tensor:
-        self.exchange_of(tree, tree.leaves).finish()
-        total = tree.nodes()[0].vector[slice_of(self.owned(tree.flat.elements))]
-        micro_batches = tree.leaves * self.peers.replicas
-        return tree.for_weights(tree.reduction.finish(total, micro_batches, out=total))
-
-
-def slice_of(elements: range) -> slice:
-    return slice(elements.start, elements.stop)
-
-
-_Spans = tuple[tuple[Span, ...], ...]  # by replica
-
 
 @dataclass(frozen=True)
-class _Route:
-    """What all portions of a tree have in common."""
+class _ExactBucket:
+    """The same range of every shard: receives the local one, sends those of the others."""
 
-    peers: Peers
-    shards: Shards
-    micro_batches: int  # of all replicas
-    reduction: Reduction
-    sharded: bool  # the owner of a result keeps it to itself
-    subject: int  # of its messages
-    inboxes: list[list[list[Node]]]  # by slot and replica; our own place is empty
+    replicas: "ExactReplicas"
+    tree: GradientTree
+    leaves: int
+    tag: int  # of its messages
+    receive_buffers: list[list[list[Node]]]  # by slot and replica; empty for this replica
+    elements: range  # of a shard
 
+    def element_ranges(self) -> list[range]:
+        shards = self.replicas.shards(self.tree.flat.elements)
+        return [
+            shards.range_of(replica)[self.elements.start : self.elements.stop]
+            for replica in range(self.replicas.peers.replicas)
+        ]
 
-@dataclass(frozen=True)
-class _Portion:
-    """One stretch of every shard: ours comes in from all, the others' go out."""
+    def start(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        """Exchange the parts of all nodes: each replica receives its own range from all others."""
+        peers, parts = self.replicas.peers, [self._parts(node.vector) for node in local_nodes]
+        sent = [(peer, part[peer]) for peer in peers.other_replicas for part in parts]
+        nodes = self._nodes(local_nodes, slot)
+        received = [(peer, node.vector) for peer in peers.other_replicas for node in nodes[peer]]
+        return peers.exchange(sent, received, self.tag)
 
-    route: _Route
-    first: int  # element of the shard
-    size: int
+    def finish(self, local_nodes: list[Node], slot: int) -> PendingWorks:
+        """Write the result for the local range into the first node, and send it to all replicas."""
+        peers, reduction = self.replicas.peers, self.tree.reduction
+        parts = self._parts(local_nodes[0].vector)
+        local = parts[peers.replica]
+        total = fold_nodes(chain.from_iterable(self._nodes(local_nodes, slot)), reduction)
+        reduction.finalize(total, self.leaves * peers.replicas, out=local)
+        if self.replicas.sharded:  # only the owner of a shard needs its result
+            return []
+        sent = [(peer, local) for peer in peers.other_replicas]
+        return peers.exchange(
+            sent, [(peer, parts[peer]) for peer in peers.other_replicas], self.tag
+        )
 
-    def stretches(self) -> list[range]:
-        slices = [self._slice(one) for one in range(self.route.peers.replicas)]
-        return [range(one.start, one.stop) for one in slices]
-
-    def begin(self, mine: list[Node], slot: int) -> Pending:
-        """Send the others their stretches of our nodes, and receive theirs of ours."""
-        peers = self.route.peers
-        sent = [(peer, self._of(node.vector, peer)) for peer in peers.others for node in mine]
-        nodes = self._nodes(mine, slot)
-        received = [(peer, node.vector) for peer in peers.others for node in nodes[peer]]
-        return peers.exchange(sent, received, self.route.subject)
-
-    def settle(self, mine: list[Node], slot: int) -> Pending:
-        """The result for our stretch, written where our first node was, then sent to everybody."""
-        peers, result = self.route.peers, mine[0].vector
-        own, reduction = self._of(result, peers.replica), self.route.reduction
-        total = fold(chain.from_iterable(self._nodes(mine, slot)), reduction)
-        reduction.finish(total, self.route.micro_batches, out=own)
-        if self.route.sharded:
-            return Pending([])
-        sent = [(peer, own) for peer in peers.others]
-        received = [(peer, self._of(result, peer)) for peer in peers.others]
-        return peers.exchange(sent, received, self.route.subject)
-
-    def _nodes(self, mine: list[Node], slot: int) -> list[list[Node]]:
-        """Every replica's nodes of our stretch."""
-        own = self.route.peers.replica
-        ours = [Node(node.span, self._of(node.vector, own)) for node in mine]
-        length = len(ours[0].vector)
-        nodes = [[_begin_of(node, length) for node in one] for one in self.route.inboxes[slot]]
-        nodes[own] = ours
+    def _nodes(self, local_nodes: list[Node], slot: int) -> list[list[Node]]:
+        """The nodes of every replica, for the local range."""
+        replica = self.replicas.peers.replica
+        local = [Node(node.span, self._parts(node.vector)[replica]) for node in local_nodes]
+        length = len(local[0].vector)
+        nodes = [
+            [Node(node.span, node.vector[:length]) for node in received]
+            for received in self.receive_buffers[slot]
+        ]
+        nodes[replica] = local
         return nodes
 
-    def _of(self, vector: Tensor, replica: int) -> Tensor:
-        return vector[self._slice(replica)]
-
-    def _slice(self, replica: int) -> slice:
-        return self.route.shards.portion(replica, self.first, self.size)
+    def _parts(self, vector: Tensor) -> list[Tensor]:
+        """The ranges of a vector, by replica."""
+        return [vector[part.start : part.stop] for part in self.element_ranges()]
 
 
 class ExactReplicas(ReplicaGroup):
-    """Any split of an update's micro-batches into replicas gives the same bits."""
+    """Sums bit-exactly, however the micro-batches of an update are divided among replicas."""
 
-    def portions(self, tree: GradientTree, leaves: int, subject: int) -> list[_Portion]:
-        shards, replicas = self.shards(tree.flat.elements), self.peers.replicas
-        spans = _spans_by_replica(leaves, replicas)
-        # The most that any replica receives: all must cut their shards alike.
-        counts = [len(theirs) for theirs in spans]
+    def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_ExactBucket]:
+        shard, replicas = self.shards(tree.flat.elements).size, range(self.peers.replicas)
+        spans = [node_spans(replica * leaves, leaves) for replica in replicas]
+        # The maximum that any replica receives: all must divide their shards alike.
+        counts = [len(replica_spans) for replica_spans in spans]
         rows = sum(counts) - min(counts)
-        limit, element = self.meeting.buffer_bytes, tree.dtype.itemsize
-        size = portion_size(shards.size, UNDER_WAY * max(1, rows), limit, element)
-        device = tree.flat.values.device
-        memory = torch.empty((UNDER_WAY, rows, size), dtype=tree.dtype, device=device)
-        inboxes = [self._inbox(spans, slot) for slot in memory]
-        route = _Route(
-            peers=self.peers,
-            shards=shards,
-            micro_batches=leaves * replicas,
-            reduction=tree.reduction,
-            sharded=self.sharded,
-            subject=subject,
-            inboxes=inboxes,
-        )
-        return [_Portion(route, first, size) for first in range(0, shards.size, size)]
+        limit, element = self.options.buffer_bytes, tree.dtype.itemsize
+        size = bucket_size(shard, MAX_IN_FLIGHT * max(1, rows), limit, element)
+        memory = tree.flat.values.new_empty((MAX_IN_FLIGHT, rows, size), dtype=tree.dtype)
+        receive_buffers = [self._receive_buffers(spans, slot) for slot in memory]
+        return [
+            _ExactBucket(self, tree, leaves, tag, receive_buffers, range(first, first + size))
+            for first in range(0, shard, size)
+        ]
 
-    @torch.no_grad()
-    def reduce(self, tree: GradientTree) -> Tensor:
-        self.exchange_of(tree, tree.leaves).finish()
-        result = tree.nodes()[0].vector
-        return tree.for_weights(result[slice_of(self.owned(len(result)))])
-
-    def _inbox(self, spans: _Spans, memory: Tensor) -> list[list[Node]]:
-        """The rows of one slot, handed out in the order in which messages are posted."""
+    def _receive_buffers(self, spans: list[list[range]], memory: Tensor) -> list[list[Node]]:
+        """Assign the rows of one slot to nodes, in the order of the messages."""
         rows = iter(memory)
         return [
-            [] if replica == self.peers.replica else [Node(span, next(rows)) for span in theirs]
-            for replica, theirs in enumerate(spans)
+            []
+            if replica == self.peers.replica
+            else [Node(span, next(rows)) for span in replica_spans]
+            for replica, replica_spans in enumerate(spans)
         ]
 
 
-def _begin_of(node: Node, length: int) -> Node:
-    return Node(node.span, node.vector[:length])
+def shard_gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
+    """A function that gathers the full vector from all shards. All replicas must call it."""
 
-
-@cache
-def _spans_by_replica(leaves: int, replicas: int) -> _Spans:
-    return tuple(tuple(spans_of(replica * leaves, leaves)) for replica in range(replicas))
-
-
-def gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tensor]:
-    """What makes a whole vector of every replica's owned range. All replicas must call it."""
-
-    def gather(part: Tensor) -> Tensor:
+    def gather(shard: Tensor) -> Tensor:
         if not replicas.sharded:
-            return part
-        owned = replicas.owned(elements)
-        whole = torch.zeros(elements, dtype=part.dtype, device=part.device)
-        whole[owned.start : owned.stop] = part
-        replicas.share(whole)
-        return whole
+            return shard
+        local = replicas.shard_range(elements)
+        vector = torch.zeros(elements, dtype=shard.dtype, device=shard.device)
+        vector[local.start : local.stop] = shard
+        replicas.all_gather_shards(vector)
+        return vector
 
     return gather
 
 
 def row_gatherer(replicas: Replicas, shards: Shards) -> Callable[[Tensor], Tensor]:
-    """What makes of every owner's rows, one for each 16 elements, those of the whole vector."""
+    """A function that gathers rows, one per 16 elements, of the full vector from all shards."""
 
     def gather(rows: Tensor) -> Tensor:
         if not replicas.sharded:
             return rows
         padded = rows.new_zeros(shards.size // ALIGNMENT, *rows.shape[1:])
         padded[: len(rows)] = rows
-        return replicas.gather_statistics(padded)[: shards.elements // ALIGNMENT]
+        return replicas.all_gather_statistics(padded)[: shards.elements // ALIGNMENT]
 
     return gather

@@ -1,4 +1,4 @@
-"""A slice of the network: consecutive named layers, run over a bundle of tensors."""
+"""A slice of the network: consecutive named layers that process a bundle of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.batch import Bundle
-from convoy.models.layers import LayerPlan, Route, taken
-from convoy.numerics.precision import Arithmetic, makes_new_numbers
+from convoy.models.layers import LayerPlan, Route, layer_input
+from convoy.numerics.precision import Arithmetic, needs_rounding
 from convoy.plan.memory import segment_starts
 from convoy.rng import StepPosition
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Slice(nn.Module):
-    """The layers of one stage: a bundle in, a bundle out; routes are in `models/layers.py`."""
+    """The layers of one stage, from bundle to bundle; see `models/layers.py` for routes."""
 
     def __init__(
         self,
@@ -28,92 +28,95 @@ class Slice(nn.Module):
         modules: Mapping[str, nn.Module],
         position: StepPosition | None = None,
     ) -> None:
-        """`position` is what modules that draw random numbers look at."""
+        """`position` is read by modules that draw random numbers."""
         super().__init__()
         self.position = position or StepPosition()
         self.layers = nn.ModuleDict({layer.name: modules[layer.name] for layer in layers})
         self.routes = [layer.route for layer in layers]
         self.arithmetic = Arithmetic()
-        self.takes_images = False
-        self._rounds = [makes_new_numbers(layer.operation) for layer in layers]
-        self.spare_what_comes_into(0)
+        self.rounds_input = False
+        self._needs_rounding = [needs_rounding(layer.operation) for layer in layers]
+        self.disable_inplace_from(0)
 
     def forward(self, *bundle: Tensor) -> Bundle:
         if self.training:
             self.position.advance()
         return self.run(range(len(self.routes)), *bundle)
 
-    def compute_in(self, arithmetic: Arithmetic, takes_images: bool) -> None:
-        """From now on; images that come in are rounded too, other stages hand on such numbers."""
+    def set_arithmetic(self, arithmetic: Arithmetic, rounds_input: bool) -> None:
+        """Set the arithmetic. Images need `rounds_input`; other stages send rounded values."""
         self.arithmetic = arithmetic
-        self.takes_images = takes_images
+        self.rounds_input = rounds_input
 
     def run(self, part: range, *bundle: Tensor) -> Bundle:
-        """Some of the layers, one after the other."""
+        """Run some of the layers."""
         layers = list(self.layers.values())[part.start : part.stop]
-        return self.through(part, layers, *bundle)
+        return self.run_calls(part, layers, *bundle)
 
-    def through(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
-        """The same, where each layer of the part, by its position in it, is run by a call."""
-        if not self.arithmetic.rounds:  # fp32: nothing around any layer
+    def run_calls(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+        """Run some of the layers, each by the corresponding call."""
+        if not self.arithmetic.rounds:  # fp32: layers run without wrappers
             for index, call in zip(part, calls, strict=True):
-                bundle = carry(call, self.routes[index], bundle)
+                bundle = apply_route(call, self.routes[index], bundle)
             return bundle
-        return self._through_rounded(part, calls, *bundle)
+        return self._run_rounded(part, calls, *bundle)
 
-    def _through_rounded(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+    def _run_rounded(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
         arithmetic = self.arithmetic
-        first, *rest = arithmetic.entered(bundle)
-        if part.start == 0 and self.takes_images:
-            first = arithmetic.after(first)
+        first, *rest = arithmetic.cast_inputs(bundle)
+        if part.start == 0 and self.rounds_input:
+            first = arithmetic.round_output(first)
         bundle = (first, *rest)
         with arithmetic.context(first.device):
             for index, call in zip(part, calls, strict=True):
-                bundle = carry(self._rounded(index, call), self.routes[index], bundle)
-        return arithmetic.left(bundle)
+                bundle = apply_route(self._with_rounding(index, call), self.routes[index], bundle)
+        return arithmetic.cast_outputs(bundle)
 
-    def _rounded(self, index: int, call: Call) -> Call:
-        if not self._rounds[index]:
+    def _with_rounding(self, index: int, call: Call) -> Call:
+        if not self._needs_rounding[index]:
             return call
-        after = self.arithmetic.after
+        round_output = self.arithmetic.round_output
 
-        def called(*given: Tensor) -> Tensor:
-            return after(call(*given))
+        def rounded_call(*inputs: Tensor) -> Tensor:
+            return round_output(call(*inputs))
 
-        return called
+        return rounded_call
 
-    def spare_what_comes_into(self, first: int) -> None:
-        """From this layer on nothing works in place on what the layer before it handed over.
+    def disable_inplace_from(self, first: int) -> None:
+        """Replace in-place layers that would modify the input of this layer.
 
-        What comes into a slice belongs to the sender; what comes into a recomputed segment is
-        needed once more.
+        The input of a slice belongs to its sender; the input of a recomputed segment is needed
+        again.
         """
         names = list(self.layers)
-        # A layer takes at most two tensors away, so no bundle that fits these layers is longer.
+        # A layer consumes at most two tensors, so no bundle for these layers is longer.
         foreign = (True,) * (len(names) + 2)
         for name, route in list(zip(names, self.routes, strict=True))[first:]:
             layer = self.layers[name]
-            if isinstance(layer, nn.ReLU) and taken(route, foreign):
+            if isinstance(layer, nn.ReLU) and layer_input(route, foreign):
                 self.layers[name] = nn.ReLU()
-            foreign = carry(_ours, route, foreign)
+            foreign = apply_route(lambda *_: False, route, foreign)  # outputs of layers are ours
 
     def named_tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers, named without regard to stages: `layer1.0.conv1.weight`."""
-        return {_plain(name): tensor for name, tensor in self.state_dict(keep_vars=True).items()}
+        """Parameters and buffers under names independent of stages: `layer1.0.conv1.weight`."""
+        return {
+            _parameter_name(name): tensor
+            for name, tensor in self.state_dict(keep_vars=True).items()
+        }
 
     def named_weights(self) -> dict[str, nn.Parameter]:
-        """The parameters alone, under the same names."""
-        return {_plain(name): weight for name, weight in self.named_parameters()}
+        """The parameters only, under the same names."""
+        return {_parameter_name(name): weight for name, weight in self.named_parameters()}
 
 
-def carry(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
-    """The bundle behind a layer, which takes its part of it by the route."""
+def apply_route(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
+    """Apply a layer to the tensors that its route selects, and return the new bundle."""
     match route:
         case Route.MAIN:
             return (layer(bundle[0]), *bundle[1:])
         case Route.FORK:
             return (layer(bundle[0]), *bundle)
-        case Route.SPUR:
+        case Route.BRANCH:
             return (bundle[0], layer(bundle[0]), *bundle[1:])
         case Route.SIDE:
             return (bundle[0], layer(bundle[1]), *bundle[2:])
@@ -121,36 +124,37 @@ def carry(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple
             return (layer(bundle[0], bundle[1]), *bundle[2:])
 
 
-def _ours(*given: bool) -> bool:
-    """What a layer makes is foreign to nobody."""
-    del given
-    return False
-
-
-def _plain(name: str) -> str:
+def _parameter_name(name: str) -> str:
     return name.removeprefix("layers.").replace("/", ".")
 
 
-# Inside, layers that remember what they saw do not remember it a second time.
-Quiet = Callable[[], AbstractContextManager[None]]
-# How some layers of the slice are run: as they are, or compiled.
-Run = Callable[..., Bundle]
+# Inside this context, layers do not update running statistics a second time.
+PauseStatistics = Callable[[], AbstractContextManager[None]]
+# Runs some layers of the slice, eagerly or compiled.
+RunLayers = Callable[..., Bundle]
 
 
-class Recomputing(nn.Module):
-    """The face of a slice. `kept` names the layers whose result is kept; it may name others."""
+class RecomputedSlice(nn.Module):
+    """Recomputes a slice in backward, except for the outputs of `checkpoint_layers`.
+
+    Names of layers in other slices are ignored.
+    """
 
     def __init__(
-        self, layers: Slice, kept: Sequence[str], quiet: Quiet, run: Run | None = None
+        self,
+        layers: Slice,
+        checkpoint_layers: Sequence[str],
+        pause_statistics: PauseStatistics,
+        run: RunLayers | None = None,
     ) -> None:
         super().__init__()
         self.slice = layers
         self.run = run or layers.run
-        self.quiet = quiet
+        self.pause_statistics = pause_statistics
         names = list(layers.layers)
-        starts = segment_starts(names, kept)
+        starts = segment_starts(names, checkpoint_layers)
         for start in starts:
-            layers.spare_what_comes_into(start)
+            layers.disable_inplace_from(start)
         self.segments = [range(*borders) for borders in pairwise([*starts, len(names)])]
 
     def forward(self, *bundle: Tensor) -> Bundle:
@@ -162,19 +166,19 @@ class Recomputing(nn.Module):
         return bundle
 
     def _run(self, segment: range, bundle: Bundle) -> Bundle:
-        """Chance is a function of the moment here, so torch's generators need not be put back."""
-        number = self.slice.position.number
-        made: Bundle = checkpoint(
+        """Random numbers depend only on the step position, so RNG states need not be restored."""
+        number = self.slice.position.current
+        outputs: Bundle = checkpoint(
             self.run,
             segment,
             *bundle,
             use_reentrant=False,
             preserve_rng_state=False,
-            context_fn=lambda: (nullcontext(), self._again(number)),
+            context_fn=lambda: (nullcontext(), self._recompute_context(number)),
         )
-        return made
+        return outputs
 
     @contextmanager
-    def _again(self, number: int) -> Iterator[None]:
-        with self.quiet(), self.slice.position.replay(number):
+    def _recompute_context(self, number: int) -> Iterator[None]:
+        with self.pause_statistics(), self.slice.position.replay(number):
             yield

@@ -1,76 +1,65 @@
-"""Named tensors from process to process: a line of JSON that describes them, then their bytes."""
+"""Transfers of named tensors between processes: a JSON description, then the bytes."""
 
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-Cargo = dict[str, Tensor]
-_Get = Callable[[Tensor], None]
+NamedTensors = dict[str, Tensor]
 
-_TYPES = {
+_DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64)
 }
 
 
-def send(cargo: Mapping[str, Tensor], group: dist.ProcessGroup, to: int) -> None:
-    """To one member of the group, which must `receive`."""
-    for part in _packed(cargo):
-        dist.send(part, group=group, group_dst=to)
+def send(tensors: Mapping[str, Tensor], group: dist.ProcessGroup, to: int) -> None:
+    """Send tensors to one rank of the group, which must call `receive`."""
+    for message in _pack(tensors):
+        dist.send(message, group=group, group_dst=to)
 
 
-def receive(group: dist.ProcessGroup, source: int) -> Cargo:
-    """What a member of the group sends us."""
-
-    def get(part: Tensor) -> None:
-        dist.recv(part, group=group, group_src=source)
-
-    return _received(get)
+def receive(group: dist.ProcessGroup, source: int) -> NamedTensors:
+    """Receive the tensors that a rank of the group sends."""
+    return _receive_tensors(partial(dist.recv, group=group, group_src=source))
 
 
-def spread(cargo: Mapping[str, Tensor] | None, group: dist.ProcessGroup) -> Cargo:
-    """From the first member to all; the others have none to give."""
-
-    def get(part: Tensor) -> None:
-        dist.broadcast(part, group=group, group_src=0)
-
-    if cargo is None:
-        return _received(get)
-    for part in _packed(cargo):
-        dist.broadcast(part, group=group, group_src=0)
-    return dict(cargo)
+def broadcast(tensors: Mapping[str, Tensor] | None, group: dist.ProcessGroup) -> NamedTensors:
+    """Broadcast tensors from rank 0 of the group to all; the other ranks pass None."""
+    transfer = partial(dist.broadcast, group=group, group_src=0)
+    if tensors is None:
+        return _receive_tensors(transfer)
+    for message in _pack(tensors):
+        transfer(message)
+    return dict(tensors)
 
 
-def _packed(cargo: Mapping[str, Tensor]) -> list[Tensor]:
-    """Length of the description, description, bytes; in row order whatever the strides."""
-    flat = [one.detach().cpu().reshape(-1).view(torch.uint8) for one in cargo.values()]
-    described = [
-        [name, str(one.dtype).removeprefix("torch."), list(one.shape)]
-        for name, one in cargo.items()
+def _pack(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Length of the description, description, bytes; row-major whatever the strides are."""
+    flat = [tensor.detach().cpu().reshape(-1).view(torch.uint8) for tensor in tensors.values()]
+    description = [
+        [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+        for name, tensor in tensors.items()
     ]
-    text = torch.frombuffer(bytearray(json.dumps(described).encode()), dtype=torch.uint8)
+    text = torch.frombuffer(bytearray(json.dumps(description).encode()), dtype=torch.uint8)
     return [torch.tensor([len(text)]), text, torch.cat([*flat, torch.zeros(1, dtype=torch.uint8)])]
 
 
-def _received(get: _Get) -> Cargo:
+def _receive_tensors(transfer: Callable[[Tensor], object]) -> NamedTensors:
     length = torch.zeros(1, dtype=torch.int64)
-    get(length)
+    transfer(length)
     text = torch.empty(int(length), dtype=torch.uint8)
-    get(text)
-    described = json.loads(text.numpy().tobytes())
-    sizes = [_bytes(dtype, shape) for _, dtype, shape in described]
+    transfer(text)
+    description = json.loads(text.numpy().tobytes())
+    sizes = [math.prod(shape) * _DTYPES[dtype].itemsize for _, dtype, shape in description]
     body = torch.empty(sum(sizes) + 1, dtype=torch.uint8)
-    get(body)
+    transfer(body)
     parts = body[:-1].split(sizes)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return {
-        name: part.clone().view(_TYPES[dtype]).reshape(shape)
-        for (name, dtype, shape), part in zip(described, parts, strict=True)
+        name: part.clone().view(_DTYPES[dtype]).reshape(shape)
+        for (name, dtype, shape), part in zip(description, parts, strict=True)
     }
-
-
-def _bytes(dtype: str, shape: list[int]) -> int:
-    return math.prod(shape) * _TYPES[dtype].itemsize

@@ -1,5 +1,5 @@
-"""The actions that schedules consist of: passes of a micro-batch through a stage; how they follow
-each other, and when each of them can begin.
+"""Actions of a pipeline schedule (passes of a micro-batch through a stage), their dependencies and
+earliest start times.
 """
 
 from collections import deque
@@ -10,114 +10,114 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Pass:
-    """One micro-batch on one stage. The stage is named where a process holds several."""
+    """One micro-batch on one stage. `stage` is set only if a process has several stages."""
 
-    letter: ClassVar[str]
+    symbol: ClassVar[str]
 
     micro: int
     stage: int | None = None
 
     def __str__(self) -> str:
-        place = "" if self.stage is None else self.stage
-        return f"{place}{self.letter}{self.micro}"
+        prefix = "" if self.stage is None else self.stage
+        return f"{prefix}{self.symbol}{self.micro}"
 
 
 class Forward(Pass):
     """The forward pass of one micro-batch through one stage."""
 
-    letter = "F"
+    symbol = "F"
 
 
 class Backward(Pass):
     """The backward pass of one micro-batch through one stage."""
 
-    letter = "B"
+    symbol = "B"
 
 
 class BackwardInput(Pass):
-    """The half of a backward pass that others wait for: gradients of what came in."""
+    """The first half of a split backward pass: gradients of the stage's inputs."""
 
-    letter = "I"
+    symbol = "I"
 
 
 class BackwardWeight(Pass):
-    """The other half, which nobody waits for: gradients of the weights."""
+    """The second half of a split backward pass: gradients of the weights."""
 
-    letter = "W"
+    symbol = "W"
 
 
 Action = Forward | Backward | BackwardInput | BackwardWeight
 
 
-def is_last_of_its_micro(action: Action) -> bool:
-    """Whether the stage needs nothing of this micro-batch any more."""
+def frees_stash(action: Action) -> bool:
+    """Whether the stage can free the micro-batch's stash after this action."""
     return isinstance(action, Backward | BackwardWeight)
 
 
-def answers(action: Action) -> bool:
-    """Whether the stage before gets its gradient by this action."""
+def sends_gradient(action: Action) -> bool:
+    """Whether this action produces the gradient for the previous stage."""
     return isinstance(action, Backward | BackwardInput)
 
 
-def most_held(actions: Iterable[Action]) -> int:
-    """The most micro-batches between their forward and their last backward."""
-    held = most = 0
+def peak_in_flight(actions: Iterable[Action]) -> int:
+    """Maximum number of micro-batches between their forward and their last backward pass."""
+    in_flight = peak = 0
     for action in actions:
-        held += isinstance(action, Forward)
-        most = max(most, held)
-        held -= is_last_of_its_micro(action)
-    return most
+        in_flight += isinstance(action, Forward)
+        peak = max(peak, in_flight)
+        in_flight -= frees_stash(action)
+    return peak
 
 
-def paired(forwards: list[Action], backwards: list[Action], ahead: int) -> list[Action]:
-    """Run ahead so far, then pair each forward with the oldest backward."""
-    pairs = zip(forwards[ahead:], backwards, strict=False)  # the rest of the backwards is the drain
+def interleave(forwards: list[Action], backwards: list[Action], warmup: int) -> list[Action]:
+    """Run `warmup` forwards, then alternate forwards with backwards, oldest first (1F1B)."""
+    pairs = zip(forwards[warmup:], backwards, strict=False)  # remaining backwards are the cooldown
     return [
-        *forwards[:ahead],
+        *forwards[:warmup],
         *(action for pair in pairs for action in pair),
-        *backwards[len(forwards) - ahead :],
+        *backwards[len(forwards) - warmup :],
     ]
 
 
-Step = tuple[int, str, int]  # a stage, the letter of an action, a micro-batch
+ActionKey = tuple[int, str, int]  # stage, symbol of the action, micro-batch
 
 
-def step_before(stage: int, action: Action) -> Step:
-    """What an action waits for: the neighbor's same pass, or the other half of its own."""
+def dependency(stage: int, action: Action) -> ActionKey:
+    """The action that must finish first: that of the neighbor stage, or its own input half."""
     match action:
         case Forward(micro):
-            return stage - 1, action.letter, micro
+            return stage - 1, action.symbol, micro
         case BackwardWeight(micro):
-            return stage, BackwardInput.letter, micro
+            return stage, BackwardInput.symbol, micro
         case _:
-            return stage + 1, action.letter, action.micro
+            return stage + 1, action.symbol, action.micro
 
 
 def start_times(
     orders: Sequence[Sequence[Action]],
-    seconds: Callable[[Action, int], float] = lambda *_: 1.0,
+    duration: Callable[[Action, int], float] = lambda *_: 1.0,
 ) -> list[list[float]]:
-    """When each action of each process begins, if it begins as early as it can.
+    """Earliest start time of each action of each process.
 
-    `seconds` is the time that an action takes on a stage.
+    `duration` returns the time an action takes on a stage.
     """
-    todo = [
+    queues = [
         deque((process if action.stage is None else action.stage, action) for action in order)
         for process, order in enumerate(orders)
     ]
-    steps = {(stage, action.letter, action.micro) for row in todo for stage, action in row}
-    ended: dict[Step, float] = {}
+    known = {(stage, action.symbol, action.micro) for queue in queues for stage, action in queue}
+    ended: dict[ActionKey, float] = {}
     starts: list[list[float]] = [[] for _ in orders]
-    clocks = [0.0] * len(todo)
-    while any(todo):
+    clocks = [0.0] * len(queues)
+    while any(queues):
         before = len(ended)
-        for process, row in enumerate(todo):
-            # The first stage and the last one have a neighbor less.
-            while row and ((needed := step_before(*row[0])) in ended or needed not in steps):
-                stage, action = row.popleft()
+        for process, queue in enumerate(queues):
+            # The first and the last stage have only one neighbor.
+            while queue and ((needed := dependency(*queue[0])) in ended or needed not in known):
+                stage, action = queue.popleft()
                 start = max(clocks[process], ended.get(needed, 0.0))
                 starts[process].append(start)
-                clocks[process] = start + seconds(action, stage)
-                ended[stage, action.letter, action.micro] = clocks[process]
-        assert len(ended) > before, "every process waits for another one"
+                clocks[process] = start + duration(action, stage)
+                ended[stage, action.symbol, action.micro] = clocks[process]
+        assert len(ended) > before, "deadlock: every process waits for another one"
     return starts

@@ -1,8 +1,8 @@
-"""What one micro-batch holds in a stage, followed tensor by tensor as torch makes and frees them.
+"""Activation memory of one micro-batch in a stage, simulated tensor by tensor.
 
-forward    ▁▂▃▄▅▆   what the backward pass needs stays; recomputation drops it at once
-between    ▂▂▂▂▂▂   what came in, what goes out, and what was kept
-backward   ▆▇▆▅▃▂   with recomputation each segment fills up again, right before its turn
+forward    ▁▂▃▄▅▆   saved tensors accumulate; with recomputation they are freed at once
+stashed    ▂▂▂▂▂▂   inputs, outputs and saved tensors
+backward   ▆▇▆▅▃▂   with recomputation each segment is filled again right before its backward
 """
 
 from collections import Counter
@@ -26,128 +26,140 @@ from convoy.models.layers import (
     MaxPoolSpec,
     MultiplySpec,
     NormSpec,
-    Operation,
+    OpSpec,
     PadChannelsSpec,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
     Route,
     Shape,
-    SqueezeSpec,
-    put,
-    taken,
+    SpatialMeanSpec,
+    bundle_after,
+    layer_input,
 )
 
-WHOLE, HALF = 4, 2  # bytes of a number
-INDEX = 2  # a position is a 64-bit number: the room of two elements
+FP32_BYTES, FP16_BYTES = 4, 2
+INDEX_ELEMENTS = 2  # an int64 index takes the space of two fp32 elements
 
 
-class Saves(Enum):
-    """What stays until the backward pass."""
+class SavedTensors(Enum):
+    """Which tensors autograd saves for the backward pass."""
 
     NOTHING = "nothing"
-    INPUT = "what it was given"
-    BOTH = "both things it was given"
-    RESULT = "what it made"
+    INPUT = "input"
+    INPUTS = "both inputs"
+    OUTPUT = "output"
 
 
 @dataclass(frozen=True)
 class AutogradStep:
-    """Most layers are one; in a chain each works on what the one before it made."""
+    """One autograd operation. Most layers are a single one; others are a chain."""
 
-    result: Shape
-    saves: Saves = Saves.INPUT
-    in_place: bool = False  # writes its result over what it was given
-    is_product: bool = False  # of weights and what it was given
-    saves_first: bool = False  # before it begins: what it saves does not wait for its result
-    aside: int = 0  # elements kept for its backward pass beside what it was given or made
-    work: int = 0  # elements that its backward pass needs beside the gradient it makes
-    hands_on: bool = False  # backward, the gradient stays the tensor that it is
+    output: Shape
+    saved: SavedTensors = SavedTensors.INPUT
+    in_place: bool = False  # overwrites its input
+    is_matmul: bool = False  # of weights and input (convolution or linear)
+    saves_before_run: bool = False  # saves its tensors before it computes
+    extra_saved: int = 0  # elements saved besides input or output
+    backward_workspace: int = 0  # elements besides the gradient
+    passes_gradient_through: bool = False  # the gradient is the same tensor
 
     @property
-    def saves_anything(self) -> bool:
-        return self.saves is not Saves.NOTHING or self.aside > 0
+    def needs_recompute(self) -> bool:
+        return self.saved is not SavedTensors.NOTHING or self.extra_saved > 0
 
 
-def autograd_steps(operation: Operation, source: Shape) -> list[AutogradStep]:
-    """What an operation is to torch; the last step makes what the operation makes."""
+def autograd_steps(operation: OpSpec, source: Shape) -> list[AutogradStep]:
+    """The autograd operations of a layer; the last one produces its output."""
     match operation:
         case ConvSpec(kernel=kernel, stride=stride, padding="same") if kernel > 1 and stride > 1:
-            return [_padding(source, kernel, stride), _single_step(operation, source)]
+            return [_padding_step(source, kernel, stride), _autograd_step(operation, source)]
         case MaxPoolSpec(padding="same"):
-            return [_padding(source, 3, 2), _single_step(operation, source)]
+            return [_padding_step(source, 3, 2), _autograd_step(operation, source)]
         case NormSpec(kind="group"):
-            # In two passes the mean goes first. Strided channels change places, and change back.
-            means = [_moving(source)] * operation.two_passes
-            change = [AutogradStep(source, Saves.NOTHING)] * operation.strided
-            return [*means, *change, AutogradStep(source), *change]
+            # Two passes subtract the mean first; interleaved groups transpose channels twice.
+            means = [_pointwise_step(source)] * operation.stable
+            transpose = [AutogradStep(source, SavedTensors.NOTHING)] * operation.interleaved_groups
+            return [*means, *transpose, AutogradStep(source), *transpose]
         case ProxyActivationSpec(recompute=False):
-            return _proxy_chain(operation.kind, operation.scaled, source)
+            return _proxy_steps(operation.kind, operation.scaled, source)
         case ProxySqueezeExciteSpec(proxy) if not proxy.recompute:
-            # All but the convolutions of one pixel; the gate scales as the deviation does.
-            return _proxy_chain(proxy.kind, True, source)
+            # Without the 1 × 1 convolutions; the gate and the scale are one product.
+            return _proxy_steps(proxy.kind, True, source)
         case _:
-            return [_single_step(operation, source)]
+            return [_autograd_step(operation, source)]
 
 
-def _single_step(operation: Operation, source: Shape) -> AutogradStep:
-    result = operation.shape(source)
+def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
+    output = operation.output_shape(source)
     match operation:
         case ConvSpec() | LinearSpec():
-            return AutogradStep(result, is_product=True, saves_first=True)
+            return AutogradStep(output, is_matmul=True, saves_before_run=True)
         case ActivationSpec(kind="relu"):
-            return AutogradStep(result, Saves.RESULT, in_place=True)
+            return AutogradStep(output, SavedTensors.OUTPUT, in_place=True)
         case ActivationSpec(kind="sigmoid"):
-            return AutogradStep(result, Saves.RESULT)
+            return AutogradStep(output, SavedTensors.OUTPUT)
         case ActivationSpec():
-            return AutogradStep(result, saves_first=True)
-        case AddSpec() | ConcatSpec() | SqueezeSpec() | GlobalPoolSpec():
-            return AutogradStep(result, Saves.NOTHING)
+            return AutogradStep(output, saves_before_run=True)
+        case AddSpec() | ConcatSpec() | SpatialMeanSpec() | GlobalPoolSpec():
+            return AutogradStep(output, SavedTensors.NOTHING)
         case FlattenSpec():
-            return AutogradStep(result, Saves.NOTHING, in_place=True)
-        case MultiplySpec():  # a product that is about to be summed
-            return AutogradStep(result, Saves.BOTH, saves_first=True, work=source.elements)
+            return AutogradStep(output, SavedTensors.NOTHING, in_place=True)
+        case MultiplySpec():  # the gate's gradient is a product before it is summed
+            return AutogradStep(
+                output,
+                SavedTensors.INPUTS,
+                saves_before_run=True,
+                backward_workspace=source.elements,
+            )
         case MaxPoolSpec():
-            return AutogradStep(result, aside=INDEX * result.elements)
+            return AutogradStep(output, extra_saved=INDEX_ELEMENTS * output.elements)
         case PadChannelsSpec(stride):
-            # Between the two dimensions, whose strides are undone one after the other.
-            between = source.channels * source.size * result.size if stride > 1 else 0
-            return AutogradStep(result, Saves.NOTHING, work=between)
+            # The strides of both dimensions are undone one after the other.
+            intermediate = source.channels * source.size * output.size if stride > 1 else 0
+            return AutogradStep(output, SavedTensors.NOTHING, backward_workspace=intermediate)
         case DropoutSpec(rate):
-            aside = result.elements if rate else 0
-            return AutogradStep(result, Saves.NOTHING, saves_first=True, aside=aside)
+            return _masking_step(output, output.elements if rate else 0)
         case DropPathSpec(rate):
-            return AutogradStep(result, Saves.NOTHING, saves_first=True, aside=1 if rate else 0)
+            return _masking_step(output, 1 if rate else 0)
         case ProxyActivationSpec(scaled=False):
-            return AutogradStep(result, work=source.elements)  # what is computed again
+            # The recomputed activation.
+            return AutogradStep(output, backward_workspace=source.elements)
         case ProxyActivationSpec() | ProxySqueezeExciteSpec():
-            return AutogradStep(result, work=3 * source.elements)  # and a product to be summed
+            # The recomputed activation, and a product before its sum.
+            return AutogradStep(output, backward_workspace=3 * source.elements)
         case _:
-            return AutogradStep(result)
+            return AutogradStep(output)
 
 
-def _padding(source: Shape, kernel: int, stride: int) -> AutogradStep:
-    """A larger copy, so that ⌈size ÷ stride⌉ windows fit."""
+def _masking_step(output: Shape, mask: int) -> AutogradStep:
+    return AutogradStep(output, SavedTensors.NOTHING, saves_before_run=True, extra_saved=mask)
+
+
+def _padding_step(source: Shape, kernel: int, stride: int) -> AutogradStep:
+    """A padded copy, so that ⌈size ÷ stride⌉ windows fit."""
     added = max((-(-source.size // stride) - 1) * stride + kernel - source.size, 0)
-    return AutogradStep(Shape(source.channels, source.size + added), Saves.NOTHING)
+    return AutogradStep(Shape(source.channels, source.size + added), SavedTensors.NOTHING)
 
 
-def _moving(source: Shape, work: int = 0) -> AutogradStep:
-    return AutogradStep(source, Saves.NOTHING, hands_on=True, work=work)
+def _pointwise_step(source: Shape, work: int = 0) -> AutogradStep:
+    return AutogradStep(
+        source, SavedTensors.NOTHING, passes_gradient_through=True, backward_workspace=work
+    )
 
 
-def _proxy_chain(kind: str, scaled: bool, source: Shape) -> list[AutogradStep]:
+def _proxy_steps(kind: str, scaled: bool, source: Shape) -> list[AutogradStep]:
     """γ·x, + β, the activation, − μ, ÷ σ."""
-    # The gradient of a scale is a product as large as the image before it is summed.
-    scaling = AutogradStep(source, saves_first=True, work=source.elements)
-    saves = Saves.RESULT if kind == "relu" else Saves.INPUT
-    activation = AutogradStep(source, saves, saves_first=saves is Saves.INPUT)
-    moving = _moving(source, work=source.elements)
-    return [scaling, _moving(source), activation, moving, *[scaling] * scaled]
+    # The gradient of a scale is an image-sized product before it is summed.
+    scaling = AutogradStep(source, saves_before_run=True, backward_workspace=source.elements)
+    saves = SavedTensors.OUTPUT if kind == "relu" else SavedTensors.INPUT
+    activation = AutogradStep(source, saves, saves_before_run=saves is SavedTensors.INPUT)
+    centering = _pointwise_step(source, work=source.elements)
+    return [scaling, _pointwise_step(source), activation, centering, *[scaling] * scaled]
 
 
 @dataclass(frozen=True, eq=False)
 class _Tensor:
-    """Some memory; two names for the same memory are one object."""
+    """A block of memory, compared by identity."""
 
     elements: int
 
@@ -156,240 +168,243 @@ _Bundle = tuple[_Tensor, ...]
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """A step at its place, and the bundle that comes to it."""
+class _LayerStep:
+    """An autograd operation with its route and the shapes of its input bundle."""
 
     route: Route
     step: AutogradStep
     bundle: tuple[Shape, ...]
     is_last: bool  # of its layer
 
-    def saved(self, bundle: _Bundle, result: _Tensor) -> _Bundle:
-        """What stays of a step that has made this out of the bundle."""
-        match self.step.saves:
-            case Saves.NOTHING:
+    def saved_tensors(self, bundle: _Bundle, output: _Tensor) -> _Bundle:
+        """The tensors that autograd saves."""
+        match self.step.saved:
+            case SavedTensors.NOTHING:
                 return ()
-            case Saves.RESULT:
-                return (result,)
-            case Saves.BOTH:
+            case SavedTensors.OUTPUT:
+                return (output,)
+            case SavedTensors.INPUTS:
                 return bundle[:2]
-            case Saves.INPUT:
-                return (taken(self.route, bundle),)
+            case SavedTensors.INPUT:
+                return (layer_input(self.route, bundle),)
 
 
-def _turns(layers: Sequence[LayerPlan], bundle: tuple[Shape, ...]) -> list[list[_Turn]]:
-    """Those of each layer. What its first step has put on a road, the others take from there."""
-    result: list[list[_Turn]] = []
+def _layer_steps(layers: Sequence[LayerPlan], bundle: tuple[Shape, ...]) -> list[list[_LayerStep]]:
+    """The steps of each layer. Later steps of a layer read what the first one wrote."""
+    steps_by_layer: list[list[_LayerStep]] = []
     for layer in layers:
-        turns, route = [], layer.route
-        steps = autograd_steps(layer.operation, taken(route, bundle))
+        layer_steps, route = [], layer.route
+        steps = autograd_steps(layer.operation, layer_input(route, bundle))
         for number, step in enumerate(steps, start=1):
-            turns.append(_Turn(route, step, bundle, is_last=number == len(steps)))
-            bundle = put(route, bundle, step.result)
-            route = Route.SIDE if route in (Route.SPUR, Route.SIDE) else Route.MAIN
-        result.append(turns)
-    return result
+            layer_steps.append(_LayerStep(route, step, bundle, is_last=number == len(steps)))
+            bundle = bundle_after(route, bundle, step.output)
+            route = Route.SIDE if route in (Route.BRANCH, Route.SIDE) else Route.MAIN
+        steps_by_layer.append(layer_steps)
+    return steps_by_layer
 
 
-def kept_elements(layers: Sequence[LayerPlan], image: Shape) -> list[int]:
-    """Of one sample, of each layer's results: what stays until the backward pass.
+def saved_elements(layers: Sequence[LayerPlan], image: Shape) -> list[int]:
+    """Elements of each layer's outputs that are saved for the backward pass, per sample.
 
-    The loss keeps the last result.
+    The loss saves the last output.
     """
-    kept = [0] * len(layers)
-    made_by = {(came_in := _Tensor(image.elements)): -1}
+    counts = [0] * len(layers)
+    producer = {(image_tensor := _Tensor(image.elements)): -1}
     saved: set[_Tensor] = set()
-    bundle: _Bundle = (came_in,)
-    for index, turns in enumerate(_turns(layers, (image,))):
-        for turn in turns:
-            in_place, elements = turn.step.in_place, turn.step.result.elements
-            result = taken(turn.route, bundle) if in_place else _Tensor(elements)
-            made_by.setdefault(result, index)
-            saved.update(turn.saved(bundle, result))
-            kept[index] += turn.step.aside
-            bundle = put(turn.route, bundle, result)
-    for tensor in {*saved, bundle[0]} - {came_in}:
-        kept[made_by[tensor]] += tensor.elements
-    return kept
+    bundle: _Bundle = (image_tensor,)
+    for index, steps in enumerate(_layer_steps(layers, (image,))):
+        for step in steps:
+            in_place, elements = step.step.in_place, step.step.output.elements
+            output = layer_input(step.route, bundle) if in_place else _Tensor(elements)
+            producer.setdefault(output, index)
+            saved.update(step.saved_tensors(bundle, output))
+            counts[index] += step.step.extra_saved
+            bundle = bundle_after(step.route, bundle, output)
+    for tensor in {*saved, bundle[0]} - {image_tensor}:
+        counts[producer[tensor]] += tensor.elements
+    return counts
 
 
 @dataclass(frozen=True)
 class ActivationFootprint:
-    """Elements of one sample that one micro-batch holds in a stage."""
+    """Elements per sample that one micro-batch occupies in a stage."""
 
-    came_in: int
-    goes_out: int
-    between: int  # from its forward to its backward: came in, goes out, kept
-    forward: int  # the most during its forward
-    backward: int  # the most during its backward, with gradients and what is computed again
-    answers: int = 0  # gradients that a split backward keeps for the weights
+    input_elements: int
+    output_elements: int
+    stashed: int  # between forward and backward: inputs, outputs and saved tensors
+    peak_forward: int  # peak during the forward pass
+    peak_backward: int  # peak during the backward pass
+    weight_gradient_inputs: int = 0  # gradients that a split backward keeps
 
 
 def activation_footprint(
     layers: Sequence[LayerPlan],
     costs: Sequence[LayerCost],
-    starts: Sequence[int] | None,
+    segment_starts: Sequence[int] | None,
     is_first: bool,
 ) -> ActivationFootprint:
-    """Follow a micro-batch through a stage, forward and back.
+    """Simulate the forward and backward pass of a micro-batch through a stage.
 
-    `starts` are the first layers of the segments that are computed again; None keeps everything.
+    `segment_starts` are the first layers of the recomputed segments; None disables recomputation.
     """
-    return _Follower(layers, costs, starts).footprint(is_first)
+    return _MemorySimulator(layers, costs, segment_starts).footprint(is_first)
 
 
-class _Follower:
-    """One micro-batch on its way through the layers of a stage, and what it holds meanwhile."""
+class _MemorySimulator:
+    """Tracks the memory of one micro-batch through the layers of a stage."""
 
     def __init__(
-        self, layers: Sequence[LayerPlan], costs: Sequence[LayerCost], starts: Sequence[int] | None
+        self,
+        layers: Sequence[LayerPlan],
+        costs: Sequence[LayerCost],
+        segment_starts: Sequence[int] | None,
     ) -> None:
-        of_layers = _turns(layers, costs[0].bundle_in)
-        ends = [0, *accumulate(map(len, of_layers))]
-        self.turns = [turn for turns in of_layers for turn in turns]
-        self.came_in, self.goes_out = costs[0].bundle_in, costs[-1].bundle_out
-        self.recomputes = starts is not None
-        borders = pairwise(ends[layer] for layer in [*(starts or [0]), len(layers)])
-        self.segments = [range(*border) for border in borders]
-        self.holders: Counter[_Tensor] = Counter()  # a tensor counts once, however many hold it
-        self.now = self.most = 0
-        self.saved: dict[int, _Bundle] = {}  # by turn, for its backward
-        self.received: _Bundle = ()  # gradients
+        per_layer = _layer_steps(layers, costs[0].input_shapes)
+        ends = [0, *accumulate(map(len, per_layer))]
+        self.steps = [step for steps in per_layer for step in steps]
+        self.input_shapes, self.output_shapes = costs[0].input_shapes, costs[-1].output_shapes
+        self.recomputes = segment_starts is not None
+        bounds = pairwise(ends[layer] for layer in [*(segment_starts or [0]), len(layers)])
+        self.segments = [range(*bound) for bound in bounds]
+        self.ref_counts: Counter[_Tensor] = Counter()  # a tensor is counted once
+        self.allocated = self.peak = 0
+        self.saved: dict[int, _Bundle] = {}  # by step index
+        self.received_gradients: _Bundle = ()  # from the next stage
 
-    def _hold(self, tensors: Iterable[_Tensor]) -> None:
-        for one in tensors:
-            self.now += 0 if self.holders[one] else one.elements
-            self.holders[one] += 1
-        self.most = max(self.most, self.now)
+    def _retain(self, tensors: Iterable[_Tensor]) -> None:
+        for tensor in tensors:
+            self.allocated += 0 if self.ref_counts[tensor] else tensor.elements
+            self.ref_counts[tensor] += 1
+        self.peak = max(self.peak, self.allocated)
 
-    def _drop(self, tensors: Iterable[_Tensor]) -> None:
-        for one in tensors:
-            self.holders[one] -= 1
-            self.now -= 0 if self.holders[one] else one.elements
+    def _release(self, tensors: Iterable[_Tensor]) -> None:
+        for tensor in tensors:
+            self.ref_counts[tensor] -= 1
+            self.allocated -= 0 if self.ref_counts[tensor] else tensor.elements
 
     def footprint(self, is_first: bool) -> ActivationFootprint:
-        came_in = _new(self.came_in)
-        self._hold(came_in)
-        inputs, goes_out = self._go_forward(came_in)
-        between, forward = self.now, self.most
-        self.most = between
+        inputs = _new(self.input_shapes)
+        self._retain(inputs)
+        segment_inputs, outputs = self._run_forward(inputs)
+        stashed, peak_forward = self.allocated, self.peak
+        self.peak = stashed
         if not is_first:
-            # What only passes by gets its gradient at once, as a copy of what was received.
-            self._hold(_Tensor(one.elements) for one in goes_out if one in came_in)
-        self._go_back(inputs, _new(self.goes_out), is_first)
+            # The gradient of a tensor that passes through is a copy of the received one.
+            self._retain(_Tensor(tensor.elements) for tensor in outputs if tensor in inputs)
+        self._run_backward(segment_inputs, _new(self.output_shapes), is_first)
         return ActivationFootprint(
-            came_in=sum(one.elements for one in came_in),
-            goes_out=sum(one.elements for one in goes_out),
-            between=between,
-            forward=forward,
-            backward=self.most,
-            # What convolutions and linear layers made has a gradient each.
-            answers=sum(one.step.result.elements for one in self.turns if one.step.is_product),
+            input_elements=sum(tensor.elements for tensor in inputs),
+            output_elements=sum(tensor.elements for tensor in outputs),
+            stashed=stashed,
+            peak_forward=peak_forward,
+            peak_backward=self.peak,
+            # The outputs of convolutions and linear layers have a gradient each.
+            weight_gradient_inputs=sum(
+                step.step.output.elements for step in self.steps if step.step.is_matmul
+            ),
         )
 
-    def _go_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
-        """What comes into a segment is kept if it saves something, and what leaves the stage."""
+    def _run_forward(self, bundle: _Bundle) -> tuple[list[_Bundle], _Bundle]:
+        """Return the stored input of each segment that saves something, and the stage's outputs."""
         inputs = []
-        self._hold(bundle)
+        self._retain(bundle)
         for segment in self.segments:
-            result = self._forward(segment, bundle, keeps=not self.recomputes)
-            is_kept = any(self.turns[index].step.saves_anything for index in segment)
-            self._drop(() if is_kept else bundle)
-            inputs.append(bundle if is_kept else ())
-            bundle = result
+            output = self._forward_segment(segment, bundle, saves=not self.recomputes)
+            is_stored = any(self.steps[index].step.needs_recompute for index in segment)
+            self._release(() if is_stored else bundle)
+            inputs.append(bundle if is_stored else ())
+            bundle = output
         return inputs, bundle
 
-    def _forward(self, segment: range, entering: _Bundle, keeps: bool) -> _Bundle:
-        """Run some steps. What they make at the end is held, and what they save if it is kept."""
-        bundle = came = entering
-        self._hold([*bundle, *came])
+    def _forward_segment(self, segment: range, segment_input: _Bundle, saves: bool) -> _Bundle:
+        """Run some steps; retain their final bundle and, if `saves`, the saved tensors."""
+        bundle = layer_bundle = segment_input
+        self._retain([*bundle, *layer_bundle])
         for index in segment:
-            route, step = self.turns[index].route, self.turns[index].step
-            source = taken(route, bundle)
-            # What comes into a segment is needed again: nothing writes over it. A view never does.
-            in_place = step.in_place and (source not in entering or step.saves is Saves.NOTHING)
-            result = source if in_place else _Tensor(step.result.elements)
-            behind = put(route, bundle, result)
-            self._hold(behind)
-            if keeps:
-                self._save(index, bundle, result)
-            self._drop(bundle)
-            bundle = behind
-            if self.turns[index].is_last:  # who calls a layer holds what came to it until then
-                self._hold(bundle)
-                self._drop(came)
-                came = bundle
-        self._drop(came)
+            route, step = self.steps[index].route, self.steps[index].step
+            source = layer_input(route, bundle)
+            # The input of a segment is needed again, so only a view may share its memory.
+            in_place = step.in_place and (
+                source not in segment_input or step.saved is SavedTensors.NOTHING
+            )
+            output = source if in_place else _Tensor(step.output.elements)
+            after = bundle_after(route, bundle, output)
+            self._retain(after)
+            if saves:
+                self._save(index, bundle, output)
+            self._release(bundle)
+            bundle = after
+            if self.steps[index].is_last:  # the caller holds a layer's input until it returns
+                self._retain(bundle)
+                self._release(layer_bundle)
+                layer_bundle = bundle
+        self._release(layer_bundle)
         return bundle
 
-    def _save(self, index: int, bundle: _Bundle, result: _Tensor) -> None:
-        """What autograd keeps."""
-        turn = self.turns[index]
-        self.saved[index] = (*turn.saved(bundle, result), _Tensor(turn.step.aside))
-        self._hold(self.saved[index])
+    def _save(self, index: int, bundle: _Bundle, output: _Tensor) -> None:
+        """Retain what autograd saves in a step."""
+        step = self.steps[index]
+        self.saved[index] = (*step.saved_tensors(bundle, output), _Tensor(step.step.extra_saved))
+        self._retain(self.saved[index])
 
-    def _go_back(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
-        """From the last segment to the first; what came into one is free after its turn."""
-        self.received = gradients
-        self._hold(gradients)
-        self._hold(gradients)  # whoever hands them in holds them to the end
-        weighty = [index for index, one in enumerate(self.turns) if one.step.is_product]
-        first = weighty[0] + 1 if is_first and weighty else 0  # images need no gradient
-        for segment, entering in zip(self.segments[::-1], inputs[::-1], strict=True):
+    def _run_backward(self, inputs: list[_Bundle], gradients: _Bundle, is_first: bool) -> None:
+        """Run the segments backward and free the input of each afterwards."""
+        self.received_gradients = gradients
+        self._retain(gradients)
+        self._retain(gradients)  # the caller holds them until the end
+        matmuls = [index for index, step in enumerate(self.steps) if step.step.is_matmul]
+        first = matmuls[0] + 1 if is_first and matmuls else 0  # images need no gradient
+        for segment, segment_input in zip(self.segments[::-1], inputs[::-1], strict=True):
             for index in reversed(segment):
-                saves = self.turns[index].step.saves_anything
-                if self.recomputes and index not in self.saved and saves:
-                    self._compute_again(segment, entering)
-                gradients = self._backward(index, gradients, has_gradient=index >= first)
-            self._drop(entering)
+                is_needed = self.steps[index].step.needs_recompute
+                if self.recomputes and index not in self.saved and is_needed:
+                    self._recompute(segment, segment_input)
+                gradients = self._backward_step(index, gradients, has_gradient=index >= first)
+            self._release(segment_input)
 
-    def _compute_again(self, segment: range, entering: _Bundle) -> None:
-        """Up to the last step that saves something, for torch stops there."""
-        last = max(index for index in segment if self.turns[index].step.saves_anything)
-        begins_only = self.turns[last].step.saves_first
-        bundle = self._forward(range(segment[0], last + (not begins_only)), entering, keeps=True)
-        if begins_only:
+    def _recompute(self, segment: range, segment_input: _Bundle) -> None:
+        """Recompute up to the last step that saves something, where torch stops early."""
+        last = max(index for index in segment if self.steps[index].step.needs_recompute)
+        stops_early = self.steps[last].step.saves_before_run
+        bundle = self._forward_segment(
+            range(segment[0], last + (not stops_early)), segment_input, saves=True
+        )
+        if stops_early:
             self._save(last, bundle, _Tensor(0))
-        self._drop(bundle)
+        self._release(bundle)
 
-    def _backward(self, index: int, gradients: _Bundle, has_gradient: bool) -> _Bundle:
-        """The gradients of what a step was given, out of those of what it made."""
-        turn = self.turns[index]
-        source = taken(turn.route, turn.bundle)
+    def _backward_step(self, index: int, gradients: _Bundle, has_gradient: bool) -> _Bundle:
+        """Compute the gradients of a step's input bundle from those of its output bundle."""
+        step = self.steps[index]
+        source = layer_input(step.route, step.bundle)
         new = _Tensor(source.elements if has_gradient else 0)
-        if turn.step.hands_on:
+        if step.step.passes_gradient_through:
             before = gradients
-        elif turn.step.saves is Saves.BOTH:
-            before = (*_new(turn.bundle[:2]), *gradients[1:])
+        elif step.step.saved is SavedTensors.INPUTS:
+            before = (*_new(step.bundle[:2]), *gradients[1:])
+        elif step.route is Route.JOIN:  # both branches of a sum get the same gradient
+            before = (gradients[0], *gradients)
+        elif step.route is Route.BRANCH:
+            before = (new, gradients[0], *gradients[2:])
         else:
-            before = _gradients(turn.route, gradients, new)
-        self._hold(before)
-        self.most = max(self.most, self.now + turn.step.work)
-        if turn.route in (Route.FORK, Route.SPUR):
-            before = self._added(before)
-        self._drop(self.saved.pop(index, ()))
-        self._drop(gradients)
+            before = bundle_after(
+                Route.SIDE if step.route is Route.SIDE else Route.MAIN, gradients, new
+            )
+        self._retain(before)
+        self.peak = max(self.peak, self.allocated + step.step.backward_workspace)
+        if step.route in (Route.FORK, Route.BRANCH):
+            before = self._accumulate_fork(before)
+        self._release(self.saved.pop(index, ()))
+        self._release(gradients)
         return before
 
-    def _added(self, before: _Bundle) -> _Bundle:
-        """The two roads of a fork in one: in the place of the second, unless others hold that."""
-        new, side, *others = before
-        total = _Tensor(new.elements) if side in self.received else side
-        self._hold([total])
-        self._drop([new, side])
-        return (total, *others)
-
-
-def _gradients(route: Route, gradients: _Bundle, new: _Tensor) -> _Bundle:
-    match route:
-        case Route.JOIN:  # a sum hands the same gradient to both roads
-            return (gradients[0], *gradients)
-        case Route.SIDE:
-            return (gradients[0], new, *gradients[2:])
-        case Route.FORK | Route.MAIN:
-            return (new, *gradients[1:])
-        case Route.SPUR:
-            return (new, gradients[0], *gradients[2:])
+    def _accumulate_fork(self, before: _Bundle) -> _Bundle:
+        """Add the gradients of both branches of a fork, in place unless the tensor is shared."""
+        new, side, *rest = before
+        total = _Tensor(new.elements) if side in self.received_gradients else side
+        self._retain([total])
+        self._release([new, side])
+        return (total, *rest)
 
 
 def _new(bundle: tuple[Shape, ...]) -> _Bundle:

@@ -1,12 +1,12 @@
-"""The learning rate of every update, as a pure function of the update's number.
+"""LearningRatePlan: the learning rate as a pure function of the update number.
 
-update i (from 0), epochs so far e = i / updates per epoch, changes of the rate k = floor(e · f),
-f = changes per epoch (every update when --lr-scheduler-freq is 0), K = epochs of the run · f
+update i (from 0), epochs so far e = i / updates per epoch, schedule steps so far k = floor(e · f),
+f = steps per epoch (every update if --lr-scheduler-freq is 0), K = epochs of the run · f
 
 lr is --lr, or 2 ^ exponent · samples per update; with --lr-drops f = drops / epochs of the run
 
 step         lr · decay ^ drops, or lr · multiplier of that drop;
-             a drop has come when its epoch · f (or its share · K) ≤ k
+             a drop takes effect when its epoch · f (or its share · K) ≤ k
 exponential  lr · decay ^ k
 cosine       lr · ½ (1 + cos(π k / K))
 polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
@@ -20,150 +20,170 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.sections.training import LearningRateConfig
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Updates with a rate of their own. A run may have millions, so they are not listed."""
+class RateSteps:
+    """The updates at which the rate changes, computed on demand: a run can have millions."""
 
     count: int
-    at: Callable[[int], int]  # the update of the first one is at(0)
-    at_every_update: bool = False
+    update_of: Callable[[int], int]  # index of the change → update
+    every_update: bool = False
 
 
 @dataclass(frozen=True)
 class LearningRatePlan:
-    """The rate of each update of a run."""
+    """The learning rate of each update of a run."""
 
     config: LearningRateConfig
     updates_per_epoch: int
     updates: int
     samples_per_update: int = 1
 
-    def rate(self, update: int) -> float:
-        """The rate used by update `update`, counted from 0."""
-        return self._value(update) * self._ramp(update)
+    def rate(self, update: int, warmup_update: int | None = None) -> float:
+        """Return the learning rate of an update, counted from 0.
+
+        `warmup_update` is the update that determines the warm-up factor, if it is not the same.
+        """
+        config, initial, changes = (
+            self.config,
+            self.initial_lr,
+            math.floor(update * self._changes_per_update),
+        )
+        match config.lr_schedule:
+            case "step":
+                drops = sum(point <= changes for point in self._milestone_changes)
+                multipliers = config.lr_multipliers
+                rate = initial * (multipliers[drops] if multipliers else config.lr_decay**drops)
+            case "cosine":
+                rate = (
+                    initial * 0.5 * (1 + math.cos(math.pi * float(changes / self._total_changes)))
+                )
+            case "exponential":
+                # Any decay below 1 is 0 by then, and larger exponents overflow.
+                rate = float(initial * config.lr_decay ** min(changes, 10**30))
+            case _:
+                rate = self._polynomial(changes)
+        warmup = self._warmup_updates
+        position = update if warmup_update is None else warmup_update
+        return rate * float(position / warmup) if position < warmup else rate
 
     @cached_property
-    def initial(self) -> float:
-        """The rate that the schedule starts from, before any warm-up."""
+    def initial_lr(self) -> float:
+        """The learning rate at the start of the schedule, without warm-up."""
         exponent = self.config.base_learning_rate_exponent
         if exponent is not None:
             return float(2.0**exponent * self.samples_per_update)
-        assert self.config.lr is not None, "the rules want one of the two"
+        assert self.config.lr is not None, "resolve requires --lr or --base-learning-rate-exponent"
         return self.config.lr
 
     @property
-    def highest(self) -> float:
-        """The largest rate of the run.
+    def max_lr(self) -> float:
+        """The largest learning rate of the run, found by branch and bound.
 
-        A run may have millions of updates, so stretches of it are halved until none can hold more
-        than the best that was found. Where the schedule rises, that is at an end of a stretch;
-        where it falls, a stretch holds no more than its first value, as far as warm-up allows.
+        A run can have millions of updates, so intervals are halved until none can exceed the best
+        rate found. In a rising interval the maximum is at an end; in a falling one, the rate at its
+        start with the warm-up factor of its end is an upper bound.
         """
-        ends = self._turns()
+        ends = self._extrema()
         best = max(map(self.rate, ends))
-        stretches = list(pairwise(ends))
-        while stretches:
-            first, last = stretches.pop()
-            if last - first < 2 or self._value(first) * self._ramp(last) <= best:
+        intervals = list(pairwise(ends))
+        while intervals:
+            first, last = intervals.pop()
+            if last - first < 2 or self.rate(first, warmup_update=last) <= best:
                 continue
             middle = (first + last) // 2
             best = max(best, self.rate(middle))
-            stretches += [(first, middle), (middle, last)]
+            intervals += [(first, middle), (middle, last)]
         return best
 
-    def _turns(self) -> list[int]:
-        """Updates between which the schedule only falls, or only rises, and the ramp as well."""
-        drops = self._drop_updates
-        turns = [0, math.ceil(self._warm_updates), *drops, *(drop - 1 for drop in drops)]
-        return sorted({min(max(turn, 0), self.updates - 1) for turn in [*turns, self.updates]})
+    def _extrema(self) -> list[int]:
+        """Updates between which both the schedule and the warm-up factor are monotonic."""
+        drops = self._milestones
+        extrema = [0, math.ceil(self._warmup_updates), *drops, *(drop - 1 for drop in drops)]
+        return sorted(
+            {min(max(update, 0), self.updates - 1) for update in [*extrema, self.updates]}
+        )
 
     @property
-    def _drop_updates(self) -> list[int]:
-        return [math.ceil(math.ceil(point) / self._pace) for point in self._drops]
+    def _milestones(self) -> list[int]:
+        return [
+            math.ceil(math.ceil(point) / self._changes_per_update)
+            for point in self._milestone_changes
+        ]
 
     @cached_property
-    def warm(self) -> int:
-        """The first update whose rate warm-up leaves alone; the last one if there is none."""
-        return min(math.ceil(self._warm_updates), self.updates - 1)
+    def warmup_end(self) -> int:
+        """The first update after warm-up, or the last update of the run if there is none."""
+        return min(math.ceil(self._warmup_updates), self.updates - 1)
 
     @cached_property
-    def moves(self) -> Moves:
-        """Where the schedule may move once it is warm."""
+    def rate_steps(self) -> RateSteps:
+        """The updates after warm-up at which the schedule changes the rate."""
         if self.config.lr_schedule == "step":
-            drops = {one for one in self._drop_updates if self.warm < one < self.updates}
-            return Moves(len(drops), sorted(drops).__getitem__)
-        if self._pace >= 1:
-            return Moves(self.updates - 1 - self.warm, lambda number: self.warm + 1 + number, True)
-        before, after = (math.floor(one * self._pace) for one in (self.warm, self.updates - 1))
-        return Moves(after - before, lambda number: math.ceil((before + 1 + number) / self._pace))
-
-    def _value(self, update: int) -> float:
-        """The schedule without warm-up."""
-        config, initial, changes = self.config, self.initial, math.floor(update * self._pace)
-        match config.lr_schedule:
-            case "step":
-                drops = sum(point <= changes for point in self._drops)
-                multipliers = config.lr_multipliers
-                return initial * (multipliers[drops] if multipliers else config.lr_decay**drops)
-            case "cosine":
-                return initial * 0.5 * (1 + math.cos(math.pi * float(changes / self._all_changes)))
-            case "exponential":
-                # By then every decay but 1 has come to 0, and a float cannot count on for ever.
-                return float(initial * config.lr_decay ** min(changes, 10**30))
-            case _:
-                return self._polynomial(changes)
+            drops = {drop for drop in self._milestones if self.warmup_end < drop < self.updates}
+            return RateSteps(len(drops), sorted(drops).__getitem__)
+        if self._changes_per_update >= 1:
+            return RateSteps(
+                self.updates - 1 - self.warmup_end,
+                lambda index: self.warmup_end + 1 + index,
+                True,
+            )
+        before, after = (
+            math.floor(update * self._changes_per_update)
+            for update in (self.warmup_end, self.updates - 1)
+        )
+        return RateSteps(
+            after - before,
+            lambda index: math.ceil((before + 1 + index) / self._changes_per_update),
+        )
 
     def _polynomial(self, changes: int) -> float:
         config, end = self.config, self.config.abs_end_learning_rate
         if end is None:
-            end = config.poly_lr_end_ratio * self.initial
-        warm = self._warm_epochs * self._frequency
+            end = config.poly_lr_end_ratio * self.initial_lr
+        warm = self._warmup_epochs * self._changes_per_epoch
         if changes <= warm:
-            return self.initial
-        left = float(1 - (changes - warm) / (self._all_changes - warm))
-        return float((self.initial - end) * left**config.poly_lr_decay_power + end)
-
-    def _ramp(self, update: int) -> float:
-        """The share of it that warm-up allows."""
-        warm = self._warm_updates
-        return float(update / warm) if update < warm else 1.0
+            return self.initial_lr
+        left = float(1 - (changes - warm) / (self._total_changes - warm))
+        return float((self.initial_lr - end) * left**config.poly_lr_decay_power + end)
 
     @cached_property
-    def _warm_updates(self) -> Fraction:
-        return self._warm_epochs * self.updates_per_epoch
+    def _warmup_updates(self) -> Fraction:
+        return self._warmup_epochs * self.updates_per_epoch
 
     @cached_property
-    def _warm_epochs(self) -> Fraction:
-        return _as_typed(self.config.warmup_epoch)
+    def _warmup_epochs(self) -> Fraction:
+        return _exact_fraction(self.config.warmup_epoch)
 
     @cached_property
-    def _frequency(self) -> Fraction:
-        """Changes per epoch."""
+    def _changes_per_epoch(self) -> Fraction:
+        """Schedule steps per epoch."""
         if self.config.lr_drops is not None:
             return Fraction(self.config.lr_drops * self.updates_per_epoch, self.updates)
-        return _as_typed(self.config.lr_scheduler_freq) or Fraction(self.updates_per_epoch)
+        return _exact_fraction(self.config.lr_scheduler_freq) or Fraction(self.updates_per_epoch)
 
     @cached_property
-    def _all_changes(self) -> Fraction:
-        return self.updates * self._pace
+    def _total_changes(self) -> Fraction:
+        return self.updates * self._changes_per_update
 
     @cached_property
-    def _pace(self) -> Fraction:
-        """Changes per update."""
-        return self._frequency / self.updates_per_epoch
+    def _changes_per_update(self) -> Fraction:
+        """Schedule steps per update."""
+        return self._changes_per_epoch / self.updates_per_epoch
 
     @cached_property
-    def _drops(self) -> tuple[Fraction, ...]:
-        """The changes at which step drops."""
+    def _milestone_changes(self) -> tuple[Fraction, ...]:
+        """The schedule steps at which `step` drops."""
         config = self.config
-        by_epoch = (_as_typed(epoch) * self._frequency for epoch in config.lr_epoch_decay)
-        by_share = (_as_typed(share) * self._all_changes for share in config.lr_share_decay)
+        by_epoch = (
+            _exact_fraction(epoch) * self._changes_per_epoch for epoch in config.lr_epoch_decay
+        )
+        by_share = (_exact_fraction(share) * self._total_changes for share in config.lr_share_decay)
         return (*by_epoch, *by_share)
 
 
-def _as_typed(number: float) -> Fraction:
-    """The decimal as typed: in binary, 0.07 epochs of 100 updates would end after update 7."""
+def _exact_fraction(number: float) -> Fraction:
+    """The decimal as typed: in binary floats, 0.07 epochs × 100 updates is more than 7."""
     return Fraction(str(number))

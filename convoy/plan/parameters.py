@@ -1,233 +1,250 @@
-"""The parameters of a network by name: which are frozen or trained, and which a pattern selects."""
+"""Parameters by name: which are frozen or trained, which a pattern selects, and their bytes."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from convoy.config.option import spelled
-from convoy.config.resolve import MEANS, TYPES, divided_rule
-from convoy.config.schema import RunConfig
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.option import format_value
+from convoy.config.resolve import DTYPE_RULES_FLAG, MEAN_REDUCE_FLAG, split_dtype_rule
+from convoy.config.schema import Problem, RunConfig, raise_problems
 from convoy.config.sections.precision import PrecisionConfig
-from convoy.config.settings import Problem, refuse
+from convoy.config.sections.training import OptimizerConfig
 from convoy.errors import ConfigError
 from convoy.models.layers import (
     ConvSpec,
     LayerPlan,
     LinearSpec,
     NormSpec,
-    Operation,
+    OpSpec,
     ProxyActivationSpec,
     ProxySqueezeExciteSpec,
 )
-from convoy.plan.activations import HALF, WHOLE
-from convoy.plan.stages import groups_of, place_of
+from convoy.plan.activations import FP16_BYTES, FP32_BYTES
+from convoy.plan.stages import find_layer, parent_modules
 from convoy.registry import near_names, suggest
 
 
 @dataclass(frozen=True)
-class Weight:
-    """A parameter, before it exists."""
+class ParameterSpec:
+    """Name and size of a parameter."""
 
     name: str
     elements: int
-    word: str = ""  # what other programs call it
+    alias: str = ""  # name in other frameworks
 
     @property
-    def full_name(self) -> str:
-        """All that it may be called."""
-        return f"{self.name} {self.word}" if self.word else self.name
+    def searchable_name(self) -> str:
+        """Name and alias, for substring search."""
+        return f"{self.name} {self.alias}" if self.alias else self.name
 
 
-def weights_of(layer: LayerPlan) -> list[Weight]:
-    """All of a layer."""
-    return [*_weights(layer.name.replace("/", "."), layer.operation)]
+def parameters_of(layer: LayerPlan) -> list[ParameterSpec]:
+    """All parameters of a layer."""
+    return [*_parameter_specs(layer.name.replace("/", "."), layer.operation)]
 
 
-def _weights(name: str, operation: Operation) -> Iterator[Weight]:
+def _parameter_specs(name: str, operation: OpSpec) -> Iterator[ParameterSpec]:
     match operation:
         case ConvSpec() | LinearSpec():
             biases = operation.outputs if isinstance(operation, LinearSpec) or operation.bias else 0
-            yield Weight(f"{name}.weight", operation.parameters - biases)
+            yield ParameterSpec(f"{name}.weight", operation.parameters - biases)
             if biases:
-                yield Weight(f"{name}.bias", biases)
+                yield ParameterSpec(f"{name}.bias", biases)
         case NormSpec():
             if operation.scale:
-                yield Weight(f"{name}.weight", operation.channels, "gamma")
+                yield ParameterSpec(f"{name}.weight", operation.channels, "gamma")
             if operation.offset:
-                yield Weight(f"{name}.bias", operation.channels, "beta")
+                yield ParameterSpec(f"{name}.bias", operation.channels, "beta")
         case ProxyActivationSpec():
-            yield Weight(f"{name}.weight", operation.channels, "gamma")
-            yield Weight(f"{name}.bias", operation.channels, "beta")
-            yield Weight(f"{name}.proxy", 2 * operation.channels, "proxy")
+            yield ParameterSpec(f"{name}.weight", operation.channels, "gamma")
+            yield ParameterSpec(f"{name}.bias", operation.channels, "beta")
+            yield ParameterSpec(f"{name}.proxy", 2 * operation.channels, "proxy")
         case ProxySqueezeExciteSpec():
-            yield from _weights(f"{name}.act", operation.proxy)
-            yield from _weights(f"{name}.conv_reduce", operation.reduce)
-            yield from _weights(f"{name}.conv_expand", operation.expand)
+            yield from _parameter_specs(f"{name}.act", operation.proxy)
+            yield from _parameter_specs(f"{name}.conv_reduce", operation.reduce)
+            yield from _parameter_specs(f"{name}.conv_expand", operation.expand)
         case _:
-            assert not operation.parameters, f"the weights of {name} have no names"
+            assert not operation.parameters, f"the parameters of {name} have no names"
 
 
 def parameter_names(layers: Iterable[LayerPlan]) -> list[str]:
-    """In the order of the layers: `layer1.0.conv1.weight`, …"""
-    return [weight.name for layer in layers for weight in weights_of(layer)]
+    """Parameter names in layer order: `layer1.0.conv1.weight`, …"""
+    return [param.name for layer in layers for param in parameters_of(layer)]
 
 
 def trained_parameters(
     layers: Sequence[LayerPlan], frozen: int, parts: Sequence[str]
 ) -> tuple[int, ...]:
-    """How many of each layer change, if the first ones are frozen."""
+    """Number of trained parameters of each layer; the first `frozen` layers have none."""
     counts = [
         sum(
-            weight.elements
-            for weight in weights_of(layer)
-            if not parts or any(part in weight.full_name for part in parts)
+            param.elements
+            for param in parameters_of(layer)
+            if not parts or any(part in param.searchable_name for part in parts)
         )
         for layer in layers
     ]
     counts[:frozen] = [0] * frozen
     if parts and not any(counts):
-        some = next(one.name for layer in layers[frozen:] for one in weights_of(layer))
+        example = next(param.name for layer in layers[frozen:] for param in parameters_of(layer))
         raise ConfigError(
-            f"--variable-filter {spelled(tuple(parts))} leaves nothing to train: no weight has "
-            f"that in its name; they are called like {some}"
+            f"--variable-filter {format_value(tuple(parts))} leaves nothing to train: it matches "
+            f"no parameter name; names look like {example}"
         )
     return tuple(counts)
 
 
-_WORDS = ("gamma", "beta", "proxy")  # of a norm's weights; its running statistics are `moving_`
+_NORM_ALIASES = (
+    "gamma",
+    "beta",
+    "proxy",
+)  # running statistics are called `moving_…`
 
 
-def refuse_idle_patterns(config: RunConfig, layers: Iterable[LayerPlan]) -> None:
-    """What was asked for no parameter was asked in vain."""
+def check_parameter_patterns(config: RunConfig, layers: Iterable[LayerPlan]) -> None:
+    """Refuse patterns that match no parameter."""
     means, types = config.optimizer.gradient_mean_reduce_re, config.memory.accumulator_dtype_rules
-    wish = config.precision
+    precision = config.precision
     parts = {
-        "--force-weight-to-fp16": wish.force_weight_to_fp16,
-        "--force-weight-to-fp32": wish.force_weight_to_fp32,
+        "--force-weight-to-fp16": precision.force_weight_to_fp16,
+        "--force-weight-to-fp32": precision.force_weight_to_fp32,
     }
     if means or types or any(parts.values()):
         names = parameter_names(layers)
-        refuse([*_idle_means(means, names), *_idle_types(types, names), *_idle_parts(parts, names)])
+        raise_problems(
+            [
+                *_unmatched_mean_patterns(means, names),
+                *_unmatched_dtype_rules(types, names),
+                *_unmatched_parts(parts, names),
+            ]
+        )
 
 
-def _idle_parts(parts: Mapping[str, Sequence[str]], names: Sequence[str]) -> Iterator[Problem]:
-    for flag, given in parts.items():
-        for part in given:
-            if not any(part in name for name in (*names, *_WORDS)) and "moving_" not in part:
-                yield Problem(flag, _matches_nothing(part, names))
+def _unmatched_parts(parts: Mapping[str, Sequence[str]], names: Sequence[str]) -> Iterator[Problem]:
+    for flag, values in parts.items():
+        for part in values:
+            if not any(part in name for name in (*names, *_NORM_ALIASES)) and "moving_" not in part:
+                yield Problem(flag, _unmatched_message(part, names))
 
 
-def _idle_means(patterns: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
+def _unmatched_mean_patterns(patterns: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
     for pattern in patterns:
         if not any(map(re.compile(pattern).fullmatch, names)):
-            yield Problem(MEANS, _matches_nothing(pattern, names))
+            yield Problem(MEAN_REDUCE_FLAG, _unmatched_message(pattern, names))
 
 
-def _idle_types(rules: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
-    left = set(names)  # of which no rule has spoken yet
-    for text in rules:
-        pattern, _ = divided_rule(text)
-        chosen = {name for name in names if fnmatchcase(name, pattern)}
-        if not chosen:
-            yield Problem(TYPES, _matches_nothing(pattern, names))
-        elif not chosen & left:
-            text = f"{text!r} never holds: the rules before it speak of the same parameters"
-            yield Problem(TYPES, f"{text}, and the first that fits wins")
-        left -= chosen
+def _unmatched_dtype_rules(rules: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
+    left = set(names)  # not matched by an earlier rule
+    for rule in rules:
+        pattern, _ = split_dtype_rule(rule)
+        matches = {name for name in names if fnmatchcase(name, pattern)}
+        if not matches:
+            yield Problem(DTYPE_RULES_FLAG, _unmatched_message(pattern, names))
+        elif not matches & left:
+            text = f"{rule!r} has no effect: earlier rules match the same parameters"
+            yield Problem(DTYPE_RULES_FLAG, f"{text}, and the first match wins")
+        left -= matches
 
 
-def _matches_nothing(pattern: str, names: Sequence[str]) -> str:
+def _unmatched_message(pattern: str, names: Sequence[str]) -> str:
     near = near_names(pattern, names)
-    way_out = f"did you mean {', '.join(near)}?" if near else f"a whole name is one: {names[0]}"
-    return f"{pattern!r} matches no parameter of this model; {way_out}"
+    hint = f"did you mean {', '.join(near)}?" if near else f"use a name such as {names[0]}"
+    return f"{pattern!r} matches no parameter of this model; {hint}"
 
 
-OPTION = "--fine-tune-first-trainable-layer"
+FIRST_TRAINABLE_OPTION = "--fine-tune-first-trainable-layer"
 
 
-def frozen_layers(layers: Sequence[LayerPlan], wish: str | None) -> int:
-    """How many layers come before the first one whose weights change."""
-    if wish is None:
+def frozen_layers(layers: Sequence[LayerPlan], first_trainable: str | None) -> int:
+    """Number of layers before the first trained one."""
+    if first_trainable is None:
         return 0
     names = [layer.name for layer in layers]
-    first = place_of(names, wish)
+    first = find_layer(names, first_trainable)
     if first is None:
-        known = {*names, *(group for name in names for group in groups_of(name))}
-        raise ConfigError(f"{OPTION} {wish!r} is no layer of this model; {suggest(wish, known)}")
-    weighted = (at for at in range(first, len(layers)) if layers[at].operation.parameters)
+        known = {*names, *(group for name in names for group in parent_modules(name))}
+        raise ConfigError(
+            f"{FIRST_TRAINABLE_OPTION} {first_trainable!r} is not a layer of this model; "
+            f"{suggest(first_trainable, known)}"
+        )
+    weighted = (index for index in range(first, len(layers)) if layers[index].operation.parameters)
     trained = next(weighted, None)
     if trained is None:
         last = next(layer for layer in reversed(layers) if layer.operation.parameters)
         raise ConfigError(
-            f"{OPTION} {wish!r} leaves nothing to train: no layer from there on has weights; "
-            f"the last one that has is {last.name}"
+            f"{FIRST_TRAINABLE_OPTION} {first_trainable!r} leaves nothing to train: no layer "
+            f"from there on has parameters; the last one that does is {last.name}"
         )
     return trained
 
 
-# Numbers for each weight beside the velocity, which is kept where there is momentum.
-_OF_ITS_OWN = {"sgd": 0, "sgd_combined": 0, "adamw": 2, "rmsprop": 1, "rmsprop_tf": 1, "lars": 0}
+# State values per weight besides the velocity, which exists if there is momentum.
+_STATE_SLOTS = {"sgd": 0, "sgd_combined": 0, "adamw": 2, "rmsprop": 1, "rmsprop_tf": 1, "lars": 0}
 
 
-def slots_of(wish: OptimizerConfig) -> int:
-    """How many numbers of state a weight has."""
-    velocity = wish.momentum > 0 and wish.optimizer != "adamw"
-    return _OF_ITS_OWN[wish.optimizer] + velocity
+def num_state_slots(config: OptimizerConfig) -> int:
+    """Number of optimizer state values per weight."""
+    velocity = config.momentum > 0 and config.optimizer != "adamw"
+    return _STATE_SLOTS[config.optimizer] + velocity
 
 
-def share_of_squares_kept(wish: OptimizerConfig, samples_per_update: int) -> float:
-    """By rmsprop, of its mean squares, at each update."""
-    exponent = wish.rmsprop_base_decay_exp
-    if exponent is None or not wish.optimizer.startswith("rmsprop"):
-        return wish.rmsprop_decay
-    kept = 1 - float(2.0**exponent) * samples_per_update
-    if kept < 0:
+def rmsprop_smoothing(config: OptimizerConfig, samples_per_update: int) -> float:
+    """The smoothing constant ρ of RMSprop."""
+    exponent = config.rmsprop_base_decay_exp
+    if exponent is None or not config.optimizer.startswith("rmsprop"):
+        return config.rmsprop_decay
+    smoothing = 1 - float(2.0**exponent) * samples_per_update
+    if smoothing < 0:
         raise ConfigError(
             f"--rmsprop-base-decay-exp {exponent:g} gives a decay of 1 − 2^{exponent:g} × "
-            f"{samples_per_update:,} samples per update = {kept:g}, below 0; lower it, or give "
+            f"{samples_per_update:,} samples per update = {smoothing:g}, below 0; lower it, or use "
             "--rmsprop-decay"
         )
-    return kept
+    return smoothing
 
 
-_SUMS = {"float64": 8, "float32": WHOLE, "bfloat16": HALF, "float16": HALF}
+_ACCUMULATOR_BYTES = {
+    "float64": 8,
+    "float32": FP32_BYTES,
+    "bfloat16": FP16_BYTES,
+    "float16": FP16_BYTES,
+}
 
 
 @dataclass(frozen=True)
-class NumberBytes:
-    """Bytes of one number of each sort. Weights lie in 32-bit memory, whatever they are."""
+class ElementBytes:
+    """Bytes per element. Weights always occupy fp32 memory."""
 
-    activation: int = WHOLE
-    sum: int = WHOLE  # of gradients
-    state: int = WHOLE  # of the optimizer, of one weight, a copy of the weight included
-    average: int = 0  # that goes along with the weights
+    activation: int = FP32_BYTES
+    accumulator: int = FP32_BYTES  # of gradients
+    state: int = FP32_BYTES  # of the optimizer, per weight, including a master copy
+    ema: int = 0  # per weight
 
 
-def number_bytes(run: RunConfig) -> NumberBytes:
-    """What rules say of single parameters is left out: those are few."""
+def element_bytes(run: RunConfig) -> ElementBytes:
+    """Compute the bytes per element; rules for single parameters are ignored."""
     half = run.precision.precision != "32.32"
-    native = half and computes_natively(run.precision, run.device.device)
-    kept = HALF if keeps_halves(run.precision) else WHOLE
-    wish = run.optimizer.optimizer_state_dtype
-    state = {"float32": WHOLE, "weights": kept}.get(wish, HALF)
-    copy = WHOLE if half and not keeps_halves(run.precision) else 0
-    return NumberBytes(
-        activation=HALF if native else WHOLE,
-        sum=_SUMS.get(run.memory.accumulator_dtype, kept),
-        state=slots_of(run.optimizer) * state + copy,
-        average=WHOLE if run.average.ema_decay else 0,
+    native = half and uses_native_half(run.precision, run.device.device)
+    stored = FP16_BYTES if stores_half_weights(run.precision) else FP32_BYTES
+    state_dtype = run.optimizer.optimizer_state_dtype
+    state = {"float32": FP32_BYTES, "weights": stored}.get(state_dtype, FP16_BYTES)
+    copy = FP32_BYTES if half and not stores_half_weights(run.precision) else 0
+    return ElementBytes(
+        activation=FP16_BYTES if native else FP32_BYTES,
+        accumulator=_ACCUMULATOR_BYTES.get(run.memory.accumulator_dtype, stored),
+        state=num_state_slots(run.optimizer) * state + copy,
+        ema=FP32_BYTES if run.average.ema_decay else 0,
     )
 
 
-def computes_natively(wish: PrecisionConfig, device: str) -> bool:
-    """Whether 16-bit arithmetic is the device's own: where it is fast, unless asked otherwise."""
-    if wish.half_arithmetic == "auto":
+def uses_native_half(config: PrecisionConfig, device: str) -> bool:
+    """Whether 16-bit arithmetic is native rather than emulated; by default where it is fast."""
+    if config.half_arithmetic == "auto":
         return device in ("cuda", "mps")
-    return wish.half_arithmetic == "native"
+    return config.half_arithmetic == "native"
 
 
-def keeps_halves(wish: PrecisionConfig) -> bool:
-    """Whether the true weights are 16-bit numbers."""
-    return wish.precision == "16.16" and not wish.offload_fp32_weight_copy
+def stores_half_weights(config: PrecisionConfig) -> bool:
+    """Whether the master weights are stored in 16 bits."""
+    return config.precision == "16.16" and not config.offload_fp32_weight_copy

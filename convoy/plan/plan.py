@@ -1,115 +1,115 @@
-"""RunPlan: everything that can be known of a run before a device is touched."""
+"""RunPlan: everything that is known about a run before a device is used."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from convoy.config.catalog import DATA
-from convoy.config.schema import RunConfig, build_config, flat_values
+from convoy.config.schema import RunConfig, build_config, flatten_config
+from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError
 from convoy.models.layers import LayerCost, LayerPlan
 from convoy.models.network import NetworkPlan, plan_network, plan_training_network
-from convoy.plan.activations import WHOLE, activation_footprint
+from convoy.plan.activations import FP32_BYTES, activation_footprint
 from convoy.plan.loop import LoopPlan, plan_loop
 from convoy.plan.memory import (
     RecomputePlan,
     StageMemory,
-    most_held,
-    most_sums,
+    peak_activations,
+    peak_tree_vectors,
     plan_recompute,
-    recomputes,
+    resolve_recompute,
     stage_traffic,
 )
 from convoy.plan.parameters import (
-    NumberBytes,
+    ElementBytes,
+    check_parameter_patterns,
+    element_bytes,
     frozen_layers,
-    number_bytes,
-    refuse_idle_patterns,
-    share_of_squares_kept,
+    rmsprop_smoothing,
     trained_parameters,
 )
-from convoy.plan.schedules import Schedule, schedule_of
+from convoy.plan.schedules import Schedule, make_schedule
 from convoy.plan.stages import (
     StagePlan,
     balance,
-    cut,
-    divide,
+    split_into_stages,
+    stages_from_starts,
 )
 from convoy.plan.topology import BatchPlan, TopologyPlan
-from convoy.text import counted
+from convoy.text import pluralize
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a configuration means, down to its layers."""
+    """The consequences of a configuration, down to single layers."""
 
     config: RunConfig
     batch: BatchPlan
     topology: TopologyPlan
-    devices: tuple[int, ...]  # of each process of a replica
+    process_devices: tuple[int, ...]  # of each process of a replica
     schedule: Schedule
     loop: LoopPlan
     network: NetworkPlan
-    validation_network: NetworkPlan  # the same layers for whole images: training may take smaller
+    validation_network: NetworkPlan  # the same layers for full-size images
     stages: tuple[StagePlan, ...]
-    folded_stages: tuple[StagePlan, ...]  # those that one process runs as one, if there are any
+    folded_stages: tuple[StagePlan, ...]  # stages that one process runs as one
     recompute: RecomputePlan
-    num_frozen: int  # layers before the first that is trained
+    num_frozen: int  # layers before the first trained one
     trained_parameters: tuple[int, ...]  # of each layer
 
     @property
     def layout(self) -> str:
-        """Replicas and stages in a few words."""
+        """Replicas and stages as text."""
         processes = self.topology.stages
-        around = f" on {processes} devices" if len(self.stages) > processes else ""
-        replicas = counted(self.topology.replicas, "replica")
-        return f"{replicas} × {counted(len(self.stages), 'stage')}{around}"
+        devices = f" on {processes} devices" if len(self.stages) > processes else ""
+        replicas = pluralize(self.topology.replicas, "replica")
+        return f"{replicas} × {pluralize(len(self.stages), 'stage')}{devices}"
 
     @property
-    def balanced(self) -> bool:
-        """Whether the borders between stages are chosen by cost."""
+    def is_balanced(self) -> bool:
+        """Whether stage boundaries are chosen by cost."""
         return not self.config.pipeline.pipeline_splits and self.config.pipeline.stages > 1
 
     def device_of(self, stage: int) -> int:
-        return self.devices[stage % self.topology.stages]
+        return self.process_devices[stage % self.topology.stages]
 
     @cached_property
     def memory(self) -> tuple[StageMemory, ...]:
-        """What each stage holds: half the work of a plan, so computed when it is needed."""
-        numbers, sums = number_bytes(self.config), most_sums(self.batch)
-        return tuple(self._stage_memory(stage, numbers, sums) for stage in self.stages)
+        """Peak memory of each stage, computed on demand: it is half the work of a plan."""
+        sizes, sums = element_bytes(self.config), peak_tree_vectors(self.batch)
+        return tuple(self._stage_memory(stage, sizes, sums) for stage in self.stages)
 
-    def _stage_memory(self, stage: StagePlan, numbers: NumberBytes, sums: int) -> StageMemory:
-        """Of its replicas, the one that holds most."""
-        number, stages, wish = stage.stage, len(self.stages), self.config.memory
+    def _stage_memory(self, stage: StagePlan, sizes: ElementBytes, sums: int) -> StageMemory:
+        """Peak memory of a stage, on the replica that needs the most."""
+        index, stages, config = stage.stage, len(self.stages), self.config.memory
         micro_batches, costs = self.batch.gradient_accumulation, self.layer_costs(stage)
         layers = self.network.layers[stage.first : stage.last + 1]
-        starts = self.recompute.starts(stage.names)
-        held = activation_footprint(layers, costs, starts, is_first=number == 0)
-        traffic = stage_traffic(self.schedule, number, stages, micro_batches)
-        sets = self.schedule.peak_stash(number, stages, micro_batches)
-        sample = numbers.activation * self.batch.micro_batch_size
+        starts = self.recompute.segment_starts(stage.names)
+        footprint = activation_footprint(layers, costs, starts, is_first=index == 0)
+        traffic = stage_traffic(self.schedule, index, stages, micro_batches)
+        sets = self.schedule.peak_stash(index, stages, micro_batches)
+        sample = sizes.activation * self.batch.micro_batch_size
         trained = sum(self.trained_parameters[stage.first : stage.last + 1])
-        owned = -(-trained // (self.batch.replicas if wish.enable_optimizer_rts else 1))
-        state, parameters = numbers.state * owned, sum(cost.parameters for cost in costs)
+        shard = -(-trained // (self.batch.replicas if config.enable_optimizer_rts else 1))
+        state, parameters = sizes.state * shard, sum(cost.parameters for cost in costs)
         return StageMemory(
-            weights=WHOLE * parameters + numbers.average * owned,
-            gradients=(WHOLE + sums * numbers.sum) * trained,
-            optimizer_state=0 if wish.offload_optimizer else state,
-            offloaded=state if wish.offload_optimizer else 0,
+            weights=FP32_BYTES * parameters + sizes.ema * shard,
+            gradients=(FP32_BYTES + sums * sizes.accumulator) * trained,
+            optimizer_state=0 if config.offload_optimizer else state,
+            offloaded=state if config.offload_optimizer else 0,
             stash_sets=sets,
-            stash=sample * sets * held.between,
-            activations=sample * most_held(held, traffic),
-            link=sample * held.goes_out if number < stages - 1 else 0,
+            stash=sample * sets * footprint.stashed,
+            activations=sample * peak_activations(footprint, traffic),
+            link=sample * footprint.output_elements if index < stages - 1 else 0,
         )
 
     def stages_of(self, process: int) -> tuple[StagePlan, ...]:
-        """What one process of a replica runs: one stage, or several with `looped`."""
+        """The stages of one process of a replica: one, or several with `looped`."""
         return self.stages[process :: self.topology.stages]
 
     @property
-    def borders(self) -> tuple[str, ...]:
-        """Where all stages but the first begin, folded ones too, by the layers' own names."""
+    def stage_starts(self) -> tuple[str, ...]:
+        """Names of the first layers of all stages but the first, including folded stages."""
         return tuple(stage.names[0] for stage in (self.folded_stages or self.stages)[1:])
 
     @property
@@ -117,36 +117,39 @@ class RunPlan:
         return self.network.layers[: self.num_frozen]
 
     @property
-    def first_trained(self) -> int:
-        """The layer from which on gradients are needed."""
+    def first_trained_layer(self) -> int:
+        """Index of the first layer that needs gradients."""
         filtered = self.config.optimizer.variable_filter
-        changing = (at for at, count in enumerate(self.trained_parameters) if count)
-        return next(changing) if filtered else self.num_frozen
+        trained = (index for index, count in enumerate(self.trained_parameters) if count)
+        return next(trained) if filtered else self.num_frozen
 
     def layer_costs(self, stage: StagePlan) -> tuple[LayerCost, ...]:
         return self.network.costs[stage.first : stage.last + 1]
 
 
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
-    """Plan a run over `samples` training samples; unknown, the data set's usual number."""
+    """Plan a run over `samples` training samples; by default those of the data set."""
     network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
-    refuse_idle_patterns(config, network.layers)
+    check_parameter_patterns(config, network.layers)
     names = [layer.name for layer in network.layers]
     cut_stages, batch = plan_stages(config, network), plan_batch(config)
-    folded = cut_stages if config.pipeline.folds_into_one else ()
-    share_of_squares_kept(config.optimizer, batch.samples_per_update)
+    folded = cut_stages if config.pipeline.shares_one_device else ()
+    rmsprop_smoothing(config.optimizer, batch.samples_per_update)
     schedule, topology, devices = _plan_pipeline(config, batch)
     recompute = RecomputePlan(False)
-    is_recomputed = recomputes(config.memory, schedule, config.pipeline.stages)
-    loop = plan_loop(config, batch, usual_samples(config) if samples is None else samples)
+    is_recomputed = resolve_recompute(config.memory, schedule, config.pipeline.stages)
+    loop = plan_loop(config, batch, default_num_samples(config) if samples is None else samples)
     fine_tune = config.fine_tune
-    halves, first = fine_tune.half_res_training, fine_tune.fine_tune_first_trainable_layer
-    num_frozen = 0 if halves else frozen_layers(network.layers, first)
-    validation_network = plan_network(config) if halves else network
-    if is_recomputed:  # what comes into the stages of one process is kept as well
-        patterns, borders = config.memory.recompute_checkpoints, [one.first for one in folded[1:]]
-        recompute = plan_recompute(patterns, names, borders)
+    half_res, first = fine_tune.half_res_training, fine_tune.fine_tune_first_trainable_layer
+    num_frozen = 0 if half_res else frozen_layers(network.layers, first)
+    validation_network = plan_network(config) if half_res else network
+    if is_recomputed:  # the inputs of folded stages are stored as well
+        patterns, boundaries = (
+            config.memory.recompute_checkpoints,
+            [stage.first for stage in folded[1:]],
+        )
+        recompute = plan_recompute(patterns, names, boundaries)
     return RunPlan(
         config,
         batch,
@@ -156,7 +159,7 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
         loop,
         network,
         validation_network,
-        stages=cut(names, ()) if folded else cut_stages,
+        stages=split_into_stages(names, ()) if folded else cut_stages,
         folded_stages=folded,
         recompute=recompute,
         num_frozen=num_frozen,
@@ -169,52 +172,54 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
 def _plan_pipeline(
     config: RunConfig, batch: BatchPlan
 ) -> tuple[Schedule, TopologyPlan, tuple[int, ...]]:
-    """The schedule, who stands where, and the device of each process of a replica."""
-    wish, device = config.pipeline, config.device
-    schedule = schedule_of(wish.pipeline_schedule, wish.stages_per_device)
-    schedule.check_count(wish.planned_stages, batch.gradient_accumulation)
-    processes = wish.planned_stages // schedule.stages_per_process
+    """The schedule, the topology, and the device of each process of a replica."""
+    pipeline, device = config.pipeline, config.device
+    schedule = make_schedule(pipeline.pipeline_schedule, pipeline.stages_per_device)
+    schedule.check_micro_batches(pipeline.planned_stages, batch.gradient_accumulation)
+    processes = pipeline.planned_stages // schedule.stages_per_process
     topology = TopologyPlan(device.hosts, device.instances, batch.replicas, processes)
-    mapping = wish.device_mapping
-    devices = topology.device_map(tuple(dict.fromkeys(mapping)) if wish.folds_into_one else mapping)
+    mapping = pipeline.device_mapping
+    devices = topology.device_map(
+        tuple(dict.fromkeys(mapping)) if pipeline.shares_one_device else mapping
+    )
     schedule.check_devices(devices)
     return schedule, topology, devices
 
 
 def plan_batch(config: RunConfig) -> BatchPlan:
-    """The batch arithmetic alone: it holds whatever else is refused."""
-    wish = config.batch
+    """Plan the batch only, which is valid even if other options are refused."""
+    batch = config.batch
     return BatchPlan(
-        wish.micro_batch_size, wish.gradient_accumulation, wish.replicas, config.replica.bn_span
+        batch.micro_batch_size, batch.gradient_accumulation, batch.replicas, config.replica.bn_span
     )
 
 
-def usual_samples(config: RunConfig) -> int:
-    """Training samples: as asked for, or as the data set has them."""
+def default_num_samples(config: RunConfig) -> int:
+    """Number of training samples: `--samples`, or that of the data set."""
     samples = config.data.samples or DATA[config.data.data].train
     assert samples is not None
-    return used_samples(config, samples)
+    return num_used_samples(config, samples)
 
 
-def used_samples(config: RunConfig, samples: int) -> int:
-    """How many of them a run takes."""
+def num_used_samples(config: RunConfig, samples: int) -> int:
+    """Number of samples used; see `--dataset-percentage-to-use`."""
     return max(1, samples * config.data.dataset_percentage_to_use // 100)
 
 
 def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...]:
-    """Cut at the given splits; without any, balance the work."""
+    """Split at the given layers, or balance the stages by cost."""
     names = [layer.name for layer in network.layers]
     splits, stages = config.pipeline.pipeline_splits, config.pipeline.stages
     if splits or stages == 1:
-        return cut(names, splits)
-    return divide(names, balance([cost.macs for cost in network.costs], stages))
+        return split_into_stages(names, splits)
+    return stages_from_starts(names, balance([cost.macs for cost in network.costs], stages))
 
 
-NAMES = ("training", "fine-tuning")
+PHASE_NAMES = ("training", "fine-tuning")
 
-# What is different in fine-tuning, whatever was asked for: whole images as they are seen in
-# validation, plain gradient descent, a cosine from its first update to its last.
-_FIXED: dict[str, Any] = {
+# Options of the fine-tuning phase, whatever was configured: full-size images as in validation,
+# plain SGD, and a cosine schedule over the phase.
+_FINE_TUNE_OVERRIDES: dict[str, Any] = {
     "half_res_training": False,
     "augment": False,
     "use_bbox_info": False,
@@ -229,43 +234,43 @@ _FIXED: dict[str, Any] = {
     "warmup_epoch": 0.0,
     "optimizer": "sgd",
     "momentum": 0.0,
-    "initial_loss_scaling": None,  # the ladder was climbed in training
+    "initial_loss_scaling": None,  # the final scale was reached in training
     "pretrained": None,
     "ckpt_epochs_offset": None,
     "weight_avg_strategy": "none",
     "ema_decay": 0.0,
 }
-# As the user knows them: an error of the second phase must name what can be changed.
-_SPELLED = {
+# Errors of the second phase must name the options that configure it.
+_FINE_TUNE_FLAGS = {
     "--micro-batch-size": "--fine-tune-micro-batch-size",
     "--gradient-accumulation": "--fine-tune-gradient-accumulation",
 }
 
 
 def plan_phases(plan: RunPlan) -> tuple[RunPlan, ...]:
-    """The phases of a run, of which the first is the plan itself; most runs have no other."""
+    """The phases of a run; the first is the plan itself, and most runs have only that."""
     if not plan.config.fine_tune.half_res_training:
         return (plan,)
-    values = fine_tuning_values(plan.config, plan.loop.updates, plan.loop.epochs)
-    config = build_config(flat_values(plan.config) | values)
+    values = fine_tuning_overrides(plan.config, plan.loop.updates, plan.loop.epochs)
+    config = build_config(flatten_config(plan.config) | values)
     try:
         return plan, plan_run(config, plan.loop.samples)
     except ConfigError as error:
         text = str(error)
-        for option, own in _SPELLED.items():
-            text = text.replace(option, own)
+        for option, fine_tune_option in _FINE_TUNE_FLAGS.items():
+            text = text.replace(option, fine_tune_option)
         raise ConfigError(f"fine-tuning: {text}") from error
 
 
-def fine_tuning_values(config: RunConfig, updates: int, epochs: float) -> dict[str, Any]:
-    """The options whose values are others after a first phase of so many updates and epochs."""
-    wish, stop_after = config.fine_tune, config.length.stop_after or 0
-    return _FIXED | {
-        "micro_batch_size": wish.fine_tune_micro_batch_size,
-        "gradient_accumulation": wish.fine_tune_gradient_accumulation,
-        "epoch": float(wish.fine_tune_epoch),
+def fine_tuning_overrides(config: RunConfig, updates: int, epochs: float) -> dict[str, Any]:
+    """The options that differ in fine-tuning, after a first phase of `updates` and `epochs`."""
+    fine_tune, stop_after = config.fine_tune, config.length.stop_after or 0
+    return _FINE_TUNE_OVERRIDES | {
+        "micro_batch_size": fine_tune.fine_tune_micro_batch_size,
+        "gradient_accumulation": fine_tune.fine_tune_gradient_accumulation,
+        "epoch": float(fine_tune.fine_tune_epoch),
         "epochs_before": config.length.epochs_before + epochs,
-        # Counted over both phases; a stop at the end of the first has been asked for by then.
+        # Counted over both phases; a stop in the first phase has already happened.
         "stop_after": stop_after - updates if stop_after > updates else None,
-        "lr": wish.fine_tune_lr,
+        "lr": fine_tune.fine_tune_lr,
     }

@@ -1,28 +1,27 @@
-"""Place the actions of a schedule in time, and draw them for people: a row per process.
+"""Timetable of a schedule and its rendering as text, with one row per process.
 
 A column is a time step (grouped: a forward and a backward), a half-step (interleaved, looped), a
-third-step (zero-bubble) or one device's turn (sequential). A process of several stages is one
-row.
+third-step (zero-bubble) or a slot (sequential). A process with several stages is one row.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from convoy.plan.actions import Action, step_before
+from convoy.plan.actions import Action, dependency
 from convoy.plan.schedules import Schedule
 
 Cell = tuple[Action, ...]
 
-IDLE = "–"
+IDLE_CELL = "–"
 GAP = "  "
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """Who does what when: `rows[process][column]` holds the actions of that time, in order."""
+    """`rows[process][column]` are the actions of a process in a column, in order."""
 
-    unit: str  # what one column is
+    column_unit: str  # name of a column
     rows: tuple[tuple[Cell, ...], ...]
     row_name: str = "stage"
 
@@ -31,107 +30,103 @@ class Timetable:
         return len(self.rows[0])
 
 
-def place(schedule: Schedule, stages: int, micro_batches: int) -> Timetable:
-    """The timetable of one update."""
-    orders = schedule.orders(stages, micro_batches)
-    columns = schedule.columns(stages, micro_batches)
-    length = 1 + max(max(places) for places in columns)
-    rows = []
-    for order, places in zip(orders, columns, strict=True):
+def make_timetable(schedule: Schedule, stages: int, micro_batches: int) -> Timetable:
+    """Build the timetable of one update."""
+    rows, length = [], schedule.num_columns(stages, micro_batches)
+    for order in timed_actions(schedule, stages, micro_batches):
         row: list[Cell] = [()] * length
-        for action, column in zip(order, places, strict=True):
-            row[column] += (action,)
+        for timed in order:
+            row[timed.column] += (timed.action,)
         rows.append(tuple(row))
     row_name = "stage" if schedule.stages_per_process == 1 else "process"
-    return Timetable(schedule.unit, tuple(rows), row_name)
+    return Timetable(schedule.column_unit, tuple(rows), row_name)
 
 
-def draw(timetable: Timetable, width: int | None = None) -> list[str]:
-    """Lines of text: a header with the time, then the rows. A width leaves out the middle.
+def draw_timetable(timetable: Timetable, width: int | None = None) -> list[str]:
+    """Render a header line and a line per row; columns in the middle are omitted to fit `width`.
 
-    The first and the last column always stay, so a very small width is exceeded.
+    The first and the last column are always shown, even if they exceed a very small width.
     """
     labels = [
-        timetable.unit,
+        timetable.column_unit,
         *(f"{timetable.row_name} {row}" for row in range(len(timetable.rows))),
     ]
     side = max(map(len, labels))
-    shown = _ends(timetable, timetable.columns) if width is None else _fit(timetable, width - side)
+    shown = (
+        _first_and_last(timetable, timetable.columns)
+        if width is None
+        else _fit(timetable, width - side)
+    )
     table = [[label.ljust(side) for label in labels], *shown]
     return [GAP.join(cells).rstrip() for cells in zip(*table, strict=True)]
 
 
-def _column(timetable: Timetable, time: int) -> list[str]:
-    """One column as text of equal width: the time, then a cell per row."""
-    cells = [str(time), *(" ".join(map(str, row[time])) or IDLE for row in timetable.rows)]
+def _render_column(timetable: Timetable, time: int) -> list[str]:
+    """One column as cells of equal width: the time, then a cell per row."""
+    cells = [str(time), *(" ".join(map(str, row[time])) or IDLE_CELL for row in timetable.rows)]
     width = max(map(len, cells))
     return [cell.ljust(width) for cell in cells]
 
 
-def _fit(timetable: Timetable, room: int) -> list[list[str]]:
-    """Whole if it fits; otherwise as many columns of both ends as fit, and their number between."""
-    most = max(2, room // (len(GAP) + 1))  # a column is at least one character wide
-    for kept in range(min(timetable.columns, most), 2, -1):
-        shown = _ends(timetable, kept)
-        if _room(shown) <= room:
+def _fit(timetable: Timetable, width: int) -> list[list[str]]:
+    """All columns if they fit, otherwise as many from both ends as fit."""
+    limit = max(2, width // (len(GAP) + 1))  # a column is at least one character wide
+    for count in range(min(timetable.columns, limit), 2, -1):
+        shown = _first_and_last(timetable, count)
+        if sum(len(GAP) + len(column[0]) for column in shown) <= width:
             return shown
-    return _ends(timetable, min(timetable.columns, 2))
+    return _first_and_last(timetable, min(timetable.columns, 2))
 
 
-def _ends(timetable: Timetable, kept: int) -> list[list[str]]:
-    """So many of the first and the last columns, with a note of how many are left out."""
+def _first_and_last(timetable: Timetable, count: int) -> list[list[str]]:
+    """The first and last columns, `count` in total, with the number omitted in between."""
     end = timetable.columns
-    head = [_column(timetable, time) for time in range((kept + 1) // 2)]
-    tail = [_column(timetable, time) for time in range(end - kept // 2, end)]
-    if kept == end:
+    head = [_render_column(timetable, time) for time in range((count + 1) // 2)]
+    tail = [_render_column(timetable, time) for time in range(end - count // 2, end)]
+    if count == end:
         return [*head, *tail]
-    label = f"… {end - kept} columns …"
+    label = f"… {end - count} columns …"
     return [*head, [label, *("…".center(len(label)) for _ in timetable.rows)], *tail]
-
-
-def _room(columns: list[list[str]]) -> int:
-    """Characters the columns take, with the gap before each."""
-    return sum(len(GAP) + len(column[0]) for column in columns)
 
 
 @dataclass(frozen=True)
 class TimedAction:
-    """An action of one stage, and the column of the timetable in which it stands."""
+    """An action of one stage and its timetable column."""
 
     stage: int
     action: Action
     column: int
 
 
-def timed_orders(schedule: Schedule, stages: int, micro_batches: int) -> list[list[TimedAction]]:
-    """What each process does in an update, with its times."""
+def timed_actions(schedule: Schedule, stages: int, micro_batches: int) -> list[list[TimedAction]]:
+    """The actions of each process in one update, with their columns."""
     orders = schedule.orders(stages, micro_batches)
     columns = schedule.columns(stages, micro_batches)
     return [
         [
             TimedAction(process if action.stage is None else action.stage, action, column)
-            for action, column in zip(order, places, strict=True)
+            for action, column in zip(order, times, strict=True)
         ]
-        for process, (order, places) in enumerate(zip(orders, columns, strict=True))
+        for process, (order, times) in enumerate(zip(orders, columns, strict=True))
     ]
 
 
-def received_ahead(
+def prefetched_inputs(
     orders: Sequence[Sequence[TimedAction]], row: Sequence[TimedAction]
 ) -> list[bool]:
-    """For each action of a row: whether the input of the action after it arrives while it runs.
+    """For each action of a row, whether the next action's input is received while it runs.
 
-    It does if the stage that sends it stands in the same column or an earlier one. Any other input
-    is received when it is needed: it would only take memory before.
+    It is if the sender runs in the same column or earlier. Other inputs are received when they are
+    needed, since they would only occupy memory before.
     """
     columns = {
-        (timed.stage, timed.action.letter, timed.action.micro): timed.column
+        (timed.stage, timed.action.symbol, timed.action.micro): timed.column
         for order in orders
         for timed in order
     }
-    ahead = []
+    prefetched = []
     for current, following in pairwise(row):
-        sender = step_before(following.stage, following.action)
-        comes = sender[0] != following.stage and sender in columns
-        ahead.append(comes and columns[sender] <= current.column)
-    return [*ahead, False]
+        sender = dependency(following.stage, following.action)
+        is_received = sender[0] != following.stage and sender in columns
+        prefetched.append(is_received and columns[sender] <= current.column)
+    return [*prefetched, False]

@@ -1,7 +1,7 @@
 """Hosts × instances × replicas × stages: one process for each stage of each replica.
 
-rank = replica × stages + stage, so the stages of a replica are neighbors. Replicas are dealt to
-instances (groups that share a loader) in equal blocks, and instances to hosts likewise.
+rank = replica × stages + stage, so the stages of a replica have consecutive ranks. Replicas are
+assigned to instances (groups that share a loader) in equal blocks, and instances to hosts likewise.
 """
 
 import math
@@ -11,18 +11,18 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from convoy.config.settings import Problem, refuse
+from convoy.config.schema import Problem, raise_problems
 from convoy.errors import ConfigError
-from convoy.plan.schedules import schedule_of
-from convoy.text import counted
+from convoy.plan.schedules import make_schedule
+from convoy.text import pluralize
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How samples are grouped. `gradient_accumulation` is the micro-batches of one replica.
+    """How samples are grouped. `gradient_accumulation` counts micro-batches per replica.
 
-    `bn_span` replicas share their batch statistics. Their micro-batches of one moment are
-    neighbors in the order of samples: what one micro-batch of N-fold size would hold.
+    `bn_span` replicas share batch statistics. Their simultaneous micro-batches are consecutive in
+    sample order, like one micro-batch of N times the size.
 
         2 accumulated × 4 replicas    span 1: 01 | 23 | 45 | 67    span 2: 02 | 13 | 46 | 57
     """
@@ -38,7 +38,7 @@ class BatchPlan:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of one update, all replicas together."""
+        """Micro-batches per update over all replicas."""
         return self.gradient_accumulation * self.replicas
 
     @property
@@ -46,49 +46,47 @@ class BatchPlan:
         return self.micro_batch_size * self.micro_batches
 
     def micro_batches_of(self, replica: int) -> range:
-        """The micro-batches, counted over all replicas, that one replica computes, in order.
+        """Global indices of the micro-batches that one replica computes, in order.
 
-        A block of neighbors; with a span, every N-th of the block that its partners have together.
+        A contiguous block; with `bn_span` N, every N-th of the block of its group.
         """
         assert 0 <= replica < self.replicas
-        span, place = divmod(replica, self.bn_span)
+        group, index = divmod(replica, self.bn_span)
         block = self.gradient_accumulation * self.bn_span
-        return range(span * block + place, (span + 1) * block, self.bn_span)
+        return range(group * block + index, (group + 1) * block, self.bn_span)
 
     def updates_per_epoch(self, samples: int) -> int:
-        """Whole updates in one pass over the samples."""
+        """Complete updates in one pass over the samples."""
         updates = samples // self.samples_per_update
         if updates == 0:
             raise ConfigError(
                 f"one update needs {self.samples_per_update} samples "
                 f"({self.micro_batch_size} micro × {self.gradient_accumulation} accumulated × "
-                f"{self.replicas} replicas) but the source has {samples}; "
+                f"{pluralize(self.replicas, 'replica')}) but the data set has {samples}; "
                 "lower --micro-batch-size, --gradient-accumulation or --replicas"
             )
         return updates
 
     def total_updates(self, samples: int, epochs: float) -> int:
-        """Whole updates of a run; part of an epoch counts, and there is at least one update."""
+        """Complete updates of a run, which can be a fraction of an epoch; at least one."""
         if not (math.isfinite(epochs) and epochs > 0):
             raise ConfigError(f"--epoch must be a number above 0, got {epochs}")
-        # The decimal as typed: 0.29 epochs of 100 updates are 29, in binary 28.99….
+        # The decimal as typed: 0.29 epochs × 100 updates is 29, in binary floats 28.99….
         exact = Fraction(str(epochs)) * self.updates_per_epoch(samples)
         return max(1, math.floor(exact))
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where one process stands."""
+    """Replica and stage of one process."""
 
-    host: int
-    instance: int
     replica: int
     stage: int
 
 
 @dataclass(frozen=True)
 class TopologyPlan:
-    """Who stands where. Every count is a total over the whole run."""
+    """Number of hosts, instances, replicas and stages, each over the whole run."""
 
     hosts: int
     instances: int
@@ -97,55 +95,41 @@ class TopologyPlan:
 
     def __post_init__(self) -> None:
         assert min(self.hosts, self.instances, self.replicas, self.stages) >= 1
-        refuse(self._problems())
+        raise_problems(self._problems())
 
     def _problems(self) -> Iterator[Problem]:
         if self.replicas % self.instances:
-            yield _uneven("--instances", self.instances, "--replicas", self.replicas)
+            yield _divisor_problem("--instances", self.instances, "--replicas", self.replicas)
         if self.instances % self.hosts:
-            yield _uneven("--hosts", self.hosts, "--instances", self.instances)
+            yield _divisor_problem("--hosts", self.hosts, "--instances", self.instances)
 
     @property
     def processes(self) -> int:
         return self.replicas * self.stages
 
-    @property
-    def replicas_per_instance(self) -> int:
-        return self.replicas // self.instances
-
-    @property
-    def instances_per_host(self) -> int:
-        return self.instances // self.hosts
-
-    def rank(self, replica: int, stage: int) -> int:
-        assert 0 <= replica < self.replicas and 0 <= stage < self.stages
-        return replica * self.stages + stage
-
     def coordinates(self, rank: int) -> Coordinates:
         assert 0 <= rank < self.processes
-        replica, stage = divmod(rank, self.stages)
-        instance = replica // self.replicas_per_instance
-        return Coordinates(instance // self.instances_per_host, instance, replica, stage)
+        return Coordinates(*divmod(rank, self.stages))
 
     def stage_ranks(self, replica: int) -> tuple[int, ...]:
-        """The pipeline of one replica, first stage first."""
-        return tuple(self.rank(replica, stage) for stage in range(self.stages))
+        """Ranks of the stages of one replica, in order."""
+        return tuple(range(replica * self.stages, (replica + 1) * self.stages))
 
     def replica_ranks(self, stage: int) -> tuple[int, ...]:
-        """The copies of one stage: who averages gradients together."""
-        return tuple(self.rank(replica, stage) for replica in range(self.replicas))
+        """Ranks of the replicas of one stage (its data-parallel group)."""
+        return tuple(range(stage, self.processes, self.stages))
 
     def device_map(self, mapping: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The device of each stage; one each, in order, when nothing is given."""
+        """The device of each stage; by default one each, in order."""
         if mapping and len(mapping) != self.stages:
-            devices, stages = counted(len(mapping), "device"), counted(self.stages, "stage")
+            devices, stages = pluralize(len(mapping), "device"), pluralize(self.stages, "stage")
             text = f"names {devices} for {stages}; name one for each stage"
-            refuse([Problem("--device-mapping", text)])
+            raise_problems([Problem("--device-mapping", text)])
         return mapping or tuple(range(self.stages))
 
 
-def _uneven(parts: str, count: int, whole: str, total: int) -> Problem:
-    """Blocks would differ in size; the way out is a divisor."""
+def _divisor_problem(parts: str, count: int, whole: str, total: int) -> Problem:
+    """Report a count that does not divide a total, with the nearest divisors."""
     below = next(divisor for divisor in range(min(count, total), 0, -1) if total % divisor == 0)
     above = next((divisor for divisor in range(count, total + 1) if total % divisor == 0), None)
     nearest = f"{below} or {above}" if above else f"{below}"
@@ -153,15 +137,15 @@ def _uneven(parts: str, count: int, whole: str, total: int) -> Problem:
     return Problem(parts, text)
 
 
-MOST_STAGES = 4
-MOST_REPLICAS = 4
+MAX_STAGES = 4
+MAX_REPLICAS = 4
 _SCHEDULES = ("interleaved", "grouped", "sequential", "zero-bubble", "looped")
-_ROUNDS = 2  # stages on each device where there are several
+_LOOPED_STAGES_PER_DEVICE = 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to lay out a training."""
+    """A parallel layout of a training run."""
 
     stages: int = 1
     replicas: int = 1
@@ -174,19 +158,19 @@ class Layout:
 
     @property
     def stages_per_device(self) -> int:
-        return _rounds(self.schedule)
+        return _stages_per_device(self.schedule)
 
     @property
     def processes(self) -> int:
         return self.stages // self.stages_per_device * self.replicas
 
     @property
-    def exact(self) -> bool:
-        """Whether the bits are promised to be those of one process."""
+    def is_bit_exact(self) -> bool:
+        """Whether results are bit-identical to those of a single process."""
         return self.reduction == "exact" or self.replicas == 1
 
-    def values(self, micro_batches: int) -> dict[str, Any]:
-        """The options that ask for it, with so many micro-batches an update."""
+    def option_values(self, micro_batches: int) -> dict[str, Any]:
+        """The options for this layout with `micro_batches` per update."""
         return {
             "shards": self.stages,
             "replicas": self.replicas,
@@ -203,52 +187,59 @@ class Layout:
         }
 
 
-def all_layouts(micro_batches: int, layers: int, most_processes: int) -> list[Layout]:
-    """One process first, then every shape that fits, then the quick sum over replicas."""
+def all_layouts(micro_batches: int, layers: int, max_processes: int) -> list[Layout]:
+    """One process, then every shape that fits, then the fast reduction over replicas."""
     shapes = [
         (stages, replicas)
-        for stages, replicas in product(range(1, MOST_STAGES + 1), range(1, MOST_REPLICAS + 1))
+        for stages, replicas in product(range(1, MAX_STAGES + 1), range(1, MAX_REPLICAS + 1))
         if stages <= layers
-        and 1 < stages * replicas <= most_processes
+        and 1 < stages * replicas <= max_processes
         and micro_batches % replicas == 0
     ]
     layouts = [Layout(), Layout(recompute=True, offload=True, workers=2)]
-    layouts += _with_choices(shapes, micro_batches)
-    alone = [replicas for stages, replicas in shapes if stages == 1]
-    return [*layouts, Layout(replicas=max(alone), reduction="fast")] if alone else layouts
+    layouts += _layouts_of_shapes(shapes, micro_batches)
+    single_stage = [replicas for stages, replicas in shapes if stages == 1]
+    return (
+        [*layouts, Layout(replicas=max(single_stage), reduction="fast")]
+        if single_stage
+        else layouts
+    )
 
 
-def _with_choices(shapes: list[tuple[int, int]], micro_batches: int) -> Iterator[Layout]:
-    """Recomputation, offload, sharding and workers change at different paces: all pairs occur."""
+def _layouts_of_shapes(shapes: list[tuple[int, int]], micro_batches: int) -> Iterator[Layout]:
+    """Vary recomputation, offload, sharding and workers like binary digits, so all pairs occur."""
     number = 0
     for (stages, replicas), name in product(shapes, _SCHEDULES):
-        if not _fits(name, stages, micro_batches // replicas):
+        if not _is_layout_valid(name, stages, micro_batches // replicas):
             continue
         recompute, offload, sharding, workers = (number >> bit & 1 == 1 for bit in range(4))
         sharding = sharding and replicas > 1
-        recompute = recompute and schedule_of(name, _rounds(name)).allows_recompute
+        recompute = recompute and make_schedule(name, _stages_per_device(name)).allows_recompute
         yield Layout(stages, replicas, name, recompute, offload, sharding, 2 * workers)
         number += 1
 
 
-def _fits(schedule: str, stages: int, accumulation: int) -> bool:
-    """One stage has no schedule: it is taken once."""
+def _is_layout_valid(schedule: str, stages: int, accumulation: int) -> bool:
+    """Whether the schedule accepts the counts; one stage is taken once."""
     if stages == 1:
         return schedule == "interleaved"
     try:
-        schedule_of(schedule, _rounds(schedule)).check_count(stages, accumulation)
+        make_schedule(schedule, _stages_per_device(schedule)).check_micro_batches(
+            stages, accumulation
+        )
     except ConfigError:
         return False
     return True
 
 
-def _rounds(schedule: str) -> int:
-    return _ROUNDS if schedule == "looped" else 1
+def _stages_per_device(schedule: str) -> int:
+    return _LOOPED_STAGES_PER_DEVICE if schedule == "looped" else 1
 
 
-def crossings(layouts: list[Layout]) -> list[tuple[Layout, Layout]]:
-    """From each of four shapes, saved there, to each other: the most different ones there are."""
-    by_shape = {(one.stages, one.replicas): one for one in reversed(layouts) if one.exact}
-    wanted = [(1, 1), (1, 4), (2, 2), (4, 1), (1, 2), (2, 1), (3, 1), (4, 2)]
-    chosen = [by_shape[shape] for shape in wanted if shape in by_shape][:4]
+def resume_pairs(layouts: list[Layout]) -> list[tuple[Layout, Layout]]:
+    """Pairs of up to four different shapes: save in the first, resume in the second."""
+    exact = [layout for layout in reversed(layouts) if layout.is_bit_exact]
+    by_shape = {(layout.stages, layout.replicas): layout for layout in exact}
+    preferred = [(1, 1), (1, 4), (2, 2), (4, 1), (1, 2), (2, 1), (3, 1), (4, 2)]
+    chosen = [by_shape[shape] for shape in preferred if shape in by_shape][:4]
     return [(before, after) for before in chosen for after in chosen if before is not after]

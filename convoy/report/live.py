@@ -1,4 +1,4 @@
-"""The live display of a run and progress bars on a terminal. Only this file knows rich."""
+"""Live display of a run and progress bars on a terminal. Only this module uses rich."""
 
 import atexit
 import sys
@@ -16,10 +16,10 @@ from convoy.events import Averaged, Began, Ended, Event, Noticed, Reported, Upda
 from convoy.report.format import (
     Clock,
     ProgressState,
-    count_text,
     event_line,
+    format_count,
+    format_eta,
     metrics_line,
-    time_left,
     validation_line,
 )
 from convoy.report.stream import SafeStream
@@ -28,10 +28,12 @@ _SECONDS_BETWEEN_FRAMES = 0.1
 
 
 class LiveBar:
-    """Appears with the first call, and draws without a thread of its own."""
+    """A progress bar that appears with the first call; drawn without a background thread."""
 
-    def __init__(self, stream: TextIO, what: str, unit: str, clock: Clock = time.monotonic) -> None:
-        self._what, self._unit = what, unit
+    def __init__(
+        self, stream: TextIO, description: str, unit: str, clock: Clock = time.monotonic
+    ) -> None:
+        self._description, self._unit = description, unit
         self._clock = clock
         self._drawn_at = clock() - _SECONDS_BETWEEN_FRAMES
         console = Console(file=cast(IO[str], SafeStream(stream)), force_terminal=True)
@@ -43,7 +45,7 @@ class LiveBar:
             console=console,
             auto_refresh=False,
         )
-        self._task = self._progress.add_task(what, count="")
+        self._task = self._progress.add_task(description, count="")
 
     def __call__(self, done: int, total: int) -> None:
         now = self._clock()
@@ -53,11 +55,11 @@ class LiveBar:
         if done == 0:  # another task
             self._progress.reset(self._task)
         self._progress.update(
-            self._task, completed=done, total=total, count=count_text(done, total, self._unit)
+            self._task, completed=done, total=total, count=format_count(done, total, self._unit)
         )
-        self._progress.start()  # does nothing the second time
+        self._progress.start()  # no-op after the first call
         self._progress.refresh()
-        if done >= total:  # the next bar may be another one
+        if done >= total:  # another bar may follow
             self._progress.stop()
 
     def close(self) -> None:
@@ -65,18 +67,18 @@ class LiveBar:
         self._progress.stop()
 
 
-_WIDEST = 78  # a frame that fits nearly every window is not broken by a resize
+_MAX_WIDTH = 78  # fits nearly every window, so resizing does not break the frame
 
 
-def frame(state: ProgressState, width: int) -> Group:
-    """Three lines that never wrap.
+def render_frame(state: ProgressState, width: int) -> Group:
+    """Render the display: three lines that never wrap.
 
     epoch 2/5  ━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━  320/1250  25 %  left 1:12
     loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s
     validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501
     """
     rows: list[RenderableType] = [
-        _bar_line(state, min(width, _WIDEST)),
+        _bar_line(state, min(width, _MAX_WIDTH)),
         _line(metrics_line(state)),
     ]
     if state.validated is not None:
@@ -89,11 +91,11 @@ def _line(text: str) -> Text:
 
 
 def _bar_line(state: ProgressState, width: int) -> Table:
-    """Epoch, bar, count, share and time left; the bar takes the rest of the width."""
+    """Epoch, bar, count, percentage and time left; the bar fills the remaining width."""
     updates = state.began.updates
     before = f"epoch {state.epoch}/{state.epochs}  "
     after = f"  {state.update}/{updates}  {100 * state.update // max(1, updates)} %"
-    if left := time_left(state):
+    if left := format_eta(state):
         after += f"  {left}"
     remaining = max(1, width - len(before) - len(after))
     row = Table.grid()
@@ -103,24 +105,24 @@ def _bar_line(state: ProgressState, width: int) -> Table:
 
 
 class LiveProgress:
-    """Draws on events, without a thread of its own: nothing runs beside the training."""
+    """Live display, redrawn on events; no background thread competes with training."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._stream = stream
-        self._safe = SafeStream(stream)
+        self._safe_stream = SafeStream(stream)
         self._clock = clock
         self._state = ProgressState(clock)
         self._drawn_at = clock() - _SECONDS_BETWEEN_FRAMES
         # rich ends the program on a broken pipe, so it must never see one.
-        self._console = Console(file=cast(IO[str], self._safe), force_terminal=True)
+        self._console = Console(file=cast(IO[str], self._safe_stream), force_terminal=True)
         self._live: Live | None = None
 
     def write(self, event: Event) -> None:
-        self._state.take(event)
+        self._state.handle_event(event)
         if isinstance(event, Ended):
             self.close()
         if isinstance(event, Began | Averaged | Noticed | Ended):
-            # Above the frame while there is one.
+            # Printed above the frame, if there is one.
             self._console.print(Text(event_line(event)), soft_wrap=True)
             if isinstance(event, Began):
                 self._open()
@@ -136,18 +138,18 @@ class LiveProgress:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._safe.close()
+        self._safe_stream.close()
         atexit.unregister(self.close)
 
     def _open(self) -> None:
-        """A new frame; a run that begins again without an end keeps its frame."""
+        """Open a frame; a run that starts again before it ended keeps its frame."""
         if self._live is None:
             self._live = Live(
                 console=self._console,
                 auto_refresh=False,
-                get_renderable=lambda: frame(self._state, self._console.width),
+                get_renderable=lambda: render_frame(self._state, self._console.width),
                 redirect_stdout=self._stream is sys.stdout,
-                # Warnings go above the frame; a stderr led to a file stays there.
+                # Warnings go above the frame; stderr redirected to a file stays there.
                 redirect_stderr=SafeStream(sys.stderr).isatty(),
             )
             self._live.start()

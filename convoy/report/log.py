@@ -1,4 +1,4 @@
-"""The log files of a run, written event by event: `log.txt` for people, three for programs."""
+"""The log files of a run: `log.txt` to read, and three JSON Lines files for programs."""
 
 import json
 import math
@@ -16,12 +16,13 @@ from convoy.events import Began, Ended, Event, Noticed, Reported, Updated, Valid
 from convoy.files import write_atomically
 from convoy.report.format import event_line
 from convoy.report.stream import print_error
+from convoy.text import pluralize
 
-_MAX_LINE_BYTES = 1 << 20  # a longer one is damage, and must not fill the memory
+_MAX_LINE_BYTES = 1 << 20  # a longer line is damaged and must not fill the memory
 
 
 class TextLog:
-    """A text file open for appending. Each line is one write, so the kernel has it at once."""
+    """A text file opened for appending. Each line is one write, so no buffer can be lost."""
 
     def __init__(self, path: Path, warn: Callable[[str], None] = print_error) -> None:
         self.path = path
@@ -30,14 +31,14 @@ class TextLog:
         self._descriptor: int | None = None
 
     def append(self, line: str) -> bool:
-        """Whether the line is in the file; the first failure is reported."""
+        """Append a line; return whether it succeeded. The first failure is reported."""
         try:
             self._write(line.encode("utf-8", "backslashreplace") + b"\n")
         except OSError as error:
-            self.close()  # the next line opens the file anew, and sees where this one was cut
+            self.close()  # the next line reopens the file and checks for a truncated line
             self.failures += 1
             if self.failures == 1:
-                self._warn(f"{self.path}: a line is lost: {error.strerror}; the run goes on")
+                self._warn(f"{self.path}: cannot write a line: {error.strerror}; the run continues")
             return False
         return True
 
@@ -51,21 +52,16 @@ class TextLog:
         if self._descriptor is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o666)
-            if _ends_inside_a_line(self._descriptor):
-                content = b"\n" + content  # so that the torn line damages only itself
-        # A disk that fills up first takes a part, and only then returns an error.
+            size = os.fstat(self._descriptor).st_size
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                content = b"\n" + content  # a line truncated by a crash must not damage the next
+        # A disk that fills up first writes a part, and returns an error only then.
         while content:
             content = content[os.write(self._descriptor, content) :]
 
 
-def _ends_inside_a_line(descriptor: int) -> bool:
-    """Whether a crash or a full disk cut the last line short."""
-    size = os.fstat(descriptor).st_size
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-
-
 def json_safe(value: object) -> object:
-    """JSON has only finite numbers: others become the strings nan, inf and -inf."""
+    """Replace non-finite numbers, which JSON lacks, by the strings nan, inf and -inf."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
@@ -78,38 +74,42 @@ def json_safe(value: object) -> object:
 
 
 class JsonLog(TextLog):
-    """One JSON object per line. Remembers the updates whose lines were lost."""
+    """One JSON object per line. Remembers the updates of lines that could not be written."""
 
     def __init__(self, path: Path, warn: Callable[[str], None] = print_error) -> None:
         super().__init__(path, warn)
-        self._lost: list[int] = []  # the first and the last update without a line
+        self._lost_updates: list[int] = []  # the first and the last update without a line
 
     @property
-    def gap(self) -> str | None:
-        """What is missing, for people; None when nothing is."""
+    def missing_lines(self) -> str | None:
+        """Describe the missing lines; None if there are none."""
         if not self.failures:
             return None
-        span = f" (updates {self._lost[0]} to {self._lost[-1]})" if self._lost else ""
-        return f"{self.path.name} lacks {self.failures} lines{span}"
+        span = (
+            f" (updates {self._lost_updates[0]} to {self._lost_updates[-1]})"
+            if self._lost_updates
+            else ""
+        )
+        return f"{self.path.name} is missing {pluralize(self.failures, 'line')}{span}"
 
     def append_record(self, record: Mapping[str, object]) -> None:
-        # Pure ASCII, so that file names which are not text can be written and read back.
+        # ASCII only, so that undecodable file names can be written and read back.
         if not self.append(json.dumps(json_safe(record), allow_nan=False)):
             update = record.get("update")
             if isinstance(update, int):
-                self._lost = [*self._lost[:1], update]
+                self._lost_updates = [*self._lost_updates[:1], update]
 
     def drop_after(self, update: int) -> int:
-        """Drop the lines of later updates, and damaged ones; returns how many."""
+        """Drop damaged lines and those of later updates; return how many."""
         self.close()
         lines = list(_parsed_lines(self.path))
-        kept = [line for line, record in lines if _is_up_to(record, update)]
-        if len(kept) < len(lines):
-            write_atomically(self.path, kept)
-        return len(lines) - len(kept)
+        remaining = [line for line, record in lines if _is_not_after(record, update)]
+        if len(remaining) < len(lines):
+            write_atomically(self.path, remaining)
+        return len(lines) - len(remaining)
 
 
-def _is_up_to(record: dict[str, object] | None, update: int) -> bool:
+def _is_not_after(record: dict[str, object] | None, update: int) -> bool:
     if record is None:
         return False
     number = record.get("update")
@@ -117,12 +117,12 @@ def _is_up_to(record: dict[str, object] | None, update: int) -> bool:
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, object]]:
-    """The objects of a file in order, without damaged lines; a missing file has none."""
+    """Yield the objects of a file, skipping damaged lines; a missing file has none."""
     return (record for _, record in _parsed_lines(path) if record is not None)
 
 
 def _parsed_lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]]:
-    """Each line with its object; None for damage."""
+    """Yield each line with its object, or None if it is damaged."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _parsed_lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]
         while line := file.readline(_MAX_LINE_BYTES):
             if len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
                 while (rest := file.readline(_MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass  # skips the rest of a line that is too long
+                    pass  # skip the rest of an overlong line
                 yield line, None
             elif line.strip():
                 yield line, _parse(line)
@@ -149,7 +149,7 @@ UTC_NOW = partial(datetime.now, UTC)
 
 
 class LogPaths(Protocol):
-    """Where the log files are: a run folder."""
+    """Paths of the log files; a run folder has them."""
 
     log: Path
     metrics: Path
@@ -158,7 +158,7 @@ class LogPaths(Protocol):
 
 
 class Log:
-    """Subscribe `write`; `close` when the run is over."""
+    """Observer that writes the log files: subscribe `write`, call `close` at the end."""
 
     def __init__(
         self,
@@ -175,16 +175,18 @@ class Log:
 
     def write(self, event: Event) -> None:
         if isinstance(event, Updated):
-            return  # there are as many as updates: reports have their means
+            return  # one per update; reports contain the means
         if isinstance(event, Began):
-            # A lost process may have logged more than its checkpoint has; it comes again.
+            # A lost process may have logged updates after its checkpoint; they are repeated.
             for file in (self._metrics, self._validation):
                 try:
                     file.drop_after(event.update)
                 except (OSError, StorageError) as error:  # the other files are not affected
-                    self._warn(f"{file.path}: lines of later updates cannot be dropped: {error}")
+                    self._warn(f"{file.path}: cannot drop lines of later updates: {error}")
         if isinstance(event, Ended):
-            self._report_lost_lines(event.update)
+            for file in (self._metrics, self._validation, self._events):
+                if file.missing_lines is not None:  # at the end, when space may be free again
+                    self.write(Noticed("lines-lost", file.missing_lines, event.update))
         time = self._now().isoformat(timespec="milliseconds")
         fields = asdict(event)
         if isinstance(event, Reported):
@@ -200,9 +202,3 @@ class Log:
     def close(self) -> None:
         for file in (self._text, self._metrics, self._validation, self._events):
             file.close()
-
-    def _report_lost_lines(self, update: int) -> None:
-        """At the end, when there may be room again."""
-        for file in (self._metrics, self._validation, self._events):
-            if file.gap is not None:
-                self.write(Noticed("lines-lost", file.gap, update))

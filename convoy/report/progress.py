@@ -1,30 +1,27 @@
-"""What a person sees while a run or another task works: plain lines, or a live display.
+"""Progress of a run or another task: plain lines or a live display.
 
-The live display (rich) is in live.py and loaded only for a terminal.
+The live display (rich) is in live.py and is loaded only for a terminal.
 """
 
 import os
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from convoy.errors import ConfigError
 from convoy.events import Ended, Event, Reported, Updated
-from convoy.report.format import Clock, ProgressState, count_text, event_line, progress_line
+from convoy.report.format import Clock, ProgressState, event_line, format_count, progress_line
 from convoy.report.stream import SafeStream
 
 if TYPE_CHECKING:
     from convoy.report.live import LiveBar, LiveProgress
 
-KINDS = ("auto", "rich", "plain", "none")
-
 
 class PlainProgress:
-    """Lines that stay readable in a batch log: at most one of progress each `interval` seconds.
+    """Plain lines for batch logs: at most one progress line every `interval` seconds.
 
-    Subscribe `write`; `close` at the end, whatever the end is.
+    Subscribe `write`; call `close` at the end, also after errors.
     """
 
-    # Where reports are rare, the bare count still shows that the run is alive.
+    # If reports are rare, the update count still shows that the run is alive.
     _INTERVALS_WITHOUT_REPORT = 4
 
     def __init__(
@@ -38,7 +35,7 @@ class PlainProgress:
         self._printed = ""
 
     def write(self, event: Event) -> None:
-        self._state.take(event)
+        self._state.handle_event(event)
         if isinstance(event, Reported | Updated):
             intervals = 1 if isinstance(event, Reported) else self._INTERVALS_WITHOUT_REPORT
             if self._clock() - self._printed_at >= self._interval * intervals:
@@ -61,13 +58,11 @@ class PlainProgress:
 def make_progress(
     kind: str, stream: TextIO | None, interval: float = 5.0
 ) -> "PlainProgress | LiveProgress":
-    """The display for `--progress`; `auto` looks at the stream."""
-    if kind not in KINDS:
-        raise ConfigError(f"unknown --progress {kind!r}; choose one of {', '.join(KINDS)}")
+    """Create the display for `--progress`; `auto` depends on the stream."""
     if kind == "none" or stream is None:
         return PlainProgress(None)
     if kind == "rich" or (kind == "auto" and is_live_terminal(stream)):
-        # Imported only here: rich takes longer to load than `--help` may take to answer.
+        # Imported only here: loading rich takes longer than `--help` may take.
         from convoy.report.live import LiveProgress
 
         return LiveProgress(stream)
@@ -75,20 +70,20 @@ def make_progress(
 
 
 def is_live_terminal(stream: TextIO) -> bool:
-    """Whether it is a terminal that can move its cursor."""
+    """Whether the stream is a terminal that can move its cursor."""
     movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return movable and SafeStream(stream).isatty()
 
 
 class PlainBar:
-    """Lines that stay readable in a batch log.
+    """Progress as plain lines for batch logs.
 
     Call it with the done and the total count, from one thread; close it at the end.
     """
 
-    def __init__(self, stream: TextIO, what: str, unit: str) -> None:
+    def __init__(self, stream: TextIO, description: str, unit: str) -> None:
         self._stream = SafeStream(stream)
-        self._what, self._unit = what, unit
+        self._description, self._unit = description, unit
         self._printed_tenths = 0
 
     def __call__(self, done: int, total: int) -> None:
@@ -97,15 +92,15 @@ class PlainBar:
         tenths = 10 * done // total if total else 0
         if tenths > self._printed_tenths:
             self._printed_tenths = tenths
-            self._stream.print(f"{self._what}: {count_text(done, total, self._unit)}")
+            self._stream.print(f"{self._description}: {format_count(done, total, self._unit)}")
 
     def close(self) -> None:
-        """Every line is printed already."""
+        """Do nothing: every line is printed already."""
 
 
-def make_bar(stream: TextIO, what: str, unit: str) -> "PlainBar | LiveBar":
+def make_bar(stream: TextIO, description: str, unit: str) -> "PlainBar | LiveBar":
     if is_live_terminal(stream):
         from convoy.report.live import LiveBar
 
-        return LiveBar(stream, what, unit)
-    return PlainBar(stream, what, unit)
+        return LiveBar(stream, description, unit)
+    return PlainBar(stream, description, unit)

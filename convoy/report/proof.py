@@ -1,13 +1,13 @@
-"""What `convoy prove` found: one row a layout, for people and for programs."""
+"""Results of `convoy prove`: one row per layout, as a table or JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from convoy.plan.topology import Layout
 from convoy.report.summary import Summary
 
-HEAD = (
+TABLE_HEADER = (
     "layout                    schedule     recompute  offload  sharded  workers  weights sha256"
     "   seconds  peak MB per stage    equal"
 )
@@ -15,58 +15,59 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Proof:
-    """One layout, what it came to, and how far that is from the first one."""
+    """One layout, its result, and its difference from the first layout."""
 
     layout: Layout
     summary: Summary
     equal: bool
-    difference: float  # largest one of any weight
-    before: Layout | None = None  # the layout that made the checkpoint it went on from
+    difference: float  # maximum over all weights
+    resumed_from: Layout | None = None  # layout of the checkpoint it resumed
 
     @property
     def name(self) -> str:
         shape = _shape(self.layout)
-        return shape if self.before is None else f"{_shape(self.before)} → {shape}"
+        return shape if self.resumed_from is None else f"{_shape(self.resumed_from)} → {shape}"
 
     @property
-    def holds(self) -> bool:
-        return self.equal or not self.layout.exact
+    def is_as_expected(self) -> bool:
+        return self.equal or not self.layout.is_bit_exact
 
     @property
-    def verdict(self) -> str:
+    def result_text(self) -> str:
         if self.equal:
             return "yes"
-        word = "no" if self.layout.exact else "no, as documented"
+        word = "no" if self.layout.is_bit_exact else "no, as documented"
         return f"{word}: differs by {self.difference:.1e}"
 
 
-def row(proof: Proof) -> str:
+def format_row(proof: Proof) -> str:
     layout, summary = proof.layout, proof.summary
     schedule = layout.schedule if layout.stages > 1 else "–"
     peaks = " ".join(f"{peak / 1e6:.0f}" for peak in summary.peak_bytes)
     fast = "" if layout.reduction == "exact" else f" {layout.reduction}"
     return (
-        f"{proof.name + fast:<26}{schedule:<13}{_mark(layout.recompute):<11}"
-        f"{_mark(layout.offload):<9}{_mark(layout.sharding):<9}{layout.workers:<9}"
+        f"{proof.name + fast:<26}{schedule:<13}{_yes_or_dash(layout.recompute):<11}"
+        f"{_yes_or_dash(layout.offload):<9}{_yes_or_dash(layout.sharding):<9}{layout.workers:<9}"
         f"{(summary.weights_sha256 or '–')[:12]}…  {summary.seconds:>9.1f}  {peaks:<20} "
-        f"{proof.verdict}"
+        f"{proof.result_text}"
     )
 
 
-def closing(proofs: Iterable[Proof]) -> str:
-    """All of them in one sentence."""
-    every = list(proofs)
-    exact = [one for one in every if one.layout.exact]
-    equal = sum(one.equal for one in exact)
-    sha = every[0].summary.weights_sha256 or "–"
+def summary_line(proofs: Sequence[Proof]) -> str:
+    """Summarize all layouts in one sentence."""
+    exact = [proof for proof in proofs if proof.layout.is_bit_exact]
+    equal = sum(proof.equal for proof in exact)
+    sha = proofs[0].summary.weights_sha256 or "–"
     if equal == len(exact):
         return f"{equal} of {equal} exact layouts have the same weights: sha256 {sha}"
-    return f"{len(exact) - equal} of {len(exact)} exact layouts have other weights than the first"
+    return f"{len(exact) - equal} of {len(exact)} exact layouts differ from the first"
 
 
-def as_json(proofs: Iterable[Proof]) -> dict[str, Any]:
-    every = list(proofs)
-    return {"layouts": [_record(one) for one in every], "equal": all(one.holds for one in every)}
+def as_json(proofs: Sequence[Proof]) -> dict[str, Any]:
+    return {
+        "layouts": [_record(proof) for proof in proofs],
+        "equal": all(proof.is_as_expected for proof in proofs),
+    }
 
 
 def _record(proof: Proof) -> dict[str, Any]:
@@ -75,12 +76,12 @@ def _record(proof: Proof) -> dict[str, Any]:
         "layout": proof.name,
         **asdict(layout),
         "schedule": layout.schedule if layout.stages > 1 else None,
-        "resumed_from": None if proof.before is None else _shape(proof.before),
+        "resumed_from": None if proof.resumed_from is None else _shape(proof.resumed_from),
         "weights_sha256": summary.weights_sha256,
         "seconds": summary.seconds,
         "peak_bytes": summary.peak_bytes,
         "peak_stash": summary.peak_stash,
-        "exact": layout.exact,
+        "exact": layout.is_bit_exact,
         "equal": proof.equal,
         "difference": proof.difference,
     }
@@ -90,5 +91,5 @@ def _shape(layout: Layout) -> str:
     return f"{layout.replicas} × {layout.stages}"
 
 
-def _mark(chosen: bool) -> str:
+def _yes_or_dash(chosen: bool) -> str:
     return "yes" if chosen else "–"

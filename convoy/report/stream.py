@@ -1,4 +1,4 @@
-"""A text stream whose errors cannot stop a run: when nobody reads any more, it writes nothing."""
+"""A text stream whose errors cannot stop a run: once the reader is gone, it writes nothing."""
 
 import errno
 import os
@@ -6,19 +6,15 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-# The reader is still there, only this text was lost.
+# The reader still exists; only this text is lost.
 _TEMPORARY = {errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
 
 
 class SafeStream:
-    """Writes and flushes at once; without a stream it writes nothing."""
+    """Write and flush at once; without a stream, write nothing."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-
-    @property
-    def is_open(self) -> bool:
-        return self._stream is not None
 
     @property
     def encoding(self) -> str:
@@ -33,7 +29,7 @@ class SafeStream:
         self.write(line + "\n")
 
     def write(self, text: str) -> int:
-        """Characters that the encoding does not have are replaced, never an error."""
+        """Write text; characters missing in the encoding are replaced."""
         if self._stream is None:
             return len(text)
         encoded = text.encode(self.encoding, "replace").decode(self.encoding)
@@ -46,10 +42,10 @@ class SafeStream:
         return len(text)
 
     def flush(self) -> None:
-        """Every write is flushed already."""
+        """Do nothing: every write is flushed already."""
 
     def close(self) -> None:
-        """Make sure that unwritten text does not fail again when the interpreter exits."""
+        """Prevent unwritten text from failing again at interpreter exit."""
         if self._stream is not None:
             try:
                 self._stream.flush()
@@ -57,7 +53,7 @@ class SafeStream:
                 self._detach()
 
     def _detach(self) -> None:
-        """Redirect the stream to /dev/null: its buffer would spoil the exit code of a good run."""
+        """Redirect the stream to /dev/null: its buffer would change the exit code at exit."""
         stream, self._stream = self._stream, None
         with suppress(OSError, ValueError):  # a stream without a descriptor cannot be redirected
             if stream is not None:
@@ -67,5 +63,5 @@ class SafeStream:
 
 
 def print_error(line: str) -> None:
-    """One line on stderr, wherever it points to now."""
+    """Print one line to the current stderr."""
     SafeStream(sys.stderr).print(line)

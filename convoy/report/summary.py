@@ -1,4 +1,4 @@
-"""The result of a run: `summary.json` for programs, a few closing lines for people."""
+"""The result of a run: `summary.json`, and the closing lines that are printed."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,16 @@ from typing import Any, get_args
 from convoy.errors import ConfigError, ExitCode
 from convoy.events import Averaged
 from convoy.files import write_atomically
-from convoy.report.format import average_text, duration, percent, speed_text
+from convoy.report.format import (
+    describe_average,
+    format_duration,
+    format_percent,
+    format_throughput,
+)
 from convoy.report.log import json_safe
-from convoy.text import counted, one_line
+from convoy.text import one_line, pluralize
 
-PENDING = "pending"  # of a phase that has not begun
+PENDING = "pending"  # a phase that has not started
 
 _EXIT_CODES = {
     "done": ExitCode.DONE,
@@ -46,7 +51,7 @@ class AverageSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneSummary:
-    """The result of the second phase of a run, whose folder has a summary of its own."""
+    """The result of the second phase of a run; its folder has its own summary."""
 
     path: str
     exit_reason: str  # as in `Ended`, or PENDING
@@ -59,7 +64,7 @@ class FineTuneSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The result of one run; None where the run did not get that far."""
+    """The result of one run; None for values the run did not reach."""
 
     weights_sha256: str | None = None
     top1: float | None = None
@@ -73,25 +78,25 @@ class Summary:
     exit_reason: str  # as in `Ended`
     model: str | None = None
     dataset: str | None = None
-    init_path: str | None = None  # whose weights it began with, if not those of its seed
+    init_path: str | None = None  # source of the initial weights; None: random
     averaged: AverageSummary | None = None
     live_average: AverageSummary | None = None
-    skipped_updates: int = 0  # that changed nothing, for values that are not finite
-    bad_records: int = 0  # that were skipped; the run folder lists them
+    skipped_updates: int = 0  # because of non-finite values
+    bad_records: int = 0  # skipped; listed in the run folder
     fine_tune: FineTuneSummary | None = None
-    peak_bytes: list[int] = field(default_factory=list)  # memory of each stage's process
-    peak_stash: list[int] = field(default_factory=list)  # micro-batches each stage held at most
+    peak_bytes: list[int] = field(default_factory=list)  # of each stage's process
+    peak_stash: list[int] = field(default_factory=list)  # micro-batches stashed, per stage
 
     @property
-    def ending(self) -> str:
-        """Why the last phase that was begun ended, or the one before which the run stopped."""
+    def final_exit_reason(self) -> str:
+        """The exit reason of the last phase that was due."""
         if self.exit_reason != "done" or self.fine_tune is None:
             return self.exit_reason
         return self.fine_tune.exit_reason
 
     @property
     def exit_code(self) -> ExitCode:
-        return _EXIT_CODES[self.ending]
+        return _EXIT_CODES[self.final_exit_reason]
 
     def write(self, path: Path) -> None:
         content = json.dumps(json_safe(asdict(self)), indent=2, allow_nan=False)
@@ -99,24 +104,24 @@ class Summary:
 
     @classmethod
     def read(cls, path: Path) -> "Summary":
-        """Keys of later versions are ignored."""
+        """Read a summary; unknown keys are ignored."""
         try:
             return cls.from_record(json.loads(path.read_bytes()))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"{path} is no summary of a run: {error}; it is written when a run ends"
+                f"{path} is not a valid run summary: {error}; it is written when a run ends"
             ) from error
 
     @classmethod
     def from_record(cls, record: object) -> "Summary":
-        """From JSON values; ValueError if they are not those of a summary."""
+        """Create a summary from JSON values; raise ValueError if they are invalid."""
         summary: Summary = _from_json(cls, record)
         return summary
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A run that ended: its result and its folder."""
+class FinishedRun:
+    """A run that has ended: its result and its folder."""
 
     summary: Summary
     folder: Path
@@ -126,7 +131,7 @@ class Finished:
 _FIELD_TYPES: dict[object, tuple[str, Callable[[Any], bool]]] = {
     int: ("a whole number", lambda value: type(value) is int),
     float: ("a number", lambda value: type(value) in (int, float)),
-    str: ("a text", lambda value: isinstance(value, str)),
+    str: ("a string", lambda value: isinstance(value, str)),
     list[int]: (
         "a list of whole numbers",
         lambda value: isinstance(value, list) and all(type(item) is int for item in value),
@@ -135,7 +140,7 @@ _FIELD_TYPES: dict[object, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _from_json(cls: Any, record: object) -> Any:
-    """A dataclass from a JSON object, each field checked by its type; ValueError if it is wrong."""
+    """Create a dataclass from a JSON object; raise ValueError for a field of a wrong type."""
     if not isinstance(record, dict):
         raise ValueError(f"{record!r:.80} is not an object")
     values = {}
@@ -162,51 +167,53 @@ def _read_value(item: Field[Any], value: object) -> object:
 
 
 def closing_lines(summary: Summary, folder: Path) -> list[str]:
-    """What was trained, how long and how fast, the accuracy, the folder, and the next command."""
-    lines = [_subject(summary), _totals(summary)]
+    """Summarize the run: model, length, speed, accuracy, folder and next command."""
+    lines = [_model_line(summary), _totals_line(summary)]
     if summary.skipped_updates:
-        lines.append(f"skipped: {summary.skipped_updates} of these updates, which changed nothing")
+        lines.append(f"skipped: {summary.skipped_updates} of these updates")
     if summary.init_path is not None:
-        lines.append(f"began with: {one_line(summary.init_path)}")
+        lines.append(f"initial weights: {one_line(summary.init_path)}")
     if summary.top1 is not None:
         lines.append(f"validation: {_accuracy(summary.top1, summary.top5)}")
     averages = (summary.live_average, summary.averaged)
-    lines += [_averaged(one) for one in averages if one is not None]
+    lines += [_average_line(average) for average in averages if average is not None]
     if summary.fine_tune is not None:
-        lines.append(_fine_tuned(summary.fine_tune))
+        lines.append(_fine_tune_line(summary.fine_tune))
     tuned = summary.fine_tune
     digest = (tuned and tuned.weights_sha256) or summary.weights_sha256
     if digest is not None:
         lines.append(f"weights: sha256 {digest[:12]}…")
     lines.append(f"run folder: {one_line(str(folder))}")
-    verb = "validate" if summary.ending == "done" else "resume"
-    lines.append(f"go on: convoy {verb} {one_line(quote(str(folder)))}")
+    verb = "validate" if summary.final_exit_reason == "done" else "resume"
+    lines.append(f"next: convoy {verb} {one_line(quote(str(folder)))}")
     return lines
 
 
 def _accuracy(top1: float, top5: float | None) -> str:
-    return f"top-1 {percent(top1)}" + (f", top-5 {percent(top5)}" if top5 is not None else "")
+    return f"top-1 {format_percent(top1)}" + (
+        f", top-5 {format_percent(top5)}" if top5 is not None else ""
+    )
 
 
-def _averaged(average: AverageSummary) -> str:
-    """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and where it is."""
+def _average_line(average: AverageSummary) -> str:
+    """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and its path."""
     measured = "" if average.top1 is None else f", {_accuracy(average.top1, average.top5)}"
-    text = average_text(average.strategy, average.checkpoints)
+    text = describe_average(average.strategy, average.checkpoints)
     return one_line(f"average: {text}{measured}, {average.path}")
 
 
-def _fine_tuned(tuned: FineTuneSummary) -> str:
-    """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and where it is."""
+def _fine_tune_line(tuned: FineTuneSummary) -> str:
+    """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and its path."""
     if tuned.exit_reason == PENDING:
-        return "fine-tuning: still to be done"
+        return "fine-tuning: pending"
     measured = "" if tuned.top1 is None else f", {_accuracy(tuned.top1, tuned.top5)}"
     early = "" if tuned.exit_reason == "done" else f" ({tuned.exit_reason}, not complete)"
-    length = _length(tuned.updates, tuned.epochs)
+    length = _format_length(tuned.updates, tuned.epochs)
     return one_line(f"fine-tuned: {length}{measured}, {tuned.path}{early}")
 
 
-def _subject(summary: Summary) -> str:
-    """`trained resnet18 on shapes, 2 stages × 2 replicas`, and why it ended if not by itself."""
+def _model_line(summary: Summary) -> str:
+    """`trained resnet18 on shapes, 2 stages × 2 replicas`, and the reason if it ended early."""
     subject = summary.model or "a model"
     if summary.dataset is not None:
         subject += f" on {summary.dataset}"
@@ -214,15 +221,16 @@ def _subject(summary: Summary) -> str:
     return one_line(f"trained {subject}, {summary.layout}{early}")
 
 
-def _totals(summary: Summary) -> str:
+def _totals_line(summary: Summary) -> str:
     speed = summary.images_per_second
+    throughput = "" if speed is None else f", {format_throughput(speed)}"
     return (
-        f"{_length(summary.updates, summary.epochs)}, {counted(summary.images, 'image')} "
-        f"in {duration(summary.seconds)}{'' if speed is None else f', {speed_text(speed)}'}"
+        f"{_format_length(summary.updates, summary.epochs)}, {pluralize(summary.images, 'image')} "
+        f"in {format_duration(summary.seconds)}{throughput}"
     )
 
 
-def _length(updates: int, epochs: float) -> str:
+def _format_length(updates: int, epochs: float) -> str:
     """`40 updates, 2 epochs`, `1 update, 0.5 epochs`."""
     text = f"{epochs:.4g}"
-    return f"{counted(updates, 'update')}, {text} epoch{'s' * (text != '1')}"
+    return f"{pluralize(updates, 'update')}, {text} epoch{'s' * (text != '1')}"

@@ -1,8 +1,8 @@
-"""One checkpoint out of many, with running statistics as the user wants them.
+"""Average checkpoints, with a choice for running statistics.
 
-One checkpoint is in memory at a time. Sums are kept in float64 and cast back at the end. Whole
-numbers, and whatever `keep` names, have no meaningful average and are taken from the newest; so
-checkpoints come in oldest first.
+Only one checkpoint is in memory at a time. Sums are in float64 and cast back at the end. Integers
+and names ending in `keep_suffixes` are not averaged but taken from the newest checkpoint, so
+checkpoints are passed oldest first.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,51 +12,49 @@ from pathlib import Path
 import torch
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.format import Contents, Tensors, match, weights_sha256
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents, Tensors, check_match, weights_sha256
+from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import RunConfig
-from convoy.data.feeds import ledger_of, loader_options, training_feed
+from convoy.data.feeds import loader_options, make_ledger, make_training_feed
 from convoy.data.loader import MicroBatchIndex, NeededInputs
 from convoy.data.sources.open import open_source
 from convoy.errors import CheckpointError
 from convoy.events import Averaged
-from convoy.machine import threads_each
-from convoy.plan.plan import plan_run, used_samples
-from convoy.run.network import Network, build_network, freeze, whole
-from convoy.run.parameter_groups import compute_in, round_weights
-from convoy.run.process import choose_device, make_repeatable
+from convoy.machine import threads_per_process
+from convoy.plan.plan import num_used_samples, plan_run
+from convoy.run.network import freeze
+from convoy.run.parameter_groups import build_network_for_precision, round_weights
+from convoy.run.process import choose_device, make_deterministic
 
-Keep = Callable[[str], bool]  # by a tensor's name: take it from the newest, do not average
-
-
-def average_everything(_: str) -> bool:
-    """Keep nothing of the newest: running statistics are averaged too."""
-    return False
+RUNNING_STATISTICS = (".running_mean", ".running_var")
 
 
 @torch.no_grad()
 def average(
-    checkpoints: Iterable[Contents], decay: float | None = None, keep: Keep = average_everything
+    checkpoints: Iterable[CheckpointContents],
+    decay: float | None = None,
+    keep_suffixes: tuple[str, ...] = (),
 ) -> Tensors:
-    """The averages in their own types, in the order of the model.
+    """Return the averages in their original dtypes, in the order of the model.
 
-    Each checkpoint leaves `decay` of the average before it, and the first one starts it; without
-    a decay every checkpoint counts the same.
+    With a decay, the average is exponential and starts with the first checkpoint; without one,
+    it is the mean.
     """
     templates: Tensors = {}
     totals: Tensors = {}
     newest: Tensors = {}
     count = 0
-    for model in map(attrgetter("model"), checkpoints):  # keeps none alive, unlike a generator
+    models = map(attrgetter("model"), checkpoints)  # keeps no checkpoint alive
+    for model in models:
         if not count:
             templates = {name: tensor.to("meta") for name, tensor in model.items()}
             totals = {
                 name: tensor.to(torch.float64, copy=True)
                 for name, tensor in model.items()
-                if tensor.is_floating_point() and not keep(name)
+                if tensor.is_floating_point() and not name.endswith(keep_suffixes)
             }
         else:
-            match(model, templates, of="average")
+            check_match(model, templates, what="average")
             for name, total in totals.items():
                 if decay is None:
                     total.add_(model[name])
@@ -64,81 +62,71 @@ def average(
                     total.mul_(decay).add_(model[name], alpha=1 - decay)
         newest = {name: model[name] for name in model if name not in totals}
         count += 1
-        del model  # the next one is loaded only when this one is gone
+        del model  # free it before the next one is loaded
     if not count:
         raise CheckpointError("no checkpoint to average")
     divisor = count if decay is None else 1
-    return {
-        name: (totals[name] / divisor).to(template.dtype)
-        if name in totals
-        else newest[name].clone()
-        for name, template in templates.items()
-    }
+    averages = {name: total / divisor for name, total in totals.items()}
+    untouched = {name: tensor.clone() for name, tensor in newest.items()}
+    tensors = untouched | averages
+    return {name: tensors[name].to(template.dtype) for name, template in templates.items()}
 
 
-class AveragingStopped(Exception):
-    """Somebody waits for the end; nothing was written."""
+class AveragingInterrupted(Exception):
+    """Averaging was stopped by an urgent request; nothing was written."""
 
 
 def average_checkpoints(
     config: RunConfig,
     folder: Path,
     is_urgent: Callable[[], bool] = lambda: False,
-    counts: Callable[[int], bool] = lambda _: True,
+    include: Callable[[int], bool] = lambda _: True,
 ) -> Averaged:
-    """Average the newest checkpoints of a folder that count.
+    """Average the newest checkpoints of a folder whose update `include` accepts.
 
-    AveragingStopped as soon as the end is urgent.
+    AveragingInterrupted as soon as the end is urgent.
     """
-    wish = config.average
-    store = Store(folder)
-    paths = [store.path(update) for update in store.updates() if counts(update)]
+    options = config.average
+    store = CheckpointStore(folder)
+    paths = [store.path(update) for update in store.updates() if include(update)]
     if not paths:
         raise CheckpointError(f"no checkpoint in {folder}")
-    chosen = paths[-wish.weight_avg_n :] if wish.weight_avg_n > 0 else paths
-    keep = _is_statistic if wish.norm_statistics == "keep" else average_everything
-    decay = None if wish.weight_avg_strategy == "mean" else wish.weight_avg_exp_decay
-    model = average(map(reading.load, chosen), decay, keep)
-    if wish.norm_statistics == "recompute":
-        model = _with_fresh_statistics(config, model, is_urgent)
+    chosen = paths[-options.weight_avg_n :] if options.weight_avg_n > 0 else paths
+    keep_suffixes = RUNNING_STATISTICS if options.norm_statistics == "keep" else ()
+    decay = None if options.weight_avg_strategy == "mean" else options.weight_avg_exp_decay
+    model = average(map(reading.load, chosen), decay, keep_suffixes)
+    if options.norm_statistics == "recompute":
+        model = _recompute_statistics(config, model, is_urgent)
     newest = reading.load(chosen[-1])
     state = newest.state | {"averaged": [path.name for path in chosen]}
-    target = Store(folder / "averaged" / _recipe(config, len(chosen)))
-    path = target.save(Contents(model=model, state=state), newest.update)
-    strategy, digest = wish.weight_avg_strategy, weights_sha256(model)
+    strategy, digest = options.weight_avg_strategy, weights_sha256(model)
+    # One folder per recipe, so that no average replaces another.
+    rate = "" if decay is None else f"-{decay:g}"
+    recipe = f"{strategy}{rate}-{len(chosen)}-{options.norm_statistics}"
+    target = CheckpointStore(folder / "averaged" / recipe)
+    path = target.save(CheckpointContents(model=model, state=state), newest.update)
     return Averaged(newest.update, str(path), strategy, len(chosen), digest)
 
 
-def _recipe(config: RunConfig, count: int) -> str:
-    """A folder name for each way to average, so that none reindices another."""
-    wish = config.average
-    decay = f"-{wish.weight_avg_exp_decay:g}" if wish.weight_avg_strategy == "exponential" else ""
-    return f"{wish.weight_avg_strategy}{decay}-{count}-{wish.norm_statistics}"
-
-
-def _is_statistic(name: str) -> bool:
-    return name.endswith((".running_mean", ".running_var"))
-
-
-def _with_fresh_statistics(
+def _recompute_statistics(
     config: RunConfig, model: Tensors, is_urgent: Callable[[], bool]
 ) -> Tensors:
-    """Running statistics as the mean over one epoch of training passes, weights unchanged."""
+    """Recompute running statistics as the mean over one training epoch, weights unchanged."""
     device = choose_device(config.device)
-    make_repeatable(threads_each(config.device.threads, 1))
-    first = plan_run(config)
-    source = open_source(config.data, first.network, "train")
-    plan = plan_run(config, used_samples(config, len(source)))
-    stages = [whole(plan.network)]
-    built = build_network(plan.network, stages, config.data.seed, device)
-    compute_in(config, built, device, stages)
+    make_deterministic(threads_per_process(config.device.threads, 1))
+    initial_plan = plan_run(config)
+    source = open_source(config.data, initial_plan.network, "train")
+    plan = plan_run(config, num_used_samples(config, len(source)))
+    built = build_network_for_precision(config, plan.network, device)
     network = freeze(built, [layer.name for layer in plan.frozen_layers])
-    match(model, network.slice.named_tensors())
+    check_match(model, network.slice.named_tensors())
     network.load(model)
     round_weights(config, network)
     if not network.norms:
         return model
-    feed = training_feed(plan, source, device, NeededInputs(labels=False), ledger_of(config.data))
+    feed = make_training_feed(
+        plan, source, device, NeededInputs(labels=False), make_ledger(config.data)
+    )
     indices = (
         MicroBatchIndex(update, micro)
         for update in range(plan.loop.updates_per_epoch)
@@ -148,16 +136,15 @@ def _with_fresh_statistics(
     with torch.no_grad():
         for count, batch in enumerate(feed.micro_batches(indices, loader_options(config)), start=1):
             network.slice(batch.images)
-            _take_mean(network, count)
+            for norm in network.norms:
+                (mean, variance) = norm.pending_statistics.pop()
+                norm.running_mean += (mean - norm.running_mean) / count
+                norm.running_var += (variance - norm.running_var) / count
             if is_urgent():
-                raise AveragingStopped
-    statistics = {n: one.cpu() for n, one in network.tensors().items() if _is_statistic(n)}
-    return {name: statistics.get(name, one) for name, one in model.items()}
-
-
-def _take_mean(network: Network, count: int) -> None:
-    """The running mean over `count` passes, the newest of which waits in the norms."""
-    for norm in network.norms:
-        (mean_, variance) = norm.waiting.pop()
-        norm.running_mean += (mean_ - norm.running_mean) / count
-        norm.running_var += (variance - norm.running_var) / count
+                raise AveragingInterrupted
+    statistics = {
+        name: tensor.cpu()
+        for name, tensor in network.tensors().items()
+        if name.endswith(RUNNING_STATISTICS)
+    }
+    return {name: statistics.get(name, tensor) for name, tensor in model.items()}

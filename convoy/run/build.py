@@ -1,53 +1,46 @@
-"""Builds what one process of a run trains with: network, pipeline, replicas, optimizers, feeds."""
+"""Build the training objects of one process: network, pipeline, replicas, optimizers, feeds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 
-from convoy.data.feeds import ledger_of, loader_options, training_feed, validation_feed
+from convoy.data.feeds import loader_options, make_ledger, make_training_feed, make_validation_feed
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import Source
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import (
     CrossEntropy,
-    MicroBatches,
     ParameterGroup,
     Update,
+    UpdateBatches,
     collect_gradients,
 )
 from convoy.layers.norms import PendingStatistics
 from convoy.models.network import NetworkPlan
 from convoy.numerics.loss_scale import GradientRangeCounter, LossScale
 from convoy.numerics.precision import FLOAT32
-from convoy.numerics.traps import Traps, Watched
+from convoy.numerics.traps import Traps, WatchedLayer
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.collectives import Peers
+from convoy.parallel.collectives import PeerGroup
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
-from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, Replicas
+from convoy.parallel.replicas import ExactReplicas, FastReplicas, ReduceOptions, Replicas
 from convoy.plan.stages import stage_boundary
-from convoy.run.network import (
-    Network,
-    build_network,
-    compiled,
-    freeze,
-    share_statistics,
-    train_only,
-    with_recomputation,
-)
-from convoy.run.parameter_groups import compute_in, make_ema, parameter_groups
+from convoy.run.compile import CompiledSlice
+from convoy.run.network import Network, freeze, train_only, with_recomputation
+from convoy.run.parameter_groups import build_network_for_precision, make_ema, parameter_groups
 from convoy.run.process import ProcessContext
 from convoy.run.validation import Validator
 
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """What one process of a run trains with. None of these knows the run."""
+    """The training objects of one process. None of them depends on the run folder."""
 
     context: ProcessContext
     network: Network
@@ -67,9 +60,9 @@ class TrainingParts:
 def build(
     context: ProcessContext, train: Source, validation: Source | None, scratch: Path
 ) -> TrainingParts:
-    """`scratch` is where optimizer state is stored that is offloaded."""
+    """Build the training objects; offloaded optimizer state is stored in `scratch`."""
     plan, config = context.plan, context.plan.config
-    network, replicas = training_network(context), make_replicas(context)
+    network, replicas = build_training_network(context), make_replicas(context)
     stages = [parameter_groups(context, replicas, scratch, layers) for layers in network.slices]
     groups = [group for stage in stages for group in stage]
     ema = make_ema(config, network, [group.optimizer for group in groups], replicas)
@@ -83,10 +76,10 @@ def build(
         make_guard(context, network, groups),
         ema,
     )
-    elsewhere = scratch == Path(gettempdir())  # the folder of the run is not on this host
-    ledger = ledger_of(config.data, None if elsewhere else scratch)
-    feed = training_feed(plan, train, context.device, context.needs, ledger)
-    micro_batches = MicroBatches(feed, loader_options(config), context.update_share)
+    is_remote = scratch == Path(gettempdir())  # the run folder is not on this host
+    ledger = make_ledger(config.data, None if is_remote else scratch)
+    feed = make_training_feed(plan, train, context.device, context.needed_inputs, ledger)
+    micro_batches = UpdateBatches(feed, loader_options(config), context.update_share)
     trainer = Trainer(plan.loop, micro_batches, update)
     validate = None
     if validation is not None:
@@ -99,95 +92,110 @@ def build(
 def make_validator(
     context: ProcessContext, network: Network, source: Source, ledger: Ledger | None
 ) -> Validator:
-    """Validation of the network in training, by all processes together."""
+    """Create the validator of the network in training; all processes take part."""
     config, size = context.plan.config, context.plan.validation_network.image_size
-    feed = validation_feed(config, source, size, context.device, context.needs, ledger)
-    channels = _channels(context, context.plan.validation_network, feed.size)
-    predictions = InferencePipeline(network.runs, channels)
-    return Validator(predictions, feed, loader_options(config), context.share)
+    feed = make_validation_feed(config, source, size, context.device, context.needed_inputs, ledger)
+    channels = _make_channels(context, context.plan.validation_network, feed.size)
+    predictions = InferencePipeline(network.stage_modules, channels)
+    return Validator(predictions, feed, loader_options(config), context.validation_share)
 
 
-def training_network(context: ProcessContext) -> Network:
+def build_training_network(context: ProcessContext) -> Network:
     plan, config = context.plan, context.plan.config
     micros = plan.batch.micro_batches_of(context.coordinates.replica)
-    built = build_network(plan.network, context.stages, config.data.seed, context.device, micros)
-    compute_in(config, built, context.device, context.stages)
-    fresh = freeze(built, [layer.name for layer in plan.frozen_layers])
-    train_only(fresh, config.optimizer.variable_filter)
-    share_statistics(fresh, context.groups.span.handle)
-    ready = compiled(fresh) if config.compiler.compile else fresh
-    return with_recomputation(ready, plan.recompute)
+    built = build_network_for_precision(
+        config, plan.network, context.device, context.stages, micros
+    )
+    network = freeze(built, [layer.name for layer in plan.frozen_layers])
+    train_only(network, config.optimizer.variable_filter)
+    if context.groups.norm_sync.process_group is not None:  # norms span neighboring replicas
+        peers = PeerGroup(context.groups.norm_sync.process_group)
+        for norm in network.norms:
+            norm.sync_with(peers)
+    if config.compiler.compile:
+        network = replace(network, stage_modules=tuple(map(CompiledSlice, network.slices)))
+    return with_recomputation(network, plan.recompute)
 
 
 def make_pipeline(
     context: ProcessContext, network: Network, loss: Loss, collect: Sequence[Callable[[], None]]
 ) -> Pipeline:
-    """Forward and backward through our stages.
+    """Create the pipeline of this process's stages.
 
-    `collect` has a function for each stage, which takes the gradients of a micro-batch.
+    `collect` has one function per stage, which collects the gradients of a micro-batch.
     """
     plan = context.plan
-    channels = _channels(context, plan.network, plan.batch.micro_batch_size)
+    channels = _make_channels(context, plan.network, plan.batch.micro_batch_size)
     stages = [
-        TrainingStage(run, place, take, plan.schedule, plan.batch.gradient_accumulation)
-        for run, place, take in zip(network.runs, channels, collect, strict=True)
+        TrainingStage(
+            module, stage_channels, collect_stage, plan.schedule, plan.batch.gradient_accumulation
+        )
+        for module, stage_channels, collect_stage in zip(
+            network.stage_modules, channels, collect, strict=True
+        )
     ]
     return Pipeline(stages, loss)
 
 
 def make_replicas(context: ProcessContext) -> Replicas:
-    group, config = context.groups.siblings.handle, context.plan.config
+    group, config = context.groups.data_parallel.process_group, context.plan.config
     if group is None:
         return Replicas()
-    meeting = Meeting(
+    options = ReduceOptions(
         config.memory.enable_optimizer_rts,
         config.replica.max_cross_replica_buffer_size,
         config.replica.overlap_reduction,
     )
-    kind = ExactReplicas if config.replica.reduction == "exact" else FastReplicas
-    return kind(Peers(group), meeting)
+    replicas_class = ExactReplicas if config.replica.reduction == "exact" else FastReplicas
+    return replicas_class(PeerGroup(group), options)
 
 
-def _channels(context: ProcessContext, network: NetworkPlan, samples: int) -> list[StageChannels]:
-    frozen = context.plan.first_trained
+def _make_channels(
+    context: ProcessContext, network: NetworkPlan, samples: int
+) -> list[StageChannels]:
+    frozen = context.plan.first_trained_layer
     boundaries = [stage_boundary(network, stage, samples, frozen) for stage in context.stages]
-    return connect(boundaries, context.groups.line.handle, context.device)
+    return connect(boundaries, context.groups.pipeline.process_group, context.device)
 
 
 def make_guard(
     context: ProcessContext, network: Network, groups: Sequence[ParameterGroup]
 ) -> StepGuard:
-    """All processes of a run have the same one, over their own gradients."""
+    """Create the step guard, equal on all processes; each watches its own gradients."""
     config, scale = context.plan.config, LossScale(context.plan.loop.loss_scale)
-    wish = config.loss
-    watches = config.precision.enable_fp_exceptions
-    policy = NonFinitePolicy(wish.on_nonfinite == "skip", wish.max_skipped, watches)
+    traps_enabled = config.precision.enable_fp_exceptions
+    policy = NonFinitePolicy(
+        config.loss.on_nonfinite == "skip", config.loss.max_skipped, traps_enabled
+    )
     counters = _range_counters(context, groups)
-    # Programs of torch.compile run without the hooks of their layers.
-    traps = None if config.compiler.compile else _traps(context, network, groups)
+    # torch.compile ignores forward hooks.
+    traps = None if config.compiler.compile else _make_traps(context, network, groups)
     return StepGuard(context.control, scale, policy, counters, traps)
 
 
 def _range_counters(
     context: ProcessContext, groups: Sequence[ParameterGroup]
 ) -> list[GradientRangeCounter]:
-    """One for each group whose gradients have 16 bits, if anybody wants to know or to clip."""
+    """One for each group with 16-bit gradients, for automatic loss scaling or saturation."""
     counts = context.plan.loop.loss_scale.automatic
     saturates = context.plan.config.precision.saturate_on_overflow
     counters = []
-    for one in groups:
-        compute = one.optimizer.policy.compute
+    for group in groups:
+        compute = group.optimizer.policy.compute
         if compute != FLOAT32 and (counts or saturates):
-            one.gradients.on_leaf = counter = GradientRangeCounter(compute, counts, saturates)
+            counter = GradientRangeCounter(compute, counts, saturates)
+            group.gradients.gradient_hook = counter
             counters.append(counter)
     return counters
 
 
-def _traps(context: ProcessContext, network: Network, groups: Sequence[ParameterGroup]) -> Traps:
+def _make_traps(
+    context: ProcessContext, network: Network, groups: Sequence[ParameterGroup]
+) -> Traps:
     names = [layer.name for layer in context.plan.network.layers]
-    layers = [
-        Watched(stage.first + number, module, one.position, one.arithmetic.number)
-        for stage, one in zip(context.stages, network.slices, strict=True)
-        for number, module in enumerate(one.layers.values())
+    watched = [
+        WatchedLayer(stage.first + index, module, layers.position, layers.arithmetic.float_format)
+        for stage, layers in zip(context.stages, network.slices, strict=True)
+        for index, module in enumerate(layers.layers.values())
     ]
-    return Traps(names, layers, [(one.gradients, one.optimizer.policy.compute) for one in groups])
+    return Traps(names, watched, [group.gradients for group in groups])

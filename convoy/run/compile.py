@@ -1,4 +1,4 @@
-"""torch.compile: stages as compiled programs, the C++ compiler, and the compile cache."""
+"""torch.compile: compiled stages, the C++ compiler check, and the compile cache."""
 
 import os
 import warnings
@@ -14,82 +14,82 @@ import torch
 from torch import Tensor, nn
 
 from convoy.batch import Bundle
-from convoy.config.sections.device import CompilerConfig
+from convoy.config.sections.parallel import CompilerConfig
 from convoy.errors import ConfigError
-from convoy.layers.dropout import Dropout, DropPath, scaled
-from convoy.layers.norms import BatchNorm, Pair
+from convoy.layers.dropout import Dropout, DropPath, apply_mask
+from convoy.layers.norms import BatchNorm, MeanVar
 from convoy.parallel.slice import Slice
 
-FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # read by torch whenever it looks for something
+CACHE_DIR_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # torch reads it at every cache lookup
 
 
 @contextmanager
-def compiler_for(config: CompilerConfig, device: torch.device) -> Iterator[None]:
-    """Refuse what cannot be compiled; then let everything that is made lie where it is wanted."""
+def compile_environment(config: CompilerConfig, device: torch.device) -> Iterator[None]:
+    """Check for a compiler, and set the cache folder and cache use in this block."""
     from torch._inductor import config as inductor
 
     if device.type == "cpu":
-        _refuse_without_compiler()
-    before = os.environ.get(FOLDER)
-    # Without caches torch looks for nothing and keeps nothing; equal C++ is still equal.
+        _require_cpp_compiler()
+    previous = os.environ.get(CACHE_DIR_VARIABLE)
+    # Without caches torch neither looks up nor stores; identical C++ is still compiled once.
     uncached = inductor.force_disable_caches or config.force_recompile
-    with _folder(config) as folder, inductor.patch(force_disable_caches=uncached):
-        os.environ.update({} if folder is None else {FOLDER: folder})
+    with _cache_dir(config) as folder, inductor.patch(force_disable_caches=uncached):
+        os.environ.update({} if folder is None else {CACHE_DIR_VARIABLE: folder})
         try:
             yield
         finally:
-            os.environ.pop(FOLDER, None)
-            os.environ.update({} if before is None else {FOLDER: before})
+            os.environ.pop(CACHE_DIR_VARIABLE, None)
+            os.environ.update({} if previous is None else {CACHE_DIR_VARIABLE: previous})
 
 
-def _refuse_without_compiler() -> None:
+def _require_cpp_compiler() -> None:
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
-        named = os.environ.get("CXX")
-        where = f"CXX={named} is none" if named else "there is none on this machine"
+        cxx = os.environ.get("CXX")
+        reason = f"CXX={cxx} is not one" if cxx else "none was found"
         raise ConfigError(
-            f"compiling needs a C++ compiler, and {where}; install g++, name another one by the "
-            "variable CXX, or go on without"
+            f"compiling needs a C++ compiler, but {reason}; install g++, set CXX to another "
+            "compiler, or run without compiling"
         ) from error
 
 
 @contextmanager
-def _folder(config: CompilerConfig) -> Iterator[str | None]:
-    """Where programs lie; None leaves it to torch."""
+def _cache_dir(config: CompilerConfig) -> Iterator[str | None]:
+    """The folder of compiled code; None leaves it to torch."""
     if config.model_cache_path is None:
         yield None
         return
     path = Path(config.model_cache_path).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        own = TemporaryDirectory(prefix="run-", dir=path) if config.tmp_execs else None
+        temporary = TemporaryDirectory(prefix="run-", dir=path) if config.tmp_execs else None
     except OSError as error:
         raise ConfigError(f"--model-cache-path {path} cannot be used: {error.strerror}") from error
-    with own or nullcontext(str(path)) as folder:
+    with temporary or nullcontext(str(path)) as folder:
         yield folder
 
 
-Program = Callable[..., tuple[Bundle, list[Pair]]]
+CompiledProgram = Callable[..., tuple[Bundle, list[MeanVar]]]
 
 
-class Compiled(nn.Module):
-    """The face of a slice. A program is whole: torch may not leave it on the way.
+class CompiledSlice(nn.Module):
+    """A slice as compiled segments, each a full graph without graph breaks.
 
-    What its layers draw by chance comes into a program, and what its norms have to note leaves it,
-    beside the bundle. Layers that can do neither stand between two programs.
+    Random masks are inputs of a segment, and batch statistics are outputs, beside the bundle.
+    Layers that support neither run eagerly between two segments.
     """
 
     def __init__(self, layers: Slice) -> None:
         super().__init__()
         self.slice = layers
-        self._programs: dict[tuple[range, bool], Program] = {}
+        self._programs: dict[tuple[range, bool], CompiledProgram] = {}
         for index, layer in enumerate(layers.layers.values()):
-            if _stands_alone(layer):
-                layers.spare_what_comes_into(index + 1)
+            if _runs_eagerly(layer):
+                layers.disable_inplace_from(index + 1)
 
     def forward(self, *bundle: Tensor) -> Bundle:
         if self.training:
@@ -97,30 +97,31 @@ class Compiled(nn.Module):
         return self.run(range(len(self.slice.routes)), *bundle)
 
     def run(self, part: range, *bundle: Tensor) -> Bundle:
-        """Some of the layers, one after the other."""
+        """Run some of the layers in sequence."""
         layers = list(self.slice.layers.values())
-        for piece in _pieces(layers, part):
-            alone = len(piece) == 1 and _stands_alone(layers[piece.start])
-            bundle = self.slice.run(piece, *bundle) if alone else self._run(piece, bundle)
+        for segment in _segments(layers, part):
+            is_eager = len(segment) == 1 and _runs_eagerly(layers[segment.start])
+            bundle = self.slice.run(segment, *bundle) if is_eager else self._run(segment, bundle)
         return bundle
 
-    def _run(self, piece: range, bundle: Bundle) -> Bundle:
-        layers = list(self.slice.layers.values())[piece.start : piece.stop]
-        draws = [one.draw(len(bundle[0])) for one in layers if _is_drawn_for(one)]
-        made, found = self._program(piece)(draws, *bundle)
-        norms = [one for one in layers if _measures(one)]
-        for norm, statistics in zip(norms, found, strict=True):
-            norm.note(statistics)
-        return made
+    def _run(self, segment: range, bundle: Bundle) -> Bundle:
+        layers = list(self.slice.layers.values())[segment.start : segment.stop]
+        masks = [layer.sample_mask(len(bundle[0])) for layer in layers if _takes_mask(layer)]
+        outputs, batch_statistics = self._program(segment)(masks, *bundle)
+        norms = [layer for layer in layers if _collects_statistics(layer)]
+        for norm, statistics in zip(norms, batch_statistics, strict=True):
+            if norm.records_statistics:
+                norm.pending_statistics.append(statistics)
+        return outputs
 
-    def _program(self, piece: range) -> Program:
-        key = (piece, self.training)
+    def _program(self, segment: range) -> CompiledProgram:
+        key = (segment, self.training)
         if key not in self._programs:
-            # torch looks at the gradient of what comes in, and warns of its own look.
+            # torch reads .grad of the inputs, and warns about its own access.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            # Programs have one text: without isolation they would count as versions of one.
+            # All segments share one code object: without isolation they count as recompilations.
             self._programs[key] = torch.compile(  # type: ignore[call-overload]  # torch's stub
-                partial(_pass, self.slice, piece),
+                partial(_run_pure, self.slice, segment),
                 dynamic=False,
                 fullgraph=True,
                 isolate_recompiles=True,
@@ -128,50 +129,50 @@ class Compiled(nn.Module):
         return self._programs[key]
 
 
-def _pieces(layers: list[nn.Module], part: range) -> Iterator[range]:
-    """The programs, and the layers that stand between them."""
-    alone = [index for index in part if _stands_alone(layers[index])]
-    borders = [part.start, *(border for one in alone for border in (one, one + 1)), part.stop]
-    return (range(*pair) for pair in pairwise(borders) if pair[0] < pair[1])
+def _segments(layers: list[nn.Module], part: range) -> Iterator[range]:
+    """Split the layers into compiled segments and the eager layers between them."""
+    eager = [index for index in part if _runs_eagerly(layers[index])]
+    bounds = [part.start, *(bound for index in eager for bound in (index, index + 1)), part.stop]
+    return (range(*pair) for pair in pairwise(bounds) if pair[0] < pair[1])
 
 
-def _stands_alone(layer: nn.Module) -> bool:
-    """Norms that meet other replicas or measure their own way, and draws for every element."""
+def _runs_eagerly(layer: nn.Module) -> bool:
+    """Whether it is a norm without the torch kernel (such as a synced one), or dropout."""
     if isinstance(layer, Dropout):
-        return layer.draws
-    return _measures(layer) and not layer.is_plain
+        return layer.is_active
+    return _collects_statistics(layer) and not layer.uses_torch_kernel
 
 
-def _measures(layer: nn.Module) -> TypeGuard[BatchNorm]:
-    return isinstance(layer, BatchNorm) and layer.measures
+def _collects_statistics(layer: nn.Module) -> TypeGuard[BatchNorm]:
+    return isinstance(layer, BatchNorm) and layer.training and not layer.frozen
 
 
-def _is_drawn_for(layer: nn.Module) -> TypeGuard[DropPath]:
-    return isinstance(layer, DropPath) and layer.draws
+def _takes_mask(layer: nn.Module) -> TypeGuard[DropPath]:
+    return isinstance(layer, DropPath) and layer.is_active
 
 
-def _pass(
-    layers: Slice, piece: range, draws: list[Tensor], *bundle: Tensor
-) -> tuple[Bundle, list[Pair]]:
-    """What a program does: `Slice.run` without side effects."""
-    found: list[Pair] = []
-    drawn = iter(draws)
-    modules = list(layers.layers.values())[piece.start : piece.stop]
-    calls = [_without_side_effects(one, drawn, found) for one in modules]
-    return layers.through(piece, calls, *bundle), found
+def _run_pure(
+    layers: Slice, segment: range, masks: list[Tensor], *bundle: Tensor
+) -> tuple[Bundle, list[MeanVar]]:
+    """Run layers like `Slice.run`, without side effects."""
+    statistics: list[MeanVar] = []
+    mask_iterator = iter(masks)
+    modules = list(layers.layers.values())[segment.start : segment.stop]
+    calls = [_without_side_effects(module, mask_iterator, statistics) for module in modules]
+    return layers.run_calls(segment, calls, *bundle), statistics
 
 
 def _without_side_effects(
-    layer: nn.Module, draws: Iterator[Tensor], found: list[Pair]
+    layer: nn.Module, masks: Iterator[Tensor], statistics: list[MeanVar]
 ) -> Callable[..., Tensor]:
-    if _measures(layer):
-        return partial(_measured, layer, found)
-    if _is_drawn_for(layer):
-        return partial(scaled, kept=next(draws))
+    if _collects_statistics(layer):
+        return partial(_forward_with_statistics, layer, statistics)
+    if _takes_mask(layer):
+        return partial(apply_mask, mask=next(masks))
     return layer
 
 
-def _measured(norm: BatchNorm, found: list[Pair], given: Tensor) -> Tensor:
-    made, statistics = norm.measured(given)
-    found.append(statistics)
-    return made
+def _forward_with_statistics(norm: BatchNorm, statistics: list[MeanVar], inputs: Tensor) -> Tensor:
+    output, mean_var = norm.forward_with_statistics(inputs)
+    statistics.append(mean_var)
+    return output

@@ -1,7 +1,7 @@
-"""Samples exactly as training or validation sees them, as a contact sheet."""
+"""A contact sheet of samples exactly as training or validation sees them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from convoy.batch import MixedTargets
 from convoy.config.schema import RunConfig
-from convoy.data.feeds import ledger_of
+from convoy.data.feeds import make_ledger
 from convoy.data.loader import MicroBatch, MicroBatchIndex
 from convoy.data.source import Ids, Pixels, Split, View
 from convoy.data.sources.open import open_source
@@ -21,15 +22,15 @@ from convoy.errors import ConfigError
 from convoy.files import check_output, storage_errors, write_atomically
 from convoy.models.network import plan_network
 from convoy.rng import key, permutation
-from convoy.run.open_feed import OpenFeed, feed_of, open_feed
+from convoy.run.open_feed import OpenFeed, feed_from_source, open_feed
 from convoy.text import one_line
 
-MOST_PIXELS = 64 * 10**6
-_LEAST_SIDE = 64  # small images are shown in larger squares, never smoothed
+MAX_SHEET_PIXELS = 64 * 10**6
+_MIN_SIDE = 64  # smaller images are enlarged without smoothing
 _GAP = 4
-_LINE = 16  # of text
+_LINE = 16  # height of a text line
 _TEXT = 12
-_MARGIN = 160  # the most for the names of rows
+_MARGIN = 160  # maximum width of the row titles
 _PAPER, _INK = "white", "black"
 
 
@@ -42,59 +43,53 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Images that belong together."""
-
-    cells: tuple[Cell, ...]
-    name: str = ""
-
-
-@dataclass(frozen=True)
 class Sheet:
-    """All that is drawn; `heads` are the names of the columns."""
+    """The contents of a contact sheet."""
 
     side: int  # of each image
-    rows: tuple[Row, ...]
-    heads: tuple[str, ...] = ()
+    rows: Sequence[Sequence[Cell]]
+    row_titles: Sequence[str] = ()
+    column_titles: Sequence[str] = ()
 
 
 def draw(sheet: Sheet) -> bytes:
-    """The file's content; the same sheet gives the same bytes."""
-    square = sheet.side * max(1, _LEAST_SIDE // sheet.side)
-    widest = max(ceil(_font().getlength(one_line(row.name))) for row in sheet.rows)
+    """Draw the sheet as a PNG file; the same sheet gives the same bytes."""
+    square = sheet.side * max(1, _MIN_SIDE // sheet.side)
+    titles = sheet.row_titles or [""] * len(sheet.rows)
+    widest = max(ceil(_font().getlength(one_line(title))) for title in titles)
     left = min(widest + 3 * _GAP, _MARGIN) if widest else _GAP
-    top = _LINE + _GAP if sheet.heads else _GAP
-    captions = any(cell.caption for row in sheet.rows for cell in row.cells)
+    top = _LINE + _GAP if sheet.column_titles else _GAP
+    captions = any(cell.caption for row in sheet.rows for cell in row)
     across, down = square + _GAP, square + _GAP + (_LINE if captions else 0)
-    width = left + across * max(len(row.cells) for row in sheet.rows)
+    width = left + across * max(map(len, sheet.rows))
     height = top + down * len(sheet.rows)
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_SHEET_PIXELS:
         raise ConfigError(
             f"a sheet of {width:,} × {height:,} pixels is too large, "
-            f"{MOST_PIXELS:,} is the most; use fewer --rows or --columns"
+            f"the maximum is {MAX_SHEET_PIXELS:,} pixels; use fewer --rows or --columns"
         )
     picture = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(picture)
-    for column, head in enumerate(sheet.heads):
-        _write(pen, (left + column * across, _GAP // 2), head, square)
-    for y, row in zip(range(top, height, down), sheet.rows, strict=True):
-        _write(pen, (_GAP, y + (square - _LINE) // 2), row.name, left - 2 * _GAP)
-        for column, cell in enumerate(row.cells):
+    for column, title in enumerate(sheet.column_titles):
+        _draw_text(pen, (left + column * across, _GAP // 2), title, square)
+    for y, row, title in zip(range(top, height, down), sheet.rows, titles, strict=True):
+        _draw_text(pen, (_GAP, y + (square - _LINE) // 2), title, left - 2 * _GAP)
+        for column, cell in enumerate(row):
             x = left + column * across
             image = Image.frombytes("RGB", (sheet.side, sheet.side), cell.pixels)
             picture.paste(image.resize((square, square), Image.Resampling.NEAREST), (x, y))
-            _write(pen, (x, y + square), cell.caption, square)
+            _draw_text(pen, (x, y + square), cell.caption, square)
     content = BytesIO()
     picture.save(content, "PNG", optimize=True)
     return content.getvalue()
 
 
-def _write(pen: ImageDraw.ImageDraw, at: tuple[int, int], text: str, width: int) -> None:
-    """A line that keeps within its width."""
-    shown = one_line(text)
-    while shown and _font().getlength(shown) > width:
-        shown = shown[:-2] + "…" if len(shown) > 2 else ""
-    pen.text(at, shown, _INK, _font())
+def _draw_text(pen: ImageDraw.ImageDraw, position: tuple[int, int], text: str, width: int) -> None:
+    """Draw one line of text, shortened to the width."""
+    line = one_line(text)
+    while line and _font().getlength(line) > width:
+        line = line[:-2] + "…" if len(line) > 2 else ""
+    pen.text(position, line, _INK, _font())
 
 
 @cache
@@ -103,8 +98,8 @@ def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 @dataclass(frozen=True)
-class SheetWish:
-    """What shall be on it, and where it is written."""
+class SheetRequest:
+    """What to draw, and where to write it."""
 
     output: Path
     rows: int
@@ -114,43 +109,40 @@ class SheetWish:
     override: bool
 
 
-def write_sheet(config: RunConfig, wish: SheetWish) -> Sheet:
-    check_output(wish.output, wish.override)
-    sheet = (_training if wish.split == "train" else _validation)(config, wish)
+def write_sheet(config: RunConfig, request: SheetRequest) -> Sheet:
+    check_output(request.output, request.override)
+    sheet = (_training_sheet if request.split == "train" else _validation_sheet)(config, request)
     content = draw(sheet)
-    with storage_errors("write", wish.output):
-        wish.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(wish.output, [content])
+    with storage_errors("write", request.output):
+        request.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(request.output, [content])
     return sheet
 
 
-def _training(config: RunConfig, wish: SheetWish) -> Sheet:
-    """One row a sample, one column an epoch: the samples with which the first of them begins."""
+def _training_sheet(config: RunConfig, request: SheetRequest) -> Sheet:
+    """One row per sample, one column per epoch; the first samples of the first epoch."""
     opened = open_feed(config)
-    if config.mixing.mixes:
-        return _mixed(opened, wish)
-    view, epochs = opened.view, range(wish.epoch, wish.epoch + wish.columns)
-    indices = _first_indices(opened, wish.rows, wish.epoch)
-    ids = np.concatenate([opened.feed.order.ids(index) for index in indices])[: wish.rows]
-    seen = [_seen(view, ids, epoch) for epoch in epochs]
-    names = [opened.source.class_names[label] for label in opened.source.labels(ids).tolist()]
-    rows = (
-        Row(tuple(Cell(images[number].tobytes()) for images in seen), name)
-        for number, name in enumerate(names)
-    )
-    return Sheet(view.size, tuple(rows), tuple(f"epoch {epoch + 1}" for epoch in epochs))
+    if config.mixing.uses_mixing:
+        return _mixed_sheet(opened, request)
+    view, epochs = opened.view, range(request.epoch, request.epoch + request.columns)
+    indices = _first_indices(opened, request.rows, request.epoch)
+    ids = np.concatenate([opened.feed.order.ids(index) for index in indices])[: request.rows]
+    columns = [_view_images(view, ids, epoch) for epoch in epochs]
+    titles = [opened.source.class_names[label] for label in opened.source.labels(ids).tolist()]
+    rows = [[Cell(image.tobytes()) for image in images] for images in zip(*columns, strict=True)]
+    return Sheet(view.size, rows, titles, [f"epoch {epoch + 1}" for epoch in epochs])
 
 
-def _mixed(opened: OpenFeed, wish: SheetWish) -> Sheet:
-    """One column an epoch: the images with which it begins, each with the labels that share it."""
+def _mixed_sheet(opened: OpenFeed, request: SheetRequest) -> Sheet:
+    """One column per epoch: its first images, each with its mixed labels."""
     config = opened.plan.config
     raw = replace(config.data, normalization_location="none", eight_bit_io=False)
-    plain = feed_of(replace(config, data=raw), opened.source, torch.device("cpu"))
-    epochs = range(wish.epoch, wish.epoch + wish.columns)
-    columns = [_cells(plain, _first_indices(plain, wish.rows, epoch)) for epoch in epochs]
-    rows = list(zip(*columns, strict=True))[: wish.rows]
-    heads = tuple(f"epoch {epoch + 1}" for epoch in epochs)
-    return Sheet(opened.plan.network.image_size, tuple(map(Row, rows)), heads)
+    plain = feed_from_source(replace(config, data=raw), opened.source, torch.device("cpu"))
+    epochs = range(request.epoch, request.epoch + request.columns)
+    columns = [_cells(plain, _first_indices(plain, request.rows, epoch)) for epoch in epochs]
+    rows = list(zip(*columns, strict=True))[: request.rows]
+    titles = [f"epoch {epoch + 1}" for epoch in epochs]
+    return Sheet(opened.plan.network.image_size, rows, column_titles=titles)
 
 
 def _cells(opened: OpenFeed, indices: Iterator[MicroBatchIndex]) -> list[Cell]:
@@ -164,37 +156,38 @@ def _cells(opened: OpenFeed, indices: Iterator[MicroBatchIndex]) -> list[Cell]:
     return cells
 
 
-def _captions(one: MicroBatch, names: tuple[str, ...]) -> Iterator[str]:
-    """The labels of each image, the largest share first."""
-    assert one.labels is not None
-    labels = one.labels if one.shares is not None else one.labels[None]
-    shares = one.shares if one.shares is not None else torch.ones_like(labels)
-    for own, parts in zip(labels.T.tolist(), shares.T.tolist(), strict=True):
+def _captions(batch: MicroBatch, names: tuple[str, ...]) -> Iterator[str]:
+    """The labels of each image, the largest weight first."""
+    assert batch.targets is not None
+    mixed = batch.targets
+    if isinstance(mixed, torch.Tensor):
+        mixed = MixedTargets(mixed[None], torch.ones_like(mixed[None]))
+    for labels, weights in zip(mixed.labels.T.tolist(), mixed.weights.T.tolist(), strict=True):
         sums: Counter[int] = Counter()
-        for label, share in zip(own, parts, strict=True):
+        for label, share in zip(labels, weights, strict=True):
             sums[label] += share
         yield ", ".join(f"{names[label]} {100 * share:.0f}" for label, share in sums.most_common())
 
 
 def _first_indices(opened: OpenFeed, rows: int, epoch: int) -> Iterator[MicroBatchIndex]:
-    each, per_epoch = opened.plan.batch.micro_batch_size, opened.elements_per_epoch
-    return opened.indices(per_epoch * epoch, min(-(-rows // each), per_epoch))
+    size, per_epoch = opened.plan.batch.micro_batch_size, opened.micro_batches_per_epoch
+    return opened.indices(per_epoch * epoch, min(-(-rows // size), per_epoch))
 
 
-def _validation(config: RunConfig, wish: SheetWish) -> Sheet:
-    """Samples from anywhere in the split; no epoch changes them."""
+def _validation_sheet(config: RunConfig, request: SheetRequest) -> Sheet:
+    """Random samples of the split, the same in every epoch."""
     network = plan_network(config)
     source = open_source(config.data, network, "validation")
-    view = source.validation_view(config.data, network.image_size, ledger_of(config.data))
-    ids = permutation(key(config.data.seed, "sheet"), len(source))[: wish.rows * wish.columns]
+    view = source.validation_view(config.data, network.image_size, make_ledger(config.data))
+    ids = permutation(key(config.data.seed, "sheet"), len(source))[: request.rows * request.columns]
     names = [source.class_names[label] for label in source.labels(ids).tolist()]
-    images = _seen(view, ids, 0)
-    cells = [Cell(one.tobytes(), name) for one, name in zip(images, names, strict=True)]
-    starts = range(0, len(cells), wish.columns)
-    return Sheet(view.size, tuple(Row(tuple(cells[at : at + wish.columns])) for at in starts))
+    images = _view_images(view, ids, 0)
+    cells = [Cell(image.tobytes(), name) for image, name in zip(images, names, strict=True)]
+    starts = range(0, len(cells), request.columns)
+    return Sheet(view.size, [cells[start : start + request.columns] for start in starts])
 
 
-def _seen(view: View, ids: Ids, epoch: int) -> Pixels:
+def _view_images(view: View, ids: Ids, epoch: int) -> Pixels:
     images = np.empty((len(ids), view.size, view.size, 3), np.uint8)
     view(ids, epoch, images)
     return images

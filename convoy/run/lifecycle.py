@@ -1,6 +1,6 @@
-"""The life of a run in one process: updates, validations, checkpoints, and the end, in order.
+"""The lifecycle of a run in one process: updates, validations, checkpoints and the end.
 
-Every process goes through this in the same order; only the first one writes and reports.
+All processes run the same steps in the same order; only rank 0 writes and reports.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from convoy.checkpoint.format import JSON
 from convoy.engine.trainer import UpdateResult
 from convoy.errors import ConvoyError, NotFiniteError, NumericError, StorageError
 from convoy.events import Averaged, Began, Ended, Noticed, Observers, StopRequest, Validated
-from convoy.files import FINE_TUNE
-from convoy.launch.worker import code_of_peer
+from convoy.files import FINE_TUNE_FOLDER
+from convoy.launch.worker import peer_error_code
 from convoy.parallel.control import SyncPoint
 from convoy.report.format import Throughput
 from convoy.report.summary import PENDING, AverageSummary, FineTuneSummary, Summary
 from convoy.run.build import TrainingParts
-from convoy.run.fault_injection import planned_faults
-from convoy.run.process import stage_peaks, start_counting
+from convoy.run.fault_injection import fault_injector
+from convoy.run.process import gather_stage_peaks, reset_peak_memory
 from convoy.run.starting_point import StartingPoint
-from convoy.run.state import TrainingState, refuse_broken
+from convoy.run.state import TrainingState, check_finite
 from convoy.run.validation import with_ema
 from convoy.run.writer import NullWriter, RunWriter
 
@@ -28,7 +28,7 @@ SYNC_CHECK_UPDATES = 100  # replicas compare their weights this often, at the st
 
 
 class Lifecycle:
-    """Takes a run from its starting point to its summary."""
+    """Run the training from its starting point to its summary."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Lifecycle:
         observers: Observers,
         stop: StopRequest,
     ) -> None:
-        """`origin` is what every checkpoint says of the training it belongs to."""
+        """`origin` identifies the training; it is saved in every checkpoint."""
         self.parts = parts
         self.plan = parts.context.plan
         self.state = TrainingState(parts)
@@ -46,36 +46,36 @@ class Lifecycle:
         self.writer = writer
         self.observers = observers
         self.stop = stop
-        self.update = 0  # updates that are done
+        self.update = 0  # finished updates
         self.validated: Validated | None = None
         self.averaged: Averaged | None = None
         self.ema_saved: Averaged | None = None
         self._saved_update = -1
-        self._speed = Throughput(self.plan.loop.samples_per_update)
-        self._peaks: list[tuple[int, int]] = []
-        self._seconds_before = 0.0
-        self._began = monotonic()
-        self._inject_faults: Callable[[int], None] = planned_faults(parts)
+        self._throughput = Throughput(self.plan.loop.samples_per_update)
+        self._stage_peaks: list[tuple[int, int]] = []
+        self._previous_seconds = 0.0
+        self._start_time = monotonic()
+        self._inject_faults: Callable[[int], None] = fault_injector(parts)
 
     def load(self, start: StartingPoint) -> None:
-        """Bring network, optimizers and counters into the state where the run starts."""
-        self.update = start.done
+        """Load network, optimizers and counters from the starting point."""
+        self.update = start.updates_done
         self.validated = start.validated
         for layers in self.parts.network.slices:
-            layers.position.resume_after(start.done)
+            layers.position.resume_after(start.updates_done)
         if start.weights is not None:
             self.parts.network.load(start.weights)
             for optimizer in self.parts.optimizers:
                 optimizer.load_weights(start.weights)
         if start.contents is not None:
             self.state.restore(start.contents)
-            self._saved_update = start.done
+            self._saved_update = start.updates_done
             seconds = start.contents.state.get("seconds")
-            self._seconds_before = float(seconds) if isinstance(seconds, int | float) else 0.0
+            self._previous_seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
 
     def run(self) -> Summary:
-        self._began = monotonic()
-        start_counting(self.parts.context.device)
+        self._start_time = monotonic()
+        reset_peak_memory(self.parts.context.device)
         try:
             self._check_in_sync()
             reason = self._train()
@@ -92,7 +92,7 @@ class Lifecycle:
         return summary
 
     def _train(self) -> str:
-        """Update after update; returns why it ended."""
+        """Run the updates; return the exit reason."""
         loop, trainer = self.plan.loop, self.parts.trainer
         pace = loop.updates_per_epoch, loop.samples_per_update
         self.observers.notify(Began(self.update, loop.updates, *pace, loop.first_epoch))
@@ -101,28 +101,28 @@ class Lifecycle:
                 for result in results:
                     self._after_update(result)
         except NotFiniteError:
-            self._save_last_finite()
+            self._save_last_finite_state()
             raise
-        return trainer.ended
+        return trainer.exit_reason
 
     def _after_update(self, result: UpdateResult) -> None:
-        """Report, validate, save: a checkpoint always stands for a complete update."""
+        """Report, validate and save, always after a complete update."""
         self.update = result.updated.update
-        self._speed.take(result.updated.seconds)
+        self._throughput.add(result.updated.seconds)
         for event in result.events:
             self.observers.notify(event)
         self.writer.check()
         self._report_bad_records()
-        if self.plan.loop.validations.due(self.update):
+        if self.plan.loop.validations.is_due(self.update):
             self._validate()
-        if self.plan.loop.checkpoints.due(self.update):
+        if self.plan.loop.checkpoints.is_due(self.update):
             self._save()
         elif self.update % SYNC_CHECK_UPDATES == 0:
             self._check_in_sync()
         self._inject_faults(self.update)
 
     def _validate(self) -> None:
-        assert self.parts.validate is not None, "this run was to be without validation"
+        assert self.parts.validate is not None, "validation is off in this run"
         epoch = self.plan.loop.epoch_after(self.update)
         self.validated = with_ema(self.parts.validate, self.parts.ema, self.update, epoch)
         self.observers.notify(self.validated)
@@ -134,81 +134,84 @@ class Lifecycle:
 
     def _save(self) -> None:
         self._check_in_sync()
-        self.writer.save(self.state.capture(self.update, self._facts()), self.update)
+        self.writer.save(self.state.capture(self.update, self._checkpoint_metadata()), self.update)
         for optimizer in self.parts.optimizers:
-            optimizer.storage.evict()  # a save has read all of it
+            optimizer.storage.evict()  # saving has read all of it
         self._saved_update = self.update
 
     def _check_in_sync(self) -> None:
-        self.parts.replicas.agree(self.state.digest, self.update)
+        self.parts.replicas.check_weights_equal(self.state.digest, self.update)
 
-    def _save_last_finite(self) -> None:
-        """An update with a value that is not finite has changed nothing: save what was before."""
+    def _save_last_finite_state(self) -> None:
+        """Save the state before a non-finite update, which changed nothing."""
         if self._saved_update == self.update:
             return
         broken = not self.state.is_finite
         if any(self.parts.context.control.all_gather(SyncPoint.SAVE, self.update, int(broken))):
             raise NumericError(
                 f"the weights are not finite after update {self.update}, so there is nothing to "
-                "keep; start again, or resume an earlier checkpoint with --override, with a lower "
+                "save; start again, or resume an earlier checkpoint with --override, with a lower "
                 "--lr"
             )
         try:
             self._save()
-        except StorageError as error:  # what ends the run is the other one
+        except StorageError as error:  # the first error ends the run
             self.observers.notify(Noticed("StorageError", str(error), self.update))
 
     def _finish_training(self, reason: str) -> None:
-        """A run that stops early must be resumable; a finished one is validated."""
+        """Save a run that stops early; validate a finished one."""
         stopped_early = reason != "done"
         if stopped_early and self._saved_update != self.update:
             self._save()
         else:
-            refuse_broken(self.parts.network.tensors(), self.update)
+            check_finite(self.parts.network.tensors(), self.update)
         self.writer.finish(self.update)
         wanted = self.plan.config.validation.validation_mode != "none"
         if wanted and not stopped_early and not self._current_validation():
             self._validate()
         self._report_bad_records()
-        stash_seen = self.parts.pipeline.stash_seen
-        self._peaks = stage_peaks(self.parts.context, self.update, stash_seen)
+        peak_stash_seen = self.parts.pipeline.peak_stash_seen
+        self._stage_peaks = gather_stage_peaks(self.parts.context, self.update, peak_stash_seen)
 
     def _average(self) -> str:
-        """The averages of a finished run; returns why the run ends.
+        """Save the averages of a finished run; return the exit reason.
 
-        The first process averages checkpoints alone, which may take long: all others agree on a
-        stop before, and are not needed after.
+        Averaging on rank 0 may take long: all ranks agree on a stop before it, and only rank 0 is
+        needed after it.
         """
-        if self.parts.ema.started and self.plan.config.checkpoint.saves:
-            contents = self.state.average_alone(self.update, self._facts())
+        if self.parts.ema.started and self.plan.config.checkpoint.saves_checkpoints:
+            contents = self.state.capture_average(self.update, self._checkpoint_metadata())
             self.ema_saved = self.writer.save_ema(contents, self._current_validation())
             if self.ema_saved is not None:
                 self.observers.notify(self.ema_saved)
-        if not self.plan.loop.averages:
+        if not self.plan.loop.averages_checkpoints:
             return "done"
         urgent = self.stop.reason if self.stop.is_urgent else None
-        early = self.parts.context.update_share.agreed_reason(urgent, self.update)
+        early = self.parts.context.update_share.agree_on_stop(urgent, self.update)
         if early is not None:
             return early
         self.averaged = self.writer.average(self.stop)
         if self.averaged is not None:
             self.observers.notify(self.averaged)
-        elif self.parts.context.control.is_first:
+        elif self.parts.context.control.is_rank_zero:
             return self.stop.reason or "done"
         return "done"
 
     def _report_bad_records(self) -> None:
-        """Those of all processes: they add to one list in the run folder."""
+        """Report bad records of all processes; they share one list in the run folder."""
         ledger = self.parts.ledger
-        if ledger is not None and self.parts.context.control.is_first:
+        if ledger is not None and self.parts.context.control.is_rank_zero:
             for bad in ledger.new_records():
                 self.observers.notify(Noticed("bad_record", f"skipped {bad}", self.update))
 
     def _report_failure(self, error: Exception) -> None:
-        """What ends the run is reported and written as far as possible: the disk may be full."""
+        """Report an error that ends the run, and write what is possible: the disk may be full."""
         kind, text = type(error).__name__, str(error)
-        if code_of_peer(kind, text) is not None:
-            kind, text = "WorkerLostError", "another process of this run was lost or did not answer"
+        if peer_error_code(kind, text) is not None:
+            kind, text = (
+                "WorkerLostError",
+                "another process of this run was lost or did not respond",
+            )
         self.observers.notify(Noticed(kind, text, self.update))
         try:
             self.writer.finish(-1)
@@ -218,21 +221,21 @@ class Lifecycle:
         with suppress(ConvoyError):
             self.writer.write_summary(self._summary(kind, weights_sha256=None))
 
-    def _facts(self) -> dict[str, JSON]:
+    def _checkpoint_metadata(self) -> dict[str, JSON]:
         return {
             "seconds": self._seconds(),
             "layout": self.plan.layout,
-            "machine": self.parts.context.machine(),
+            "machine": self.parts.context.machine_info(),
             **self.origin,
         }
 
     def _seconds(self) -> float:
-        return self._seconds_before + monotonic() - self._began
+        return self._previous_seconds + monotonic() - self._start_time
 
     def _summary(self, reason: str, weights_sha256: str | None) -> Summary:
         config, loop = self.plan.config, self.plan.loop
         validated, ledger = self._current_validation(), self.parts.ledger
-        pending = FineTuneSummary(path=FINE_TUNE, exit_reason=PENDING)
+        pending = FineTuneSummary(path=FINE_TUNE_FOLDER, exit_reason=PENDING)
         return Summary(
             weights_sha256=weights_sha256,
             top1=validated.top1 if validated else None,
@@ -240,18 +243,18 @@ class Lifecycle:
             updates=self.update,
             epochs=self.update / loop.updates_per_epoch,
             images=self.update * loop.samples_per_update,
-            images_per_second=self._speed.overall,
+            images_per_second=self._throughput.mean_images_per_second,
             seconds=self._seconds(),
             layout=self.plan.layout,
             exit_reason=reason,
-            peak_bytes=[peak for peak, _ in self._peaks],
-            peak_stash=[sets for _, sets in self._peaks],
+            peak_bytes=[peak for peak, _ in self._stage_peaks],
+            peak_stash=[sets for _, sets in self._stage_peaks],
             model=config.network.model,
             dataset=config.data.data,
             init_path=config.checkpoint.init_path,
             averaged=AverageSummary.of(self.averaged),
             live_average=AverageSummary.of(self.ema_saved),
             fine_tune=pending if config.fine_tune.half_res_training else None,
-            skipped_updates=self.parts.trainer.step.guard.skipped,
+            skipped_updates=self.parts.trainer.update_step.guard.skipped,
             bad_records=0 if ledger is None else len(ledger.records),
         )

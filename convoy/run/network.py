@@ -1,11 +1,10 @@
-"""The live layers of one process: their weights by name, their pending statistics."""
+"""The layers of one process: weights by name, norms, and the modules that run them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
@@ -13,65 +12,67 @@ from convoy.layers.dropout import Dropout, DropPath
 from convoy.layers.modules import ProxyActivation
 from convoy.layers.norms import BatchNorm, GroupNorm
 from convoy.models.network import NetworkPlan
-from convoy.parallel.collectives import NormSync
-from convoy.parallel.slice import Recomputing, Slice
+from convoy.parallel.slice import RecomputedSlice, Slice
 from convoy.plan.memory import RecomputePlan
-from convoy.plan.stages import StagePlan, cut
+from convoy.plan.stages import StagePlan, split_into_stages
 from convoy.rng import StepPosition
-from convoy.run.compile import Compiled
+from convoy.run.compile import CompiledSlice
 
-_WORDS = {"weight": "gamma", "bias": "beta", "proxy": "proxy"}  # of a norm's own weights
+_NORM_ROLES = {"weight": "gamma", "bias": "beta", "proxy": "proxy"}  # of a norm's parameters
 
 
-def full_names(layers: Slice) -> dict[str, str]:
-    """The weights by name, each with all it may be called: `bn1.weight` is a gamma too."""
-    words: dict[nn.Parameter, str] = {
-        weight: _WORDS[own]
+def names_with_roles(layers: Slice) -> dict[str, str]:
+    """Map each name to the text that filters match: `bn1.weight` is also a gamma."""
+    roles: dict[nn.Parameter, str] = {
+        weight: _NORM_ROLES[parameter]
         for norm in layers.modules()
         if isinstance(norm, BatchNorm | GroupNorm | ProxyActivation)
-        for own, weight in norm.named_parameters(recurse=False)
+        for parameter, weight in norm.named_parameters(recurse=False)
     }
     return {
-        name: f"{name} {words[weight]}" if weight in words else name
+        name: f"{name} {roles[weight]}" if weight in roles else name
         for name, weight in layers.named_weights().items()
     }
 
 
-def without_decay(layers: Slice, spares: str) -> Collection[str] | None:
-    """The names `--weight-decay-spares` means; None is every weight of one dimension."""
-    if spares == "vectors":
+def no_decay_names(layers: Slice, exempt: str) -> Collection[str] | None:
+    """The names that `--weight-decay-spares` exempts; None: all one-dimensional weights."""
+    if exempt == "vectors":
         return None
-    norms = {name for name, full in full_names(layers).items() if full != name}
-    return norms if spares == "norms" else set()
+    norms = {name for name, full in names_with_roles(layers).items() if full != name}
+    return norms if exempt == "norms" else set()
 
 
-def named_by(layers: Slice, parts: Collection[str]) -> set[str]:
-    """Weights that are called by a name with one of these parts."""
-    full = full_names(layers).items()
-    return {name for name, words in full if any(part in words for part in parts)}
+def names_matching(layers: Slice, substrings: Collection[str]) -> set[str]:
+    """Names of weights whose name or role contains one of these substrings."""
+    full_names = names_with_roles(layers).items()
+    return {name for name, full in full_names if any(text in full for text in substrings)}
 
 
 @dataclass(frozen=True)
 class Network:
-    """The layers of a process, a slice for each of its stages; those of them that gather
-    statistics; and what is run: the slices themselves, compiled, or such as keep less."""
+    """The layers of a process.
+
+    There is one slice per stage. `norms` collect statistics. `stage_modules` are what runs: the
+    slices themselves, or their compiled or recomputing wrappers.
+    """
 
     slices: tuple[Slice, ...]
     norms: list[BatchNorm]
-    runs: tuple[Slice | Compiled | Recomputing, ...]
+    stage_modules: tuple[Slice | CompiledSlice | RecomputedSlice, ...]
 
     @property
     def slice(self) -> Slice:
-        """The only one."""
+        """The slice of a network with a single stage."""
         (only,) = self.slices
         return only
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights and running statistics by name, without a way back through autograd."""
+        """Weights and running statistics by name, detached."""
         return {
             name: tensor.detach()
-            for one in self.slices
-            for name, tensor in one.named_tensors().items()
+            for layers in self.slices
+            for name, tensor in layers.named_tensors().items()
         }
 
     @torch.no_grad()
@@ -80,8 +81,8 @@ class Network:
             tensor.copy_(tensors[name])
 
 
-def whole(plan: NetworkPlan) -> StagePlan:
-    (stage,) = cut([layer.name for layer in plan.layers], ())
+def whole_network_stage(plan: NetworkPlan) -> StagePlan:
+    (stage,) = split_into_stages([layer.name for layer in plan.layers], ())
     return stage
 
 
@@ -92,9 +93,9 @@ def build_network(
     device: torch.device,
     micros: range = range(1),
 ) -> Network:
-    """Fresh layers on the device. Pixels lie together (channels_last): 1.17 × on a CPU.
+    """Build initialized layers on the device, in channels_last (1.17 × faster on a CPU).
 
-    `micros` are the micro-batches of an update that pass here, counted over all replicas.
+    `micros` are the micro-batches of an update that run here, counted over all replicas.
     """
     slices = []
     for stage in stages:
@@ -103,62 +104,53 @@ def build_network(
         built = Slice(layers, build_layers(layers, seed, position), position)
         built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
         slices.append(built)
-    norms = [one for built in slices for one in built.modules() if isinstance(one, BatchNorm)]
+    norms = [
+        module for built in slices for module in built.modules() if isinstance(module, BatchNorm)
+    ]
     return Network(tuple(slices), norms, tuple(slices))
 
 
 def freeze(network: Network, names: Collection[str]) -> Network:
-    """The same network, with layers that stay as they are and pass as in evaluation."""
-    for one in network.slices:
-        for name, layer in one.layers.items():
+    """Freeze layers: no training, and behavior as in evaluation."""
+    for layers in network.slices:
+        for name, layer in layers.layers.items():
             if name in names:
                 layer.requires_grad_(False)
-                for part in layer.modules():
-                    if isinstance(part, BatchNorm | Dropout | DropPath):
-                        part.frozen = True
+                for module in layer.modules():
+                    if isinstance(module, BatchNorm | Dropout | DropPath):
+                        module.frozen = True
     norms = [norm for norm in network.norms if not norm.frozen]
-    return Network(network.slices, norms, network.runs)
+    return Network(network.slices, norms, network.stage_modules)
 
 
-def train_only(network: Network, parts: Collection[str]) -> None:
-    """Of all weights those that are called so; none given means all. Statistics run on."""
-    for layers in network.slices if parts else ():
-        chosen = named_by(layers, parts)
+def train_only(network: Network, substrings: Collection[str]) -> None:
+    """Train only weights with these substrings; none means all. Statistics are still updated."""
+    for layers in network.slices if substrings else ():
+        chosen = names_matching(layers, substrings)
         for name, weight in layers.named_weights().items():
             if name not in chosen:
                 weight.requires_grad_(False)
 
 
-def share_statistics(network: Network, span: dist.ProcessGroup | None) -> None:
-    """Let the norms see the batches of neighboring replicas, if there are any to share with."""
-    if span is not None:
-        partners = NormSync(span)
-        for norm in network.norms:
-            norm.share_with(partners)
-
-
-def compiled(network: Network) -> Network:
-    """The same network as programs, made at the first pass."""
-    programs = tuple(Compiled(one) for one in network.slices)
-    return Network(network.slices, network.norms, programs)
-
-
 def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
-    """The same network, as frugal as the plan wants it."""
+    """Wrap the slices for recomputation, if the plan enables it."""
     if not plan.enabled:
         return network
 
     @contextmanager
-    def quiet() -> Iterator[None]:
-        """A pass that is computed again has left its statistics already."""
+    def without_statistics() -> Iterator[None]:
+        """A recomputed forward pass must not record its statistics again."""
         for norm in network.norms:
-            norm.recording = False
+            norm.records_statistics = False
         try:
             yield
-        finally:  # torch leaves by an exception as soon as it has what it needs
+        finally:  # torch stops a recomputation early by an exception
             for norm in network.norms:
-                norm.recording = True
+                norm.records_statistics = True
 
-    pairs = zip(network.slices, network.runs, strict=True)
-    frugal = tuple(Recomputing(one, plan.kept, quiet, runs.run) for one, runs in pairs)
-    return Network(network.slices, network.norms, frugal)
+    pairs = zip(network.slices, network.stage_modules, strict=True)
+    recomputed = tuple(
+        RecomputedSlice(layers, plan.checkpoints, without_statistics, module.run)
+        for layers, module in pairs
+    )
+    return Network(network.slices, network.norms, recomputed)

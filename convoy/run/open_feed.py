@@ -1,4 +1,4 @@
-"""The training feed of a run without the run: to be measured, or looked at."""
+"""The training feed of a run, opened without training: to benchmark or inspect it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 import torch
 
 from convoy.config.schema import RunConfig
-from convoy.data.feeds import ledger_of, loader_options, training_feed
+from convoy.data.feeds import loader_options, make_ledger, make_training_feed
 from convoy.data.loader import LoaderOptions, MicroBatchIndex, NeededInputs, TrainingFeed
 from convoy.data.source import Source, View
 from convoy.data.sources.open import open_source
 from convoy.errors import ConfigError
 from convoy.models.network import plan_training_network
-from convoy.plan.plan import RunPlan, plan_run, used_samples
-from convoy.run.process import choose_device, make_repeatable
+from convoy.plan.plan import RunPlan, num_used_samples, plan_run
+from convoy.run.process import choose_device, make_deterministic
 
 
 @dataclass(frozen=True)
 class OpenFeed:
-    """A feed, who prepares it, and what it is made of."""
+    """A training feed with its plan, source and loader options."""
 
     plan: RunPlan
     source: Source
@@ -28,37 +28,43 @@ class OpenFeed:
 
     @property
     def view(self) -> View:
-        """How training sees the samples; prepared right here, whoever does it in training."""
+        """The training view of the samples, always prepared in this process."""
         data = self.plan.config.data
-        here = replace(data, dataloader_kind="threads")
-        return self.source.training_view(here, self.plan.network.image_size, ledger_of(data))
+        in_process = replace(data, dataloader_kind="threads")
+        return self.source.training_view(
+            in_process, self.plan.network.image_size, make_ledger(data)
+        )
 
     @property
-    def elements_per_epoch(self) -> int:
-        """Micro-batches."""
+    def micro_batches_per_epoch(self) -> int:
+        """Micro-batches of all replicas in an epoch."""
         return self.plan.batch.micro_batches * self.feed.order.updates_per_epoch
 
     def indices(self, first: int, count: int) -> Iterator[MicroBatchIndex]:
-        """So many micro-batches from that one on, as one process after the other takes them."""
-        each = self.plan.batch.micro_batches
-        return (MicroBatchIndex(*divmod(number, each)) for number in range(first, first + count))
+        """Indices of `count` micro-batches, starting with `first`, over all replicas."""
+        per_update = self.plan.batch.micro_batches
+        return (
+            MicroBatchIndex(*divmod(index, per_update)) for index in range(first, first + count)
+        )
 
 
 def open_feed(config: RunConfig) -> OpenFeed:
-    """With its own source, on the asked device."""
+    """Open the training feed of a configuration on its device."""
     if config.data.data == "synthetic":
         raise ConfigError(
-            "--data synthetic never leaves the device: there is nothing to feed; "
-            "--data generated is made on the host"
+            "--data synthetic has no loader: the data is created on the device; "
+            "use --data generated, which is created on the host"
         )
     device = choose_device(config.device)
-    make_repeatable(config.device.threads)
-    return feed_of(config, open_source(config.data, plan_training_network(config), "train"), device)
+    make_deterministic(config.device.threads)
+    return feed_from_source(
+        config, open_source(config.data, plan_training_network(config), "train"), device
+    )
 
 
-def feed_of(config: RunConfig, source: Source, device: torch.device) -> OpenFeed:
-    """The same out of a source that is open already."""
-    plan = plan_run(config, used_samples(config, len(source)))
-    feed = training_feed(plan, source, device, NeededInputs(), ledger_of(config.data))
+def feed_from_source(config: RunConfig, source: Source, device: torch.device) -> OpenFeed:
+    """Create the training feed of an open source."""
+    plan = plan_run(config, num_used_samples(config, len(source)))
+    feed = make_training_feed(plan, source, device, NeededInputs(), make_ledger(config.data))
     assert isinstance(feed, TrainingFeed)
     return OpenFeed(plan, source, device, feed, loader_options(config))

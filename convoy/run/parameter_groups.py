@@ -11,94 +11,115 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from convoy.config.resolve import divided_rule
+from convoy.config.resolve import split_dtype_rule
 from convoy.config.schema import RunConfig
 from convoy.engine.update import ParameterGroup
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.gradients import ACCUMULATOR_TYPES, DIVIDED_FIRST, GradientTree, reduction_of
+from convoy.models.network import NetworkPlan
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.gradients import (
+    ACCUMULATOR_DTYPES,
+    DIVIDED_FIRST,
+    GradientTree,
+    make_reduction,
+)
 from convoy.numerics.precision import (
     FLOAT32,
-    TYPES,
+    FLOAT_FORMATS,
     Arithmetic,
     DtypePolicy,
     Rounder,
     StochasticRounder,
 )
 from convoy.optim.ema import ExponentialMovingAverage
-from convoy.optim.optimizer import Optimizer, Shard, storage_for
+from convoy.optim.optimizer import Optimizer, OptimizerShard, make_state_storage
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.collectives import Shards
-from convoy.parallel.replicas import Replicas, gatherer, row_gatherer
+from convoy.parallel.replicas import Replicas, row_gatherer, shard_gatherer
 from convoy.parallel.slice import Slice
-from convoy.plan.parameters import computes_natively
+from convoy.plan.parameters import uses_native_half
 from convoy.plan.stages import StagePlan
-from convoy.run.network import Network, full_names, named_by, without_decay
+from convoy.run.network import (
+    Network,
+    build_network,
+    names_matching,
+    names_with_roles,
+    no_decay_names,
+    whole_network_stage,
+)
 from convoy.run.process import ProcessContext
 
 Weights = Mapping[str, nn.Parameter]
 
 
-def arithmetic_of(config: RunConfig, device: torch.device) -> Arithmetic:
-    """How layers compute there."""
-    wish = config.precision
-    number = FLOAT32 if wish.precision == "32.32" else TYPES[wish.half_type]
-    native = computes_natively(wish, device.type)
-    partials = wish.half_partial and wish.half_arithmetic == "emulated"
-    return Arithmetic(number, native, wish.saturate_on_overflow, partials)
-
-
-def compute_in(
-    config: RunConfig, network: Network, device: torch.device, stages: Sequence[StagePlan]
+def build_network_for_precision(
+    config: RunConfig,
+    plan: NetworkPlan,
+    device: torch.device,
+    stages: Sequence[StagePlan] = (),
+    micros: range = range(1),
 ) -> Network:
-    """The same network, which computes as the configuration wants it."""
-    arithmetic = arithmetic_of(config, device)
+    """Build layers with the configured precision; all layers if no stage is given."""
+    stages = stages or [whole_network_stage(plan)]
+    network = build_network(plan, stages, config.data.seed, device, micros)
+    precision = config.precision
+    compute_format = (
+        FLOAT32 if precision.precision == "32.32" else FLOAT_FORMATS[precision.half_type]
+    )
+    native = uses_native_half(precision, device.type)
+    partials = precision.half_partial and precision.half_arithmetic == "emulated"
+    arithmetic = Arithmetic(compute_format, native, precision.saturate_on_overflow, partials)
     for layers, stage in zip(network.slices, stages, strict=True):
-        layers.compute_in(arithmetic, takes_images=stage.first == 0)
+        layers.set_arithmetic(arithmetic, rounds_input=stage.first == 0)
     return network
 
 
 @torch.no_grad()
 def round_weights(config: RunConfig, network: Network) -> None:
-    """Weights of a network that only answers: as they are used."""
+    """Round the weights of an inference network to their compute dtype."""
     for layers in network.slices:
-        for policy, weights in by_policy(config, layers).items():
+        for policy, weights in weights_by_policy(config, layers).items():
             for weight in weights.values():
-                weight.copy_(policy.compute.nearest(weight))
+                weight.copy_(policy.compute.round_nearest(weight))
 
 
-def by_policy(config: RunConfig, layers: Slice) -> dict[DtypePolicy, Weights]:
-    """In the order in which the policies come up; a stage without weights has one of nothing."""
-    weights, called = layers.named_weights(), full_names(layers)
+def weights_by_policy(config: RunConfig, layers: Slice) -> dict[DtypePolicy, Weights]:
+    """Group weights by dtype policy, in order; a stage without weights has one empty group."""
+    weights, full_names = layers.named_weights(), names_with_roles(layers)
     groups: dict[DtypePolicy, dict[str, nn.Parameter]] = {} if weights else {DtypePolicy(): {}}
     for name, weight in weights.items():
-        groups.setdefault(dtype_policy(config, name, called[name]), {})[name] = weight
+        groups.setdefault(dtype_policy(config, name, full_names[name]), {})[name] = weight
     return {**groups}
 
 
-def dtype_policy(config: RunConfig, name: str, called: str) -> DtypePolicy:
-    """The types around a weight: by its name, and by all that it may be called."""
-    policy, state = _param_and_compute(config, name, called), config.optimizer.optimizer_state_dtype
-    rules = map(divided_rule, config.memory.accumulator_dtype_rules)
-    words = (word for pattern, word in rules if fnmatchcase(name, pattern))
-    divided = any(re.fullmatch(one, name) for one in config.optimizer.gradient_mean_reduce_re)
+def dtype_policy(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
+    """The dtype policy of a weight, by its name and its name with roles."""
+    policy, state = (
+        _param_and_compute_dtypes(config, name, full_name),
+        config.optimizer.optimizer_state_dtype,
+    )
+    rules = map(split_dtype_rule, config.memory.accumulator_dtype_rules)
+    dtypes = (dtype for pattern, dtype in rules if fnmatchcase(name, pattern))
+    divided = any(
+        re.fullmatch(pattern, name) for pattern in config.optimizer.gradient_mean_reduce_re
+    )
     return replace(
         policy,
-        accumulator=ACCUMULATOR_TYPES[next(words, config.memory.accumulator_dtype)],
-        state=policy.param if state == "weights" else TYPES[state],
+        accumulator=ACCUMULATOR_DTYPES[next(dtypes, config.memory.accumulator_dtype)],
+        state=policy.param if state == "weights" else FLOAT_FORMATS[state],
         reduction=DIVIDED_FIRST if divided else config.memory.gradient_reduction,
     )
 
 
-def _param_and_compute(config: RunConfig, name: str, called: str) -> DtypePolicy:
-    wish, half = config.precision, TYPES[config.precision.half_type]
+def _param_and_compute_dtypes(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
+    precision, half = config.precision, FLOAT_FORMATS[config.precision.half_type]
     policy = DtypePolicy()
-    is_whole_norm = config.network.full_precision_norm and called != name
-    if wish.precision != "32.32" and not is_whole_norm:
-        keeps_whole = wish.precision == "16.32" or wish.offload_fp32_weight_copy
-        policy = DtypePolicy(param=FLOAT32 if keeps_whole else half, compute=half)
-    if any(part in called for part in wish.force_weight_to_fp32):
+    is_fp32_norm = config.network.full_precision_norm and full_name != name
+    if precision.precision != "32.32" and not is_fp32_norm:
+        keeps_fp32 = precision.precision == "16.32" or precision.offload_fp32_weight_copy
+        policy = DtypePolicy(param=FLOAT32 if keeps_fp32 else half, compute=half)
+    if any(text in full_name for text in precision.force_weight_to_fp32):
         return replace(policy, param=FLOAT32)
-    if any(part in called for part in wish.force_weight_to_fp16):
+    if any(text in full_name for text in precision.force_weight_to_fp16):
         return replace(policy, param=half, compute=half)
     return policy
 
@@ -106,40 +127,35 @@ def _param_and_compute(config: RunConfig, name: str, called: str) -> DtypePolicy
 def parameter_groups(
     context: ProcessContext, replicas: Replicas, scratch: Path, layers: Slice
 ) -> list[ParameterGroup]:
-    """One for each dtype policy. `scratch` is where state may lie that is kept off the device."""
+    """Create one group per dtype policy; offloaded optimizer state is stored in `scratch`."""
     batch, config = context.plan.batch, context.plan.config
-    wish = config.optimizer
-    spared = without_decay(layers, wish.weight_decay_spares)
-    adapted = layers.named_weights().keys() - named_by(layers, wish.lars_skip_list)
+    options, rounder = config.optimizer, Rounder()
+    exempt = no_decay_names(layers, options.weight_decay_spares)
+    adapted = layers.named_weights().keys() - names_matching(layers, options.lars_skip_list)
     groups = []
-    for policy, weights in by_policy(config, layers).items():
-        flat = FlatWeights(weights, spared)
+    for policy, weights in weights_by_policy(config, layers).items():
+        flat = FlatParameters(weights, exempt)
         shards = Shards(flat.elements, batch.replicas)
+        if config.precision.enable_stochastic_rounding:
+            rounder = StochasticRounder(config.data.seed, flat.parameter_extents())
         optimizer = Optimizer(
             flat,
-            make_update_rule(wish, batch.samples_per_update, adapted),
-            Shard(replicas.owned(flat.elements), row_gatherer(replicas, shards)),
-            storage_for(context.device, config.memory.offload_optimizer, scratch),
+            make_update_rule(options, batch.samples_per_update, adapted),
+            OptimizerShard(replicas.shard_range(flat.elements), row_gatherer(replicas, shards)),
+            make_state_storage(context.device, config.memory.offload_optimizer, scratch),
             policy,
-            rounder_of(config, flat),
+            rounder,
         )
         tree = GradientTree(
             flat,
             context.coordinates.replica * batch.gradient_accumulation,
             policy.accumulator_dtype,
             batch.gradient_accumulation,
-            reduction_of(policy, batch.micro_batches),
+            make_reduction(policy, batch.micro_batches),
             policy.compute,
         )
         groups.append(ParameterGroup(tree, optimizer))
     return groups
-
-
-def rounder_of(config: RunConfig, flat: FlatWeights) -> Rounder:
-    """How new weights and state become 16 bits."""
-    if not config.precision.enable_stochastic_rounding:
-        return Rounder()
-    return StochasticRounder(config.data.seed, flat.extents())
 
 
 def make_ema(
@@ -148,6 +164,6 @@ def make_ema(
     """The EMA of the weights; with sharded state, each replica has its shard of it."""
 
     def gather(optimizer: Optimizer, shard: Tensor) -> Tensor:
-        return gatherer(replicas, optimizer.flat.elements)(shard)
+        return shard_gatherer(replicas, optimizer.flat_params.elements)(shard)
 
     return ExponentialMovingAverage(config.average.ema_decay, optimizers, network.tensors(), gather)

@@ -13,96 +13,96 @@ import torch
 from torch import Tensor, nn
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.format import match, weights_sha256
+from convoy.checkpoint.format import check_match, weights_sha256
 from convoy.config.schema import RunConfig
-from convoy.data.feeds import ledger_of, loader_options, validation_feed
+from convoy.data.feeds import loader_options, make_ledger, make_validation_feed
 from convoy.data.loader import LoaderOptions, NeededInputs, ValidationFeed
 from convoy.data.sources.open import open_source
-from convoy.engine.metrics import Answers, Share, evaluate
+from convoy.engine.metrics import Predictor, ValidationShare, evaluate
 from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Validated
-from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
-from convoy.layers.norms import fold_norms
-from convoy.machine import threads_each
-from convoy.models.network import COLORS, NetworkPlan, plan_network
+from convoy.layers.export import OnnxNetwork, export_onnx, require_onnx
+from convoy.layers.norms import fold_batch_norms
+from convoy.machine import threads_per_process
+from convoy.models.network import IMAGE_CHANNELS, NetworkPlan, plan_network
 from convoy.numerics.precision import FLOAT32
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.parallel.control import ControlGroup
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import Slice
-from convoy.run.compile import Compiled, compiler_for
-from convoy.run.network import Network, build_network, whole
-from convoy.run.parameter_groups import compute_in, round_weights
-from convoy.run.process import choose_device, make_repeatable
+from convoy.run.compile import CompiledSlice, compile_environment
+from convoy.run.network import Network
+from convoy.run.parameter_groups import build_network_for_precision, round_weights
+from convoy.run.process import choose_device, make_deterministic
 
 
-class Answerer:
-    """Answers as the network would. Its weights are copies, taken over when that is asked for."""
+class InferenceNetwork:
+    """Inference with a copy of the network's weights, updated by `reload_weights`."""
 
     def __init__(self, plan: NetworkPlan, network: Network, backend: str) -> None:
         self._plan = plan
         self._network = network
         self._backend = backend
-        self._slice = self._folded()
-        self._stage = self._runnable()
+        self._slice = self._fold_norms()
+        self._stage = self._make_stage()
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         return InferencePipeline([self._stage]).run(batches)
 
     @torch.no_grad()
-    def take_over(self) -> None:
-        """The network has other weights now."""
-        fresh = self._folded().named_tensors()
+    def reload_weights(self) -> None:
+        """Copy the current weights of the network."""
+        fresh = self._fold_norms().named_tensors()
         for name, tensor in self._slice.named_tensors().items():
             tensor.copy_(fresh[name])
-        if not isinstance(self._stage, Slice | Compiled):  # those see the weights themselves
-            self._stage = self._runnable()
+        if not isinstance(self._stage, Slice | CompiledSlice):  # these share the weights
+            self._stage = self._make_stage()
 
-    def _runnable(self) -> nn.Module:
+    def _make_stage(self) -> nn.Module:
         if self._backend == "compiled":
-            return Compiled(self._slice)
+            return CompiledSlice(self._slice)
         if self._backend == "onnxruntime":
-            example = torch.zeros(2, COLORS, self._plan.image_size, self._plan.image_size)
-            return OnnxNetwork(as_onnx(self._slice, example), torch.get_num_threads())
+            example = torch.zeros(2, IMAGE_CHANNELS, self._plan.image_size, self._plan.image_size)
+            return OnnxNetwork(export_onnx(self._slice, example), torch.get_num_threads())
         return self._slice
 
-    def _folded(self) -> Slice:
-        """In 16 bits norms round what they are given, so they stay apart."""
+    def _fold_norms(self) -> Slice:
+        """Fold norms into convolutions; not in 16 bits, where norms round their inputs."""
         network = self._network.slice
         modules = dict(network.layers.items())
-        if network.arithmetic.number == FLOAT32 or self._backend == "onnxruntime":
-            return Slice(*fold_norms(self._plan.layers, modules))
+        if network.arithmetic.float_format == FLOAT32 or self._backend == "onnxruntime":
+            return Slice(*fold_batch_norms(self._plan.layers, modules))
         layers = Slice(self._plan.layers, modules)
-        layers.compute_in(network.arithmetic, takes_images=True)
+        layers.set_arithmetic(network.arithmetic, rounds_input=True)
         return layers
 
 
-def refuse_backend(backend: str, device: torch.device) -> None:
-    """What cannot be had is known before anything is measured."""
+def check_backend(backend: str, device: torch.device) -> None:
+    """Check that the backend is available before anything is measured."""
     if backend != "onnxruntime":
         return
     if device.type != "cpu":
         raise ConfigError(
-            f"--backend onnxruntime answers on the CPU, not on {device.type}; use --device cpu"
+            f"--backend onnxruntime runs on the CPU, not on {device.type}; use --device cpu"
         )
-    need_onnx(f"--backend {backend}")
+    require_onnx(f"--backend {backend}")
 
 
 @dataclass
 class Validator:
-    """Measures a network on the validation split, as often as it is asked."""
+    """Evaluate a network on the validation split."""
 
-    answers: Answers
+    pipeline: Predictor
     feed: ValidationFeed
     options: LoaderOptions
-    share: Share
-    batch_seconds: tuple[float, ...] = ()  # of the last time
+    share: ValidationShare
+    batch_seconds: tuple[float, ...] = ()  # of the last validation
 
     def __call__(self, update: int, epoch: float) -> Validated:
-        """Every sample once; the network is left as it was. All processes must call it."""
-        began = monotonic()
-        score = evaluate(self.answers, self.feed, self.options, self.share, update)
-        seconds = monotonic() - began
+        """Evaluate every sample once. All processes must call this."""
+        start_time = monotonic()
+        score = evaluate(self.pipeline, self.feed, self.options, self.share, update)
+        seconds = monotonic() - start_time
         self.batch_seconds = score.batch_seconds
         return Validated(
             update,
@@ -122,11 +122,11 @@ def with_ema(
     update: int,
     epoch: float,
 ) -> Validated:
-    """Validation of the weights, and of their average if there is one."""
+    """Validate the weights, and their EMA if there is one."""
     validated = validate(update, epoch)
     if not ema.started:
         return validated
-    with ema.swapped_in():
+    with ema.apply_to_network():
         average = validate(update, epoch)
     return replace(
         validated,
@@ -138,14 +138,14 @@ def with_ema(
 
 @dataclass(frozen=True)
 class Latency:
-    """From the images of a batch on the device to its answers on the host, in milliseconds."""
+    """From the images of a batch on the device to its outputs on the host, in milliseconds."""
 
     mean: float
-    p99: float  # as long as this, or shorter, took 99 of 100
+    p99: float  # 99th percentile
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Latency":
-        """Of at least one batch."""
+        """Compute the latency of at least one batch."""
         slowest = sorted(seconds)[math.ceil(0.99 * len(seconds)) - 1]
         return cls(1000 * sum(seconds) / len(seconds), 1000 * slowest)
 
@@ -154,61 +154,61 @@ class Latency:
 class NetworkScore:
     """The score of one set of weights."""
 
-    path: Path | None  # None: no checkpoint, the weights are fresh
+    path: Path | None  # None: initial weights, no checkpoint
     weights_sha256: str
     validated: Validated
     latency: Latency
-    skipped: tuple[str, ...]  # bad records that no score before has told
+    skipped: tuple[str, ...]  # bad records not yet reported
 
 
 def validate_checkpoints(
-    config: RunConfig, paths: Sequence[Path | None], times: int = 1
+    config: RunConfig, paths: Sequence[Path | None], repeats: int = 1
 ) -> Iterator[NetworkScore | CheckpointError]:
-    """Score each checkpoint on the validation split; one that cannot be used hides no other.
+    """Score each checkpoint on the validation split; errors are yielded, not raised.
 
-    None stands for the network that a training of this configuration would begin with.
+    None stands for the initial weights of this configuration.
     """
     device, backend = choose_device(config.device), config.validation.backend
-    refuse_backend(backend, device)
-    make_repeatable(threads_each(config.device.threads, 1))
-    with compiler_for(config.compiler, device) if backend == "compiled" else nullcontext():
-        bench = _Bench(config, device)
+    check_backend(backend, device)
+    make_deterministic(threads_per_process(config.device.threads, 1))
+    with compile_environment(config.compiler, device) if backend == "compiled" else nullcontext():
+        validator = _CheckpointValidator(config, device)
         for path in paths:
             try:
-                update, epoch = (0, 0.0) if path is None else bench.load(path)
+                update, epoch = (0, 0.0) if path is None else validator.load(path)
             except CheckpointError as error:
                 yield error
                 continue
-            for _ in range(times):
-                yield bench.score(path, update, epoch)
+            for _ in range(repeats):
+                yield validator.score(path, update, epoch)
 
 
-class _Bench:
+class _CheckpointValidator:
     """A whole network on one device, and the validation split."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         plan = plan_network(config)
-        stages = [whole(plan)]
-        built = build_network(plan, stages, config.data.seed, device)
-        self._config, self._digest = config, weights_sha256(built.tensors())
-        self.network = compute_in(config, built, device, stages)
+        self.network = build_network_for_precision(config, plan, device)
+        self._config, self._digest = config, weights_sha256(self.network.tensors())
         round_weights(config, self.network)
         source = open_source(config.data, plan, "validation")
-        self.ledger = ledger_of(config.data)
-        feed = validation_feed(config, source, plan.image_size, device, NeededInputs(), self.ledger)
-        self._answers = Answerer(plan, self.network, config.validation.backend)
+        self.ledger = make_ledger(config.data)
+        feed = make_validation_feed(
+            config, source, plan.image_size, device, NeededInputs(), self.ledger
+        )
+        self._inference = InferenceNetwork(plan, self.network, config.validation.backend)
         self._validate = Validator(
-            self._answers, feed, loader_options(config), Share(0, 1, ControlGroup())
+            self._inference, feed, loader_options(config), ValidationShare(0, 1, ControlGroup())
         )
 
     def load(self, path: Path) -> tuple[int, float]:
-        """Take over the weights of a checkpoint; returns its update and epoch."""
+        """Load the weights of a checkpoint; return its update and epoch."""
         contents = reading.load(path)
-        match(contents.model, self.network.slice.named_tensors())
+        check_match(contents.model, self.network.slice.named_tensors())
         self._digest = weights_sha256(contents.model)
         self.network.load(contents.model)
         round_weights(self._config, self.network)
-        self._answers.take_over()
+        self._inference.reload_weights()
         epoch = contents.state.get("epoch")
         return contents.update, float(epoch) if isinstance(epoch, int | float) else 0.0
 

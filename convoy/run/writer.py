@@ -1,86 +1,73 @@
-"""Writes a run: its checkpoints, their average at its end, and its summary."""
+"""Write the files of a run: checkpoints, averages and summary."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from convoy.checkpoint.background import BackgroundSaver, stop_the_run
-from convoy.checkpoint.format import Contents, weights_sha256
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.background import BackgroundCheckpointWriter, raise_save_error
+from convoy.checkpoint.format import CheckpointContents, weights_sha256
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError, StorageError
 from convoy.events import Averaged, Noticed, Observers, Saved, StopRequest, Validated
 from convoy.plan.plan import RunPlan
 from convoy.report.summary import Summary
-from convoy.run.averaging import AveragingStopped, average_checkpoints
+from convoy.run.averaging import AveragingInterrupted, average_checkpoints
 from convoy.run.folder import RunFolder
 from convoy.run.validation import validate_checkpoints
 
 
 class NullWriter:
-    """On every process but the first, which writes for all."""
+    """Writes nothing: used on all ranks but rank 0, which writes for all."""
 
-    def save(self, contents: Contents | None, update: int) -> None:
-        """The state was sent to the first process when it was captured."""
+    def _write_nothing(self, *_: object) -> Averaged | None:
+        return None
 
-    def check(self) -> None:
-        """No save is pending."""
-
-    def finish(self, update: int) -> None:
-        """No save is pending."""
-
-    def average(self, stop: StopRequest) -> Averaged | None:
-        """The first process needs nobody for it."""
-
-    def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
-        """The average was sent to the first process when it was gathered."""
-
-    def write_summary(self, summary: Summary) -> None:
-        """Written by the first process."""
+    save = check = finish = average = save_ema = write_summary = _write_nothing
 
 
 class RunWriter:
-    """Writes checkpoints, averages and the summary into the run folder."""
+    """Write checkpoints, averages and the summary to the run folder."""
 
     def __init__(self, folder: RunFolder, plan: RunPlan, observers: Observers) -> None:
         self.folder = folder
         self.config = config = plan.config
-        # What a stop saves out of turn must not be part of an average.
-        self._counts = plan.loop.checkpoints.due
-        self.store = Store(folder.checkpoints, self._counts)
+        # A checkpoint saved at a stop, outside the schedule, must not be part of an average.
+        self._is_scheduled = plan.loop.checkpoints.is_due
+        self.store = CheckpointStore(folder.checkpoints, self._is_scheduled)
         self.store.check_writable()
         self.observers = observers
-        self._failed: int | None = None  # the last update that could not be saved
+        self._failed_update: int | None = None  # the last update that could not be saved
         checkpoint = config.checkpoint
-        on_failed = stop_the_run if checkpoint.on_save_error == "stop" else self._report_failed
-        # A copy that is held for the next save would undo the offload of optimizer state.
+        on_failed = raise_save_error if checkpoint.on_save_error == "stop" else self._report_failed
+        # A copy reused for the next save would undo the offload of optimizer state.
         keep_copy = not config.memory.offload_optimizer
-        self._saver = BackgroundSaver(
+        self._saver = BackgroundCheckpointWriter(
             self.store, checkpoint.keep_last or None, self._report_saved, on_failed, keep_copy
         )
 
-    def save(self, contents: Contents | None, update: int) -> None:
-        assert contents is not None, "the first process gathers what is saved"
+    def save(self, contents: CheckpointContents | None, update: int) -> None:
+        assert contents is not None, "rank 0 has the gathered state"
         self._saver.save(contents, update)
 
     def check(self) -> None:
-        """After every update: report a save that is over, raise one that failed."""
-        self._saver.check()
+        """Report a finished save, raise a failed one; called after every update."""
+        self._saver.poll()
 
     def finish(self, update: int) -> None:
-        """Wait for the last save; that of this update must have succeeded."""
-        self._saver.finish()
-        if self._failed == update:
-            raise StorageError(f"the last weights, of update {update}, could not be saved")
+        """Wait for the last save; raise StorageError if this update could not be saved."""
+        self._saver.close()
+        if self._failed_update == update:
+            raise StorageError(f"the final weights (update {update}) could not be saved")
 
     def average(self, stop: StopRequest) -> Averaged | None:
-        """One model out of the checkpoints of a finished run; None if a stop is urgent."""
+        """Average the checkpoints of a finished run; None if a stop is urgent."""
         try:
             averaged = average_checkpoints(
-                self.config, self.store.folder, lambda: stop.is_urgent, self._counts
+                self.config, self.store.folder, lambda: stop.is_urgent, self._is_scheduled
             )
-        except AveragingStopped:
+        except AveragingInterrupted:
             return None
         path = Path(averaged.path)
-        averaged = replace(averaged, path=self._named(path))
+        averaged = replace(averaged, path=self._relative_path(path))
         if self.config.validation.validation_mode == "none":
             return averaged
         (score,) = validate_checkpoints(self.config, [path])
@@ -89,11 +76,15 @@ class RunWriter:
         validated = score.validated
         return replace(averaged, top1=validated.top1, top5=validated.top5, loss=validated.loss)
 
-    def save_ema(self, contents: Contents | None, validated: Validated | None) -> Averaged | None:
-        assert contents is not None, "the first process gathers what is saved"
+    def save_ema(
+        self, contents: CheckpointContents | None, validated: Validated | None
+    ) -> Averaged | None:
+        assert contents is not None, "rank 0 has the gathered state"
         update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
-        path = Store(self.store.folder / "averaged" / name).save(contents, update)
-        averaged = Averaged(update, self._named(path), "ema", 0, weights_sha256(contents.model))
+        path = CheckpointStore(self.store.folder / "averaged" / name).save(contents, update)
+        averaged = Averaged(
+            update, self._relative_path(path), "ema", 0, weights_sha256(contents.model)
+        )
         if validated is None:
             return averaged
         return replace(
@@ -106,12 +97,12 @@ class RunWriter:
     def write_summary(self, summary: Summary) -> None:
         summary.write(self.folder.summary)
 
-    def _named(self, path: Path) -> str:
+    def _relative_path(self, path: Path) -> str:
         return str(path.relative_to(self.folder.path))
 
     def _report_saved(self, update: int, path: Path, seconds: float) -> None:
-        self.observers.notify(Saved(update, self._named(path), seconds))
+        self.observers.notify(Saved(update, self._relative_path(path), seconds))
 
     def _report_failed(self, update: int, error: StorageError) -> None:
-        self._failed = update
-        self.observers.notify(Noticed("save_failed", f"training goes on: {error}", update))
+        self._failed_update = update
+        self.observers.notify(Noticed("save_failed", f"training continues: {error}", update))

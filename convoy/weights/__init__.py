@@ -1,1 +1,1 @@
-"""Weights of other programs: found, read, renamed, and made to fit one of our networks."""
+"""Import and export weights of other programs: torchvision, timm and the Hugging Face Hub."""

@@ -1,7 +1,7 @@
-"""A file of weights → named tensors. Nothing in it is ever executed.
+"""Read named tensors from weight files without executing anything in them.
 
-`.safetensors`, torch's `.pth`, `.pt` and `.bin`, and checkpoints and runs of ours. What a
-training script wraps around its weights is removed and noted. Problems are CheckpointErrors.
+Reads `.safetensors`, torch's `.pth`, `.pt` and `.bin`, and convoy checkpoints and runs. Wrappers
+around the state dict are removed and noted. Problems are CheckpointErrors.
 """
 
 import logging
@@ -26,37 +26,37 @@ from convoy.errors import CheckpointError, ConfigError, DataError
 
 SAFETENSORS = ".safetensors"
 _PICKLED = (".pth", ".pt", ".bin")
-_KINDS = ", ".join((SAFETENSORS, *_PICKLED))
-# Averaged weights first: whoever keeps both publishes those.
+_KNOWN_SUFFIXES = ", ".join((SAFETENSORS, *_PICKLED))
+# Averaged weights first: these are the ones to publish if a file has both.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model")
-_PREFIXES = ("module.", "_orig_mod.")  # of parallel wrappers and of torch.compile
-_MAX_WRAPPERS = 8  # a table may be wrapped in itself
-_CALLED = re.compile(r"GLOBAL (\S+)")
+_PREFIXES = ("module.", "_orig_mod.")  # added by DataParallel/DDP and torch.compile
+_MAX_WRAPPERS = 8  # a dict may contain itself
+_UNPICKLED_GLOBAL = re.compile(r"GLOBAL (\S+)")
 
 
 @dataclass(frozen=True)
-class ForeignWeights:
-    """Tensors by the names they have in a file, and notes on how they were found."""
+class ExternalWeights:
+    """Tensors by their names in a file, and notes on the wrappers removed."""
 
     source: str
     tensors: dict[str, Tensor]
     notes: list[str] = field(default_factory=list)
 
 
-def read_weights(path: Path) -> ForeignWeights:
-    """The weights in a file, or in a checkpoint or run of ours."""
+def read_weights(path: Path) -> ExternalWeights:
+    """Read the weights of a file, or of a convoy checkpoint or run."""
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
     if path.is_dir():
-        found = find_checkpoint(path)
-        return ForeignWeights(str(found.path), found.contents.model, found.skipped)
+        checkpoint = find_checkpoint(path)
+        return ExternalWeights(str(checkpoint.path), checkpoint.contents.model, checkpoint.skipped)
     if path.suffix not in (SAFETENSORS, *_PICKLED):
-        raise CheckpointError(f"{path} is no file of weights that is known here: {_KINDS}")
+        raise CheckpointError(f"{path} is not a supported weight file: use {_KNOWN_SUFFIXES}")
     try:
         _check_size(path)
         if path.suffix == SAFETENSORS:
             return _unwrap(str(path), decode_tensors(path.read_bytes()), [])
-        return _unwrap(str(path), _unpickled(path), [])
+        return _unwrap(str(path), _load_pickle(path), [])
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
@@ -64,7 +64,7 @@ def read_weights(path: Path) -> ForeignWeights:
 
 
 def _check_size(path: Path) -> None:
-    """Only a regular file that fits into memory, unpacked, is opened."""
+    """Refuse anything but a regular file that fits into memory when unpacked."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
@@ -72,66 +72,68 @@ def _check_size(path: Path) -> None:
     if path.suffix != SAFETENSORS and zipfile.is_zipfile(path):
         try:
             with zipfile.ZipFile(path) as archive:
-                unpacked = max(unpacked, sum(one.file_size for one in archive.infolist()))
+                unpacked = max(unpacked, sum(member.file_size for member in archive.infolist()))
         except zipfile.BadZipFile as error:
             raise ValueError(f"damaged: {error}") from error
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 2 * unpacked > memory:
-        raise ValueError(f"too large: {unpacked:,} bytes, this machine has {memory:,}")
+        raise ValueError(
+            f"too large: {unpacked:,} bytes, but this machine has {memory:,} bytes of memory"
+        )
 
 
-def _unpickled(path: Path) -> Any:
+def _load_pickle(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old formats, which do not concern the user
+            warnings.simplefilter("ignore")  # about old formats, irrelevant to the user
             return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except Exception as error:  # whatever it raises, the file is unusable
-        if found := _CALLED.search(str(error)):
+        if match := _UNPICKLED_GLOBAL.search(str(error)):
             raise ValueError(
-                f"refused: it would call {found[1]} when loaded, and only plain tensors are "
-                "read; save its state_dict() anew, or as .safetensors"
+                f"refused: loading it would call {match[1]}, and only plain tensors are "
+                "loaded; save its state_dict() again, or use .safetensors"
             ) from error
-        # torch's own message advises to trust the file.
+        # torch's message recommends to trust the file.
         raise ValueError(
-            "damaged, or holds more than plain tensors, which are all that is read; save its "
-            "state_dict() anew, or as .safetensors"
+            "damaged, or contains more than plain tensors; save its state_dict() again, or use "
+            ".safetensors"
         ) from error
 
 
-def _unwrap(source: str, value: Any, notes: list[str]) -> ForeignWeights:
-    """Remove what is wrapped around the tensors, one level after the other."""
+def _unwrap(source: str, value: Any, notes: list[str]) -> ExternalWeights:
+    """Remove the wrappers around the state dict, one level at a time."""
     if not isinstance(value, dict):
-        raise ValueError(f"no table of named tensors but of type {type(value).__name__}")
+        raise ValueError(f"not a state dict but a {type(value).__name__}")
     for wrapper in _WRAPPERS:
         if isinstance(value.get(wrapper), dict) and len(notes) < _MAX_WRAPPERS:
-            return _unwrap(source, value[wrapper], [*notes, f"taken out of {wrapper!r}"])
-    others = [str(name) for name in value if not isinstance(name, str)]
-    others += [str(name) for name, one in value.items() if not isinstance(one, Tensor)]
-    if others or not value:
-        what = f"{others[0]!r:.80} in it is none" if others else "it is empty"
-        raise ValueError(f"no table of named tensors: {what}")
+            return _unwrap(source, value[wrapper], [*notes, f"read from the key {wrapper!r}"])
+    invalid = [str(name) for name in value if not isinstance(name, str)]
+    invalid += [str(name) for name, tensor in value.items() if not isinstance(tensor, Tensor)]
+    if invalid or not value:
+        reason = f"{invalid[0]!r:.80} is not a named tensor" if invalid else "it is empty"
+        raise ValueError(f"not a state dict: {reason}")
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in value):
-            bare = {name.removeprefix(prefix): one for name, one in value.items()}
-            return _unwrap(source, bare, [*notes, f"names without their {prefix!r}"])
-    return ForeignWeights(source, {name: one.detach() for name, one in value.items()}, notes)
+            bare = {name.removeprefix(prefix): tensor for name, tensor in value.items()}
+            return _unwrap(source, bare, [*notes, f"removed the prefix {prefix!r} of all names"])
+    tensors = {name: tensor.detach() for name, tensor in value.items()}
+    return ExternalWeights(source, tensors, notes)
 
 
-SCHEME = "hf:"
-_FILE = "model.safetensors"
+_HUB_FILE = "model.safetensors"
 _ADDRESS = re.compile(r"hf:([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([A-Za-z0-9._/-]+))?")
 _TIMEOUT_SECONDS = 10
 
 
-def is_hub(address: str) -> bool:
-    return address.startswith(SCHEME)
+def is_hub_address(address: str) -> bool:
+    return address.startswith("hf:")
 
 
-def fetch(address: str) -> Path:
-    """The file on this machine, downloaded at the first call."""
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
-        raise ConfigError(f"{address!r} is not an address on the hub; write hf:OWNER/NAME")
+def download_from_hub(address: str) -> Path:
+    """Return the path of the local file, downloading it if necessary."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        raise ConfigError(f"{address!r} is not a valid Hub address; use hf:OWNER/NAME")
     try:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -139,27 +141,27 @@ def fetch(address: str) -> Path:
     except ImportError:
         raise ConfigError(
             f"{address} needs huggingface_hub: pip install 'convoy-cnn[hub]', "
-            "or get the file by other means and give its path"
+            "or download the file yourself and use its path"
         ) from None
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports each retry
-    download = partial(hub.hf_hub_download, found[1], _FILE, revision=found[2])
-    with suppress(Exception):  # not in the cache, whatever the reason: ask the hub
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs each retry
+    download = partial(hub.hf_hub_download, match[1], _HUB_FILE, revision=match[2])
+    with suppress(Exception):  # not in the cache, whatever the reason: download it
         return Path(download(local_files_only=True))
     try:
         return Path(download(etag_timeout=_TIMEOUT_SECONDS))
-    except Exception as error:  # its own errors, those of its transport, and those of the disk
+    except Exception as error:  # errors of the Hub, the network, or the disk
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(". ")
         if type(error).__name__ == "LocalEntryNotFoundError":
-            reason = "the hub does not answer, and the file is not in its cache"
+            reason = "the Hub cannot be reached, and the file is not in its cache"
         raise DataError(
-            f"{address} could not be fetched: {reason:.200}; go online once, or get {_FILE} by "
-            "other means and give its path"
+            f"{address} could not be downloaded: {reason:.200}; go online once, or "
+            f"download {_HUB_FILE} yourself and use its path"
         ) from error
 
 
 PUBLISHED = "published"
 
-_WEIGHTS = {
+_PUBLISHED_WEIGHTS = {
     "resnet18": "hf:timm/resnet18.tv_in1k",
     "resnet34": "hf:timm/resnet34.tv_in1k",
     "resnet50": "hf:timm/resnet50.tv_in1k",
@@ -177,11 +179,11 @@ _WEIGHTS = {
 }
 
 
-def published(model: str) -> str:
-    """The address of a network's published weights."""
-    if model not in _WEIGHTS:
+def published_address(model: str) -> str:
+    """Return the Hub address of the published weights of a model."""
+    if model not in _PUBLISHED_WEIGHTS:
         raise ConfigError(
-            f"no published weights are known for {model}, only for {', '.join(_WEIGHTS)}; "
-            "give a file: --pretrained FILE"
+            f"no published weights for {model}, only for {', '.join(_PUBLISHED_WEIGHTS)}; "
+            "use a file: --pretrained FILE"
         )
-    return _WEIGHTS[model]
+    return _PUBLISHED_WEIGHTS[model]

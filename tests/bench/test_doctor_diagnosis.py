@@ -1,4 +1,4 @@
-"""The verdict on a feed, out of given times."""
+"""The diagnosis of a feed from given measurements."""
 
 import json
 from dataclasses import replace
@@ -22,8 +22,8 @@ def steps(
 
 
 # Images per second of the feed, of the model, and of both together.
-STARVED = (1000, 5000, 990)
-FULL = (5000, 1000, 980)
+FEED_BOUND = (1000, 5000, 990)
+MODEL_BOUND = (5000, 1000, 980)
 
 
 @pytest.mark.parametrize(
@@ -36,54 +36,54 @@ FULL = (5000, 1000, 980)
         (steps(move=900), "transfer"),
     ],
 )
-def test_a_slow_feed_is_limited_by_its_dearest_step(
+def test_a_slow_feed_is_limited_by_its_most_expensive_step(
     costs: tuple[StepCost, ...], limit: str
 ) -> None:
-    assert Diagnosis(costs, *WORKERS, *STARVED).limit == limit
+    assert Diagnosis(costs, *WORKERS, *FEED_BOUND).bottleneck == limit
 
 
-def test_a_feed_that_is_fast_enough_leaves_the_model_as_the_limit() -> None:
-    found = Diagnosis(steps(decode=900), *WORKERS, *FULL)
+def test_with_a_fast_feed_the_model_is_the_bottleneck() -> None:
+    diagnosis = Diagnosis(steps(decode=900), *WORKERS, *MODEL_BOUND)
 
-    assert found.limit == "model"
-    assert "no setting of the feed would make this training faster" in found.lines()
-
-
-def test_cores_limit_where_both_are_fast_alone_but_not_together() -> None:
-    assert Diagnosis(steps(), *WORKERS, 1200, 1000, 600).limit == "cores"
+    assert diagnosis.bottleneck == "model"
+    assert "no data loading option would make this training faster" in diagnosis.lines()
 
 
-def test_a_feed_that_needs_next_to_nothing_is_not_to_blame_for_a_slow_moment() -> None:
-    assert Diagnosis(steps(), *WORKERS, 50_000, 1000, 800).limit == "model"
+def test_cores_are_the_bottleneck_if_model_and_feed_are_slow_only_together() -> None:
+    assert Diagnosis(steps(), *WORKERS, 1200, 1000, 600).bottleneck == "cores"
 
 
-def test_the_loop_has_one_pair_of_hands_and_the_workers_have_more() -> None:
-    # Four workers share 400 µs of an image, so that 150 µs in the loop are the longer way.
+def test_a_negligible_feed_is_not_the_bottleneck() -> None:
+    assert Diagnosis(steps(), *WORKERS, 50_000, 1000, 800).bottleneck == "model"
+
+
+def test_the_loop_is_serial_and_workers_are_parallel() -> None:
+    # Four workers share 400 µs per image, so 150 µs in the loop take longer.
     costs = (StepCost("decode", 400 * MICRO, True), StepCost("transfer", 150 * MICRO, False))
 
-    assert Diagnosis(costs, 4, 4, *STARVED).limit == "transfer"
-    assert Diagnosis(costs, 1, 4, *STARVED).limit == "decode"
+    assert Diagnosis(costs, 4, 4, *FEED_BOUND).bottleneck == "transfer"
+    assert Diagnosis(costs, 1, 4, *FEED_BOUND).bottleneck == "decode"
 
 
 def test_without_workers_the_loop_does_everything() -> None:
     costs = (StepCost("decode", 400 * MICRO, True), StepCost("transfer", 150 * MICRO, False))
 
-    assert Diagnosis(costs, 0, 4, *STARVED).limit == "decode"
+    assert Diagnosis(costs, 0, 4, *FEED_BOUND).bottleneck == "decode"
 
 
 def test_more_workers_than_cores_wait_for_the_disk_but_decode_no_faster() -> None:
     read, decode = StepCost("read", 0.01, True), StepCost("decode", 0.01, True)
 
-    assert Diagnosis((), 8, 2, *STARVED).step_rate(read) == pytest.approx(800)
-    assert Diagnosis((), 8, 2, *STARVED).step_rate(decode) == pytest.approx(200)
+    assert Diagnosis((), 8, 2, *FEED_BOUND).step_rate(read) == pytest.approx(800)
+    assert Diagnosis((), 8, 2, *FEED_BOUND).step_rate(decode) == pytest.approx(200)
 
 
-def trial(low: float, middle: float, high: float, setting: str = "--x 1") -> Trial:
-    return Trial(setting, Interval(middle, low, high), changes_bits=False)
+def trial(low: float, median: float, high: float, setting: str = "--x 1") -> Trial:
+    return Trial(setting, Interval(median, low, high), affects_weights=False)
 
 
 @pytest.mark.parametrize(
-    ("low", "middle", "high", "helps"),
+    ("low", "median", "high", "helps"),
     [
         (1.1, 1.2, 1.3, True),
         (0.99, 1.2, 1.5, False),
@@ -91,49 +91,49 @@ def trial(low: float, middle: float, high: float, setting: str = "--x 1") -> Tri
         (0.5, 0.6, 0.7, False),
     ],
 )
-def test_only_a_gain_beyond_doubt_is_advice(
-    low: float, middle: float, high: float, helps: bool
+def test_only_a_significant_speedup_is_recommended(
+    low: float, median: float, high: float, helps: bool
 ) -> None:
-    found = Diagnosis(steps(), *WORKERS, *STARVED, trials=(trial(low, middle, high),))
-    text = "\n".join(found.lines())
+    diagnosis = Diagnosis(steps(), *WORKERS, *FEED_BOUND, trials=(trial(low, median, high),))
+    text = "\n".join(diagnosis.lines())
 
-    assert bool(found.advice) is helps
+    assert bool(diagnosis.advice) is helps
     assert ("use --x 1" in text) is helps
     assert ("none of these settings" in text) is not helps
 
 
-def test_the_largest_gain_is_advised_first() -> None:
+def test_the_largest_speedup_is_recommended_first() -> None:
     small, large = trial(1.1, 1.2, 1.3, "--small"), trial(1.5, 1.6, 1.7, "--large")
-    found = Diagnosis(steps(), *WORKERS, *STARVED, trials=(small, large))
+    diagnosis = Diagnosis(steps(), *WORKERS, *FEED_BOUND, trials=(small, large))
 
-    assert [one.setting for one in found.advice] == ["--large", "--small"]
-
-
-def test_advice_that_changes_the_training_says_so() -> None:
-    risky = replace(trial(1.5, 1.6, 1.7), changes_bits=True)
-    lines = Diagnosis(steps(), *WORKERS, *STARVED, trials=(risky,)).lines()
-
-    assert lines[-1] == "use --x 1: 60.0 % faster; it is part of the training: for a new run"
+    assert [trial.setting for trial in diagnosis.advice] == ["--large", "--small"]
 
 
-def test_the_verdict_names_the_step_its_share_and_both_rates() -> None:
-    lines = Diagnosis(steps(decode=70), *WORKERS, *STARVED).lines()
+def test_advice_that_changes_the_training_is_marked() -> None:
+    risky = replace(trial(1.5, 1.6, 1.7), affects_weights=True)
+    lines = Diagnosis(steps(), *WORKERS, *FEED_BOUND, trials=(risky,)).lines()
+
+    assert lines[-1] == "use --x 1: 60.0 % faster; it changes the training, so use it for a new run"
+
+
+def test_the_bottleneck_is_reported_with_its_step_share_and_both_rates() -> None:
+    lines = Diagnosis(steps(decode=70), *WORKERS, *FEED_BOUND).lines()
 
     assert lines[-2:] == [
-        "the feed limits, most of all by decode (70.0 % of its time):",
-        "it brings 1000 images/s, and the model could take 5000 images/s",
+        "bottleneck: the feed, mostly decode (70.0 % of its time).",
+        "It delivers 1000 images/s, and the model could process 5000 images/s",
     ]
 
 
-def test_programs_get_every_figure() -> None:
-    found = Diagnosis(steps(decode=900), *WORKERS, *STARVED, trials=(trial(1.1, 1.2, 1.3),))
-    told = json.loads(json.dumps(found.as_json()))
+def test_the_json_contains_every_value() -> None:
+    diagnosis = Diagnosis(steps(decode=900), *WORKERS, *FEED_BOUND, trials=(trial(1.1, 1.2, 1.3),))
+    document = json.loads(json.dumps(diagnosis.as_json()))
 
-    assert told["limit"] == "decode"
-    assert told["advice"] == ["--x 1"]
-    assert told["model_images_per_second"] == 5000
-    assert [one["name"] for one in told["steps"]][-1] == "transfer"
-    assert told["trials"][0] == {
+    assert document["limit"] == "decode"
+    assert document["advice"] == ["--x 1"]
+    assert document["model_images_per_second"] == 5000
+    assert [step["name"] for step in document["steps"]][-1] == "transfer"
+    assert document["trials"][0] == {
         "setting": "--x 1",
         "ratio": 1.2,
         "low": 1.1,

@@ -1,4 +1,4 @@
-"""Which settings are tried, and that only a true gain is told as one."""
+"""The settings that are tried, and that only a significant speedup is recommended."""
 
 import random
 from dataclasses import replace
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from waiting_clock import WaitingClock
+from support.fake_clock import WaitingClock
 
-from convoy.bench.doctor import Candidate, Seconds, candidates, interval_of, try_settings
-from convoy.bench.feed import FeedTimer, Timed
+from convoy.bench.doctor import Candidate, TimeFeed, bootstrap_interval, candidates, run_trials
+from convoy.bench.feed import FeedTimer, TimedFeed
 from convoy.config.schema import RunConfig, build_config, option_table
 from convoy.data.source import Ids, Pixels
-from convoy.data.sources.pixel_source import Generated
-from convoy.run.open_feed import OpenFeed, feed_of
+from convoy.data.sources.pixel_source import GeneratedSource
+from convoy.run.open_feed import OpenFeed, feed_from_source
 
 VALUES = {
     "model": "resnet8",
@@ -29,12 +29,12 @@ CLOCK = WaitingClock()
 
 
 @pytest.fixture(autouse=True)
-def _only_waiting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _patched_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convoy.bench.feed.perf_counter", CLOCK)
 
 
-class Slow(Generated):
-    """A source that waits for every batch, as a far disk would, without a core."""
+class Slow(GeneratedSource):
+    """A source that waits for every batch, as a remote disk would, without using a core."""
 
     def pixels(self, ids: Ids) -> Pixels:
         CLOCK.wait(0.02)
@@ -45,20 +45,20 @@ def config(**changes: object) -> RunConfig:
     return build_config({**VALUES, **changes})
 
 
-def slow_feed(wish: RunConfig) -> OpenFeed:
-    return feed_of(wish, Slow(4096, 12, 5, seed=0), torch.device("cpu"))
+def slow_feed(values: RunConfig) -> OpenFeed:
+    return feed_from_source(values, Slow(4096, 12, 5, seed=0), torch.device("cpu"))
 
 
-def seconds_of(opened: OpenFeed) -> Seconds:
+def seconds_of(opened: OpenFeed) -> TimeFeed:
     timer = FeedTimer(opened)
-    return lambda other: timer.seconds(Timed(other.feed, other.options), updates=8)
+    return lambda other: timer.seconds(TimedFeed(other.feed, other.options), updates=8)
 
 
-def words(wish: RunConfig, cores: int = 2) -> list[str]:
-    return [one.words for one in candidates(wish, cores)]
+def words(values: RunConfig, cores: int = 2) -> list[str]:
+    return [candidate.flag_text for candidate in candidates(values, cores)]
 
 
-def test_the_present_setting_is_no_candidate() -> None:
+def test_the_current_setting_is_not_a_candidate() -> None:
     assert "--dataloader-worker 2" in words(config(dataloader_worker=1))
     assert "--dataloader-worker 2" not in words(config(dataloader_worker=2))
     assert "--normalization-location device" in words(config())
@@ -67,16 +67,16 @@ def test_the_present_setting_is_no_candidate() -> None:
 
 @pytest.mark.parametrize("depth", [1, 200, 255])
 @pytest.mark.parametrize("workers", [0, 1, 2, 7, 64])
-def test_every_candidate_is_another_value_that_a_run_takes(workers: int, depth: int) -> None:
+def test_every_candidate_is_another_valid_value(workers: int, depth: int) -> None:
     present = config(dataloader_worker=workers, prefetch_depth=depth)
-    for one in candidates(present, cores=2):
-        row = option_table()[one.option]
+    for candidate in candidates(present, cores=2):
+        row = option_table()[candidate.option]
 
-        assert row.problem(one.value) is None and row.is_ready(one.value)
-        assert one.of(present) != present
+        assert row.problem(candidate.value) is None and row.is_available(candidate.value)
+        assert candidate.apply_to(present) != present
 
 
-def test_only_settings_that_the_data_can_notice_are_tried(tmp_path: Path) -> None:
+def test_only_settings_that_affect_the_data_are_tried(tmp_path: Path) -> None:
     photos = config(data="imagenet", data_dir=str(tmp_path), dataset_cache=False)
 
     assert {"--dataloader-kind processes", "--dataset-cache"} <= set(words(photos))
@@ -87,69 +87,69 @@ def test_only_settings_that_the_data_can_notice_are_tried(tmp_path: Path) -> Non
     assert "--prefetch-depth 6" not in words(config(dataloader_worker=0))
 
 
-def test_a_setting_that_is_part_of_the_training_is_known() -> None:
-    assert not Candidate("dataloader_worker", 2).changes_bits
-    assert Candidate("eight_bit_io", True).changes_bits
+def test_a_setting_that_changes_the_training_is_marked() -> None:
+    assert not Candidate("dataloader_worker", 2).affects_weights
+    assert Candidate("eight_bit_io", True).affects_weights
 
 
-def test_workers_gain_where_a_source_only_waits() -> None:
+def test_workers_help_if_a_source_only_waits() -> None:
     opened = slow_feed(config(dataloader_worker=1))
-    (found,) = try_settings(opened, [Candidate("dataloader_worker", 4)], seconds_of(opened), ROUNDS)
+    (trial,) = run_trials(opened, [Candidate("dataloader_worker", 4)], seconds_of(opened), ROUNDS)
 
-    assert found.helps
+    assert trial.helps
 
 
-def test_a_setting_that_makes_it_slower_is_no_advice() -> None:
+def test_a_setting_that_is_slower_is_not_recommended() -> None:
     opened = slow_feed(config(dataloader_worker=4))
-    (found,) = try_settings(opened, [Candidate("dataloader_worker", 0)], seconds_of(opened), ROUNDS)
+    (trial,) = run_trials(opened, [Candidate("dataloader_worker", 0)], seconds_of(opened), ROUNDS)
 
-    assert not found.helps
+    assert not trial.helps
 
 
-def test_what_seemed_to_help_once_must_help_again() -> None:
+def test_a_setting_that_helped_once_must_help_again() -> None:
     opened = slow_feed(config())
     measured = 0
 
-    def seconds(one: OpenFeed) -> float:
-        """The present setting is slow at first, by bad luck."""
+    def seconds(feed: OpenFeed) -> float:
+        """The current setting is slow at first, by coincidence."""
         nonlocal measured
         measured += 1
-        return 2.0 if one is opened and measured <= 2 * (ROUNDS + 1) else 1.0
+        return 2.0 if feed is opened and measured <= 2 * (ROUNDS + 1) else 1.0
 
-    (found,) = try_settings(opened, [Candidate("prefetch_depth", 6)], seconds, ROUNDS)
+    (trial,) = run_trials(opened, [Candidate("prefetch_depth", 6)], seconds, ROUNDS)
 
     assert measured == 4 * (ROUNDS + 1)
-    assert (found.ratio.middle, found.helps) == (1.0, False)
+    assert (trial.speedup.median, trial.helps) == (1.0, False)
 
 
-def test_the_run_stays_the_same_but_for_the_one_option() -> None:
-    wish = config()
+def test_a_candidate_changes_only_its_option() -> None:
+    values = config()
 
-    assert Candidate("prefetch_depth", 6).of(wish) == replace(
-        wish, data=replace(wish.data, prefetch_depth=6)
+    assert Candidate("prefetch_depth", 6).apply_to(values) == replace(
+        values, data=replace(values.data, prefetch_depth=6)
     )
 
 
-def test_equal_values_leave_no_doubt() -> None:
-    found = interval_of([2.0] * 5)
+def test_equal_values_have_an_empty_interval() -> None:
+    interval = bootstrap_interval([2.0] * 5)
 
-    assert (found.low, found.middle, found.high) == (2.0, 2.0, 2.0)
+    assert (interval.low, interval.median, interval.high) == (2.0, 2.0, 2.0)
 
 
 def test_one_outlier_moves_neither_the_median_nor_both_bounds() -> None:
-    found = interval_of([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 9.0])
+    interval = bootstrap_interval([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 9.0])
 
-    assert found.middle == 1.0
-    assert found.low >= 0.98 and found.high < 9.0
+    assert interval.median == 1.0
+    assert interval.low >= 0.98 and interval.high < 9.0
 
 
-def test_the_bounds_hold_the_true_median_about_as_often_as_they_say() -> None:
-    chance = random.Random(1)
+def test_the_interval_contains_the_true_median_about_as_often_as_stated() -> None:
+    rng = random.Random(1)
     trials = 400
-    held = 0
+    contained = 0
     for _ in range(trials):
-        found = interval_of([chance.gauss(1.0, 0.1) for _ in range(9)])
-        held += found.low <= 1.0 <= found.high
+        interval = bootstrap_interval([rng.gauss(1.0, 0.1) for _ in range(9)])
+        contained += interval.low <= 1.0 <= interval.high
 
-    # 95 % are said; of 400 a share below 90 % would be 4.6 standard deviations away.
-    assert held >= 0.90 * trials
+    # 95 % is stated; of 400 a share below 90 % would be 4.6 standard deviations away.
+    assert contained >= 0.90 * trials

@@ -1,4 +1,4 @@
-"""How a feed is measured: what a benchmark counts, who consumes it, and what each step costs."""
+"""Feed measurements: counted elements, consumers, and the cost of each step."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from convoy.bench.feed import (
-    ELEMENTS,
-    EpochSpeed,
+    MAX_ELEMENTS,
+    EpochThroughput,
     FeedTimer,
     ModelConsumer,
-    Timed,
+    TimedFeed,
     bench_feed,
-    mean_line,
-    wait_for_images,
+    mean_throughput_text,
+    simulate_model,
 )
 from convoy.config.schema import build_config
 from convoy.data.loader import MicroBatch
@@ -47,40 +47,40 @@ def opened(**changes: object) -> OpenFeed:
 def test_every_element_is_counted_with_its_bytes(workers: int, copy: bool) -> None:
     epochs = list(bench_feed(opened(dataloader_worker=workers), 3, elements=7, copy=copy))
 
-    assert [(one.elements, one.images) for one in epochs] == [(7, 56)] * 3
-    assert [one.bytes for one in epochs] == [56 * (4 * IMAGE + LABEL)] * 3
-    assert all(one.seconds > 0 for one in epochs)
+    assert [(epoch.elements, epoch.images) for epoch in epochs] == [(7, 56)] * 3
+    assert [epoch.bytes for epoch in epochs] == [56 * (4 * IMAGE + LABEL)] * 3
+    assert all(epoch.seconds > 0 for epoch in epochs)
 
 
-def test_pixels_that_travel_as_bytes_are_counted_as_bytes() -> None:
+def test_8_bit_pixels_are_counted_as_bytes() -> None:
     (epoch,) = bench_feed(opened(eight_bit_io=True), epochs=1, elements=2)
 
     assert epoch.bytes == 16 * (IMAGE + LABEL)
 
 
-def test_an_epoch_is_all_the_data_or_as_much_as_the_reference_measured() -> None:
+def test_an_epoch_is_all_data_or_the_elements_of_the_reference() -> None:
     few, many = opened(), opened(samples=100_000)
 
     # 100 samples are 6 updates of 2 × 8; 4 samples are left out.
-    assert [one.elements for one in bench_feed(few, epochs=1)] == [12]
-    assert [one.elements for one in bench_feed(many, epochs=1, copy=False)] == [ELEMENTS]
+    assert [epoch.elements for epoch in bench_feed(few, epochs=1)] == [12]
+    assert [epoch.elements for epoch in bench_feed(many, epochs=1, copy=False)] == [MAX_ELEMENTS]
 
 
-def test_what_is_fed_is_what_training_would_get() -> None:
-    one = opened(normalization_location="none")
-    indices = list(one.indices(first=13, count=3))
-    on_host = list(one.feed.on_host(indices, one.options))
-    moved = list(one.feed.micro_batches(indices, one.options))
+def test_the_feed_delivers_the_samples_of_training() -> None:
+    open_feed = opened(normalization_location="none")
+    indices = list(open_feed.indices(first=13, count=3))
+    on_host = list(open_feed.feed.host_batches(indices, open_feed.options))
+    moved = list(open_feed.feed.micro_batches(indices, open_feed.options))
 
     assert [(index.update, index.micro) for index in indices] == [(6, 1), (7, 0), (7, 1)]
     for host, device in zip(on_host, moved, strict=True):
         assert host.images is not None and device.images is not None
         assert torch.equal(host.images.permute(0, 3, 1, 2), device.images)
-        assert host.labels is not None and device.labels is not None
-        assert torch.equal(host.labels, device.labels)
+        assert host.labels is not None and isinstance(device.targets, torch.Tensor)
+        assert torch.equal(host.labels, device.targets)
 
 
-def test_smaller_images_of_a_first_phase_are_fed_in_their_size() -> None:
+def test_smaller_images_of_a_first_phase_keep_their_size() -> None:
     (epoch,) = bench_feed(
         opened(half_res_training=True, image_size=28, eight_bit_io=True), 1, elements=1
     )
@@ -88,12 +88,12 @@ def test_smaller_images_of_a_first_phase_are_fed_in_their_size() -> None:
     assert epoch.bytes == 8 * (3 * 20 * 20 + LABEL)
 
 
-def test_synthetic_data_has_no_way_to_be_measured() -> None:
-    with pytest.raises(ConfigError, match=r"never leaves the device.*--data generated"):
+def test_synthetic_data_cannot_be_benchmarked() -> None:
+    with pytest.raises(ConfigError, match=r"has no loader.*--data generated"):
         opened(data="synthetic")
 
 
-EPOCH = EpochSpeed(elements=512, bytes=4_000_000_000, seconds=2.0, images=16_384)
+EPOCH = EpochThroughput(elements=512, bytes=4_000_000_000, seconds=2.0, images=16_384)
 
 
 def test_the_fields_are_those_of_the_reference_and_all_are_floats() -> None:
@@ -109,14 +109,14 @@ def test_the_fields_are_those_of_the_reference_and_all_are_floats() -> None:
     assert {type(value) for value in figures.values()} == {float}
 
 
-def test_an_epoch_reads_in_one_line() -> None:
-    assert EPOCH.line(3) == "epoch 3: 512 elements in 2.000 s, 256.0 elements/s, 2.000 GB/s"
+def test_an_epoch_is_printed_in_one_line() -> None:
+    assert EPOCH.as_text(3) == "epoch 3: 512 elements in 2.000 s, 256.0 elements/s, 2.000 GB/s"
 
 
 def test_the_mean_is_all_images_in_all_the_time() -> None:
-    slow = EpochSpeed(elements=512, bytes=1, seconds=6.0, images=16_384)
+    slow = EpochThroughput(elements=512, bytes=1, seconds=6.0, images=16_384)
 
-    assert mean_line([EPOCH, slow]) == "mean throughput: 4096.0 imgs/sec"
+    assert mean_throughput_text([EPOCH, slow]) == "mean throughput: 4096.0 imgs/sec"
 
 
 def micro_batches(count: int) -> list[MicroBatch]:
@@ -124,30 +124,30 @@ def micro_batches(count: int) -> list[MicroBatch]:
     return [MicroBatch(images, labels)] * count
 
 
-def test_a_device_of_a_given_speed_takes_no_more_images() -> None:
+def test_a_simulated_device_is_not_faster_than_its_rate() -> None:
     began = perf_counter()
-    wait_for_images(200, micro_batches(3))
+    simulate_model(200, micro_batches(3))
 
     assert perf_counter() - began >= 12 / 200
 
 
 def test_a_consumer_gets_the_micro_batches_of_one_update_at_a_time() -> None:
-    one = opened()
+    open_feed = opened()
     taken: list[int] = []
 
     def consume(batches: Iterable[MicroBatch]) -> None:
         taken.append(len(list(batches)))
 
-    FeedTimer(one).seconds(Timed(one.feed, one.options, consume), updates=3)
+    FeedTimer(open_feed).seconds(TimedFeed(open_feed.feed, open_feed.options, consume), updates=3)
 
     assert taken == [2, 2, 2]
 
 
-def test_a_model_at_work_leaves_its_weights_as_they_are(tmp_path: Path) -> None:
-    one = opened(gradient_accumulation=3, micro_batch_size=4)
-    with join_run(World.alone(), one.plan) as context:
-        model = ModelConsumer(one, context, tmp_path)
-        weights = [optimizer.flat.values for optimizer in model.parts.optimizers]
+def test_measuring_a_model_does_not_change_its_weights(tmp_path: Path) -> None:
+    open_feed = opened(gradient_accumulation=3, micro_batch_size=4)
+    with join_run(World.single_process(), open_feed.plan) as context:
+        model = ModelConsumer(open_feed, context, tmp_path)
+        weights = [optimizer.flat_params.values for optimizer in model.parts.optimizers]
         before = [values.clone() for values in weights]
         model(micro_batches(3))
 

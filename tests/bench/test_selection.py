@@ -8,41 +8,40 @@ from convoy.bench import selection as module
 from convoy.bench.selection import (
     BenchConfig,
     Selection,
-    read_runner,
-    select,
-    shipped_files,
-    without_wandb,
+    parse_runner_args,
+    select_benchmarks,
+    strip_wandb_options,
 )
-from convoy.config.settings import Dropped
+from convoy.config.schema import DroppedWord
 from convoy.errors import ConfigError
 
 
 def read(line: str) -> BenchConfig:
-    config, problems = read_runner(line.split())
+    config, problems = parse_runner_args(line.split())
     assert problems == []
     return config
 
 
-def told(line: str) -> list[str]:
-    return [str(problem) for problem in read_runner(line.split())[1]]
+def problem_lines(line: str) -> list[str]:
+    return [str(problem) for problem in parse_runner_args(line.split())[1]]
 
 
-def test_nothing_asked_means_all_of_the_usual_file() -> None:
+def test_without_arguments_the_whole_default_file_is_selected() -> None:
     assert read("") == BenchConfig(("benchmarks.yml",), (), False, False, False, ())
 
 
-def test_what_chooses_is_taken() -> None:
+def test_selecting_variables_are_used() -> None:
     line = "--spec a.yml b.yml --benchmark x y --include-convergence --allow-wandb --compile-only"
 
     assert read(line) == BenchConfig(("a.yml", "b.yml"), ("x", "y"), True, True, True)
 
 
-def test_an_option_may_be_given_again_and_in_short() -> None:
+def test_an_option_can_be_repeated_and_abbreviated() -> None:
     assert read("--bench x --spec=a --benchmark=y --spec b").benchmark == ("x", "y")
     assert read("--bench x --spec=a --benchmark=y --spec b").spec == ("a", "b")
 
 
-IDLE = [
+DROPPED_FLAGS = [
     *("--additional-metrics", "--csv-metrics a b", "--custom-metrics-files m.py", "--log-dir out"),
     *("--logging DEBUG", "--timeout 90", "--stop-on-error", "--profile", "--gc-monitor"),
     *("--requirements-file r.txt", "--no-code-sync", "--remove-dirs-after"),
@@ -50,18 +49,18 @@ IDLE = [
 ]
 
 
-@pytest.mark.parametrize("line", IDLE)
-def test_an_option_without_effect_is_taken_and_dropped_with_a_reason(line: str) -> None:
+@pytest.mark.parametrize("line", DROPPED_FLAGS)
+def test_an_option_without_effect_is_accepted_and_dropped_with_a_reason(line: str) -> None:
     (dropped,) = read(line).dropped
 
     assert dropped.word == line and dropped.reason
 
 
 def test_nothing_else_is_dropped() -> None:
-    config = read(" ".join(["--spec a --benchmark b --allow-wandb", *IDLE]))
+    config = read(" ".join(["--spec a --benchmark b --allow-wandb", *DROPPED_FLAGS]))
 
-    assert [one.word for one in config.dropped] == IDLE
-    assert config.dropped[0] == Dropped("--additional-metrics", "no results are written yet")
+    assert [word.word for word in config.dropped] == DROPPED_FLAGS
+    assert config.dropped[0] == DroppedWord("--additional-metrics", "results are not written yet")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_nothing_else_is_dropped() -> None:
         ("--bencmark x", "unknown option --bencmark; did you mean --benchmark"),
         ("--no-code", ""),
         ("--pro", "option --pro is ambiguous: it could be --profile, --progress-trace-period"),
-        ("word", "unexpected word 'word'"),
+        ("word", "unexpected argument 'word'"),
         ("--spec", "--spec needs a value"),
         ("--spec=", "--spec needs a value"),
         ("--benchmark --profile", "--benchmark needs a value"),
@@ -79,23 +78,26 @@ def test_nothing_else_is_dropped() -> None:
         ("--timeout 0", "--timeout must be above 0, got 0"),
         ("--timeout -5", "--timeout must be above 0, got -5"),
         ("--timeout nan", "--timeout expects a finite number, got nan"),
-        ("--logging LOUD", "--logging cannot be 'LOUD'; known are CRITICAL, DEBUG, ERROR, INFO, W"),
+        ("--logging LOUD", "--logging cannot be 'LOUD'; known: CRITICAL, DEBUG, ERROR, INFO, W"),
         (
             "--upload-checkpoints s3 ftp",
-            "--upload-checkpoints cannot be 'ftp'; known are s3, wandb",
+            "--upload-checkpoints cannot be 'ftp'; known: s3, wandb",
         ),
         ("--profile=yes", "--profile takes no value, got 'yes'"),
     ],
 )
-def test_one_mistake_is_one_line(line: str, text: str) -> None:
-    found = told(line)
+def test_one_mistake_is_reported_in_one_line(line: str, text: str) -> None:
+    lines = problem_lines(line)
 
-    assert len(found) == (1 if text else 0)
-    assert not text or found[0].startswith(text)
+    assert len(lines) == (1 if text else 0)
+    assert not text or lines[0].startswith(text)
 
 
-def test_all_mistakes_come_together() -> None:
-    assert len(told("word --spcc x --profile=1 --spec --timeout x --logging y --log-dir")) == 7
+def test_all_problems_are_reported_together() -> None:
+    assert (
+        len(problem_lines("word --spcc x --profile=1 --spec --timeout x --logging y --log-dir"))
+        == 7
+    )
 
 
 OWN = """
@@ -117,47 +119,51 @@ train_conv:
 
 
 @pytest.fixture(autouse=True)
-def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`own.yml` in the working folder, and one shipped file."""
+def _benchmark_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write `own.yml` into the working directory, and one shipped file."""
     monkeypatch.chdir(tmp_path)
     Path("own.yml").write_text(OWN)
     shipped = tmp_path / "shipped"
     shipped.mkdir()
     (shipped / "ours.yml").write_text("ours: {cmd: python3 ours.py}\n")
-    monkeypatch.setattr(module, "SHIPPED", shipped)
+    monkeypatch.setattr(module, "SHIPPED_DIR", shipped)
 
 
 def run(line: str) -> Selection:
-    return select(line.split(), {"DATA": "/data"})
+    return select_benchmarks(line.split(), {"DATA": "/data"})
 
 
 def names(line: str) -> list[str]:
-    return [one.name for one in run(line).variants]
+    return [variant.name for variant in run(line).variants]
 
 
-def refused(line: str) -> list[str]:
+def error_lines(line: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         run(line)
     return str(error.value).splitlines()
 
 
-def test_all_but_convergence_runs_are_chosen_and_that_is_said() -> None:
+def test_convergence_runs_are_excluded_and_reported() -> None:
     selection = run("--spec own.yml")
 
-    assert [one.name for one in selection.variants] == ["infer_size_1", "infer_size_2", "train"]
+    assert [variant.name for variant in selection.variants] == [
+        "infer_size_1",
+        "infer_size_2",
+        "train",
+    ]
     assert selection.notes == (
-        "1 of 3 benchmarks are convergence runs and left out; "
-        "--include-convergence takes them, or their names",
+        "1 of 3 benchmarks are convergence runs and not selected; "
+        "add --include-convergence, or give their names",
     )
 
 
-def test_convergence_runs_come_on_request_or_by_name() -> None:
+def test_convergence_runs_are_selected_by_option_or_name() -> None:
     assert names("--spec own.yml --include-convergence")[-1] == "train_conv"
     assert run("--spec own.yml --include-convergence").notes == ()
     assert names("--spec own.yml --benchmark train_conv") == ["train_conv"]
 
 
-def test_names_are_of_benchmarks_or_of_variants_and_keep_their_order() -> None:
+def test_benchmarks_and_variants_are_selected_by_name_in_order() -> None:
     assert names("--spec own.yml --benchmark train infer_size_2") == ["train", "infer_size_2"]
     assert names("--spec own.yml --benchmark infer_size_2 infer") == [
         "infer_size_2",
@@ -165,39 +171,39 @@ def test_names_are_of_benchmarks_or_of_variants_and_keep_their_order() -> None:
     ]
 
 
-def test_the_words_of_a_variant_are_ready_to_run() -> None:
+def test_the_command_of_a_variant_is_ready_to_run() -> None:
     (only,) = run("--spec own.yml --benchmark infer_size_2").variants
 
     assert only.words == ("python3", "infer.py", "--size", "2", "--data", "/data")
 
 
-def test_an_unknown_name_is_refused_with_near_ones() -> None:
-    (only,) = refused("--spec own.yml --benchmark infer_size_3")
+def test_an_unknown_name_is_refused_with_near_names() -> None:
+    (only,) = error_lines("--spec own.yml --benchmark infer_size_3")
 
     assert only.startswith("--benchmark 'infer_size_3' is unknown; did you mean infer_size_")
 
 
-def test_an_entry_that_others_merge_is_no_benchmark() -> None:
-    assert refused("--spec own.yml --benchmark shared") == [
-        "--benchmark 'shared' is no benchmark: it has no cmd"
+def test_an_entry_that_others_merge_is_not_a_benchmark() -> None:
+    assert error_lines("--spec own.yml --benchmark shared") == [
+        "--benchmark 'shared' is not a benchmark: it has no cmd"
     ]
 
 
-def test_wandb_is_left_out_of_the_command_and_that_is_told() -> None:
+def test_wandb_options_are_dropped_and_reported() -> None:
     selection = run("--spec own.yml --benchmark train")
 
     assert " ".join(selection.variants[0].words) == "python3 train.py --seed 1"
     assert selection.dropped[:2] == (
-        Dropped("--wandb", "left out without --allow-wandb"),
-        Dropped("--wandb-project", "left out without --allow-wandb"),
+        DroppedWord("--wandb", "dropped without --allow-wandb"),
+        DroppedWord("--wandb-project", "dropped without --allow-wandb"),
     )
 
 
-def test_wandb_stays_where_it_is_allowed() -> None:
+def test_wandb_options_stay_if_allowed() -> None:
     selection = run("--spec own.yml --benchmark train --allow-wandb")
 
     assert "--wandb --wandb-project mine" in " ".join(selection.variants[0].words)
-    assert [one.word for one in selection.dropped] == ["location"]
+    assert [word.word for word in selection.dropped] == ["location", "derived"]
 
 
 @pytest.mark.parametrize(
@@ -216,39 +222,40 @@ def test_wandb_stays_where_it_is_allowed() -> None:
         ),
     ],
 )
-def test_options_with_wandb_in_their_name_go_with_their_values(line: str, left: str) -> None:
-    assert without_wandb(tuple(line.split())) == tuple(left.split())
+def test_wandb_options_are_removed_with_their_values(line: str, left: str) -> None:
+    assert strip_wandb_options(tuple(line.split())) == tuple(left.split())
 
 
 def test_compile_only_is_added_and_nothing_is_measured() -> None:
     (only,) = run("--spec own.yml --benchmark train --compile-only").variants
 
     assert only.words[-1] == "--compile-only"
-    assert (only.benchmark.metrics, only.benchmark.derived) == ({}, {})
+    assert only.benchmark.metrics == {}
     assert run("--spec own.yml --benchmark train").variants[0].benchmark.metrics
 
 
-def test_what_has_no_effect_is_dropped_once_with_its_reason() -> None:
+def test_options_without_effect_are_dropped_once_with_a_reason() -> None:
     dropped = run("--spec own.yml --timeout 5 --include-convergence").dropped
 
-    assert [one.word for one in dropped] == [
+    assert [word.word for word in dropped] == [
         "--timeout 5",
         "location",
+        "derived",
         "--wandb",
         "--wandb-project",
     ]
 
 
 @pytest.mark.parametrize("line", ["", "--spec benchmarks.yml", "--spec apps/cnns/benchmarks.yml"])
-def test_the_shipped_definitions_stand_in_for_the_usual_file(line: str) -> None:
+def test_the_shipped_files_replace_a_missing_default_file(line: str) -> None:
     selection = run(line)
 
-    assert [one.name for one in selection.variants] == ["ours"]
+    assert [variant.name for variant in selection.variants] == ["ours"]
     missing = line.removeprefix("--spec ") or "benchmarks.yml"
-    assert selection.notes == (f"there is no {missing}: taking those shipped, ours.yml",)
+    assert selection.notes == (f"{missing} does not exist; using the shipped files ours.yml",)
 
 
-def test_the_usual_file_is_taken_where_it_exists() -> None:
+def test_the_default_file_is_used_if_it_exists() -> None:
     Path("benchmarks.yml").write_text("mine: {cmd: python3 mine.py}\n")
 
     assert names("") == ["mine"]
@@ -256,42 +263,44 @@ def test_the_usual_file_is_taken_where_it_exists() -> None:
 
 
 def test_another_file_that_does_not_exist_is_refused() -> None:
-    assert refused("--spec ohne.yml") == ["there is no configuration file ohne.yml"]
+    assert error_lines("--spec ohne.yml") == ["configuration file ohne.yml does not exist"]
 
 
-def test_several_files_are_one_choice() -> None:
+def test_several_files_are_merged() -> None:
     assert names("--spec own.yml benchmarks.yml own.yml") == [
         *("infer_size_1", "infer_size_2", "train", "ours")
     ]
 
 
-def test_a_name_in_two_files_is_refused_with_both_places() -> None:
+def test_a_name_in_two_files_is_refused_with_both_locations() -> None:
     Path("more.yml").write_text("\ntrain: {cmd: x}\nshared: {a: 1}\n")
 
-    assert refused("--spec own.yml more.yml") == [
+    assert error_lines("--spec own.yml more.yml") == [
         "more.yml, line 2: train is already defined in own.yml, line 10"
     ]
 
 
-def test_only_convergence_runs_need_a_word_more() -> None:
+def test_only_convergence_runs_need_another_option() -> None:
     Path("benchmarks.yml").write_text("a_conv: {cmd: x}\n")
 
-    assert refused("") == ["all benchmarks are convergence runs; add --include-convergence"]
+    assert error_lines("") == ["all benchmarks are convergence runs; add --include-convergence"]
 
 
-def test_all_mistakes_of_a_line_and_its_files_come_together() -> None:
+def test_all_problems_of_a_command_and_its_files_are_reported_together() -> None:
     Path("bad.yml").write_text("a: {cmd: x, evn: 1}\n")
 
-    assert [line.split(";")[0] for line in refused("--tmeout 5 --spec bad.yml ohne.yml")] == [
+    assert [line.split(";")[0] for line in error_lines("--tmeout 5 --spec bad.yml ohne.yml")] == [
         "unknown option --tmeout",
-        "bad.yml, line 1: evn is no key of a benchmark",
-        "there is no configuration file ohne.yml",
+        "bad.yml, line 1: evn is not a key of a benchmark",
+        "configuration file ohne.yml does not exist",
     ]
-    assert len(refused("--tmeout 5 --spec own.yml --benchmark x y")) == 3
+    assert len(error_lines("--tmeout 5 --spec own.yml --benchmark x y")) == 3
 
 
-def test_shipped_files_are_told_in_order(tmp_path: Path) -> None:
+def test_shipped_files_are_listed_in_order(tmp_path: Path) -> None:
     (tmp_path / "shipped" / "also.yml").write_text("a: {cmd: x}")
     (tmp_path / "shipped" / "note.txt").write_text("")
 
-    assert [path.name for path in shipped_files()] == ["also.yml", "ours.yml"]
+    assert run("").notes == (
+        "benchmarks.yml does not exist; using the shipped files also.yml, ours.yml",
+    )

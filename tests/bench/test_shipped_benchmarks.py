@@ -1,4 +1,4 @@
-"""The definitions that come with the program: how many, and what some of them say to the word."""
+"""The shipped benchmark definitions match those of the applications."""
 
 import re
 from pathlib import Path
@@ -9,21 +9,21 @@ from convoy.bench.benchmarks_yml import (
     Benchmark,
     Metric,
     Variant,
+    expand_variants,
     placeholders,
     read_benchmarks,
-    variants,
 )
-from convoy.bench.selection import SHIPPED, select, shipped_files
+from convoy.bench.selection import SHIPPED_DIR, select_benchmarks
 
 COUNTS = {"pytorch-inference": (11, 28), "pytorch-training": (7, 7), "tensorflow": (37, 148)}
 
 
 def shipped(stem: str) -> dict[str, Benchmark]:
-    return read_benchmarks(SHIPPED / f"{stem}.yml").benchmarks
+    return read_benchmarks(SHIPPED_DIR / f"{stem}.yml")[0]
 
 
-def every() -> list[Benchmark]:
-    return [one for stem in COUNTS for one in shipped(stem).values()]
+def all_benchmarks() -> list[Benchmark]:
+    return [benchmark for stem in COUNTS for benchmark in shipped(stem).values()]
 
 
 def line(variant: Variant) -> str:
@@ -31,20 +31,22 @@ def line(variant: Variant) -> str:
 
 
 @pytest.mark.parametrize("stem", COUNTS)
-def test_each_file_holds_so_many_benchmarks_and_variants(stem: str) -> None:
-    found = shipped(stem)
-    made = [one for benchmark in found.values() for one in variants(benchmark, {})]
+def test_each_file_has_the_expected_benchmarks_and_variants(stem: str) -> None:
+    benchmarks = shipped(stem)
+    all_variants = [
+        variant for benchmark in benchmarks.values() for variant in expand_variants(benchmark, {})
+    ]
 
-    assert (len(found), len(made)) == COUNTS[stem]
-
-
-def test_there_are_fifty_five_in_all() -> None:
-    assert [path.stem for path in shipped_files()] == list(COUNTS)
-    assert len({one.name for one in every()}) == 55
+    assert (len(benchmarks), len(all_variants)) == COUNTS[stem]
 
 
-def test_a_training_says_what_its_original_says() -> None:
-    (only,) = variants(
+def test_every_shipped_benchmark_has_its_own_name() -> None:
+    assert sorted(path.stem for path in SHIPPED_DIR.glob("*.yml")) == list(COUNTS)
+    assert len({benchmark.name for benchmark in all_benchmarks()}) == 55
+
+
+def test_a_training_benchmark_matches_the_original() -> None:
+    (only,) = expand_variants(
         shipped("tensorflow")["tf1_efficientnet_b4_g16_train_real_pod256_conv"],
         {"DATASETS_DIR": "/data"},
     )
@@ -58,9 +60,9 @@ def test_a_training_says_what_its_original_says() -> None:
     )
 
 
-def test_a_sweep_says_what_its_original_says() -> None:
+def test_a_sweep_matches_the_original() -> None:
     swept = shipped("tensorflow")["tf1_resnet50_infer_gen_pod4"]
-    last = variants(swept, {})[-1]
+    last = expand_variants(swept, {})[-1]
 
     assert last.name == "tf1_resnet50_infer_gen_pod4_batchsize_80_replicas_4"
     assert line(last) == (
@@ -72,21 +74,18 @@ def test_a_sweep_says_what_its_original_says() -> None:
     assert swept.metrics == {
         "throughput": Metric("throughput", "throughput: *(.*?) samples/sec", "mean", 4)
     }
-    assert [(one.title, one.source) for one in swept.output] == [
-        ("Batch size", "batchsize"),
-        ("samples/sec", "throughput"),
-    ]
+    assert swept.output == (("Batch size", "batchsize"), ("samples/sec", "throughput"))
 
 
-def test_data_stay_with_the_variable_where_it_is_not_set() -> None:
-    (only,) = variants(shipped("pytorch-training")["pytorch_resnet50_train_real_pod4"], {})
+def test_data_paths_keep_an_unset_variable() -> None:
+    (only,) = expand_variants(shipped("pytorch-training")["pytorch_resnet50_train_real_pod4"], {})
 
     assert "--imagenet-data-path ${DATASETS_DIR}/imagenet-raw-dataset" in line(only)
 
 
-def test_convergence_runs_are_given_time() -> None:
+def test_convergence_runs_train_to_the_end() -> None:
     options = '{"opt.enableMultiAccessCopies":"false","target.hostSyncTimeout":"3000"}'
-    (only,) = variants(
+    (only,) = expand_variants(
         shipped("tensorflow")["tf1_efficientnet_b4_batchnorm_train_real_pod64_conv"], {}
     )
 
@@ -112,31 +111,33 @@ NUMBERS = {
 }
 
 
-def test_every_benchmark_is_sound() -> None:
-    for one in every():
-        swept = {name for sweep in one.parameters for name in sweep}
-
-        assert one.description.endswith(".") and one.metrics and one.output, one.name
-        assert "<" not in one.cmd and "python3" in one.cmd.split(), one.name
-        assert placeholders(one.cmd) == swept, one.name
-        for metric in one.metrics.values():
-            assert re.findall(metric.regexp, OUTPUT) == [NUMBERS[metric.name]], one.name
+def test_every_benchmark_is_valid() -> None:
+    for benchmark in all_benchmarks():
+        assert benchmark.description.endswith(".") and benchmark.metrics and benchmark.output, (
+            benchmark.name
+        )
+        assert "<" not in benchmark.cmd and "python3" in benchmark.cmd.split(), benchmark.name
+        assert placeholders(benchmark.cmd) == benchmark.parameters.keys(), benchmark.name
+        for metric in benchmark.metrics.values():
+            assert re.findall(metric.regexp, OUTPUT) == [NUMBERS[metric.name]], benchmark.name
 
 
 def test_every_column_shows_a_metric_or_a_parameter() -> None:
-    for one in every():
-        known = {*one.metrics, *(name for sweep in one.parameters for name in sweep)}
-        # The original gives its servers this column as well, though they have no such parameter.
-        known |= {"batchsize"} if "tritonserver" in one.name else set()
+    for benchmark in all_benchmarks():
+        known = {*benchmark.metrics, *benchmark.parameters}
+        # The original gives its servers this column as well, which they do not have as a parameter.
+        known |= {"batchsize"} if "tritonserver" in benchmark.name else set()
 
-        assert {column.source for column in one.output} <= known, one.name
+        assert {source for _, source in benchmark.output} <= known, benchmark.name
 
 
-def test_the_readme_command_takes_them_where_there_is_no_file(
+def test_the_readme_command_uses_the_shipped_files_without_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    selection = select(["--spec", "benchmarks.yml"], {})
+    selection = select_benchmarks(["--spec", "benchmarks.yml"], {})
 
-    assert len({one.benchmark.name for one in selection.variants}) == 55 - 10  # end in _conv
-    assert not any("wandb" in word for one in selection.variants for word in one.words)
+    assert (
+        len({variant.benchmark.name for variant in selection.variants}) == 55 - 10
+    )  # end in _conv
+    assert not any("wandb" in word for variant in selection.variants for word in variant.words)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import PATIENCE
+from support.run_convoy import PATIENCE
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

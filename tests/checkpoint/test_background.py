@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_samples import fingerprint, ignore, small
+from support.checkpoint_samples import fingerprint, ignore, small
 
-from convoy.checkpoint.background import BackgroundSaver, allocate_block
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.background import BackgroundCheckpointWriter, allocate_block
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError, StorageError
 
 
-class SlowStore(Store):
+class SlowStore(CheckpointStore):
     """Writes nothing before it is let go."""
 
     def __init__(self, folder: Path):
@@ -26,7 +26,7 @@ class SlowStore(Store):
         self.under_way = 0
         self.most_under_way = 0
 
-    def save(self, contents: Contents, update: int) -> Path:
+    def save(self, contents: CheckpointContents, update: int) -> Path:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         assert self.go.wait(600)
@@ -34,33 +34,33 @@ class SlowStore(Store):
         return super().save(contents, update)
 
 
-class FullStore(Store):
+class FullStore(CheckpointStore):
     """A disk that takes nothing from update 2 on."""
 
-    def save(self, contents: Contents, update: int) -> Path:
+    def save(self, contents: CheckpointContents, update: int) -> Path:
         if update >= 2:
             raise StorageError("ENOSPC: 10 bytes needed, 0 free")
         return super().save(contents, update)
 
 
-def test_the_bits_saved_are_those_of_the_call(tmp_path: Path):
+def test_saved_tensors_are_those_at_the_time_of_the_call(tmp_path: Path):
     store = SlowStore(tmp_path)
-    saver = BackgroundSaver(store, 2, ignore)
+    saver = BackgroundCheckpointWriter(store, 2, ignore)
     contents = small()
     saver.save(contents, 3)
     contents.model["fc.weight"].zero_()
     contents.optimizer["fc.weight/velocity"].zero_()
     contents.state["loss_scale"] = 1.0
     store.go.set()
-    saver.finish()
+    saver.close()
 
     assert fingerprint(store.load(3)) == fingerprint(small())
 
 
-class Watched(Store):
+class Watched(CheckpointStore):
     """Knows where the copy lay that it was given, and whether it is still there."""
 
-    def save(self, contents: Contents, update: int) -> Path:
+    def save(self, contents: CheckpointContents, update: int) -> Path:
         parts = (contents.model, contents.optimizer, contents.averages)
         storages = [one.untyped_storage() for part in parts for one in part.values()]
         self.blocks = {one.data_ptr() for one in storages}
@@ -69,124 +69,121 @@ class Watched(Store):
 
 
 @pytest.mark.parametrize("keep_copy", [True, False])
-def test_the_copy_is_kept_for_the_next_save_or_given_back(tmp_path: Path, keep_copy: bool):
+def test_the_copy_is_reused_for_the_next_save_or_freed(tmp_path: Path, keep_copy: bool):
     store = Watched(tmp_path)
-    saver = BackgroundSaver(store, 2, ignore, keep_copy=keep_copy)
+    saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=keep_copy)
     saver.save(small(1), 1)
-    saver.finish()
+    saver.close()
 
     assert (store.storage() is not None) == keep_copy
 
 
-def test_a_copy_to_be_given_back_is_one_block(tmp_path: Path):
+def test_a_copy_to_be_freed_is_one_block(tmp_path: Path):
     store = Watched(tmp_path)
-    saver = BackgroundSaver(store, 2, ignore, keep_copy=False)
+    saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=False)
     saver.save(small(1), 1)
-    saver.finish()
+    saver.close()
 
     assert len(store.blocks) == 1
 
 
-def test_a_copy_is_given_back_when_the_disk_is_full_too(tmp_path: Path):
+def test_a_copy_is_freed_when_the_disk_is_full(tmp_path: Path):
     class WatchedAndFull(Watched):
-        def save(self, contents: Contents, update: int) -> Path:
+        def save(self, contents: CheckpointContents, update: int) -> Path:
             super().save(contents, update)
             raise StorageError("ENOSPC")
 
     store = WatchedAndFull(tmp_path)
-    saver = BackgroundSaver(store, 2, ignore, on_failed=ignore, keep_copy=False)
+    saver = BackgroundCheckpointWriter(store, 2, ignore, on_failed=ignore, keep_copy=False)
     saver.save(small(1), 1)
-    saver.finish()
+    saver.close()
 
     assert store.storage() is None
 
 
-def test_copies_that_are_given_back_hold_the_bits_of_the_call(tmp_path: Path):
+def test_freed_copies_contain_the_tensors_at_the_time_of_the_call(tmp_path: Path):
     store = SlowStore(tmp_path)
-    saver = BackgroundSaver(store, 2, ignore, keep_copy=False)
+    saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=False)
     contents = small(1)
     saver.save(contents, 1)
     contents.model["fc.weight"].zero_()
     contents.optimizer["fc.weight/velocity"].zero_()
     store.go.set()
     saver.save(small(2), 2)
-    saver.finish()
+    saver.close()
 
     assert [fingerprint(store.load(n)) for n in (1, 2)] == [fingerprint(small(n)) for n in (1, 2)]
 
 
-def test_a_finished_save_is_told_on_the_callers_thread(tmp_path: Path):
-    told = []
-    saver = BackgroundSaver(
-        Store(tmp_path),
+def test_a_finished_save_calls_back_on_the_callers_thread(tmp_path: Path):
+    message = []
+    saver = BackgroundCheckpointWriter(
+        CheckpointStore(tmp_path),
         2,
-        lambda *words: told.append((*words[:2], threading.current_thread())),
+        lambda *words: message.append((*words[:2], threading.current_thread())),
     )
     saver.save(small(), 3)
-    saver.finish()
-    saver.check()
+    saver.close()
+    saver.poll()
 
-    assert told == [(3, tmp_path / "update-3", threading.main_thread())]
+    assert message == [(3, tmp_path / "update-3", threading.main_thread())]
 
 
-def test_a_save_still_under_way_is_not_told_yet(tmp_path: Path):
-    told, store = [], SlowStore(tmp_path)
-    saver = BackgroundSaver(store, 2, lambda *words: told.append(words))
+def test_a_pending_save_does_not_call_back(tmp_path: Path):
+    message, store = [], SlowStore(tmp_path)
+    saver = BackgroundCheckpointWriter(store, 2, lambda *words: message.append(words))
     saver.save(small(), 3)
-    saver.check()
-    before = list(told)
+    saver.poll()
+    before = list(message)
     store.go.set()
-    saver.finish()
+    saver.close()
 
-    assert (before, len(told)) == ([], 1)
+    assert (before, len(message)) == ([], 1)
 
 
-def test_a_second_save_waits_for_the_first_and_the_wait_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = SlowStore(tmp_path)
 
     class Awaited(Future):
         """Whoever waits for a save lets the store go."""
 
-        def exception(self, timeout: float | None = None) -> BaseException | None:
+        def result(self, timeout: float | None = None) -> object:
             store.go.set()
-            return super().exception(timeout)
+            return super().result(timeout)
 
     monkeypatch.setattr("concurrent.futures._base.Future", Awaited)
-    saver = BackgroundSaver(store, 2, ignore)
+    saver = BackgroundCheckpointWriter(store, 2, ignore)
     saver.save(small(1), 1)
     saver.save(small(2), 2)
-    saver.finish()
+    saver.close()
 
-    assert (saver.waits, store.most_under_way, store.updates()) == (1, 1, [1, 2])
-    assert saver.waited_seconds > 0
+    assert (store.most_under_way, store.updates()) == (1, [1, 2])
     assert [fingerprint(store.load(n)) for n in (1, 2)] == [fingerprint(small(n)) for n in (1, 2)]
 
 
-def test_a_failure_is_raised_at_the_next_boundary_and_once(tmp_path: Path):
-    saver = BackgroundSaver(FullStore(tmp_path), 2, ignore)
+def test_a_failure_is_raised_once_at_the_next_poll(tmp_path: Path):
+    saver = BackgroundCheckpointWriter(FullStore(tmp_path), 2, ignore)
     saver.save(small(2), 2)
     with pytest.raises(StorageError, match="checkpoint of update 2 was not saved: ENOSPC"):
         while True:  # updates of a training that goes on
-            saver.check()
+            saver.poll()
             time.sleep(0.01)
-    saver.check()
-    saver.finish()
+    saver.poll()
+    saver.close()
 
 
 @pytest.mark.parametrize("call", ["save", "finish"])
-def test_a_failure_nobody_asked_about_is_raised_by_the_next_call(tmp_path: Path, call: str):
-    saver = BackgroundSaver(FullStore(tmp_path), 2, ignore)
+def test_an_unpolled_failure_is_raised_by_the_next_call(tmp_path: Path, call: str):
+    saver = BackgroundCheckpointWriter(FullStore(tmp_path), 2, ignore)
     saver.save(small(2), 2)
 
     with pytest.raises(StorageError, match="update 2"):
-        saver.finish() if call == "finish" else saver.save(small(3), 3)
+        saver.close() if call == "finish" else saver.save(small(3), 3)
 
 
-def test_a_run_that_continues_hears_of_each_failure(tmp_path: Path):
+def test_each_failure_is_reported_to_a_run_that_continues(tmp_path: Path):
     saved, failed = [], []
-    saver = BackgroundSaver(
+    saver = BackgroundCheckpointWriter(
         FullStore(tmp_path),
         2,
         lambda *words: saved.append(words[0]),
@@ -194,64 +191,64 @@ def test_a_run_that_continues_hears_of_each_failure(tmp_path: Path):
     )
     for update in (1, 2, 3):
         saver.save(small(update), update)
-    saver.finish()
+    saver.close()
 
     assert (saved, failed) == ([1], [(2, "ENOSPC"), (3, "ENOSPC")])
-    assert Store(tmp_path).newest().contents.update == 1
+    assert CheckpointStore(tmp_path).load_newest().contents.update == 1
 
 
 def test_a_bug_is_raised_even_in_a_run_that_continues(tmp_path: Path):
-    saver = BackgroundSaver(Store(tmp_path), 2, ignore, on_failed=ignore)
+    saver = BackgroundCheckpointWriter(CheckpointStore(tmp_path), 2, ignore, on_failed=ignore)
     saver.save(small(3), 4)
 
-    with pytest.raises(CheckpointError, match="contents of update 3 saved as update 4"):
-        saver.finish()
+    with pytest.raises(CheckpointError, match="of update 3, not of update 4"):
+        saver.close()
 
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (None, [1, 2, 3, 4, 5])])
-def test_old_ones_go_as_new_ones_come(tmp_path: Path, keep: int | None, left: list[int]):
-    store = Store(tmp_path)
-    saver = BackgroundSaver(store, keep, ignore)
+def test_old_checkpoints_are_pruned_after_a_save(tmp_path: Path, keep: int | None, left: list[int]):
+    store = CheckpointStore(tmp_path)
+    saver = BackgroundCheckpointWriter(store, keep, ignore)
     for update in range(1, 6):
         saver.save(small(update), update)
-    saver.finish()
+    saver.close()
 
     assert store.updates() == left
 
 
-def test_the_one_just_saved_stays_even_when_later_ones_exist(tmp_path: Path):
-    store = Store(tmp_path)
+def test_the_checkpoint_just_saved_is_not_pruned_even_if_later_ones_exist(tmp_path: Path):
+    store = CheckpointStore(tmp_path)
     for update in (1, 8, 9):
         store.save(small(update), update)
-    saver = BackgroundSaver(store, 2, ignore)
+    saver = BackgroundCheckpointWriter(store, 2, ignore)
     saver.save(small(3), 3)
-    saver.finish()
+    saver.close()
 
     assert store.updates() == [3, 8, 9]
 
 
-def test_no_old_one_goes_when_the_new_one_does_not_read_back(tmp_path: Path):
-    class BadDisk(Store):
-        def save(self, contents: Contents, update: int) -> Path:
+def test_no_checkpoint_is_pruned_if_the_new_one_cannot_be_read_back(tmp_path: Path):
+    class BadDisk(CheckpointStore):
+        def save(self, contents: CheckpointContents, update: int) -> Path:
             path = super().save(contents, update)
             if update == 3:
                 (path / "model.safetensors").write_bytes(b"")
             return path
 
     store = BadDisk(tmp_path)
-    saver = BackgroundSaver(store, 1, ignore)
+    saver = BackgroundCheckpointWriter(store, 1, ignore)
     saver.save(small(2), 2)
     saver.save(small(3), 3)
-    with pytest.raises(StorageError, match="does not read back"):
-        saver.finish()
+    with pytest.raises(StorageError, match="cannot be read back"):
+        saver.close()
 
-    assert store.newest().contents.update == 2
+    assert store.load_newest().contents.update == 2
 
 
-def all_kinds() -> Contents:
+def all_kinds() -> CheckpointContents:
     """Types of all widths, a scalar, an empty tensor, strides of their own; in an unkind order."""
     square = torch.arange(12.0).reshape(3, 4)
-    return Contents(
+    return CheckpointContents(
         model={
             "flag": torch.tensor([True, False, True]),
             "wide": square.double(),
@@ -265,14 +262,14 @@ def all_kinds() -> Contents:
     )
 
 
-def test_a_copy_into_it_holds_the_same_bits():
-    for contents in (small(), all_kinds(), Contents({}, state={"update": 0})):
+def test_a_copy_into_a_block_is_bit_identical():
+    for contents in (small(), all_kinds(), CheckpointContents({}, state={"update": 0})):
         copy = contents.copy(reuse=allocate_block(contents))
 
         assert fingerprint(copy) == fingerprint(contents)
 
 
-def test_all_tensors_of_a_copy_lie_in_it_and_apart():
+def test_all_tensors_of_a_copy_are_in_the_block_without_overlap():
     contents = all_kinds()
     room = allocate_block(contents)
     copy = contents.copy(reuse=room)

@@ -41,7 +41,7 @@ VALUES = st.recursive(
         (b"[" * 100_000, "nested more than 32"),
         (b'{"a":' * 500 + b"1" + b"}" * 500, "nested more than 32"),
         (b"[" * 33 + b"]" * 33, "nested more than 32"),
-        (b'["' + b"x" * 2**20 + b'"]', "at most 1,048,576"),
+        (b'["' + b"x" * 2**20 + b'"]', "limit is 1,048,576"),
         (b'["\\ud800"]', "surrogates not allowed"),
         (b"\xff\xfe", "can't decode"),
         (b"1 2", "Extra data"),
@@ -56,7 +56,7 @@ def test_nesting_up_to_the_limit_is_read():
     assert parse_json(b"[" * 32 + b"]" * 32) != []
 
 
-def test_many_keys_of_which_one_repeats_are_refused_without_a_search_for_each():
+def test_a_duplicate_among_many_keys_is_found_in_linear_time():
     keys = b",".join(b'"%d":0' % key for key in range(60_000))
 
     with pytest.raises(ValueError, match="'59999' appears twice"):
@@ -64,14 +64,14 @@ def test_many_keys_of_which_one_repeats_are_refused_without_a_search_for_each():
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": 10**30}, {"a": {1, 2}}])
-def test_what_could_not_be_read_again_is_not_written(value: object):
+def test_values_that_cannot_be_read_back_are_not_written(value: object):
     with pytest.raises(ValueError):
         encode_json(value)
 
 
 @given(VALUES)
 @settings(deadline=None)
-def test_every_value_comes_back_as_it_was(value: object):
+def test_json_values_round_trip(value: object):
     assert parse_json(encode_json(value)) == value
 
 
@@ -119,7 +119,7 @@ def described(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dic
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def test_every_type_and_shape_comes_back_bit_for_bit():
+def test_every_dtype_and_shape_round_trips_bit_exactly():
     assert weights_sha256(decode_tensors(whole(TENSORS))) == weights_sha256(TENSORS)
 
 
@@ -133,7 +133,7 @@ def test_the_size_is_known_before_a_byte_is_written():
     assert TensorFile(TENSORS).bytes == len(whole(TENSORS))
 
 
-def test_no_tensors_make_a_file_too():
+def test_an_empty_file_of_tensors_is_valid():
     assert decode_tensors(whole({})) == {}
 
 
@@ -147,15 +147,15 @@ def test_every_tensor_is_aligned_to_its_type():
 
 
 @pytest.mark.parametrize("tensors", [{"__metadata__": torch.ones(1)}, {"a": torch.ones(1) * 1j}])
-def test_a_tensor_without_a_place_in_the_format_is_refused(tensors: dict):
+def test_a_tensor_that_safetensors_cannot_store_is_refused(tensors: dict):
     with pytest.raises(ValueError, match="cannot be stored in safetensors"):
         TensorFile(tensors)
 
 
-def test_more_tensors_than_could_be_read_again_are_not_written():
+def test_too_many_tensors_to_read_back_are_not_written():
     tensor = torch.zeros(0)
 
-    with pytest.raises(ValueError, match="20,000 tensors are more"):
+    with pytest.raises(ValueError, match="20,000 tensors are too many"):
         TensorFile({str(n): tensor for n in range(20_000)})
 
 
@@ -163,9 +163,9 @@ def test_more_tensors_than_could_be_read_again_are_not_written():
     ("data", "reason"),
     [
         (b"", "not a"),
-        (b"\x08\0\0", "header would be 8 bytes of 0"),
+        (b"\x08\0\0", "header claims 8 of 0 bytes"),
         ((2**63).to_bytes(8, "little") + b"{}", "9,223,372,036,854,775,808"),
-        ((3 * 2**20).to_bytes(8, "little") + b"{" + b" " * 3 * 2**20, "at most 2,097,152"),
+        ((3 * 2**20).to_bytes(8, "little") + b"{" + b" " * 3 * 2**20, "limit is 2,097,152"),
         (crafted([]), "not a table of tensors"),
         (crafted(b'{"a":' * 15_000), "nested"),
         (crafted({str(n): described([0], 0, 0) for n in range(20_000)}), "more than 16,384"),
@@ -176,7 +176,7 @@ def test_more_tensors_than_could_be_read_again_are_not_written():
         (crafted({"a": described([2], 0, 8)}, b"\0" * 4), "not a usable"),
         (crafted({"a": described([2**62, 8], 0, 0)}), "overflow"),
         (crafted({"a": described([0, 2**62, 2**62], 0, 0)}), "not a usable"),
-        (crafted({"a": described([1] * 9, 0, 4)}, b"\0" * 4), "'a' has 9 axes"),
+        (crafted({"a": described([1] * 9, 0, 4)}, b"\0" * 4), "'a' has 9 dimensions"),
         (crafted({"a": described([-1], 0, 4)}, b"\0" * 4), "not a usable"),
         (crafted({"a": described([8], 0, 4, "F4")}, b"\0" * 4), "not a usable"),
         (crafted({"a": described([1], 0, 4, "PICKLE")}, b"\0" * 4), "not a usable"),
@@ -220,11 +220,11 @@ def changed(**values: object) -> bytes:
     return encode_json({**json.loads(MANIFEST.to_bytes()), **values})
 
 
-def test_a_manifest_comes_back_as_it_was():
+def test_a_manifest_round_trips():
     assert Manifest.from_bytes(MANIFEST.to_bytes()) == MANIFEST
 
 
-def test_every_flipped_bit_is_noticed():
+def test_every_flipped_bit_is_detected():
     data = MANIFEST.to_bytes()
     accepted = []
     for bit in range(len(data) * 8):
@@ -244,21 +244,21 @@ def test_every_flipped_bit_is_noticed():
         (b"", "Expecting value"),
         (b"{}", "not the manifest of a convoy checkpoint"),
         (b"[]", "not the manifest of a convoy checkpoint"),
-        (changed(format=3), "is of version 3, this program reads 1"),
-        (changed(format=None), "is of version None, this program reads 1"),
-        (changed(update=-1), "gives -1 as update"),
-        (changed(update=True), "gives True as update"),
-        (changed(update="3"), "gives '3' as update"),
+        (changed(format=3), "version 3, but this program reads version 1"),
+        (changed(format=None), "version None, but this program reads version 1"),
+        (changed(update=-1), "has -1 as update"),
+        (changed(update=True), "has True as update"),
+        (changed(update="3"), "has '3' as update"),
         (changed(update=10**16), "as update"),
         (changed(update=4), "its own SHA-256"),
-        (changed(torch=None), "gives None as torch"),
+        (changed(torch=None), "has None as torch"),
         (changed(torch="2.14.0"), "its own SHA-256"),
         (changed(extra=1), "its own SHA-256"),
-        (changed(files=None), "names no files"),
-        (changed(files={}), "does not name model.safetensors, state.json"),
-        (changed(files={"../x": {}}), r"names '../x', which is not a file of a checkpoint"),
-        (changed(files={"/etc/passwd": {}}), "names '/etc/passwd'"),
-        (changed(files={"MANIFEST.json": {}}), r"names 'MANIFEST.json'"),
+        (changed(files=None), "lists no files"),
+        (changed(files={}), "does not list model.safetensors, state.json"),
+        (changed(files={"../x": {}}), r"lists '../x', which is not a checkpoint file"),
+        (changed(files={"/etc/passwd": {}}), "lists '/etc/passwd'"),
+        (changed(files={"MANIFEST.json": {}}), r"lists 'MANIFEST.json'"),
         (changed(files={"model.safetensors": 1, "state.json": 1}), "no size and SHA-256 for model"),
         (
             changed(files={name: {"bytes": 1, "sha256": "0"} for name in MANIFEST.files}),
@@ -266,12 +266,12 @@ def test_every_flipped_bit_is_noticed():
         ),
         (
             changed(files={name: {"bytes": 2**21, "sha256": "0" * 64} for name in MANIFEST.files}),
-            "as size of state.json; a whole number up to 1,048,576 was meant",
+            "as size of state.json; expected an integer up to 1,048,576",
         ),
         (MANIFEST.to_bytes() + b"\n", "its own SHA-256"),
     ],
 )
-def test_another_manifest_is_refused_with_its_reason(data: bytes, reason: str):
+def test_an_invalid_manifest_is_refused_with_its_reason(data: bytes, reason: str):
     with pytest.raises(ValueError, match=reason):
         Manifest.from_bytes(data)
 

@@ -4,13 +4,13 @@ import hashlib
 
 import pytest
 import torch
-from checkpoint_samples import fingerprint, small
+from support.checkpoint_samples import fingerprint, small
 
-from convoy.checkpoint.format import Contents, match, weights_sha256
+from convoy.checkpoint.format import CheckpointContents, check_match, weights_sha256
 from convoy.errors import CheckpointError
 
 
-def test_a_copy_does_not_follow_later_training():
+def test_a_copy_is_independent_of_later_training():
     contents = small()
     before = fingerprint(small())
     copy = contents.copy()
@@ -24,14 +24,14 @@ def test_a_copy_does_not_follow_later_training():
 
 def test_a_copy_of_live_parameters_carries_no_gradient_and_no_strides():
     weight = torch.nn.Parameter(torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last))
-    copy = Contents(model={"w": weight}, state={"update": 0}).copy().model["w"]
+    copy = CheckpointContents(model={"w": weight}, state={"update": 0}).copy().model["w"]
 
     assert (copy.requires_grad, copy.is_contiguous(), copy.equal(weight)) == (False, True, True)
 
 
 def test_tied_weights_are_copied_under_both_names():
     weight = torch.ones(3)
-    copy = Contents(model={"a": weight, "b": weight}).copy().model
+    copy = CheckpointContents(model={"a": weight, "b": weight}).copy().model
 
     assert copy["a"].data_ptr() != copy["b"].data_ptr()
 
@@ -47,38 +47,40 @@ def test_a_second_copy_uses_the_memory_of_the_first():
 
 @pytest.mark.parametrize("other", [torch.ones(4), torch.ones(3, dtype=torch.float64)])
 def test_memory_of_another_shape_or_type_is_not_reused(other: torch.Tensor):
-    copy = Contents(model={"a": other}).copy(reuse=Contents(model={"a": torch.zeros(3)}))
+    copy = CheckpointContents(model={"a": other}).copy(
+        reuse=CheckpointContents(model={"a": torch.zeros(3)})
+    )
 
     assert copy.model["a"].equal(other) and copy.model["a"].dtype == other.dtype
 
 
 @pytest.mark.parametrize("update", [None, True, -1, "3", 2.0])
 def test_a_state_without_its_update_is_refused(update: object):
-    with pytest.raises(CheckpointError, match="needs its update"):
-        _ = Contents(model={}, state={"update": update}).update
+    with pytest.raises(CheckpointError, match="invalid update"):
+        _ = CheckpointContents(model={}, state={"update": update}).update
 
 
 def test_equal_names_and_shapes_match():
-    match(small(1).model, small(2).model)
+    check_match(small(1).model, small(2).model)
 
 
 def test_a_mismatch_lists_missing_unexpected_and_wrong_shaped_names_with_counts():
     expected = {"fc.weight": torch.zeros(10, 64), "bias": torch.zeros(3)}
     found = {"fc.weight": torch.zeros(100, 64)} | {f"x{n}": torch.zeros(1) for n in range(9)}
     with pytest.raises(CheckpointError) as caught:
-        match(found, expected)
+        check_match(found, expected)
 
     assert str(caught.value).startswith(
-        "the checkpoint does not fit this model: 1 missing (bias); "
-        "9 unexpected (x0, x1, x2, x3 and 5 more); 1 of another shape or type "
-        "(fc.weight 100×64 float32 for 10×64 float32)"
+        "the checkpoint does not match this model: 1 missing (bias); "
+        "9 unexpected (x0, x1, x2, x3 and 5 more); 1 with the wrong shape or dtype "
+        "(fc.weight 100×64 float32, expected 10×64 float32)"
     )
     assert caught.value.code == 4
 
 
 def test_another_precision_does_not_match():
-    with pytest.raises(CheckpointError, match="a scalar float16 for scalar float32"):
-        match({"a": torch.tensor(1.0).half()}, {"a": torch.tensor(1.0)}, of="optimizer")
+    with pytest.raises(CheckpointError, match="a scalar float16, expected scalar float32"):
+        check_match({"a": torch.tensor(1.0).half()}, {"a": torch.tensor(1.0)}, what="optimizer")
 
 
 def test_the_digest_is_over_sorted_names_types_shapes_and_bytes():

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_samples import fingerprint, names
+from support.checkpoint_samples import fingerprint, names
 
 from convoy.checkpoint.reading import load, verify
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import CheckpointStore
 
 GOLDEN = Path(__file__).with_name("golden")
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -28,7 +28,7 @@ def test_a_golden_checkpoint_loads_bit_for_bit(name: str):
     assert fingerprint(load(GOLDEN / name))[:3] == DIGESTS[name]
 
 
-def test_a_golden_checkpoint_holds_what_its_makers_put_in():
+def test_a_golden_checkpoint_has_the_expected_contents():
     contents = load(GOLDEN / "update-12")
 
     assert contents.model["stem.bn.running_mean"].tolist() == [0.5, -0.25]
@@ -50,9 +50,9 @@ def test_a_golden_checkpoint_holds_what_its_makers_put_in():
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_the_same_contents_are_written_as_the_same_bytes_today(name: str, tmp_path: Path):
+def test_writing_the_golden_contents_gives_the_golden_bytes(name: str, tmp_path: Path):
     contents = load(GOLDEN / name)
-    written = Store(tmp_path).save(contents, contents.update)
+    written = CheckpointStore(tmp_path).save(contents, contents.update)
 
     assert names(written) == names(GOLDEN / name)
     assert verify(written).files == verify(GOLDEN / name).files

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_samples import entry_of, forge, ignore, refusal, small, vouch
+from support.checkpoint_samples import entry_of, forge, ignore, refusal, small, vouch
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.format import FileEntry
 from convoy.checkpoint.reading import load
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError, ExitCode
 
 FILES = ["MANIFEST.json", "model.safetensors", "optimizer.safetensors", "state.json"]
@@ -22,7 +22,7 @@ FILES = ["MANIFEST.json", "model.safetensors", "optimizer.safetensors", "state.j
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return Store(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
 
 
 class Payload:
@@ -64,7 +64,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
     marker = tmp_path / "marker"
     evil = disguises(Payload(marker))[container]
     forged = forge(tmp_path / "update-3", {name: evil})
-    swapped = Store(tmp_path / "checkpoints").save(small(), 3)
+    swapped = CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
     (swapped / name).write_bytes(evil)
     (tmp_path / "file.pt").write_bytes(evil)
     (forged_manifest := forge(tmp_path / "copy", {}) / "MANIFEST.json").write_bytes(evil)
@@ -76,7 +76,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
     assert not marker.exists()
 
 
-def test_the_payload_of_these_tests_does_what_they_fear(tmp_path: Path):
+def test_the_test_payload_executes_when_unpickled(tmp_path: Path):
     pickle.loads(disguises(Payload(tmp_path / "marker"))["raw"])
 
     assert (tmp_path / "marker").exists()
@@ -100,13 +100,15 @@ def test_a_manifest_that_names_another_file_opens_nothing(
 
     monkeypatch.setattr(os, "open", watch)
 
-    assert f"MANIFEST.json names {name!r}, which is not a file" in refusal(forged)
+    assert f"MANIFEST.json lists {name!r}" in refusal(forged)
     assert opened == [str(forged), "MANIFEST.json"]
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "device"])
-def test_what_is_no_regular_file_is_refused_without_waiting(checkpoint: Path, name: str, kind: str):
+def test_a_file_that_is_not_regular_is_refused_without_blocking(
+    checkpoint: Path, name: str, kind: str
+):
     inside, outside = checkpoint / name, checkpoint.parent.parent / "outside"
     inside.rename(outside)  # so that a link leads to the very bytes that were expected
     match kind:
@@ -127,7 +129,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(checkpoint: Path, na
     assert f"{name} is not a regular file" in refusal(checkpoint)
 
 
-def test_a_link_put_in_place_after_the_first_look_is_not_followed(
+def test_a_link_created_after_the_first_check_is_not_followed(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reading, "_check_regular", ignore)
@@ -145,7 +147,7 @@ def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path:
     assert "bytes of memory to load" in refusal(forged)
 
 
-def test_a_huge_manifest_is_refused_without_reading_it_whole(checkpoint: Path):
+def test_a_huge_manifest_is_refused_without_reading_all_of_it(checkpoint: Path):
     os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a terabyte of nothing
 
     assert "MANIFEST.json 1,048,577 bytes of JSON" in refusal(checkpoint)
@@ -156,6 +158,6 @@ def test_hostile_json_and_tensors_are_refused_even_with_the_right_hash(tmp_path:
     nan = forge(tmp_path / "b" / "update-3", {"state.json": b'{"update": NaN}'})
     huge = forge(tmp_path / "c" / "update-3", {"model.safetensors": b"\xff" * 64})
 
-    assert "state.json JSON nested" in refusal(deep)
-    assert "state.json not the JSON" in refusal(nan)
+    assert "state.json JSON is nested" in refusal(deep)
+    assert "state.json invalid JSON" in refusal(nan)
     assert "model.safetensors not a safetensors file" in refusal(huge)

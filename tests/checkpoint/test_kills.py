@@ -10,15 +10,15 @@ import pytest
 
 import convoy
 
-SCRIPT = Path(__file__).with_name("kill_saver.py")
-ROOT = Path(convoy.__file__).parent.parent
+TESTS = Path(__file__).parents[1]
+PATH = os.pathsep.join(map(str, (Path(convoy.__file__).parents[1], TESTS)))
 
 
 def run(*words: object) -> dict:
     """Run the killing program in a process of its own, for it forks."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "support.kill_saver", *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH},
         capture_output=True,
         text=True,
     )
@@ -27,7 +27,7 @@ def run(*words: object) -> dict:
 
 
 @pytest.mark.processes
-def test_a_kill_before_any_change_on_disk_leaves_two_whole_checkpoints(tmp_path: Path):
+def test_a_kill_before_any_disk_write_leaves_two_valid_checkpoints(tmp_path: Path):
     result = run("calls", tmp_path)
 
     assert result["problems"] == []
@@ -35,7 +35,7 @@ def test_a_kill_before_any_change_on_disk_leaves_two_whole_checkpoints(tmp_path:
 
 
 @pytest.mark.processes
-def test_40_kills_at_random_moments_leave_two_whole_checkpoints_each_time(tmp_path: Path):
+def test_40_random_kills_each_leave_two_valid_checkpoints(tmp_path: Path):
     result = run("moments", tmp_path, 40)
 
     assert result["problems"] == []
@@ -44,7 +44,7 @@ def test_40_kills_at_random_moments_leave_two_whole_checkpoints_each_time(tmp_pa
 
 @pytest.mark.processes
 @pytest.mark.evidence
-def test_200_kills_at_random_moments_leave_two_whole_checkpoints_each_time(tmp_path: Path):
+def test_200_random_kills_each_leave_two_valid_checkpoints(tmp_path: Path):
     result = run("moments", tmp_path, 200)
 
     assert result["problems"] == []

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from checkpoint_samples import fingerprint, forge, names, refusal, small
+from support.checkpoint_samples import fingerprint, forge, names, refusal, small
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.reading import load, verify
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError
 
 FILES = [
@@ -24,7 +24,7 @@ FILES = [
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return Store(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
 
 
 def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
@@ -71,7 +71,7 @@ def test_10_000_flipped_bits_are_all_refused_with_the_file_named(checkpoint: Pat
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
-def test_a_file_cut_extended_emptied_or_missing_is_named(checkpoint: Path, name: str, read):
+def test_a_truncated_extended_empty_or_missing_file_is_named(checkpoint: Path, name: str, read):
     whole = (checkpoint / name).read_bytes()
     for damaged in (whole[:-1], whole + b"\n", whole + b"\0", b"", None):
         (checkpoint / name).unlink()
@@ -87,7 +87,7 @@ def test_a_file_cut_extended_emptied_or_missing_is_named(checkpoint: Path, name:
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
 def test_a_file_of_another_update_is_refused(checkpoint: Path, name: str, read):
-    other = Store(checkpoint.parent).save(small(4), 4)
+    other = CheckpointStore(checkpoint.parent).save(small(4), 4)
     shutil.copy(other / name, checkpoint / name)
 
     with pytest.raises(CheckpointError, match=f"{name} "):
@@ -95,7 +95,7 @@ def test_a_file_of_another_update_is_refused(checkpoint: Path, name: str, read):
 
 
 def test_a_folder_named_after_another_update_is_refused(checkpoint: Path):
-    assert "MANIFEST.json is of update 3, the folder's name says 5" in refusal(
+    assert "MANIFEST.json is of update 3, but the folder name says 5" in refusal(
         checkpoint.rename(checkpoint.with_name("update-5"))
     )
 
@@ -152,11 +152,11 @@ def test_a_store_behind_a_link_and_a_relative_path_work(
 ):
     (checkpoint.parent.parent / "link").symlink_to(checkpoint.parent)
     monkeypatch.chdir(checkpoint.parent.parent)
-    store = Store(Path("link"))
+    store = CheckpointStore(Path("link"))
     store.save(small(8), 8)
 
     assert store.updates() == [3, 8]
-    assert fingerprint(store.newest().contents) == fingerprint(small(8))
+    assert fingerprint(store.load_newest().contents) == fingerprint(small(8))
 
 
 def test_optimizer_and_averages_may_be_absent_or_empty(tmp_path: Path):
@@ -169,7 +169,7 @@ def test_optimizer_and_averages_may_be_absent_or_empty(tmp_path: Path):
     assert load(absent).optimizer == load(present).optimizer == load(present).averages == {}
 
 
-def test_a_path_that_is_no_folder_is_told_what_a_checkpoint_is(tmp_path: Path):
+def test_the_error_for_a_path_that_is_not_a_folder_describes_a_checkpoint(tmp_path: Path):
     (tmp_path / "model.pt").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     reasons = [refusal(tmp_path / name) for name in ("model.pt", "pipe", "nothing")]
@@ -177,7 +177,7 @@ def test_a_path_that_is_no_folder_is_told_what_a_checkpoint_is(tmp_path: Path):
     assert all("a checkpoint is a folder update-<N> with MANIFEST.json" in text for text in reasons)
 
 
-def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path):
+def test_a_folder_without_a_manifest_is_not_a_checkpoint(tmp_path: Path):
     (tmp_path / ".metadata").write_bytes(b"whatever torch.distributed.checkpoint puts here")
 
     assert "MANIFEST.json is missing" in refusal(tmp_path)
@@ -185,7 +185,7 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["update-3.tmp-0123456789ab", "update-3.old-0123456789ab"])
 def test_an_unfinished_checkpoint_is_not_loaded_by_its_path(checkpoint: Path, name: str):
-    assert "unfinished" in refusal(checkpoint.rename(checkpoint.with_name(name)))
+    assert "incomplete" in refusal(checkpoint.rename(checkpoint.with_name(name)))
 
 
 def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):

@@ -4,24 +4,24 @@ import os
 from pathlib import Path
 
 import pytest
-from checkpoint_samples import fingerprint, names, small
+from support.checkpoint_samples import fingerprint, names, small
 
 from convoy.checkpoint import store as stores
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store, find_checkpoint
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore, find_checkpoint
 from convoy.errors import CheckpointError, ExitCode, StorageError
 
 LEFTOVER = "update-7.tmp-0123456789ab"
 
 
-def filled(folder: Path, *updates: int) -> Store:
-    store = Store(folder)
+def filled(folder: Path, *updates: int) -> CheckpointStore:
+    store = CheckpointStore(folder)
     for update in updates:
         store.save(small(update), update)
     return store
 
 
-def damage(store: Store, update: int, name: str = "model.safetensors"):
+def damage(store: CheckpointStore, update: int, name: str = "model.safetensors"):
     path = store.path(update) / name
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -37,8 +37,8 @@ def test_updates_are_listed_by_number_and_nothing_else_is_listed(tmp_path: Path)
     assert store.updates() == [0, 9, 20, 100]
 
 
-def test_a_folder_that_is_not_there_lists_nothing(tmp_path: Path):
-    assert Store(tmp_path / "checkpoints").updates() == []
+def test_a_missing_folder_has_no_updates(tmp_path: Path):
+    assert CheckpointStore(tmp_path / "checkpoints").updates() == []
 
 
 def test_any_checkpoint_is_loaded_by_update_or_by_path(tmp_path: Path):
@@ -58,16 +58,16 @@ def test_an_explicit_checkpoint_that_is_damaged_is_refused_without_fallback(tmp_
 
 
 def test_the_newest_is_found_with_nothing_skipped(tmp_path: Path):
-    found = filled(tmp_path, 9, 10).newest()
+    found = filled(tmp_path, 9, 10).load_newest()
 
     assert (found.contents.update, found.path.name, found.skipped) == (10, "update-10", [])
 
 
-def test_damaged_ones_are_passed_over_and_told(tmp_path: Path):
+def test_damaged_checkpoints_are_skipped_and_reported(tmp_path: Path):
     store = filled(tmp_path, 1, 2, 3)
     damage(store, 3, "state.json")
     (store.path(2) / "optimizer.safetensors").unlink()
-    found = store.newest()
+    found = store.load_newest()
 
     assert found.contents.update == 1
     assert [line.split(str(tmp_path))[1][:23] for line in found.skipped] == [
@@ -76,9 +76,9 @@ def test_damaged_ones_are_passed_over_and_told(tmp_path: Path):
     ]
 
 
-def test_nothing_to_find_is_said_so(tmp_path: Path):
+def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path):
     with pytest.raises(CheckpointError, match=f"no checkpoint in {tmp_path}"):
-        Store(tmp_path).newest()
+        CheckpointStore(tmp_path).load_newest()
 
 
 def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
@@ -86,7 +86,7 @@ def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
     damage(store, 1)
     damage(store, 2, "MANIFEST.json")
     with pytest.raises(CheckpointError) as caught:
-        store.newest()
+        store.load_newest()
 
     assert "all 2 are damaged" in str(caught.value)
     assert "update-2: MANIFEST.json " in str(caught.value)
@@ -94,11 +94,11 @@ def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
 
 
 def test_contents_of_another_update_are_not_saved(tmp_path: Path):
-    with pytest.raises(CheckpointError, match="contents of update 3 saved as update 4"):
-        Store(tmp_path).save(small(3), 4)
+    with pytest.raises(CheckpointError, match="of update 3, not of update 4"):
+        CheckpointStore(tmp_path).save(small(3), 4)
 
 
-def test_saving_the_same_again_leaves_the_first_in_place(tmp_path: Path):
+def test_saving_identical_contents_again_keeps_the_existing_checkpoint(tmp_path: Path):
     store = filled(tmp_path, 3)
     inode = store.path(3).stat().st_ino
     store.save(small(3), 3)
@@ -108,12 +108,12 @@ def test_saving_the_same_again_leaves_the_first_in_place(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["different", "damaged", "file", "link"])
-def test_saving_again_replaces_what_is_wrong(tmp_path: Path, kind: str):
+def test_saving_again_replaces_a_different_or_damaged_checkpoint(tmp_path: Path, kind: str):
     store = filled(tmp_path / "checkpoints", 3)
     target = store.path(3)
     match kind:
         case "different":
-            other = Contents(small(9).model, state={"update": 3})
+            other = CheckpointContents(small(9).model, state={"update": 3})
             store.save(other, 3)
         case "damaged":
             damage(store, 3)
@@ -143,9 +143,9 @@ def test_a_failed_replacement_is_undone_at_the_next_start(
 
     monkeypatch.setattr(os, "rename", die_at_second)
     with pytest.raises(StorageError):
-        store.save(Contents(small(9).model, state={"update": 3}), 3)
+        store.save(CheckpointContents(small(9).model, state={"update": 3}), 3)
     monkeypatch.undo()
-    store.clean()
+    store.clean_up()
 
     assert names(tmp_path) == ["update-3"]
     assert fingerprint(store.load(3)) == fingerprint(small(3))
@@ -158,7 +158,7 @@ def test_leftovers_are_cleaned_and_nothing_else_is_touched(tmp_path: Path):
     for name in (LEFTOVER, "write-test.tmp-0123456789ab", "mine.tmp-0123456789ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"half")
-    cleaned = store.clean()
+    cleaned = store.clean_up()
 
     assert sorted(cleaned) == [
         "update-3.old-0123456789ab",
@@ -175,7 +175,7 @@ def test_pruning_keeps_the_newest(tmp_path: Path):
     assert store.updates() == [3, 10]
 
 
-def test_damaged_ones_do_not_count_as_kept(tmp_path: Path):
+def test_damaged_checkpoints_do_not_count_when_pruning(tmp_path: Path):
     store = filled(tmp_path, 1, 2, 3, 4)
     damage(store, 4)
     damage(store, 2)
@@ -184,15 +184,15 @@ def test_damaged_ones_do_not_count_as_kept(tmp_path: Path):
     assert store.prune(keep=1) == [2, 1]
 
 
-def test_those_that_do_not_count_take_no_place_among_the_kept(tmp_path: Path):
+def test_excluded_checkpoints_do_not_count_when_pruning(tmp_path: Path):
     filled(tmp_path, 2, 4, 5, 6, 7)
-    store = Store(tmp_path, counts=lambda update: update % 2 == 0)
+    store = CheckpointStore(tmp_path, counts=lambda update: update % 2 == 0)
 
     assert store.prune(keep=2) == [2]
     assert store.updates() == [4, 5, 6, 7]
 
 
-def test_one_that_was_sound_and_then_lost_a_byte_does_not_count(tmp_path: Path):
+def test_a_verified_checkpoint_that_is_truncated_later_does_not_count(tmp_path: Path):
     store = filled(tmp_path, 1, 2, 3)
     store.prune(keep=3)
     os.truncate(store.path(3) / "model.safetensors", 5)
@@ -200,22 +200,22 @@ def test_one_that_was_sound_and_then_lost_a_byte_does_not_count(tmp_path: Path):
     assert store.prune(keep=2) == []
 
 
-def test_fewer_than_asked_for_are_all_kept(tmp_path: Path):
+def test_fewer_checkpoints_than_keep_are_all_kept(tmp_path: Path):
     assert filled(tmp_path, 1, 2).prune(keep=5) == []
 
 
-def test_the_one_just_saved_is_spared_even_when_later_ones_exist(tmp_path: Path):
+def test_except_update_is_never_pruned(tmp_path: Path):
     store = filled(tmp_path, 1, 2, 3, 4)
 
-    assert store.prune(keep=2, spare=2) == [1]
+    assert store.prune(keep=2, except_update=2) == [1]
 
 
-def test_keeping_none_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="at least one"):
+def test_keeping_zero_checkpoints_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="at least 1"):
         filled(tmp_path, 1).prune(keep=0)
 
 
-def test_a_pruned_one_disappears_from_the_list_before_its_files_go(
+def test_a_pruned_checkpoint_is_unlisted_before_its_files_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     store = filled(tmp_path, 1, 2)
@@ -226,11 +226,11 @@ def test_a_pruned_one_disappears_from_the_list_before_its_files_go(
     assert listed == [[2]]
 
 
-def test_what_does_not_read_back_is_a_storage_error(tmp_path: Path):
+def test_a_checkpoint_that_cannot_be_read_back_is_a_storage_error(tmp_path: Path):
     store = filled(tmp_path, 1)
     damage(store, 1)
 
-    with pytest.raises(StorageError, match="does not read back"):
+    with pytest.raises(StorageError, match="cannot be read back"):
         store.verify(1)
 
 
@@ -253,10 +253,10 @@ def test_a_checkpoint_is_hashed_once_by_the_process_that_prunes(
 
 def saved(folder: Path, *updates: int) -> None:
     for update in updates:
-        Store(folder).save(small(update), update)
+        CheckpointStore(folder).save(small(update), update)
 
 
-def test_a_run_means_its_newest(tmp_path: Path) -> None:
+def test_a_run_path_loads_its_newest_checkpoint(tmp_path: Path) -> None:
     saved(tmp_path / "checkpoints", 3, 12)
 
     assert find_checkpoint(tmp_path).path == tmp_path / "checkpoints/update-12"
@@ -264,20 +264,20 @@ def test_a_run_means_its_newest(tmp_path: Path) -> None:
     assert find_checkpoint(tmp_path / "checkpoints/update-3").contents.update == 3
 
 
-def test_a_run_that_was_fine_tuned_means_the_newest_of_that(tmp_path: Path) -> None:
+def test_a_fine_tuned_run_loads_its_newest_fine_tuning_checkpoint(tmp_path: Path) -> None:
     saved(tmp_path / "checkpoints", 12)
     saved(tmp_path / "fine-tune/checkpoints", 2, 4)
 
     assert find_checkpoint(tmp_path).path == tmp_path / "fine-tune/checkpoints/update-4"
 
 
-def test_fine_tuning_without_a_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_fine_tuning_without_a_checkpoint_is_ignored(tmp_path: Path) -> None:
     saved(tmp_path / "checkpoints", 12)
     (tmp_path / "fine-tune/checkpoints").mkdir(parents=True)
 
     assert find_checkpoint(tmp_path).contents.update == 12
 
 
-def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         find_checkpoint(tmp_path)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_samples import fingerprint, ignore, names, small
+from support.checkpoint_samples import fingerprint, ignore, names, small
 
 from convoy import files
 from convoy.checkpoint import store as stores
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError, ExitCode, StorageError
 
 
@@ -31,8 +31,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def large(update: int, megabytes: int = 2) -> Contents:
-    return Contents(model={"w": torch.ones(megabytes * 2**18)}, state={"update": update})
+def large(update: int, megabytes: int = 2) -> CheckpointContents:
+    return CheckpointContents(model={"w": torch.ones(megabytes * 2**18)}, state={"update": update})
 
 
 def failing(code: int):
@@ -44,7 +44,7 @@ def failing(code: int):
     return fail
 
 
-def test_everything_is_on_disk_before_the_name_and_the_name_before_the_return(
+def test_files_are_synced_before_the_rename_and_the_rename_before_the_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     steps, syncing, renaming = [], os.fsync, os.rename
@@ -58,7 +58,7 @@ def test_everything_is_on_disk_before_the_name_and_the_name_before_the_return(
         steps.append(("rename", Path(new).name, True))
         renaming(old, new)
 
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "rename", rename)
     store.save(small(), 3)
@@ -75,7 +75,7 @@ def test_everything_is_on_disk_before_the_name_and_the_name_before_the_return(
     ]
 
 
-def test_a_file_system_without_fsync_of_folders_is_good_enough(
+def test_a_file_system_without_folder_fsync_is_supported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def sync(descriptor):
@@ -83,16 +83,16 @@ def test_a_file_system_without_fsync_of_folders_is_good_enough(
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", sync)
-    Store(tmp_path).save(small(), 3)
+    CheckpointStore(tmp_path).save(small(), 3)
 
-    assert Store(tmp_path).newest().skipped == []
+    assert CheckpointStore(tmp_path).load_newest().skipped == []
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o777])
-def test_the_umask_decides_about_others_but_never_locks_us_out(tmp_path: Path, mask: int):
+def test_the_umask_never_removes_owner_access(tmp_path: Path, mask: int):
     before = os.umask(mask)
     try:
-        folder = Store(tmp_path / "run" / "checkpoints").save(small(), 3)
+        folder = CheckpointStore(tmp_path / "run" / "checkpoints").save(small(), 3)
     finally:
         os.umask(before)
     folders = {path.stat().st_mode & 0o777 for path in (folder, folder.parent)}
@@ -101,60 +101,60 @@ def test_the_umask_decides_about_others_but_never_locks_us_out(tmp_path: Path, m
     assert (folders, files) == ({0o777 & ~mask | 0o700}, {0o666 & ~mask | 0o600})
 
 
-def test_too_little_space_is_seen_before_a_byte_is_written(
+def test_insufficient_space_is_detected_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     written = []
     monkeypatch.setattr(files, "free_bytes", lambda path: len(path.name))
     monkeypatch.setattr(stores, "write_file", lambda *words: written.append(words))
     with pytest.raises(StorageError, match=r"update-3: .*ENOSPC.* bytes needed, 8 bytes free"):
-        Store(tmp_path).save(small(), 3)
+        CheckpointStore(tmp_path).save(small(), 3)
 
     assert (written, names(tmp_path)) == ([], [])
 
 
-def test_a_file_system_that_does_not_tell_its_space_is_tried(
+def test_a_file_system_that_reports_no_free_space_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(files, "free_bytes", ignore)
-    Store(tmp_path).save(small(), 3)
+    CheckpointStore(tmp_path).save(small(), 3)
 
     assert names(tmp_path) == ["update-3"]
 
 
 def test_a_disk_too_small_refuses_and_keeps_the_checkpoints_before(small_disk: Path):
-    store = Store(small_disk)
+    store = CheckpointStore(small_disk)
     store.save(small(1), 1)
     with pytest.raises(StorageError, match=r"update-2: .*ENOSPC.* 2,\d+,\d+ bytes needed") as e:
         store.save(large(2), 2)
 
     assert e.value.code is ExitCode.STORAGE
     assert names(small_disk) == ["update-1"]
-    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+    assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
 
 
 def test_a_disk_that_fills_while_writing_leaves_the_checkpoints_before(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(stores, "require_space", ignore)
-    store = Store(small_disk)
+    store = CheckpointStore(small_disk)
     store.save(small(1), 1)
     with pytest.raises(StorageError, match=r"ENOSPC.* bytes needed, [1-9][\d,]+ bytes free"):
         store.save(large(2), 2)
 
     assert names(small_disk) == ["update-1"]
-    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+    assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
 
 
-def test_a_read_only_disk_is_found_at_the_start(small_disk: Path):
+def test_a_read_only_disk_is_detected_at_startup(small_disk: Path):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
 
     with pytest.raises(StorageError, match="EROFS"):
-        Store(small_disk / "run" / "checkpoints").check_writable()
+        CheckpointStore(small_disk / "run" / "checkpoints").check_writable()
 
 
 def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     store.save(small(1), 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
@@ -172,7 +172,7 @@ def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
 def test_whatever_the_system_refuses_is_named_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
 ):
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     store.save(small(1), 1)
     monkeypatch.setattr(os, call, failing(errno.__dict__[code]))
     with pytest.raises(StorageError, match=rf"update-2: .*{code}.* needed, [\d,]+ bytes free"):
@@ -180,37 +180,37 @@ def test_whatever_the_system_refuses_is_named_and_leaves_nothing_behind(
     monkeypatch.undo()
 
     assert names(tmp_path) == ["update-1"]
-    assert fingerprint(store.newest().contents) == fingerprint(small(1))
+    assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
 @pytest.mark.parametrize("code", ["EROFS", "EACCES", "EDQUOT"])
-def test_a_folder_that_takes_nothing_is_found_at_the_start(
+def test_an_unwritable_folder_is_detected_at_startup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
 ):
     monkeypatch.setattr(os, call, failing(errno.__dict__[code]))
 
     with pytest.raises(StorageError, match=code):
-        Store(tmp_path / "checkpoints").check_writable()
+        CheckpointStore(tmp_path / "checkpoints").check_writable()
 
 
-def test_a_file_in_the_place_of_the_folder_is_found_at_the_start(tmp_path: Path):
+def test_a_file_in_place_of_the_folder_is_detected_at_startup(tmp_path: Path):
     (tmp_path / "checkpoints").write_text("")
 
     with pytest.raises(StorageError, match="EEXIST"):
-        Store(tmp_path / "checkpoints").check_writable()
+        CheckpointStore(tmp_path / "checkpoints").check_writable()
 
 
 def test_the_write_test_leaves_an_empty_folder(tmp_path: Path):
-    Store(tmp_path / "run" / "checkpoints").check_writable()
+    CheckpointStore(tmp_path / "run" / "checkpoints").check_writable()
 
     assert names(tmp_path / "run" / "checkpoints") == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), 10**30, "x" * 2**20, object()])
-def test_a_state_that_could_not_be_read_again_is_not_saved(tmp_path: Path, value: object):
-    contents = Contents(model={}, state={"update": 3, "value": value})
+def test_a_state_that_cannot_be_read_back_is_not_saved(tmp_path: Path, value: object):
+    contents = CheckpointContents(model={}, state={"update": 3, "value": value})
     with pytest.raises(CheckpointError, match="update 3 cannot be saved"):
-        Store(tmp_path).save(contents, 3)
+        CheckpointStore(tmp_path).save(contents, 3)
 
     assert names(tmp_path) == []

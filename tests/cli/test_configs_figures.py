@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
@@ -31,10 +31,10 @@ TOO_FEW = {
 
 
 @pytest.fixture(scope="module")
-def listed() -> dict[str, dict[str, Any]]:
-    said = convoy("configs", "--json")
-    assert (said.code, said.err) == (0, "")
-    return {row["name"]: row for row in json.loads(said.out)}
+def config_rows_json() -> dict[str, dict[str, Any]]:
+    result = convoy("configs", "--json")
+    assert (result.code, result.err) == (0, "")
+    return {row["name"]: row for row in json.loads(result.out)}
 
 
 def rate(text: str) -> float:
@@ -44,22 +44,22 @@ def rate(text: str) -> float:
 
 
 def options(name: str) -> dict[str, Any]:
-    said = convoy("configs", name, "--json")
-    assert (said.code, said.err) == (0, "")
-    return {option: one["value"] for option, one in json.loads(said.out).items()}
+    result = convoy("configs", name, "--json")
+    assert (result.code, result.err) == (0, "")
+    return {option: setting["value"] for option, setting in json.loads(result.out).items()}
 
 
-def test_there_are_as_many_as_the_applications_have(listed: dict[str, Any]) -> None:
+def test_every_benchmark_of_the_applications_is_shipped(config_rows_json: dict[str, Any]) -> None:
     inferring = [row for row in ROWS if row["name"].startswith("inference/")]
     spoken = [row for row in TRAINING if row["optimizer"] in OPTIMIZERS]
 
     assert (len(ROWS), len(inferring), len(spoken)) == (92, 18, 53)
-    assert set(listed) == {row["name"] for row in ROWS} | set(OURS)
+    assert set(config_rows_json) == {row["name"] for row in ROWS} | set(OURS)
 
 
-def test_each_is_listed_with_its_figures(listed: dict[str, Any]) -> None:
+def test_each_configuration_is_listed_with_its_values(config_rows_json: dict[str, Any]) -> None:
     for row in ROWS:
-        ours, name = listed[row["name"]], row["name"]
+        ours, name = config_rows_json[row["name"]], row["name"]
         batch = int(row["micro"]) * int(row["accumulated"]) * int(row["replicas"])
 
         assert (ours["model"], ours["data"]) == (row["model"], row["data"]), name
@@ -72,7 +72,7 @@ def test_each_is_listed_with_its_figures(listed: dict[str, Any]) -> None:
         assert not row["updates"] or ours["updates_per_epoch"] == int(row["updates"]), name
 
 
-def test_each_has_its_recipe() -> None:
+def test_each_model_has_its_recipe() -> None:
     for row in ROWS:
         ours, name = options(row["name"]), row["name"]
 
@@ -86,12 +86,12 @@ def test_each_has_its_recipe() -> None:
             assert ours["epoch"] == float(row["epochs"]), name
 
 
-def test_each_plan_has_the_same_figures_and_its_rate() -> None:
+def test_each_plan_has_the_expected_values_and_rate() -> None:
     for row in [row for row in TRAINING if row["name"] not in TOO_FEW]:
         name = row["name"]
-        said = convoy("plan", "--json", "--config", name)
-        assert (said.code, said.err) == (0, ""), name
-        plan = json.loads(said.out)
+        result = convoy("plan", "--json", "--config", name)
+        assert (result.code, result.err) == (0, ""), name
+        plan = json.loads(result.out)
 
         assert plan["batch"]["samples_per_update"] == int(row["batch"]), name
         assert len(plan["stages"]) == int(row["stages"]), name
@@ -101,17 +101,19 @@ def test_each_plan_has_the_same_figures_and_its_rate() -> None:
         assert not row["rate"] or plan["learning_rate"]["base"] == rate(row["rate"]), name
 
 
-def test_the_four_that_their_own_library_refuses_are_refused(listed: dict[str, Any]) -> None:
+def test_four_configurations_that_their_library_refuses_are_refused(
+    config_rows_json: dict[str, Any],
+) -> None:
     for name, (stages, multiple, got) in TOO_FEW.items():
         text = (
             f"Grouped with {stages} stages needs --gradient-accumulation to be a multiple of "
             f"{multiple} and at least {multiple}, got {got}"
         )
-        said = convoy("plan", "--config", name)
+        result = convoy("plan", "--config", name)
 
-        assert listed[name]["problem"] == text
-        assert (said.code, said.err) == (2, f"convoy: {text}\n")
+        assert config_rows_json[name]["problem"] == text
+        assert (result.code, result.err) == (2, f"convoy: {text}\n")
 
 
-def test_no_other_has_a_problem(listed: dict[str, Any]) -> None:
-    assert {name for name, row in listed.items() if row["problem"]} == set(TOO_FEW)
+def test_no_other_configuration_has_a_problem(config_rows_json: dict[str, Any]) -> None:
+    assert {name for name, row in config_rows_json.items() if row["problem"]} == set(TOO_FEW)

@@ -1,48 +1,48 @@
-"""convoy data: its actions, each with help and options of its own."""
+"""convoy data: its actions, each with its own help and options."""
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
 from convoy.cli.data import ACTIONS
 from convoy.config.schema import option_table
 
-OF_A_RUN = ("bench", "show")
+RUN_OPTIONS = ("bench", "show")
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_action_has_help_within_a_hundred_columns(action: str) -> None:
-    said = convoy("data", action, "--help")
+    result = convoy("data", action, "--help")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"usage: convoy data {action}")
-    assert [line for line in said.out.splitlines() if len(line) > 100] == []
-    assert [convoy("data", action, word) for word in ("-h", "--hel")] == [said, said]
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"usage: convoy data {action}")
+    assert [line for line in result.out.splitlines() if len(line) > 100] == []
+    assert [convoy("data", action, word) for word in ("-h", "--hel")] == [result, result]
 
 
 def test_the_help_of_the_verb_lists_its_actions() -> None:
-    said = convoy("data", "--help").out
+    result = convoy("data", "--help").out
 
-    assert [name for name, (_, says) in ACTIONS.items() if says not in said] == []
+    assert [name for name, (_, says) in ACTIONS.items() if says not in result] == []
 
 
-@pytest.mark.parametrize("action", OF_A_RUN)
+@pytest.mark.parametrize("action", RUN_OPTIONS)
 def test_actions_on_a_run_take_its_options(action: str) -> None:
-    words = convoy("data", action, "--help").out.split()
+    words = convoy("data", action, "--help-all").out.split()
 
-    assert {row.flag for row in option_table().values() if row.does_something} <= set(words)
-
-
-def test_an_unknown_action_is_answered_with_those_there_are() -> None:
-    said = convoy("data", "fecth", "cifar10")
-
-    assert (said.code, said.out) == (2, "")
-    assert "'fecth'" in said.err and all(name in said.err for name in ACTIONS)
+    assert {row.flag for row in option_table().values() if row.has_effect} <= set(words)
 
 
-def test_no_action_is_no_command() -> None:
-    said = convoy("data")
+def test_an_unknown_action_is_refused_with_the_known_ones() -> None:
+    result = convoy("data", "fecth", "cifar10")
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err == (
+    assert (result.code, result.out) == (2, "")
+    assert "'fecth'" in result.err and all(name in result.err for name in ACTIONS)
+
+
+def test_an_action_is_required() -> None:
+    result = convoy("data")
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
         "convoy: the following arguments are required: action; see `convoy data --help`\n"
     )

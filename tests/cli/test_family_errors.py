@@ -1,11 +1,11 @@
-"""What does not fit a network, as a user meets it: one line, with the way out."""
+"""Options that do not fit a network are reported in one line, with a way out."""
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             "--model efficientnet-b8",
@@ -18,12 +18,11 @@ from running import convoy
         ),
         (
             "--model efficientnet-b6 --data generated --group-dim 16",
-            "--group-dim 16 would cut the 56 channels of blocks/0/0/conv_dw into 3 groups, which "
-            "they do not divide into; try 12",
+            "the 56 channels of blocks/0/0/conv_dw into 3 equal groups; try 12",
         ),
         (
             "--model resnext50 --data generated --cardinality 10",
-            "--cardinality 10 × --group-dim 4 = 40 is no multiple of the 64 channels of the stem; "
+            "--cardinality 10 × --group-dim 4 = 40 is not a multiple of the 64 stem channels; "
             "--group-dim 64 always is",
         ),
         (
@@ -37,13 +36,13 @@ from running import convoy
         (
             "--model efficientnet-b0 --data generated --gradient-accumulation 4 "
             "--pipeline-splits blocks/9/0",
-            "'blocks/9/0' is no layer of this model; did you mean blocks/",
+            "'blocks/9/0' is not a layer of this model; did you mean blocks/",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(words: str, said: str) -> None:
+def test_invalid_weights_are_refused_in_one_line(words: str, message: str) -> None:
     result = convoy("plan", *words.split())
 
     assert (result.code, result.out) == (2, "")
-    assert said in result.err
+    assert message in result.err
     assert result.err.count("\n") == 1 and "Traceback" not in result.err

@@ -1,15 +1,16 @@
-"""Help answers for every verb, with nothing heavy loaded."""
+"""The help of every verb, printed without heavy imports."""
 
 import subprocess
 import sys
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
+from convoy.cli.args import COMMON_OPTIONS
 from convoy.cli.main import VERBS
 from convoy.config.schema import option_table
 
-OF_A_RUN = ("train", "resume", "validate", "average", "plan")
+RUN_VERBS = ("train", "resume", "validate", "average", "plan")
 HEAVY = ("torch", "numpy", "rich", "yaml")
 
 LOADED = f"""
@@ -26,34 +27,46 @@ print(codes, [name for name in {HEAVY} if name in sys.modules])
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_help_is_no_error_and_fits_a_window_of_a_hundred_columns(name: str) -> None:
-    said = convoy(name, "--help")
+def test_help_succeeds_and_fits_a_hundred_columns(name: str) -> None:
+    result = convoy(name, "--help")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"usage: convoy {name}")
-    assert [line for line in said.out.splitlines() if len(line) > 100] == []
-    assert [convoy(name, word) for word in ("-h", "--hel")] == [said, said]
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"usage: convoy {name}")
+    assert [line for line in result.out.splitlines() if len(line) > 100] == []
+    assert [convoy(name, word) for word in ("-h", "--hel")] == [result, result]
 
 
-@pytest.mark.parametrize("name", OF_A_RUN)
-def test_verbs_of_a_run_show_every_option_that_does_something(name: str) -> None:
-    words = convoy(name, "--help").out.split()
+@pytest.mark.parametrize("name", RUN_VERBS)
+def test_run_verbs_show_every_option_with_an_effect(name: str) -> None:
+    words = convoy(name, "--help-all").out.split()
 
-    assert {row.flag for row in option_table().values() if row.does_something} <= set(words)
+    assert {row.flag for row in option_table().values() if row.has_effect} <= set(words)
     assert "--enable-conv-dithering" not in words
 
 
+@pytest.mark.parametrize("name", RUN_VERBS)
+def test_help_shows_the_common_options_on_one_screen(name: str) -> None:
+    lines = convoy(name, "--help").out.splitlines()
+    flags = {line.split()[0] for line in lines if line.startswith("  --")}
+
+    assert len(lines) <= 60
+    assert {
+        option_table()[option].flag for group in COMMON_OPTIONS.values() for option in group
+    } <= flags
+    assert "--poly-lr-end-ratio" not in flags
+
+
 def test_help_keeps_spellings_whole() -> None:
-    assert "[true; --no-augment]" in " ".join(convoy("train", "--help").out.split())
+    assert "[true; --no-augment]" in " ".join(convoy("train", "--help-all").out.split())
 
 
 @pytest.mark.parametrize(("name", "has"), [("train", True), ("plan", True), ("resume", False)])
-def test_only_what_begins_a_run_takes_a_named_configuration(name: str, has: bool) -> None:
+def test_only_verbs_that_start_a_run_take_a_named_configuration(name: str, has: bool) -> None:
     assert ("--config-path" in convoy(name, "--help").out) is has
 
 
 @pytest.mark.processes
-def test_what_needs_no_network_loads_nothing_heavy() -> None:
+def test_commands_without_a_network_import_nothing_heavy() -> None:
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
 
     assert ran.stdout == f"{[0] * 14 + [2, 2, 2]} []\n", ran.stderr

@@ -1,4 +1,4 @@
-"""The door: verbs, exit codes, errors as plain lines, output that nobody reads."""
+"""The entry point: verbs, exit codes, plain error messages, closed pipes."""
 
 import os
 import subprocess
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from pages.command_words import parser_of
-from running import convoy
+from support.run_convoy import convoy
 
 from convoy import __version__
-from convoy.cli import main as door
+from convoy.cli import main as entry_point
 from convoy.cli.main import VERBS
 from convoy.errors import ConvoyError, DataError, ExitCode
 
 
-def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def patch_verb_to_raise(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `convoy models` fail."""
 
     def fail(words: list[str]) -> int:
@@ -28,63 +28,65 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
 def test_without_a_verb_the_verbs_are_shown(words: list[str]) -> None:
-    said = convoy(*words)
+    result = convoy(*words)
 
-    assert (said.code, said.err) == (0, "")
-    assert all(f"\n  {verb} " in said.out and says in said.out for verb, says in VERBS.items())
+    assert (result.code, result.err) == (0, "")
+    assert all(f"\n  {verb} " in result.out and says in result.out for verb, says in VERBS.items())
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert convoy("--version").out == f"convoy {__version__}\n"
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_every_verb_has_a_parser_that_says_what_it_does(name: str) -> None:
+def test_every_verb_has_a_parser_with_a_description(name: str) -> None:
     assert (parser_of(name).description or "").rstrip().endswith(".")
 
 
 @pytest.mark.parametrize("word", ["trian", "TRAIN", "--lr", ""])
 def test_an_unknown_verb_is_refused(word: str) -> None:
-    said = convoy(word)
+    result = convoy(word)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"convoy: unknown verb {word!r}; ")
-    assert said.err.count("\n") == 1
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"convoy: unknown verb {word!r}; ")
+    assert result.err.count("\n") == 1
 
 
-def test_an_unknown_verb_is_answered_with_near_ones() -> None:
+def test_an_unknown_verb_is_refused_with_near_names() -> None:
     assert "did you mean train" in convoy("trian").err
 
 
-def test_an_error_is_told_line_by_line_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    raising(DataError("file a is short\nfile b is gone"), monkeypatch)
-    said = convoy("models")
+def test_an_error_is_reported_line_by_line_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch_verb_to_raise(DataError("file a is short\nfile b is gone"), monkeypatch)
+    result = convoy("models")
 
-    assert (said.code, said.out) == (3, "")
-    assert said.err == "convoy: file a is short\nconvoy: file b is gone\n"
+    assert (result.code, result.out) == (3, "")
+    assert result.err == "convoy: file a is short\nconvoy: file b is gone\n"
 
 
 @pytest.mark.parametrize("words", [("--debug", "models"), ("models", "--debug")])
-def test_debug_shows_where_and_keeps_the_exit_code(
+def test_debug_prints_the_traceback_and_keeps_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    raising(DataError("file a is short"), monkeypatch)
-    said = convoy(*words)
+    patch_verb_to_raise(DataError("file a is short"), monkeypatch)
+    result = convoy(*words)
 
-    assert said.code == 3
-    assert said.err.startswith("Traceback (most recent call last):")
-    assert said.err.endswith("convoy: file a is short\n")
+    assert result.code == 3
+    assert result.err.startswith("Traceback (most recent call last):")
+    assert result.err.endswith("convoy: file a is short\n")
 
 
-def test_an_error_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    raising(KeyError("a bug"), monkeypatch)
+def test_an_internal_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_verb_to_raise(KeyError("a bug"), monkeypatch)
 
     with pytest.raises(KeyError):
         convoy("models")
 
 
 def test_an_interrupt_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    raising(KeyboardInterrupt(), monkeypatch)
+    patch_verb_to_raise(KeyboardInterrupt(), monkeypatch)
 
     assert convoy("models").code == 130
 
@@ -98,14 +100,14 @@ def test_every_exit_code_of_an_error_is_its_own() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("verb", ["--help", "options"])
-def test_a_reader_that_leaves_early_is_no_error(verb: str) -> None:
+def test_a_closed_pipe_is_not_an_error(verb: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     ran = subprocess.run(
         [sys.executable, "-m", "convoy", verb],
         stdout=writing,
         stderr=subprocess.PIPE,
-        env={name: one for name, one in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
     os.close(writing)
 
@@ -113,7 +115,7 @@ def test_a_reader_that_leaves_early_is_no_error(verb: str) -> None:
 
 
 @pytest.mark.processes
-def test_a_terminal_without_the_signs_still_gets_its_lines() -> None:
+def test_a_terminal_without_unicode_still_gets_its_output() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "convoy", "plan"],
         capture_output=True,
@@ -124,8 +126,8 @@ def test_a_terminal_without_the_signs_still_gets_its_lines() -> None:
     assert b"32 ? 32 image" in ran.stdout
 
 
-def test_the_console_script_is_the_door() -> None:
+def test_the_console_script_calls_run() -> None:
     scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
     assert 'convoy = "convoy.cli.main:run"' in scripts
-    assert callable(door.run)
+    assert callable(entry_point.run)

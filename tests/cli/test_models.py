@@ -1,24 +1,24 @@
-"""convoy models: the table and the layers of one network."""
+"""convoy models: the table of models, and the layers of one model."""
 
 import json
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
-from convoy.config.catalog import MODELS
+from convoy.config.sections.network import MODELS
 
 NAMES = list(MODELS)
 
 
 def test_the_table_lists_every_model_that_can_be_built() -> None:
-    said = convoy("models")
-    names = [line.split()[0] for line in said.out.splitlines()]
+    result = convoy("models")
+    names = [line.split()[0] for line in result.out.splitlines()]
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert names == ["name", *NAMES]
 
 
-def test_the_list_for_programs_has_its_stable_shape() -> None:
+def test_the_json_list_has_a_stable_structure() -> None:
     rows = json.loads(convoy("models", "--json").out)
 
     assert [row["name"] for row in rows] == NAMES
@@ -31,9 +31,9 @@ def test_the_layers_of_a_model_may_be_used_as_splits(name: str) -> None:
     rows = json.loads(convoy("models", name, "--json").out)
     splits = [row["name"] for row in rows][1::7]
     stages = str(len(splits) + 1)
-    said = convoy("plan", "--model", name, "--gradient-a", stages, "--pipeline-splits", *splits)
+    result = convoy("plan", "--model", name, "--gradient-a", stages, "--pipeline-splits", *splits)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_the_layers_add_up_to_the_model() -> None:
@@ -45,21 +45,21 @@ def test_the_layers_add_up_to_the_model() -> None:
     assert len(layers) == whole["layers"]
 
 
-def test_layers_are_shown_to_people_with_what_leaves_them() -> None:
-    said = convoy("models", "resnet8")
+def test_layers_are_shown_with_their_output_shapes() -> None:
+    result = convoy("models", "resnet8")
 
-    assert said.out.startswith("layer ")
-    assert "16×32×32 + 16×32×32" in said.out
-
-
-def test_a_network_that_nobody_knows_gets_near_names() -> None:
-    said = convoy("models", "efficientnet-b8")
-
-    assert (said.code, said.out) == (2, "")
-    assert "efficientnet-b7" in said.err and said.err.count("\n") == 1
+    assert result.out.startswith("layer ")
+    assert "16×32×32 + 16×32×32" in result.out
 
 
-def test_splits_are_shown_with_what_lies_on_either_side() -> None:
+def test_an_unknown_network_is_refused_with_near_names() -> None:
+    result = convoy("models", "efficientnet-b8")
+
+    assert (result.code, result.out) == (2, "")
+    assert "efficientnet-b7" in result.err and result.err.count("\n") == 1
+
+
+def test_splits_are_shown_with_both_sides() -> None:
     rows = json.loads(convoy("models", "resnet50", "--splits", "--json").out)
     by_name = {row["name"]: row for row in rows}
     whole = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet50"]
@@ -74,9 +74,9 @@ def test_splits_are_shown_with_what_lies_on_either_side() -> None:
     assert (middle["tensors"], by_name["layer3/0/bn1"]["tensors"]) == (1, 2)
 
 
-def test_splits_are_shown_to_people() -> None:
+def test_splits_are_shown_as_text() -> None:
     lines = convoy("models", "efficientnet-b0", "--splits").out.splitlines()
     (gate,) = [line for line in lines if line.endswith("also block2a/SE")]
 
-    assert lines[0].split()[:5] == ["a", "stage", "may", "begin", "at"]
+    assert lines[0].split()[:5] == ["a", "stage", "can", "start", "at"]
     assert gate.startswith("blocks/1/0/se/pool ") and "1.2 MB in 1 tensor" in gate

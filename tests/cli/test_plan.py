@@ -1,4 +1,4 @@
-"""convoy plan: figures for people, one stable object for programs, and who set each value."""
+"""convoy plan: the text, the stable JSON object, and the source of each value."""
 
 import json
 import re
@@ -7,35 +7,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
-from convoy.config.named import SHIPPED, shipped
+from convoy.config.named_configs import SHIPPED_DIR, shipped_configs
 from convoy.config.schema import option_table
 
 
 def plan(*words: str) -> dict[str, Any]:
-    said = convoy("plan", "--json", *words)
-    assert (said.code, said.err) == (0, "")
-    return json.loads(said.out)
+    result = convoy("plan", "--json", *words)
+    assert (result.code, result.err) == (0, "")
+    return json.loads(result.out)
 
 
-def explained(*words: str | Path) -> dict[str, list[str]]:
+def explain_lines(*words: str | Path) -> dict[str, list[str]]:
     """Value and source of each option as `--explain` prints them."""
-    said = convoy("plan", "--explain", *words)
-    assert (said.code, said.err) == (0, "")
-    lines = [line for line in said.out.splitlines() if line.startswith("--")]
+    result = convoy("plan", "--explain", *words)
+    assert (result.code, result.err) == (0, "")
+    lines = [line for line in result.out.splitlines() if line.startswith("--")]
     return {line.split()[0]: line.split(maxsplit=2)[1:] for line in lines}
 
 
-def test_the_plan_of_no_option_at_all_is_told() -> None:
-    said = convoy("plan")
+def test_the_default_plan_is_printed() -> None:
+    result = convoy("plan")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("network   resnet14, ")
-    assert all(word in said.out for word in ("shapes", "32 micro", "cosine", "1 replica × 1 stage"))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("network        resnet14, ")
+    assert all(
+        word in result.out for word in ("shapes", "32 micro", "cosine", "1 replica × 1 stage")
+    )
 
 
-def test_the_object_has_its_stable_shape() -> None:
+def test_the_json_plan_has_a_stable_structure() -> None:
     shape = plan()
 
     assert {
@@ -48,11 +50,11 @@ def test_the_object_has_its_stable_shape() -> None:
     assert shape["topology"]["processes"] == 1
 
 
-def test_every_option_of_the_object_has_value_and_source() -> None:
+def test_every_option_of_the_json_plan_has_value_and_source() -> None:
     options = plan("--lr", "0.3")["options"]
 
     assert list(options) == list(option_table())
-    assert all(set(one) == {"value", "source"} for one in options.values())
+    assert all(set(option) == {"value", "source"} for option in options.values())
     assert options["lr"] == {"value": 0.3, "source": "command line"}
     assert options["pipeline_splits"] == {"value": [], "source": "default"}
 
@@ -61,7 +63,7 @@ def test_explain_shows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATA_DIR", "/data")
     Path("mine.yaml").write_text("# Mine.\nlr: 0.2\nmomentum: 0.8\ndata: cifar10\n")
-    rows = explained("--config-path", "mine.yaml", "--lr=0.123456789", "--updates", "7")
+    rows = explain_lines("--config-path", "mine.yaml", "--lr=0.123456789", "--updates", "7")
 
     assert rows["--lr"] == ["0.123456789", "command line"]
     assert rows["--momentum"] == ["0.8", "mine.yaml, line 3"]
@@ -80,10 +82,10 @@ def test_a_named_file_wins_over_the_environment(
     mine = tmp_path / "mine.yaml"
     mine.write_text("data_dir: /elsewhere\n")
 
-    assert explained("--config-path", mine)["--data-dir"][0] == "/elsewhere"
+    assert explain_lines("--config-path", mine)["--data-dir"][0] == "/elsewhere"
 
 
-def test_an_entry_of_a_file_is_chosen_by_name(tmp_path: Path) -> None:
+def test_an_entry_of_a_file_is_selected_by_name(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text("base: &base {lr: 0.5, epoch: 2}\nfast:\n  <<: *base\n  epoch: 1\n")
     options = plan("--config-path", str(fleet), "--config", "fast")["options"]
@@ -110,21 +112,21 @@ def test_prefixes_and_lists_reach_the_plan() -> None:
     assert shape["schedule"]["name"] == "sequential"
 
 
-def test_options_without_effect_are_shown_behind_the_plan() -> None:
+def test_options_without_effect_are_shown_after_the_plan() -> None:
     words = ("--lr-decay", "0.3", "--num-workers=0", "--prefetch-depth=2", "--no-augment")
-    said = convoy("plan", *words)
+    result = convoy("plan", *words)
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[-3:] == [
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[-3:] == [
         "",
-        "no effect --prefetch-depth with --dataloader-worker 0",
-        "          --lr-decay with --lr-schedule cosine",
+        "no effect      --prefetch-depth with --dataloader-worker 0",
+        "               --lr-decay with --lr-schedule cosine",
     ]
 
 
-def test_options_without_effect_are_told_to_programs_too(tmp_path: Path) -> None:
+def test_options_without_effect_are_in_the_json(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
-    mine.write_text("lr_decay: 0.5\nreduction: fast\n")  # the usual decay was not chosen
+    mine.write_text("lr_decay: 0.5\nreduction: fast\n")  # a default value is not reported
     shape = plan("--config-path", str(mine), "--validation-frequency", "1")
 
     assert shape["without_effect"] == [
@@ -137,30 +139,34 @@ def test_options_without_effect_are_told_to_programs_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("words", [(), ("--reduction", "fast", "--replicas", "2")])
-def test_a_plan_in_which_all_has_its_effect_says_nothing_of_it(words: tuple[str, ...]) -> None:
+def test_a_plan_without_inactive_options_lists_none(words: tuple[str, ...]) -> None:
     assert plan(*words)["without_effect"] == []
     assert "no effect" not in convoy("plan", *words).out
 
 
-OWN = [name for name, path in shipped().items() if path.parent == SHIPPED]
+OWN = [name for name, path in shipped_configs().items() if path.parent == SHIPPED_DIR]
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_no_configuration_of_ours_asks_in_vain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_shipped_configuration_has_options_without_effect(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATA_DIR", "DATA")
 
     assert plan("--config", name)["without_effect"] == []
 
 
-def test_what_is_not_available_yet_is_told_to_people_and_programs() -> None:
+def test_unavailable_values_are_reported_as_text_and_json() -> None:
     words = ("--model=efficientnet-b4", "--profile", "--wandb")
-    said, shape = convoy("plan", *words), plan(*words)
+    result, shape = convoy("plan", *words), plan(*words)
 
-    assert said.out.splitlines()[-2:] == [
-        "not yet   --profile true is not available in this version; use --no-profile",
-        "          --wandb true is not available in this version; use --no-wandb",
+    assert result.out.splitlines()[-2:] == [
+        "not available  --profile true is not available in this version; use --no-profile",
+        "               --wandb true is not available in this version; use --no-wandb",
     ]
-    assert [(one["option"], one["value"], one["source"]) for one in shape["unavailable"]] == [
+    assert [
+        (option["option"], option["value"], option["source"]) for option in shape["unavailable"]
+    ] == [
         ("profile", True, "command line"),
         ("wandb", True, "command line"),
     ]
@@ -170,24 +176,28 @@ def test_splits_and_recompute_points_may_be_spelled_as_in_other_applications() -
     words = ("--model=resnet50", "--data=imagenet", "--gradient-acc=3", "--recompute-ch", "add_1")
     shape = plan(*words, "--pipeline-splits", "b1/2/relu", "stage3/unit4/relu")
 
-    assert [one["first"] for one in shape["stages"]] == ["conv1", "layer1/2/relu", "layer3/3/relu"]
+    assert [stage["first"] for stage in shape["stages"]] == [
+        "conv1",
+        "layer1/2/relu",
+        "layer3/3/relu",
+    ]
     assert shape["recompute"]["kept"] == ["layer1/1/add"]
     assert shape["options"]["pipeline_splits"]["value"] == ["b1/2/relu", "stage3/unit4/relu"]
 
 
 @pytest.mark.parametrize("more", [(), ("--shards", "2")])
-def test_the_points_where_a_stage_may_begin_are_listed(more: tuple[str, ...]) -> None:
-    said = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", *more)
-    title, *rows = said.out.splitlines()
+def test_the_split_points_are_listed(more: tuple[str, ...]) -> None:
+    result = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", *more)
+    title, *rows = result.out.splitlines()
 
-    assert (said.code, said.err) == (0, "")
-    assert title.startswith("a stage may begin at")
+    assert (result.code, result.err) == (0, "")
+    assert title.startswith("a stage can start at")
     assert (rows[0].split()[0], rows[-1].split()[0], len(rows)) == ("bn1", "fc", 27)
 
 
-def test_the_list_is_told_to_programs_too() -> None:
-    said = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", "--json")
-    points = json.loads(said.out)
+def test_the_list_is_available_as_json() -> None:
+    result = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", "--json")
+    points = json.loads(result.out)
 
     road = 32 * 4 * 16 * 32 * 32
     assert points[3] == {
@@ -215,25 +225,25 @@ def test_every_point_of_the_list_can_be_a_split() -> None:
         assert shape["memory"][0]["link"] == point["bytes"]
 
 
-def test_a_wrong_split_tells_of_the_list() -> None:
-    said = convoy("plan", "--pipeline-splits", "layer2/0/con1")
+def test_an_invalid_split_mentions_the_list() -> None:
+    result = convoy("plan", "--pipeline-splits", "layer2/0/con1")
 
-    assert (said.code, said.out) == (2, "")
-    assert "did you mean layer2/0/conv1" in said.err
-    assert "`--pipeline-splits list` shows where a stage may begin" in said.err
+    assert (result.code, result.out) == (2, "")
+    assert "did you mean layer2/0/conv1" in result.err
+    assert "`--pipeline-splits list` shows where a stage can start" in result.err
 
 
-def shown_on(page: str) -> list[tuple[str, str]]:
-    """The plans of a page: the command, and what stands beneath it."""
+def table_values(page: str) -> list[tuple[str, str]]:
+    """The plans in a page: each command with its output."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     return re.findall(r"```console\n\$ convoy (plan [^\n]+)\n([^$`]+)```", text)
 
 
-BLOCKS, RATES = shown_on("pipeline.md"), shown_on("regularization.md")
+BLOCKS, RATES = table_values("pipeline.md"), table_values("regularization.md")
 
 
 @pytest.mark.parametrize(("command", "shown"), [*BLOCKS, *RATES])
-def test_what_a_page_shows_of_a_plan_is_what_the_program_prints(
+def test_the_plans_in_the_docs_are_what_the_program_prints(
     command: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -243,22 +253,22 @@ def test_what_a_page_shows_of_a_plan_is_what_the_program_prints(
     assert whole in printed
 
 
-def test_the_page_on_rates_draws_some() -> None:
+def test_the_docs_contain_plots_of_learning_rates() -> None:
     assert len(RATES) == 3
     assert all("│" in shown and "update" in shown for _, shown in RATES)
 
 
-def test_the_page_on_pipelines_draws_every_schedule() -> None:
+def test_the_docs_draw_every_schedule() -> None:
     drawn = {
         command.split("--pipeline-schedule ")[1].split()[0]
         for command, shown in BLOCKS
         if "F0" in shown
     }
 
-    assert drawn == set(option_table()["pipeline_schedule"].declared.limit.choices)
+    assert drawn == set(option_table()["pipeline_schedule"].limit.choices)
 
 
-def test_stages_that_share_a_device_take_a_memory_proportion_each() -> None:
+def test_stages_that_share_a_device_have_a_memory_proportion_each() -> None:
     splits = ("--pipeline-splits", "layer2/0", "layer3/0", "--shards", "1")
     folded = plan(
         "--model",

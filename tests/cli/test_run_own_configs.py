@@ -1,13 +1,13 @@
-"""convoy run: configurations in a file of the reader's own."""
+"""convoy run: configurations in a file of the user."""
 
 import shlex
 from pathlib import Path
 
 import pytest
-from dry_runs import Meaning, dry, refusals, repeated, values
-from readme_commands import ROWS, Row
+from support.dry_runs import Meaning, dry, refusals, repeated, values
+from support.readme_commands import ROWS, Row
 
-# As the TensorFlow program has them: its own keys, and one that builds on another.
+# In the format of the TensorFlow program: its keys, and an entry that merges another.
 FILE = """\
 base: &base
   model: resnet
@@ -29,12 +29,12 @@ MY_LINES = [row for row in ROWS if "my_config" in row.tail]
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def said_of(plan: Meaning) -> tuple[object, ...]:
+def option_sources(plan: Meaning) -> tuple[object, ...]:
     batch, rate = plan["batch"]["samples_per_update"], plan["learning_rate"]["base"]
     return plan["model"], batch, rate, plan["updates"]["epochs"]
 
@@ -49,17 +49,17 @@ def test_a_file_here_or_beside_the_program_defines_it(
 ) -> None:
     Path(folder).mkdir(exist_ok=True)
     (Path(folder) / "configs.yml").write_text(FILE)
-    meaning = dry(row.line.replace("train.py", program))
+    description = dry(row.line.replace("train.py", program))
 
     # 8 × 16 × 2; momentum: 2^-11 × 256
-    assert said_of(meaning["plan"]) == ("resnet50", 256, 0.125, epochs)
-    assert values(meaning["plan"])["validation_mode"] == "none"
-    assert meaning["dialect"] == "tensorflow"
-    assert repeated(meaning) == values(meaning["plan"])
+    assert option_sources(description["plan"]) == ("resnet50", 256, 0.125, epochs)
+    assert values(description["plan"])["validation_mode"] == "none"
+    assert description["dialect"] == "tensorflow"
+    assert repeated(description) == values(description["plan"])
 
 
-def test_every_value_of_it_keeps_its_line(here: Path) -> None:
-    (here / "configs.yml").write_text(FILE)
+def test_every_value_of_a_file_keeps_its_line(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(FILE)
     options = dry("python3 train.py --config my_config --epochs 50")["plan"]["options"]
 
     assert options["micro_batch_size"] == {"value": 8, "source": "configs.yml, line 12"}
@@ -75,74 +75,76 @@ def test_every_value_of_it_keeps_its_line(here: Path) -> None:
         ("other.yml", "--config my_config --config-path=other.yml"),
     ],
 )
-def test_each_way_of_naming_it_finds_who_wrote_it(here: Path, file: str, words: str) -> None:
-    (here / file).write_text(FILE)
-    meaning = dry(f"python3 train.py {words}")
+def test_every_naming_finds_its_source(working_directory: Path, file: str, words: str) -> None:
+    (working_directory / file).write_text(FILE)
+    description = dry(f"python3 train.py {words}")
 
-    assert meaning["dialect"] == "tensorflow"
-    assert said_of(meaning["plan"]) == ("resnet50", 256, 0.125, 30)
+    assert description["dialect"] == "tensorflow"
+    assert option_sources(description["plan"]) == ("resnet50", 256, 0.125, 30)
 
 
-def test_a_file_of_the_pytorch_program_is_read_in_its_words(here: Path) -> None:
-    (here / "configs.yml").write_text(
+def test_a_file_of_the_pytorch_program_is_read_in_its_dialect(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(
         "my_config:\n  model: resnet50\n  data: imagenet\n  micro_batch_size: 3\n  epoch: 7\n"
     )
-    meaning = dry("python3 train.py --config my_config")
+    description = dry("python3 train.py --config my_config")
 
-    assert meaning["dialect"] == "pytorch"
-    assert said_of(meaning["plan"]) == ("resnet50", 3, 0.01, 7)
+    assert description["dialect"] == "pytorch"
+    assert option_sources(description["plan"]) == ("resnet50", 3, 0.01, 7)
 
 
-def test_a_file_of_the_reader_wins_over_what_is_shipped(here: Path) -> None:
-    (here / "configs.yml").write_text(
+def test_a_file_of_the_user_wins_over_the_shipped_ones(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(
         "resnet50: {model: resnet50, data: imagenet, lr: 3, micro_batch_size: 2}"
     )
-    meaning = dry("python3 train.py --config resnet50")
+    description = dry("python3 train.py --config resnet50")
 
-    assert said_of(meaning["plan"]) == ("resnet50", 2, 3, 10)
-    assert "--config" not in shlex.split(meaning["command"])
+    assert option_sources(description["plan"]) == ("resnet50", 2, 3, 10)
+    assert "--config" not in shlex.split(description["command"])
 
 
-def test_a_file_that_does_not_know_the_name_is_passed_over(here: Path) -> None:
-    (here / "configs.yml").write_text(FILE)
+def test_a_file_without_the_name_is_skipped(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(FILE)
 
     assert dry("python3 train.py --config resnet50")["command"].startswith(
         "convoy train --config resnet50 "
     )
 
 
-def test_a_misspelt_name_is_answered_with_those_of_the_file(here: Path) -> None:
-    (here / "configs.yml").write_text(FILE)
+def test_a_misspelled_name_is_refused_with_near_names_of_the_file(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(FILE)
 
     assert refusals("python3 train.py --config my_confg") == [
-        "--config 'my_confg' is not shipped, and no configs.yml here defines it; "
+        "--config 'my_confg' is not a shipped configuration, and no configs.yml here defines it; "
         "did you mean my_config?"
     ]
 
 
-def test_a_file_that_cannot_be_read_is_told(here: Path) -> None:
-    (here / "configs.yml").write_text("my_config: [")
+def test_an_unreadable_file_is_reported(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text("my_config: [")
     (broken,) = refusals("python3 train.py --config my_config")
 
     assert broken.startswith("configs.yml, line 2: not YAML")
 
 
 @pytest.mark.parametrize("text", ["resnet50: [", "resnet50:\n", "resnet50: [a]\n", "a: 1\na: 2\n"])
-def test_a_faulty_file_is_never_passed_over_for_what_is_shipped(here: Path, text: str) -> None:
-    (here / "configs.yml").write_text(text)
+def test_an_invalid_file_is_not_replaced_by_the_shipped_ones(
+    working_directory: Path, text: str
+) -> None:
+    (working_directory / "configs.yml").write_text(text)
 
     assert refusals("python3 train.py --config resnet50")[0].startswith("configs.yml")
 
 
-def test_every_wrong_key_of_it_is_told_with_its_line(here: Path) -> None:
-    (here / "configs.yml").write_text(
+def test_every_invalid_key_is_reported_with_its_line(working_directory: Path) -> None:
+    (working_directory / "configs.yml").write_text(
         "my_config:\n  batch_size: 8\n  model_sise: 50\n  epochs: long\n  shards: 4\n"
     )
-    told = refusals("python3 train.py --config my_config --optimiser momentum")
+    message = refusals("python3 train.py --config my_config --optimiser momentum")
 
-    assert told[0].startswith(
-        "configs.yml, line 3: model_sise is no option; did you mean model_size"
+    assert message[0].startswith(
+        "configs.yml, line 3: model_sise is not an option; did you mean model_size"
     )
-    assert told[1].startswith("configs.yml, line 4: epochs expects a number, got 'long'")
-    assert told[2] == "configs.yml: --shards 4 needs --pipeline"
-    assert len(told) == 3
+    assert message[1].startswith("configs.yml, line 4: epochs expects a number, got 'long'")
+    assert message[2] == "configs.yml: --shards 4 needs --pipeline"
+    assert len(message) == 3

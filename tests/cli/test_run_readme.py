@@ -1,20 +1,20 @@
-"""convoy run: every line of the READMEs, as it is written."""
+"""convoy run: every command of the READMEs, as written."""
 
 import shlex
 from pathlib import Path
 
 import pytest
-from dry_runs import Meaning, dry, refusals, repeated, the_row, values
-from golden.readme_plans import PLANS, Figures
-from readme_commands import ROWS, Row
-from running import convoy
+from support.dry_runs import Meaning, dry, refusals, repeated, the_row, values
+from support.readme_commands import ROWS, Row
+from support.readme_plans import PLANS, Figures
+from support.run_convoy import convoy
 
 PLANNED = [(row, plan) for row, plan in zip(ROWS, PLANS, strict=True) if plan is not None]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file of the reader's own stands in for what a line leaves out."""
+def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in an empty directory, so that no file of the user is found."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -30,60 +30,60 @@ def figures(plan: Meaning) -> Figures:
     )
 
 
-def test_all_lines_are_here() -> None:
+def test_every_command_is_listed() -> None:
     assert (len(ROWS), len(PLANNED)) == (54, 43)
 
 
 @pytest.mark.parametrize(("row", "expected"), PLANNED)
-def test_a_line_comes_to_what_its_application_would_do(row: Row, expected: Figures) -> None:
-    meaning = dry(row.line)
-    verb = "validate" if "valid" in meaning["program"] else "train"
+def test_a_command_has_the_plan_of_its_application(row: Row, expected: Figures) -> None:
+    description = dry(row.line)
+    verb = "validate" if "valid" in description["program"] else "train"
 
-    assert figures(meaning["plan"]) == expected
-    assert meaning["dialect"] == row.dialect
-    assert meaning["program"] == Path(row.start.split()[1]).name
-    assert shlex.split(meaning["command"])[:2] == ["convoy", verb]
-    # The canonical command says exactly the same.
-    assert repeated(meaning, target="RUN") == values(meaning["plan"])
-    assert_every_option_is_told(row, meaning)
+    assert figures(description["plan"]) == expected
+    assert description["dialect"] == row.dialect
+    assert description["program"] == Path(row.start.split()[1]).name
+    assert shlex.split(description["command"])[:2] == ["convoy", verb]
+    # The canonical command sets exactly the same options.
+    assert repeated(description, target="RUN") == values(description["plan"])
+    assert_every_option_is_reported(row, description)
 
 
-def test_an_option_without_its_value_is_told_by_name() -> None:
+def test_an_option_without_its_value_is_reported_by_name() -> None:
     line = the_row("--ipus-per-replica --mpi-local-args").line
 
     assert refusals(line) == ["--ipus-per-replica needs a value, as in `--ipus-per-replica N`"]
 
 
-def test_python_without_a_program_is_told_what_it_lacks() -> None:
+def test_python_without_a_program_is_refused_with_the_reason() -> None:
     line = the_row("python3 --config").line
 
     assert refusals(line) == [
-        "python3 is followed by --config where its program should be; name it first, as in "
-        "`convoy run -- python3 train.py --config NAME`"
+        "python3 is followed by --config where a program is expected; name the program first, "
+        "as in `convoy run -- python3 train.py --config NAME`"
     ]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "my_config" in row.tail])
-def test_a_configuration_that_nobody_has_written_is_told(row: Row) -> None:
+def test_an_unknown_configuration_is_reported(row: Row) -> None:
     assert refusals(row.line) == [
-        "--config 'my_config' is not shipped, and no configs.yml here defines it; "
-        "`convoy configs` lists those shipped"
+        "--config 'my_config' is not a shipped configuration, and no configs.yml here defines it; "
+        "`convoy configs` lists the shipped ones"
     ]
 
 
-def test_a_benchmark_that_there_is_not_is_told_by_name() -> None:
-    (told,) = refusals(the_row("--benchmark NAME").line)
+def test_an_unknown_benchmark_is_reported_by_name() -> None:
+    (message,) = refusals(the_row("--benchmark NAME").line)
 
-    assert told.startswith("--benchmark 'NAME' is unknown; known are G16_EfficientNet_B4_pipelined")
-    assert told.endswith(", …") and told.count("G16_") == 1
+    assert message.startswith("--benchmark 'NAME' is unknown; known: G16_EfficientNet_B4_pipelined")
+    assert message.endswith(", …") and message.count("G16_") == 1
 
 
-def test_help_is_that_of_the_dialect_and_ends_well() -> None:
-    said = convoy("run", "--", *shlex.split(the_row("--help").line))
+def test_help_of_the_dialect_exits_with_0() -> None:
+    result = convoy("run", "--", *shlex.split(the_row("--help").line))
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("usage: train.py ")
-    assert "--model-size" in said.out and "--optimiser" in said.out
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("usage: train.py ")
+    assert "--model-size" in result.out and "--optimiser" in result.out
 
 
 def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
@@ -94,12 +94,12 @@ def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
     assert large == {"hosts": 4, "instances": 16, "replicas": 16, "stages": 4, "processes": 64}
 
 
-def assert_every_option_is_told(row: Row, meaning: Meaning) -> None:
-    """It became something or was left out."""
-    told = [one["word"] for one in meaning["became"] + meaning["dropped"]]
+def assert_every_option_is_reported(row: Row, description: Meaning) -> None:
+    """Every option is mapped or dropped."""
+    reported = [entry["word"] for entry in description["became"] + description["dropped"]]
     typed = [word.partition("=")[0] for word in shlex.split(row.tail) if word.startswith("--")]
-    untold = [word for word in typed if not any(one.startswith(word) for one in told)]
-    dropped = [one["word"] for one in meaning["dropped"]]
+    unreported = [word for word in typed if not any(entry.startswith(word) for entry in reported)]
+    dropped = [entry["word"] for entry in description["dropped"]]
 
-    assert set(untold) <= {"--config", "--restore-path"}
+    assert set(unreported) <= {"--config", "--restore-path"}
     assert len(dropped) == len(set(dropped))

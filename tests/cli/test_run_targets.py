@@ -1,12 +1,12 @@
-"""convoy run: lines that work on a run, and lines that ask for one that is not there."""
+"""convoy run: commands that work on an existing or a missing run."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-from dry_runs import Meaning, dry, refusals, the_row, values
-from readme_commands import ROWS, Row
-from running import TINY, convoy
+from support.dry_runs import Meaning, dry, refusals, the_row, values
+from support.readme_commands import ROWS, Row
+from support.run_convoy import TINY, convoy
 
 VERBS = {
     "restore.py": "resume",
@@ -27,15 +27,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def line_on(row: Row, run: Path) -> str:
+def command_for_run(row: Row, run: Path) -> str:
     return row.line.replace("RUN", str(run))
 
 
-def trained(plan: Meaning) -> tuple[object, ...]:
+def training_values(plan: Meaning) -> tuple[object, ...]:
     batch, updates = plan["batch"]["samples_per_update"], plan["updates"]["total"]
     return plan["model"], plan["data"], batch, updates, plan["learning_rate"]["base"]
 
@@ -44,101 +44,101 @@ def trained(plan: Meaning) -> tuple[object, ...]:
 AS_TRAINED = ("resnet8", "shapes", 16, 12, 0.02)
 
 
-def test_there_are_six_lines_that_work_on_a_run() -> None:
+def test_six_commands_work_on_a_run() -> None:
     assert (len(NAMELESS), len(NAMED)) == (4, 2)
 
 
 @pytest.mark.parametrize("row", OF_RUN)
 def test_the_plan_is_that_of_the_run(row: Row, run: Path) -> None:
-    meaning = dry(line_on(row, run))
-    verb = VERBS[meaning["program"]]
+    description = dry(command_for_run(row, run))
+    verb = VERBS[description["program"]]
 
-    assert trained(meaning["plan"]) == AS_TRAINED
-    assert meaning["command"].split()[:3] == ["convoy", verb, str(run)]
-    assert meaning["dialect"] == row.dialect
+    assert training_values(description["plan"]) == AS_TRAINED
+    assert description["command"].split()[:3] == ["convoy", verb, str(run)]
+    assert description["dialect"] == row.dialect
 
 
 @pytest.mark.parametrize("row", NAMED)
-def test_a_run_has_its_own_configuration_and_that_is_told(row: Row, run: Path) -> None:
-    meaning = dry(line_on(row, run))
+def test_a_run_has_its_own_configuration_which_is_reported(row: Row, run: Path) -> None:
+    description = dry(command_for_run(row, run))
     name = row.tail.split()[1]
 
     assert {"word": f"--config {name}", "reason": "a run has its own configuration"} in (
-        meaning["dropped"]
+        description["dropped"]
     )
-    assert "--config" not in meaning["command"]
+    assert "--config" not in description["command"]
 
 
 @pytest.mark.parametrize("row", NAMELESS)
-def test_without_the_folder_nothing_is_known_of_the_run(row: Row) -> None:
-    meaning = dry(row.line)
+def test_without_the_folder_the_run_is_unknown(row: Row) -> None:
+    description = dry(row.line)
 
-    assert meaning["plan"] is None
-    assert meaning["command"] == f"convoy {VERBS[meaning['program']]} RUN"
+    assert description["plan"] is None
+    assert description["command"] == f"convoy {VERBS[description['program']]} RUN"
 
 
 @pytest.mark.parametrize("row", NAMED)
-def test_without_the_folder_a_named_configuration_says_what_was_trained(row: Row) -> None:
-    meaning = dry(row.line)
+def test_without_the_folder_a_named_configuration_describes_the_training(row: Row) -> None:
+    description = dry(row.line)
     name = row.tail.split()[1]
 
-    assert meaning["plan"]["model"] == "resnet50"
-    assert meaning["command"].startswith(f"convoy validate RUN --config {name} ")
-    assert all("--config" not in one["word"] for one in meaning["dropped"])
+    assert description["plan"]["model"] == "resnet50"
+    assert description["command"].startswith(f"convoy validate RUN --config {name} ")
+    assert all("--config" not in entry["word"] for entry in description["dropped"])
 
 
-def test_a_training_begins_anew_and_says_so(run: Path) -> None:
+def test_training_starts_a_new_run_and_reports_it(run: Path) -> None:
     row = the_row("train.py", "--shards 1", "RUN")
-    meaning = dry(line_on(row, run))
+    description = dry(command_for_run(row, run))
 
-    assert meaning["plan"]["model"] == "resnet50"
-    assert meaning["command"].startswith("convoy train --config mk2_resnet50_bn_64ipus ")
-    assert meaning["dropped"][-1] == {
+    assert description["plan"]["model"] == "resnet50"
+    assert description["command"].startswith("convoy train --config mk2_resnet50_bn_64ipus ")
+    assert description["dropped"][-1] == {
         "word": str(run),
-        "reason": "a training begins anew; restore.py goes on, and validates what it wrote",
+        "reason": "train.py starts a new run; restore.py resumes one",
     }
 
 
 def test_a_checkpoint_belongs_to_its_run(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-12"
-    meaning = dry(f"python3 validate.py --checkpoint-input-path {checkpoint}")
+    description = dry(f"python3 validate.py --checkpoint-input-path {checkpoint}")
 
-    assert trained(meaning["plan"]) == AS_TRAINED
-    assert meaning["command"] == f"convoy validate {checkpoint}"
+    assert training_values(description["plan"]) == AS_TRAINED
+    assert description["command"] == f"convoy validate {checkpoint}"
 
 
-def test_a_checkpoint_without_its_run_takes_the_configuration(run: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_run_uses_the_configuration(run: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
-    meaning = dry(f"python3 validation.py --config mk2_resnet8_test --restore-path {alone}")
+    description = dry(f"python3 validation.py --config mk2_resnet8_test --restore-path {alone}")
 
-    assert meaning["plan"]["model"] == "resnet8"
-    assert meaning["command"].startswith(f"convoy validate {alone} --config mk2_resnet8_test")
+    assert description["plan"]["model"] == "resnet8"
+    assert description["command"].startswith(f"convoy validate {alone} --config mk2_resnet8_test")
 
 
-def test_what_is_said_to_a_validation_changes_nothing_that_was_trained(run: Path) -> None:
+def test_options_of_a_validation_do_not_change_the_training(run: Path) -> None:
     words = "--batch-size 64 --log-dir elsewhere --replicas 999 --epochs 7"
-    meaning = dry(f"python3 validation.py --restore-path {run} {words}")
+    description = dry(f"python3 validation.py --restore-path {run} {words}")
 
-    assert trained(meaning["plan"]) == AS_TRAINED
-    assert "--valid-batch-size 64" in meaning["command"]
-
-
-def test_what_is_said_to_a_resumed_run_is_part_of_its_plan(run: Path) -> None:
-    meaning = dry(f"python3 restore.py --restore-path {run} --logs-per-epoch 3")
-
-    assert values(meaning["plan"])["logs_per_epoch"] == 3
-    assert meaning["command"] == f"convoy resume {run} --logs-per-epoch 3"
+    assert training_values(description["plan"]) == AS_TRAINED
+    assert "--valid-batch-size 64" in description["command"]
 
 
-def test_another_training_is_refused_before_it_begins(run: Path) -> None:
-    (told,) = refusals(f"python3 restore.py --restore-path {run} --epochs 7")
+def test_options_of_a_resumed_run_are_part_of_its_plan(run: Path) -> None:
+    description = dry(f"python3 restore.py --restore-path {run} --logs-per-epoch 3")
 
-    assert told.startswith("this would be another training: --epoch was 2, now 7")
+    assert values(description["plan"])["logs_per_epoch"] == 3
+    assert description["command"] == f"convoy resume {run} --logs-per-epoch 3"
+
+
+def test_a_changed_training_is_refused_before_it_starts(run: Path) -> None:
+    (message,) = refusals(f"python3 restore.py --restore-path {run} --epochs 7")
+
+    assert message.startswith("this would change the training: --epoch was 2, now 7")
 
 
 @pytest.mark.parametrize(
     ("program", "flag"),
     [("restore.py", "--checkpoint-input-path"), ("weight_avg.py --mode mean", "--restore-path")],
 )
-def test_a_line_that_names_no_run_is_told_how(program: str, flag: str) -> None:
+def test_a_command_without_a_run_is_refused_with_a_way_out(program: str, flag: str) -> None:
     assert refusals(f"python3 {program}") == [f"{program.split()[0]} needs {flag} RUN"]

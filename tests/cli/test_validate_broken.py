@@ -1,21 +1,25 @@
-"""convoy validate: a network whose answers are no numbers has not been measured."""
+"""convoy validate: outputs that are not finite are an error."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from running import TINY, convoy
+from support.run_convoy import TINY, convoy
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import CheckpointStore
 
 
-def test_a_loss_that_is_no_number_is_an_error(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     assert convoy("train", *TINY, "--output", tmp_path / "run").code == 0
-    sound = reading.load(tmp_path / "run/checkpoints/update-6")
-    broken = {name: -one if "running_var" in name else one for name, one in sound.model.items()}
-    Store(tmp_path / "broken").save(replace(sound, model=broken), 6)
+    valid = reading.load(tmp_path / "run/checkpoints/update-6")
+    broken = {
+        name: -tensor if "running_var" in name else tensor for name, tensor in valid.model.items()
+    }
+    CheckpointStore(tmp_path / "broken").save(replace(valid, model=broken), 6)
     path = tmp_path / "broken/update-6"
-    said = convoy("validate", path, *TINY)
+    result = convoy("validate", path, *TINY)
 
-    assert said.code == 5
-    assert said.err == f"convoy: the loss of {path} is nan: its answers are no numbers\n"
+    assert result.code == 5
+    assert (
+        result.err == f"convoy: the loss of {path} is nan: the network's outputs are not finite\n"
+    )

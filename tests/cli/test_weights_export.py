@@ -1,4 +1,4 @@
-"""convoy export: what others load, and what is written when something is wrong: nothing."""
+"""convoy export: files that other programs load; nothing is written on an error."""
 
 import json
 import sys
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from foreign_files import tensors
-from published_keys import LAYOUTS, Keys
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.foreign_weights import tensors
+from support.published_keys import LAYOUTS, Keys
+from support.run_convoy import TINY, convoy
 
-from convoy.run import foreign_weights as exporting
+from convoy.run import import_export
 
 SMALL = [(model, naming, keys) for model, naming, keys, count in LAYOUTS if count < 4_000_000]
 
@@ -23,8 +23,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("model", "naming", "keys"), SMALL, ids=lambda one: str(one)[:30])
-def test_import_and_export_give_the_file_back_bit_for_bit(
+@pytest.mark.parametrize(("model", "naming", "keys"), SMALL, ids=lambda value: str(value)[:30])
+def test_import_and_export_reproduce_the_file_bit_exactly(
     tmp_path: Path, model: str, naming: str, keys: Keys
 ) -> None:
     theirs = tensors(keys)
@@ -35,18 +35,16 @@ def test_import_and_export_give_the_file_back_bit_for_bit(
         convoy("import", tmp_path / "in.pth", f"--model={model}", "--output", tmp_path / "run").code
         == 0
     )
-    said = convoy("export", tmp_path / "run", "--format=safetensors", *words)
+    result = convoy("export", tmp_path / "run", "--format=safetensors", *words)
     ours = load_file(file)
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[1] == "read back: every bit is there"
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[1] == "read back: bit-identical"
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_a_run_gives_its_newest_checkpoint_and_a_checkpoint_itself(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_run_exports_its_newest_checkpoint(run: Path, tmp_path: Path) -> None:
     newest = convoy("export", run, "--output", tmp_path / "a.safetensors", "--json")
     first = run / "checkpoints" / "update-6"
     older = convoy("export", first, "--output", tmp_path / "b.safetensors", "--json")
@@ -61,26 +59,28 @@ def test_a_checkpoint_without_its_run_needs_the_model(run: Path, tmp_path: Path)
     lone.parent.mkdir()
     (run / "checkpoints" / "update-12").rename(lone)
     try:
-        said = convoy("export", lone, "--model=resnet8", "--output", tmp_path / "a.safetensors")
+        result = convoy("export", lone, "--model=resnet8", "--output", tmp_path / "a.safetensors")
         wrong = convoy("export", lone, "--model=resnet14", "--output", tmp_path / "b.safetensors")
     finally:
         lone.rename(run / "checkpoints" / "update-12")
 
-    assert (said.code, said.err) == (0, "")
-    assert wrong.code == 4 and "does not fit this model" in wrong.err
+    assert (result.code, result.err) == (0, "")
+    assert wrong.code == 4 and "does not match this model" in wrong.err
     assert not (tmp_path / "b.safetensors").exists()
 
 
-def test_a_program_answers_for_any_number_of_images(run: Path, tmp_path: Path) -> None:
+def test_an_exported_program_accepts_any_batch_size(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.pt2"
-    said = convoy("export", run, "--format=torch-export", "--batch-size=dynamic", "--output", file)
+    result = convoy(
+        "export", run, "--format=torch-export", "--batch-size=dynamic", "--output", file
+    )
     program = torch.export.load(file).module()
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert [len(program(torch.zeros(count, 3, 12, 12))) for count in (1, 2, 5)] == [1, 2, 5]
 
 
-def test_a_program_for_a_fixed_number_takes_no_other(run: Path, tmp_path: Path) -> None:
+def test_a_fixed_batch_size_accepts_no_other(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.pt2"
     assert (
         convoy("export", run, "--format=torch-export", "--batch-size=3", "--output", file).code == 0
@@ -93,17 +93,17 @@ def test_a_program_for_a_fixed_number_takes_no_other(run: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("samples", [None, 3])
-def test_onnx_answers_as_the_network_does(run: Path, tmp_path: Path, samples: int | None) -> None:
+def test_onnx_outputs_match_the_network(run: Path, tmp_path: Path, samples: int | None) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
     file = tmp_path / "a.onnx"
     words = ["--batch-size", "dynamic" if samples is None else str(samples)]
-    said = convoy("export", run, "--format=onnx", *words, "--output", file, "--json")
+    result = convoy("export", run, "--format=onnx", *words, "--output", file, "--json")
     session = sys.modules["onnxruntime"].InferenceSession(file)
     shape = session.get_inputs()[0].shape
 
-    assert (said.code, said.err) == (0, "")
-    assert 0 <= json.loads(said.out)["difference"] <= 1e-4
+    assert (result.code, result.err) == (0, "")
+    assert 0 <= json.loads(result.out)["difference"] <= 1e-4
     assert shape[1:] == [3, 12, 12] and shape[0] == (samples or "batch")
 
 
@@ -112,40 +112,40 @@ def test_without_its_packages_onnx_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    said = convoy("export", run, "--format=onnx", "--output", tmp_path / "a.onnx")
+    result = convoy("export", run, "--format=onnx", "--output", tmp_path / "a.onnx")
 
-    assert said.code == 2
-    assert "pip install 'convoy-cnn[onnx]'" in said.err and said.err.count("\n") == 1
+    assert result.code == 2
+    assert "pip install 'convoy-cnn[onnx]'" in result.err and result.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_there_stays_unless_it_is_meant(run: Path, tmp_path: Path) -> None:
+def test_an_existing_file_stays_without_override(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.safetensors"
     file.write_text("mine")
     refused = convoy("export", run, "--output", file)
 
-    assert refused.code == 2 and "exists already" in refused.err
+    assert refused.code == 2 and f"{file} already exists" in refused.err
     assert file.read_text() == "mine"
     assert convoy("export", run, "--output", file, "--override").code == 0
     assert "fc.bias" in load_file(file)
 
 
-def test_answers_that_differ_leave_no_file(
+def test_different_outputs_leave_no_file(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "answers_of_program", lambda *_: torch.full((2, 10), 9.0))
-    said = convoy("export", run, "--format=torch-export", "--output", tmp_path / "a.pt2")
+    monkeypatch.setattr(import_export, "run_exported_program", lambda *_: torch.full((2, 10), 9.0))
+    result = convoy("export", run, "--format=torch-export", "--output", tmp_path / "a.pt2")
 
-    assert said.code == 5
-    assert "of the largest answer, more than 0.0001; nothing was written" in said.err
+    assert result.code == 5
+    assert "of the largest output, more than 0.0001; nothing was written" in result.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told(run: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    said = convoy("export", run, "--output", tmp_path / "file" / "a.safetensors")
+    result = convoy("export", run, "--output", tmp_path / "file" / "a.safetensors")
 
-    assert said.code == 6 and said.err.startswith("convoy: cannot write ")
+    assert result.code == 6 and result.err.startswith("convoy: cannot write ")
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_a_folder_that_cannot_be_written_is_told(run: Path, tmp_path: Path) -> N
         (["--config=x"], "--config cannot be given: a run has its own configuration"),
     ],
 )
-def test_wrong_words_are_refused(run: Path, words: list[str], why: str) -> None:
-    said = convoy("export", run, *words)
+def test_invalid_arguments_are_refused(run: Path, words: list[str], why: str) -> None:
+    result = convoy("export", run, *words)
 
-    assert said.code == 2
-    assert why in said.err
+    assert result.code == 2
+    assert why in result.err
 
 
-def test_a_network_that_others_do_not_have_is_refused_with_the_naming_that_is_left(
+def test_a_network_without_foreign_names_is_refused_with_our_naming(
     tmp_path: Path,
 ) -> None:
     words = ("--model=squeezenet", "--data=generated", "--samples=4", "--micro-batch-size=2")
@@ -175,11 +175,11 @@ def test_a_network_that_others_do_not_have_is_refused_with_the_naming_that_is_le
     refused = convoy("export", run, "--output", tmp_path / "a.safetensors")
     ours = convoy("export", run, "--naming=convoy", "--output", tmp_path / "a.safetensors")
 
-    assert "torchvision has no such network; use --naming convoy" in refused.err
+    assert "torchvision does not have this network; use --naming convoy" in refused.err
     assert (ours.code, ours.err) == (0, "")
 
 
-def test_what_only_we_have_goes_out_under_our_names(tmp_path: Path) -> None:
+def test_options_only_convoy_has_are_written_under_their_names(tmp_path: Path) -> None:
     other = ("--model=", "--epoch=", "--image-size=")
     words = [word for word in TINY if not word.startswith(other)]
     proxied = ("--model=efficientnet-cifar", "--proxy-norm", "--image-size=32")
@@ -191,26 +191,29 @@ def test_what_only_we_have_goes_out_under_our_names(tmp_path: Path) -> None:
     assert (ours.code, ours.err) == (0, "")
     assert load_file(file)["blocks.1.0.se.act.proxy"].shape[0] == 2
     assert (theirs.code, theirs.out) == (2, "")
-    assert theirs.err == "convoy: timm has no such network; use --naming convoy\n"
+    assert theirs.err == "convoy: timm does not have this network; use --naming convoy\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (("--output=plain",), "--output plain is no name for --format safetensors; one that ends"),
-        (("--output=a.onnx",), "--output a.onnx is no name for --format safetensors; one that"),
-        (("--format=torch-export", "--naming=timm"), "--naming is for --format safetensors; torch"),
-        (("--batch-size=4",), "--batch-size is for programs; --format safetensors holds weights"),
+        (("--output=plain",), "--output plain must end in .safetensors for --format safetensors"),
+        (("--output=a.onnx",), "--output a.onnx must end in .safetensors for --format safetensors"),
+        (
+            ("--format=torch-export", "--naming=timm"),
+            "--naming applies to --format safetensors only; torch",
+        ),
+        (("--batch-size=4",), "--batch-size does not apply to --format safetensors"),
         (("--output=checkpoints.safetensors",), "--output checkpoints.safetensors is a folder"),
     ],
 )
-def test_what_does_not_go_with_the_format_is_refused_before_anything_is_done(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+def test_options_of_another_format_are_refused_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints.safetensors").mkdir()
-    said = convoy("export", run, *words)
+    result = convoy("export", run, *words)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"convoy: {told}") and said.err.count("\n") == 1
-    assert [one.name for one in tmp_path.iterdir()] == ["checkpoints.safetensors"]
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"convoy: {message}") and result.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints.safetensors"]

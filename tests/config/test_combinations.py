@@ -1,4 +1,4 @@
-"""Whatever options meet: a plan, or plain lines that name what is wrong. Never anything else."""
+"""Any combination of options gives a plan or error lines that name what is wrong."""
 
 import json
 import re
@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import option_values
 import pytest
-from drawn_words import Phrase, lines, speeches, values_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import Said, convoy
+from support import option_values
+from support.random_command_lines import Phrase, lines, speeches, values_of
+from support.run_convoy import Said, convoy
 
 from convoy.config.flags import canonical
 from convoy.config.schema import option_table
@@ -22,40 +22,44 @@ SPELLINGS = {spelling for dialect in DIALECTS.values() for spelling in dialect()
 SPELLINGS |= {"--config", "--config-path", "--dialect", "--help", "--json"}
 
 
-def drawn(examples: int) -> settings:
-    """A busy machine must not fail the test."""
-    calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=examples, deadline=None, suppress_health_check=calm)
+def hypothesis_settings(examples: int) -> settings:
+    """Settings without deadlines, for busy machines."""
+    suppressed = [
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=suppressed)
 
 
 def refuse_constants(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def read_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse_constants)
 
 
-def names_something(line: str, words: list[str]) -> bool:
-    """Whether a line speaks of an option there is, or of a word that was typed."""
+def names_an_option(line: str, words: list[str]) -> bool:
+    """Whether a line names an existing option or a typed word."""
     typed = [part for word in words for part in (word, *word.split("="))]
     shown = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
-    spoken_of = set(re.findall(r"--?[A-Za-z][\w-]*", line)) & SPELLINGS
-    return bool(spoken_of) or any(word in line for word in shown)
+    flags = set(re.findall(r"--?[A-Za-z][\w-]*", line)) & SPELLINGS
+    return bool(flags) or any(word in line for word in shown)
 
 
 def check_refusal(said: Said, words: list[str]) -> None:
-    told = said.err.splitlines()
+    lines = said.err.splitlines()
 
-    assert said.out == "" and told
-    for line in told:
+    assert said.out == "" and lines
+    for line in lines:
         assert line.startswith("convoy: ") and line.isprintable() and len(line) < 1000, line
-        assert names_something(line.removeprefix("convoy: "), words), line
-    assert len(set(told)) == len(told)
+        assert names_an_option(line.removeprefix("convoy: "), words), line
+    assert len(set(lines)) == len(lines)
 
 
 def check(words: list[str], as_json: bool) -> Said:
-    """A plan or a refusal."""
+    """Run a command and check that it gives a plan or an error."""
     said = convoy(*words)
     if said.code == 0:
         assert said.err == "" and said.out
@@ -71,24 +75,26 @@ def words_of(line: list[Phrase]) -> list[str]:
 
 
 def check_meaning(line: list[Phrase], said: Said) -> None:
-    """Where all is known beforehand: what is wrong is named, what is right is in the plan."""
+    """Wrong values are named, right ones are in the plan."""
     last = {phrase.option or phrase.words: phrase for phrase in line}
     wrong = {phrase.wrong for phrase in last.values() if phrase.wrong}
     assert said.code == 2 or not wrong
     assert [flag for flag in wrong if flag not in said.err] == []
     if said.code == 0 and "--json" in words_of(line) and "list" not in words_of(line):
         options = read_json(said.out)["options"]
-        values = {one.option: json.loads(json.dumps(one.value)) for one in line if one.option}
+        values = {
+            phrase.option: json.loads(json.dumps(phrase.value)) for phrase in line if phrase.option
+        }
         assert {name: options[name]["value"] for name in values} == values
 
 
-def test_a_thousand_lines_are_planned_or_refused_in_plain_words(
+def test_a_thousand_command_lines_give_a_plan_or_clear_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     codes: Counter[int] = Counter()
 
-    @drawn(1000)
+    @hypothesis_settings(1000)
     @given(lines())
     def every_line(line: list[Phrase]) -> None:
         words = words_of(line)
@@ -110,13 +116,13 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("dialect", PROGRAMS)
-def test_commands_of_other_applications_are_planned_or_refused(
+def test_commands_of_other_applications_give_a_plan_or_clear_errors(
     dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     codes: Counter[int] = Counter()
 
-    @drawn(300)
+    @hypothesis_settings(300)
     @given(st.sampled_from(PROGRAMS[dialect]), speeches(DIALECTS[dialect]()))
     def every_command(program: str, words: list[str]) -> None:
         command = ["--dialect", dialect, "--", "python3", program, *words]
@@ -132,12 +138,12 @@ def test_commands_of_other_applications_are_planned_or_refused(
 
 
 def check_command(meaning: dict[str, Any]) -> None:
-    """The canonical command that is told means the same."""
-    told = shlex.split(meaning["command"])[2:]
-    said = convoy("plan", "--json", *told)
+    """The printed canonical command means the same."""
+    words = shlex.split(meaning["command"])[2:]
+    said = convoy("plan", "--json", *words)
     assert said.code == 0, said
     values = [
-        {name: one["value"] for name, one in plan["options"].items()}
+        {name: option["value"] for name, option in plan["options"].items()}
         for plan in (meaning["plan"], read_json(said.out))
     ]
 
@@ -158,9 +164,9 @@ RAW = st.text(st.sampled_from("lr: 0.1\n-[]{}&*!|>'\"%@`#,?~\t\\é\x00"), max_si
 
 
 def as_yaml(entries: list[tuple[str, Any]], name: str = "") -> str:
-    """One configuration, perhaps by name. JSON is YAML; infinity and NaN become words."""
-    inside = "  " if name else ""
-    rows = [f"{inside}{json.dumps(key)}: {json.dumps(value)}\n" for key, value in entries]
+    """One configuration, optionally named. JSON is YAML; infinity and NaN become words."""
+    indent = "  " if name else ""
+    rows = [f"{indent}{json.dumps(key)}: {json.dumps(value)}\n" for key, value in entries]
     return "".join([f"{name}:\n" if name else "", *rows])
 
 
@@ -171,13 +177,11 @@ BROKEN = st.builds(lambda text, raw: text + raw, RIGHT, RAW)
 WORDS = ([], [], [], ["--config", "mine"], *(["--dialect", dialect] for dialect in DIALECTS))
 
 
-def test_files_are_planned_or_refused_in_plain_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_give_a_plan_or_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     codes: Counter[int] = Counter()
 
-    @drawn(300)
+    @hypothesis_settings(300)
     @given(st.one_of(RIGHT, NAMED, MIXED, BROKEN), st.sampled_from(WORDS))
     def every_file(text: str, words: list[str]) -> None:
         Path("mine.yaml").write_text(text, encoding="utf-8")

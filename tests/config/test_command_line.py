@@ -1,53 +1,52 @@
-"""Words become settings, and every problem of a command line is told at once."""
+"""Arguments become settings, and all problems of a command line are reported together."""
 
 from typing import Any
 
-import option_values
 import pytest
 from hypothesis import given
+from support import option_values
 
-from convoy.config.command_line import Parser, add_flags, read_flags, spell_out
+from convoy.config.command_line import ConfigArgumentParser, add_flags, expand_prefixes, parse_flags
 from convoy.config.flags import canonical
-from convoy.config.option import as_words
-from convoy.config.schema import SECTIONS, option_table
-from convoy.config.settings import COMMAND_LINE, values_of
+from convoy.config.option import to_cli_words
+from convoy.config.schema import COMMAND_LINE, SECTIONS, option_table, setting_values
 from convoy.errors import ConfigError
 
 
-def parser() -> Parser:
-    made = Parser(prog="convoy test", allow_abbrev=False)
-    made.add_argument("run", nargs="?")
-    add_flags(made, canonical())
-    return made
+def make_parser() -> ConfigArgumentParser:
+    parser = ConfigArgumentParser(prog="convoy test", allow_abbrev=False)
+    parser.add_argument("run", nargs="?")
+    add_flags(parser, canonical())
+    return parser
 
 
 def read(*words: str) -> tuple[dict[str, Any], list[str]]:
-    made = parser()
-    own, extra = made.parse_known_args(spell_out(list(words), made))
+    parser = make_parser()
+    args, extra = parser.parse_known_args(expand_prefixes(list(words), parser))
     assert extra == []
-    found = read_flags(own.typed, canonical())
-    assert all(setting.source == COMMAND_LINE for setting in found.given.values())
-    return values_of(found.given), [*map(str, found.problems)]
+    parsed = parse_flags(args.flag_occurrences, canonical())
+    assert all(setting.source == COMMAND_LINE for setting in parsed.settings.values())
+    return setting_values(parsed.settings), [*map(str, parsed.problems)]
 
 
 def values(*words: str) -> dict[str, Any]:
-    given, problems = read(*words)
+    parsed, problems = read(*words)
     assert problems == []
-    return given
+    return parsed
 
 
 def problems(*words: str) -> list[str]:
     return read(*words)[1]
 
 
-def typed(name: str, value: Any) -> list[str]:
+def cli_words(name: str, value: Any) -> list[str]:
     """The words with which a user would set an option."""
     row = option_table()[name]
     if value is None:
         return []
     if isinstance(value, bool):
         return [row.flag if value else "--no-" + row.flag[2:]]
-    words = as_words(value)
+    words = to_cli_words(value)
     if len(words) > 1 and not any(word.startswith("-") for word in words):
         return [row.flag, *words]
     return [f"{row.flag}={','.join(words)}"]
@@ -55,14 +54,14 @@ def typed(name: str, value: Any) -> list[str]:
 
 @option_values.LIGHT
 @given(option_values.values())
-def test_every_value_of_every_option_comes_back_from_its_words(asked: dict[str, Any]) -> None:
-    words = [word for name, value in asked.items() for word in typed(name, value)]
+def test_every_value_of_every_option_is_parsed_from_its_words(expected: dict[str, Any]) -> None:
+    words = [word for name, value in expected.items() for word in cli_words(name, value)]
 
-    assert values(*words) == {name: one for name, one in asked.items() if one is not None}
+    assert values(*words) == {name: value for name, value in expected.items() if value is not None}
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("words", "expected"),
     [
         ("--lr=1e-3", {"lr": 0.001}),
         ("--lr 1e-3", {"lr": 0.001}),
@@ -78,8 +77,8 @@ def test_every_value_of_every_option_comes_back_from_its_words(asked: dict[str, 
         ("--lr-epoch-decay 30 60.5", {"lr_epoch_decay": (30.0, 60.5)}),
     ],
 )
-def test_words_are_read_by_the_table(words: str, asked: dict[str, Any]) -> None:
-    assert values(*words.split()) == asked
+def test_arguments_are_parsed(words: str, expected: dict[str, Any]) -> None:
+    assert values(*words.split()) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,15 +96,15 @@ def test_words_are_read_by_the_table(words: str, asked: dict[str, Any]) -> None:
         ("--no-augment --augment", True),
     ],
 )
-def test_a_switch_is_turned_on_and_off_in_every_way(words: str, augment: bool) -> None:
+def test_every_way_to_turn_a_switch_on_and_off(words: str, augment: bool) -> None:
     assert values(*words.split()) == {"augment": augment}
 
 
-def test_a_switch_leaves_the_next_word_alone() -> None:
-    made = parser()
-    own, _ = made.parse_known_args(spell_out(["--augment", "runs/a"], made))
+def test_a_switch_does_not_take_the_next_word() -> None:
+    parser = make_parser()
+    args, _ = parser.parse_known_args(expand_prefixes(["--augment", "runs/a"], parser))
 
-    assert own.run == "runs/a"
+    assert args.run == "runs/a"
 
 
 @pytest.mark.parametrize(
@@ -121,15 +120,15 @@ def test_a_switch_leaves_the_next_word_alone() -> None:
         ("--threads 1000", "--threads must be at most 512, got 1000"),
         ("--device-mapping 0 -1", "--device-mapping must be at least 0, got -1"),
         ("--augment=maybe", "--augment takes no value, or true or false, got 'maybe'"),
-        ("--stem tiny", "--stem cannot be 'tiny'; known are auto, large, small"),
+        ("--stem tiny", "--stem cannot be 'tiny'; known: auto, large, small"),
         ("--seed 1" + 30 * "0", "--seed expects a whole number of at most 18 digits"),
     ],
 )
-def test_a_wrong_value_is_told_with_the_flag_as_typed(words: str, text: str) -> None:
+def test_a_wrong_value_is_reported_with_the_flag_as_typed(words: str, text: str) -> None:
     assert problems(*words.split()) == [text]
 
 
-def test_all_problems_of_a_line_come_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     assert problems("--lr", "--seed=x", "--stem=smal", "--threads=-1", "--augment=2") == [
         "--lr needs a value",
         "--seed expects a whole number, got 'x'",
@@ -139,25 +138,25 @@ def test_all_problems_of_a_line_come_together() -> None:
     ]
 
 
-def test_a_value_beyond_its_limits_stays_for_the_rules() -> None:
-    given, told = read("--data", "mnist", "--epoch", "x")
+def test_a_value_beyond_its_limits_stays_in_the_settings() -> None:
+    parsed, lines = read("--data", "mnist", "--epoch", "x")
 
-    assert given == {"data": "mnist"}
-    assert len(told) == 2
+    assert parsed == {"data": "mnist"}
+    assert len(lines) == 2
 
 
-def test_a_wrong_word_of_the_verb_itself_is_one_line_that_leads_to_the_help() -> None:
-    made = parser()
-    made.add_argument("--depth", type=int)
+def test_a_wrong_argument_of_the_command_itself_refers_to_the_help() -> None:
+    parser = make_parser()
+    parser.add_argument("--depth", type=int)
 
     with pytest.raises(ConfigError, match=r"^argument --depth: .*; see `convoy test --help`$"):
-        made.parse_known_args(["--depth", "x"])
+        parser.parse_known_args(["--depth", "x"])
 
 
-def test_the_help_shows_every_option_that_does_something_once_under_its_section() -> None:
-    text = parser().format_help()
+def test_the_help_lists_every_option_with_an_effect_once_in_its_section() -> None:
+    text = make_parser().format_help()
     shown = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
-    rows = [row for row in option_table().values() if row.does_something]
+    rows = [row for row in option_table().values() if row.has_effect]
     titles = [
         SECTIONS[name].__doc__.split(".")[0].lower() for name in {row.section for row in rows}
     ]
@@ -166,10 +165,10 @@ def test_the_help_shows_every_option_that_does_something_once_under_its_section(
     assert all(f"\n{title}:\n" in text for title in titles)
 
 
-def test_the_help_tells_defaults_choices_and_how_to_turn_a_switch_off() -> None:
-    text = " ".join(parser().format_help().split())
+def test_the_help_shows_defaults_choices_and_how_to_turn_a_switch_off() -> None:
+    text = " ".join(make_parser().format_help().split())
 
-    assert "--lr X Learning rate. [0.1]" in text
+    assert "--lr X Initial learning rate. [0.1]" in text
     assert "--stem auto|small|large" in text
     assert "[true; --no-augment]" in text.replace("--no- augment", "--no-augment")
-    assert "--updates N Length in weight updates. --stop-after" in text
+    assert "--updates N Number of weight updates to train, instead of --epoch. --stop-after" in text

@@ -1,25 +1,27 @@
-"""Two options that say the same thing: the higher source wins, and one source may say only one."""
+"""Two options that set the same thing: the higher source applies; one source may set only one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
-from convoy.config.resolve import (
+from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
+from convoy.config.schema import (
     RequestedOptions,
-    Resolved,
-    resolve,
-    resolve_resumed,
-    settings_of_run,
+    Setting,
+    config_digest,
+    exclusive_pairs,
+    option_table,
+    settings_as_yaml,
+    settings_from,
 )
-from convoy.config.schema import mutually_exclusive, option_table
-from convoy.config.settings import Setting, digest, from_source, settings_as_yaml
 from convoy.errors import ConfigError
 from convoy.plan.plan import plan_run
 
-# A value of each that is not its usual one.
+# A value of each option that is not the default.
 VALUES: dict[str, Any] = {
     "epoch": 7.0,
     "updates": 9,
@@ -36,76 +38,81 @@ VALUES: dict[str, Any] = {
     "logs_per_epoch": 2,
     "log_freq": 5,
 }
-ADD_UP = ("lr_epoch_decay", "lr_share_decay")  # these two may be said together
-BOTH_WAYS = [pair for one, other in mutually_exclusive() for pair in ((one, other), (other, one))]
-LAYERS = ("dialect", "named", "command_line")
+COMBINABLE = ("lr_epoch_decay", "lr_share_decay")  # these two may be set together
+ORDERED_PAIRS = [pair for a, b in exclusive_pairs() for pair in ((a, b), (b, a))]
+LAYERS = ("dialect_defaults", "named_config", "command_line")
 
 
-def asked(**layers: dict[str, Any]) -> Resolved:
-    said = {place: from_source(place, values) for place, values in layers.items()}
-    return resolve(RequestedOptions(**said, environment={}))
+def resolve_layers(**layers: dict[str, Any]) -> ResolvedConfig:
+    settings = {layer: settings_from(layer, values) for layer, values in layers.items()}
+    return resolve(RequestedOptions(**settings, environment={}))
 
 
 def unset(name: str) -> Any:
     row = option_table()[name]
-    return None if row.kind.optional else row.default
+    return None if row.value_type.optional else row.default
 
 
-def test_every_rival_is_tried_here() -> None:
-    assert {name for rivals in mutually_exclusive() for name in rivals} == set(VALUES)
+def test_every_exclusive_option_has_a_value_here() -> None:
+    assert {name for pair in exclusive_pairs() for name in pair} == set(VALUES)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 2), (1, 2)])
-@pytest.mark.parametrize(("winner", "loser"), BOTH_WAYS)
-def test_the_higher_source_wins_and_unsets_the_other(
+@pytest.mark.parametrize(("winner", "loser"), ORDERED_PAIRS)
+def test_the_higher_source_applies_and_unsets_the_other(
     winner: str, loser: str, low: int, high: int
 ) -> None:
     above, below = LAYERS[high], LAYERS[low]
-    settings = asked(**{above: {winner: VALUES[winner]}, below: {loser: VALUES[loser]}}).settings
+    settings = resolve_layers(
+        **{above: {winner: VALUES[winner]}, below: {loser: VALUES[loser]}}
+    ).settings
 
     assert settings[winner] == Setting(VALUES[winner], above)
     assert settings[loser] == Setting(unset(loser), above)
 
 
-@pytest.mark.parametrize("place", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize(
-    ("one", "other"), [pair for pair in mutually_exclusive() if pair != ADD_UP]
+    ("first", "second"), [pair for pair in exclusive_pairs() if pair != COMBINABLE]
 )
-def test_one_source_that_says_both_is_refused(one: str, other: str, place: str) -> None:
+def test_a_source_that_sets_both_is_refused(first: str, second: str, layer: str) -> None:
     with pytest.raises(ConfigError) as error:
-        asked(**{place: {one: VALUES[one], other: VALUES[other]}})
+        resolve_layers(**{layer: {first: VALUES[first], second: VALUES[second]}})
 
     (line,) = str(error.value).splitlines()
-    assert option_table()[one].flag in line and option_table()[other].flag in line
-    assert " both " in line and " give one" in line
+    assert option_table()[first].flag in line and option_table()[second].flag in line
+    assert " both " in line
 
 
-def test_drops_by_epoch_and_by_share_of_one_source_both_hold() -> None:
-    rate = asked(command_line={name: VALUES[name] for name in ADD_UP}).config.learning_rate
+def test_drops_by_epoch_and_by_fraction_can_be_combined() -> None:
+    rate = resolve_layers(
+        command_line={name: VALUES[name] for name in COMBINABLE}
+    ).config.learning_rate
 
     assert (rate.lr_epoch_decay, rate.lr_share_decay) == ((1.0, 2.0), (0.5, 0.75))
 
 
 @pytest.mark.parametrize(("drops", "rates"), [((), 1), ((0.5,), 2), ((0.5, 0.75), 3)])
 def test_multipliers_are_one_more_than_drops(drops: tuple[float, ...], rates: int) -> None:
-    for given in range(1, 5):
-        values = {"lr_share_decay": drops, "lr_multipliers": (1.0,) * given}
-        if given == rates:
-            assert asked(command_line=values).config.learning_rate.lr_share_decay == drops
+    for count in range(1, 5):
+        values = {"lr_share_decay": drops, "lr_multipliers": (1.0,) * count}
+        if count == rates:
+            assert resolve_layers(command_line=values).config.learning_rate.lr_share_decay == drops
             continue
         with pytest.raises(ConfigError) as error:
-            asked(command_line=values)
-        assert str(error.value) == (
-            f"--lr-multipliers gives {given} rates for {len(drops)} drops; give {rates}"
+            resolve_layers(command_line=values)
+        assert re.match(
+            rf"--lr-multipliers needs {rates} .* {len(drops)} drops?, got {count}$",
+            str(error.value),
         )
 
 
-def test_a_rate_that_is_only_taken_away_is_refused() -> None:
+def test_an_unset_learning_rate_is_refused() -> None:
     with pytest.raises(ConfigError, match="--lr or --base-learning-rate-exponent must set"):
-        asked(named={"lr": None})
+        resolve_layers(named_config={"lr": None})
 
 
-def test_in_tensorflow_an_absolute_end_wins_over_a_share() -> None:
+def test_in_tensorflow_an_absolute_final_rate_overrides_a_fraction() -> None:
     words = ("--lr-schedule", "polynomial_decay_lr", "--poly-lr-end-ratio", "0.5")
     command = ("train.py", "--dataset=imagenet", *words, "--abs-end-learning-rate", "0.01")
     meaning = json.loads(convoy("run", "--dry-run", "--", "python3", *command).out)
@@ -132,44 +139,46 @@ POLYNOMIAL = {"lr_schedule": "polynomial", "abs_end_learning_rate": 0.01}
         {**EXPONENT, **POLYNOMIAL, "updates": 77},
     ],
 )
-def test_a_run_that_goes_on_keeps_its_rates(values: dict[str, Any], tmp_path: Path) -> None:
-    begun = asked(command_line=values)
+def test_a_resumed_run_keeps_its_learning_rates(values: dict[str, Any], tmp_path: Path) -> None:
+    started = resolve_layers(command_line=values)
     path = tmp_path / "config.yaml"
-    path.write_text(settings_as_yaml(begun.settings))
-    resumed = resolve_resumed(settings_of_run(path), {}, [], override=False)
-    before, after = (plan_run(one.config).loop for one in (begun, resumed))
+    path.write_text(settings_as_yaml(started.settings))
+    resumed = resolve_resumed(read_run_settings(path), {}, [], override=False)
+    before, after = (plan_run(resolved.config).loop for resolved in (started, resumed))
 
-    assert resumed.config == begun.config
-    assert digest(resumed.settings) == digest(begun.settings)
+    assert resumed.config == started.config
+    assert config_digest(resumed.settings) == config_digest(started.settings)
     assert [before.learning_rate.rate(update) for update in range(before.updates)] == [
         after.learning_rate.rate(update) for update in range(after.updates)
     ]
 
 
-def test_a_run_that_goes_on_with_another_rate_is_another_training(tmp_path: Path) -> None:
+def test_resuming_with_another_learning_rate_needs_override(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(settings_as_yaml(asked(command_line={**EXPONENT, **POLYNOMIAL}).settings))
-    given = from_source("command line", {"lr": 0.1, "poly_lr_end_ratio": 0.5})
+    path.write_text(
+        settings_as_yaml(resolve_layers(command_line={**EXPONENT, **POLYNOMIAL}).settings)
+    )
+    changes = settings_from("command line", {"lr": 0.1, "poly_lr_end_ratio": 0.5})
 
     with pytest.raises(ConfigError) as error:
-        resolve_resumed(settings_of_run(path), given, [], override=False)
-    assert str(error.value).startswith(
-        "this would be another training: --lr was –, now 0.1; "
-        "--base-learning-rate-exponent was -8, now –; --poly-lr-end-ratio was 1e-05, now 0.5; "
+        resolve_resumed(read_run_settings(path), changes, [], override=False)
+    assert (
+        "--lr was –, now 0.1; --base-learning-rate-exponent was -8, now –; "
+        "--poly-lr-end-ratio was 1e-05, now 0.5; "
         "--abs-end-learning-rate was 0.01, now –; "
-    )
-    rate = resolve_resumed(settings_of_run(path), given, [], override=True).config.learning_rate
+    ) in str(error.value)
+    rate = resolve_resumed(read_run_settings(path), changes, [], override=True).config.learning_rate
     assert (rate.lr, rate.base_learning_rate_exponent) == (0.1, None)
     assert (rate.poly_lr_end_ratio, rate.abs_end_learning_rate) == (0.5, None)
 
 
-def test_the_layout_may_change_under_an_exponent() -> None:
+def test_an_exponent_allows_another_layout() -> None:
     """The samples of an update stay the same, and so does the rate."""
     batch = {"micro_batch_size": 4, "gradient_accumulation": 8}
     other = {"micro_batch_size": 4, "gradient_accumulation": 2, "replicas": 4}
     rates = [
-        plan_run(asked(command_line={**EXPONENT, **one}).config).loop.learning_rate
-        for one in (batch, other)
+        plan_run(resolve_layers(command_line={**EXPONENT, **layout}).config).loop.learning_rate
+        for layout in (batch, other)
     ]
 
     assert rates[0] == rates[1]

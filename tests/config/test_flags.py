@@ -1,4 +1,4 @@
-"""Flags and dialects: the canonical table, and one of differences."""
+"""Flags and dialects: the canonical flags, and a dialect with every kind of flag."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,123 +6,138 @@ from typing import Any
 
 import pytest
 
-from convoy.config.command_line import Parser, add_flags, read_flags, spell_out
+from convoy.config.command_line import (
+    ConfigArgumentParser,
+    FlagOccurrence,
+    add_flags,
+    expand_prefixes,
+    parse_flags,
+)
 from convoy.config.flags import Dialect, Flag, Translation, canonical
-from convoy.config.option import WrongType
-from convoy.config.resolve import RequestedOptions, Resolved, resolve
-from convoy.config.schema import option_table
-from convoy.config.settings import Dropped, Setting, refuse, values_of
+from convoy.config.option import OptionTypeError
+from convoy.config.resolve import ResolvedConfig, resolve
+from convoy.config.schema import (
+    DroppedWord,
+    RequestedOptions,
+    Setting,
+    option_table,
+    raise_problems,
+    setting_values,
+)
 from convoy.errors import ConfigError
 
 
-def test_every_option_is_reached_by_its_own_flag() -> None:
-    reached = {flag.spelling: flag.to for flag in canonical().flags}
+def test_every_option_has_a_flag_of_its_name() -> None:
+    targets = {flag.spelling: flag.option_name for flag in canonical().flags}
 
-    assert {row.flag: row.name for row in option_table().values()}.items() <= reached.items()
+    assert {row.flag: row.name for row in option_table().values()}.items() <= targets.items()
 
 
-def test_no_spelling_stands_twice() -> None:
+def test_no_spelling_occurs_twice() -> None:
     counts = Counter(flag.spelling for flag in canonical().flags)
 
     assert [spelling for spelling, count in counts.items() if count > 1] == []
 
 
-def test_every_switch_can_be_turned_off_and_nothing_else_takes_no_value() -> None:
-    switches = {row.name for row in option_table().values() if row.kind.base is bool}
-    off = {flag.to for flag in canonical().flags if flag.spelling.startswith("--no-")}
+def test_exactly_the_booleans_are_switches_that_can_be_turned_off() -> None:
+    switches = {row.name for row in option_table().values() if row.value_type.base is bool}
+    off = {flag.option_name for flag in canonical().flags if flag.spelling.startswith("--no-")}
 
     assert off == switches
-    assert {flag.to for flag in canonical().flags if flag.means is not None} == switches
+    assert {flag.option_name for flag in canonical().flags if flag.const is not None} == switches
 
 
-def test_older_spellings_set_the_same_option() -> None:
-    reached = {flag.spelling: flag.to for flag in canonical().flags}
+def test_aliases_set_the_same_option() -> None:
+    targets = {flag.spelling: flag.option_name for flag in canonical().flags}
 
-    assert reached["--output"] == "checkpoint_output_path"
-    assert reached["--imagenet-data-path"] == "data_dir"
+    assert targets["--output"] == "checkpoint_output_path"
+    assert targets["--imagenet-data-path"] == "data_dir"
     assert all(
-        reached[spelling] == row.name
-        for row in option_table().values()
-        for spelling in row.declared.also
+        targets[spelling] == row.name for row in option_table().values() for spelling in row.aliases
     )
 
 
-def test_it_brings_no_defaults_of_its_own() -> None:
-    assert canonical().settings({}) == {}
+def test_the_canonical_dialect_has_no_extra_defaults() -> None:
+    assert canonical().default_settings({}) == {}
 
 
 def model_from_size(words: list[str]) -> str:
     if not words[0].isdigit():
-        raise WrongType(f"expects a depth, got {words[0]!r}")
+        raise OptionTypeError(f"expects a depth, got {words[0]!r}")
     return f"resnet{words[0]}"
 
 
-def micro_from_all(translation: Translation) -> None:
-    """`--all-samples` is one pass of every replica together."""
-    samples = translation.take("all_samples")
+def combine_global_batch(translation: Translation) -> None:
+    """`--all-samples` is the number of samples in one pass of all replicas."""
+    samples = translation.pop("all_samples")
     if samples is None:
         return
-    total, replicas = int(samples.value), translation.value("replicas", 1)
+    total, replicas = int(samples.value), translation.get("replicas", 1)
     if total % replicas:
-        raise WrongType(f"--all-samples {total} does not divide by --copies {replicas}")
-    translation.put("micro_batch_size", total // replicas, samples)
+        raise OptionTypeError(f"--all-samples {total} does not divide by --copies {replicas}")
+    translation.set_option("micro_batch_size", total // replicas, samples)
 
 
 def defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    fast = chosen.get("norm_type") == "group"
-    return {"lr": 0.5, "updates": 80 if fast else 40, "norm_num_groups": 4}
+    has_groups = chosen.get("norm_type") == "group"
+    return {"lr": 0.5, "updates": 80 if has_groups else 40, "norm_num_groups": 4}
 
 
-HARBOR = Dialect(
+TEST_DIALECT = Dialect(
     "harbor",
     flags=(
-        Flag("--size", to="model", read=model_from_size),
-        Flag("--copies", to="replicas"),
-        Flag("--all-samples", to="all_samples"),
-        Flag("--calm", to="augment", means=False),
-        Flag("--groups", to="norm_type", means="group"),
-        Flag("--batches", to="norm_type", means="batch"),
-        Flag("--cuts", to="pipeline_splits"),
-        Flag("--speed", to="lr"),
-        Flag("--mirrored", to="zero_init_last_norm"),
-        Flag("--tiles", why="there are none"),
-        Flag("--tiled", means=True, why="there are none"),
-        Flag("--depth", to="accumulates", bare=True),
-        Flag("--sails", to="sails", several=True),
-        Flag("--unchecked", to="validates", means=False, key="validation"),
+        Flag("--size", option_name="model", parser=model_from_size),
+        Flag("--copies", option_name="replicas"),
+        Flag("--all-samples", option_name="all_samples"),
+        Flag("--calm", option_name="augment", const=False),
+        Flag("--groups", option_name="norm_type", const="group"),
+        Flag("--batches", option_name="norm_type", const="batch"),
+        Flag("--cuts", option_name="pipeline_splits"),
+        Flag("--speed", option_name="lr"),
+        Flag("--mirrored", option_name="zero_init_last_norm"),
+        Flag("--tiles", dropped_reason="there are none"),
+        Flag("--tiled", const=True, dropped_reason="there are none"),
+        Flag("--depth", option_name="accumulates", value_if_bare=True),
+        Flag("--sails", option_name="sails", is_list=True),
+        Flag("--unchecked", option_name="validates", const=False, yaml_key="validation"),
     ),
     defaults=defaults,
-    combiners=(micro_from_all, lambda translation: put_parts_away(translation)),
+    combiners=(combine_global_batch, lambda translation: discard_parts(translation)),
 )
 
 
-def put_parts_away(translation: Translation) -> None:
-    """What the parts were shows in the name of the run."""
+def discard_parts(translation: Translation) -> None:
+    """Store parts in the name of the run, so that tests can see them."""
     for part in ("accumulates", "sails", "validates"):
-        found = translation.take(part)
-        if found is not None:
-            translation.put("name", str(found.value), found)
+        setting = translation.pop(part)
+        if setting is not None:
+            translation.set_option("name", str(setting.value), setting)
 
 
-def parser() -> Parser:
-    made = Parser(prog="harbor", allow_abbrev=False)
-    add_flags(made, HARBOR)
-    return made
+def make_parser() -> ConfigArgumentParser:
+    parser = ConfigArgumentParser(prog="harbor", allow_abbrev=False)
+    add_flags(parser, TEST_DIALECT)
+    return parser
+
+
+def occurrences(line: str) -> list[FlagOccurrence]:
+    parser = make_parser()
+    flags: list[FlagOccurrence] = parser.parse_args(
+        expand_prefixes(line.split(), parser)
+    ).flag_occurrences
+    return flags
 
 
 def read(line: str) -> tuple[dict[str, Any], list[str]]:
-    made = parser()
-    typed = made.parse_args(spell_out(line.split(), made)).typed
-    found = read_flags(typed, HARBOR)
-    return values_of(found.given), [*map(str, found.problems)]
+    parsed = parse_flags(occurrences(line), TEST_DIALECT)
+    return setting_values(parsed.settings), [*map(str, parsed.problems)]
 
 
-def resolved(line: str) -> Resolved:
-    made = parser()
-    found = read_flags(made.parse_args(spell_out(line.split(), made)).typed, HARBOR)
-    refuse(found.problems)
-    unsaid = HARBOR.settings(values_of(found.given))
-    return resolve(RequestedOptions(found.given, environment={}, dialect=unsaid))
+def resolved(line: str) -> ResolvedConfig:
+    parsed = parse_flags(occurrences(line), TEST_DIALECT)
+    raise_problems(parsed.problems)
+    defaults = TEST_DIALECT.default_settings(setting_values(parsed.settings))
+    return resolve(RequestedOptions(parsed.settings, environment={}, dialect_defaults=defaults))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +160,7 @@ def resolved(line: str) -> Resolved:
         ("--unchecked", {"name": "False"}),
     ],
 )
-def test_a_spelling_sets_its_option_in_its_own_way(line: str, values: dict[str, Any]) -> None:
+def test_every_kind_of_flag_sets_its_option(line: str, values: dict[str, Any]) -> None:
     assert read(line) == (values, [])
 
 
@@ -163,44 +178,37 @@ def test_a_spelling_sets_its_option_in_its_own_way(line: str, values: dict[str, 
         ("--copies 0", "--copies must be at least 1, got 0"),
     ],
 )
-def test_a_problem_is_told_in_the_words_of_the_dialect(line: str, text: str) -> None:
+def test_a_problem_is_reported_in_the_words_of_the_dialect(line: str, text: str) -> None:
     assert read(line)[1] == [text]
 
 
-def test_a_part_that_no_combiner_takes_is_a_fault_of_the_table() -> None:
-    made = parser()
-    typed = made.parse_args(["--all-samples=8"]).typed
-
+def test_a_part_that_no_combiner_uses_is_an_error_of_the_dialect() -> None:
     with pytest.raises(AssertionError, match="no combiner"):
-        read_flags(typed, Dialect("bare", HARBOR.flags))
+        parse_flags(occurrences("--all-samples=8"), Dialect("bare", TEST_DIALECT.flags))
 
 
-def test_a_word_that_nothing_comes_of_is_kept_with_its_reason() -> None:
-    made = parser()
-    typed = made.parse_args(spell_out(["--tiles", "3", "--tiled"], made)).typed
-
-    assert read_flags(typed, HARBOR).dropped == [
-        Dropped("--tiles 3", "there are none"),
-        Dropped("--tiled", "there are none"),
+def test_an_argument_without_an_effect_is_listed_with_its_reason() -> None:
+    assert parse_flags(occurrences("--tiles 3 --tiled"), TEST_DIALECT).dropped == [
+        DroppedWord("--tiles 3", "there are none"),
+        DroppedWord("--tiled", "there are none"),
     ]
 
 
-def test_combiners_see_the_configuration_beneath_and_the_launcher_above() -> None:
-    made = parser()
-    typed = made.parse_args(spell_out(["--all-samples", "8", "--copies", "8"], made)).typed
-    above = {"replicas": Setting(4, "launcher")}
+def test_combiners_see_the_named_configuration_and_the_launcher() -> None:
+    flags = occurrences("--all-samples 8 --copies 8")
+    settings = {"replicas": Setting(4, "launcher")}
 
-    assert read_flags(typed[:1], HARBOR, under=above).given == {
+    assert parse_flags(flags[:1], TEST_DIALECT, named_config=settings).settings == {
         "micro_batch_size": Setting(2, "command line")
     }
-    assert read_flags(typed, HARBOR, above=above).given == {
+    assert parse_flags(flags, TEST_DIALECT, launcher=settings).settings == {
         "replicas": Setting(4, "launcher"),
         "micro_batch_size": Setting(2, "command line"),
     }
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "parsed"),
     [
         ("size", 50, "resnet50"),
         ("copies", 4, 4),
@@ -216,8 +224,8 @@ def test_combiners_see_the_configuration_beneath_and_the_launcher_above() -> Non
         ("sails", [], None),
     ],
 )
-def test_a_file_says_it_under_the_name_of_the_flag(key: str, value: Any, said: Any) -> None:
-    assert HARBOR.by_name[key].value_in_file(value) == said
+def test_a_file_uses_the_name_of_the_flag_as_key(key: str, value: Any, parsed: Any) -> None:
+    assert TEST_DIALECT.by_name[key].parse_yaml_value(value) == parsed
 
 
 @pytest.mark.parametrize(
@@ -226,19 +234,19 @@ def test_a_file_says_it_under_the_name_of_the_flag(key: str, value: Any, said: A
         ("calm", 3, "expects true or false, got 3"),
         ("copies", "many", "expects a whole number, got 'many'"),
         ("size", "big", "expects a depth, got 'big'"),
-        ("all_samples", {"a": 1}, "expects a value, got several with names"),
+        ("all_samples", {"a": 1}, "expects a value, got a mapping"),
     ],
 )
-def test_a_wrong_value_of_a_file_is_told(key: str, value: Any, text: str) -> None:
-    with pytest.raises(WrongType, match=text):
-        HARBOR.by_name[key].value_in_file(value)
+def test_a_wrong_value_in_a_file_is_refused(key: str, value: Any, text: str) -> None:
+    with pytest.raises(OptionTypeError, match=text):
+        TEST_DIALECT.by_name[key].parse_yaml_value(value)
 
 
-def test_defaults_may_follow_what_was_chosen() -> None:
+def test_defaults_may_depend_on_chosen_values() -> None:
     assert resolved("--groups").config.length.updates == 80
 
 
-def test_defaults_of_a_dialect_stand_above_ours_and_the_models() -> None:
+def test_defaults_of_a_dialect_override_canonical_and_model_defaults() -> None:
     settings = resolved("").settings
 
     assert settings["lr"] == Setting(0.5, "dialect harbor")
@@ -246,33 +254,35 @@ def test_defaults_of_a_dialect_stand_above_ours_and_the_models() -> None:
     assert settings["seed"] == Setting(0, "default")
 
 
-def test_a_command_line_wins_over_the_defaults_of_its_dialect() -> None:
+def test_the_command_line_overrides_the_defaults_of_its_dialect() -> None:
     assert resolved("--speed 0.2").settings["lr"] == Setting(0.2, "command line")
 
 
-def test_a_length_of_the_dialect_replaces_our_default_one() -> None:
+def test_a_length_of_the_dialect_replaces_the_default_length() -> None:
     length = resolved("").config.length
 
     assert (length.epoch, length.updates) == (None, 40)
 
 
-def test_a_model_of_the_dialect_brings_its_own_values() -> None:
-    found = resolve(
-        RequestedOptions(environment={}, dialect={"model": Setting("resnet50", "dialect x")})
+def test_the_model_of_a_dialect_sets_its_own_defaults() -> None:
+    resolved = resolve(
+        RequestedOptions(
+            environment={}, dialect_defaults={"model": Setting("resnet50", "dialect x")}
+        )
     )
 
-    assert found.settings["norm_num_groups"] == Setting(32, "model resnet50")
+    assert resolved.settings["norm_num_groups"] == Setting(32, "model resnet50")
 
 
-def test_rules_are_heard_for_a_dialect_too() -> None:
+def test_rules_also_apply_to_a_dialect() -> None:
     with pytest.raises(ConfigError, match="'resnet51' is unknown; did you mean"):
         resolved("--size 51")
 
 
 def test_the_help_shows_the_defaults_of_the_dialect() -> None:
-    text = " ".join(parser().format_help().split())
+    text = " ".join(make_parser().format_help().split())
 
-    assert "--speed X Learning rate. [0.5]" in text
+    assert "--speed X Initial learning rate. [0.5]" in text
     assert "--mirrored true|false" in text
     assert "--groups Normalization" in text and "--batches Normalization" in text
     assert "--all-samples TEXT see all samples" in text

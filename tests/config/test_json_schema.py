@@ -1,25 +1,25 @@
-"""The schema for editors: it takes what convoy takes and refuses what convoy refuses."""
+"""The JSON Schema accepts what convoy accepts and rejects what convoy rejects."""
 
 from typing import Any
 
-import option_values
-import pretended
 import pytest
 from hypothesis import given
 from jsonschema import Draft7Validator
+from support import option_values, unavailable_options
+from support.sweeps import sweep
 
-from convoy.config import support as schema_file
-from convoy.config.catalog import MODELS
-from convoy.config.named import shipped, shipped_names
-from convoy.config.option import Option, WrongType
+from convoy.config import option_docs
+from convoy.config.named_configs import shipped_config_names, shipped_configs
+from convoy.config.option import Option, OptionTypeError
+from convoy.config.option_docs import json_schema
 from convoy.config.schema import option_table
-from convoy.config.support import json_schema
+from convoy.config.sections.network import MODELS
 from convoy.config.yaml_reader import parse_yaml, read_yaml
 
 SCHEMA = Draft7Validator(json_schema())
 ROWS = list(option_table().values())
 
-# No float without a fraction: to JSON it is a whole number.
+# No floats without a fraction, which JSON takes for integers.
 SAMPLES = [
     *(None, True, False, -2, -1, 0, 1, 70_000, -0.5, 0.5, 1.5, 10**17),
     *("", "word", "auto", "cifar10", "resnet20"),
@@ -27,17 +27,17 @@ SAMPLES = [
 ]
 
 
-def faults(text: str) -> list[str]:
-    """What is wrong with a file, in the validator's words."""
-    values = {key: entry.plain() for key, entry in parse_yaml(text, "file").items()}
-    return [fault.message for fault in SCHEMA.iter_errors(values)]
+def schema_errors(text: str) -> list[str]:
+    """The messages of the validator for a file."""
+    values = {key: entry.to_python() for key, entry in parse_yaml(text, "file").items()}
+    return [error.message for error in SCHEMA.iter_errors(values)]
 
 
 def accepted(row: Option, value: object) -> bool:
-    """Whether convoy takes the value from a file."""
+    """Whether convoy accepts the value from a file."""
     try:
-        checked = row.kind.check(value)
-    except WrongType:
+        checked = row.value_type.check(value)
+    except OptionTypeError:
         return False
     return row.problem(checked) is None and (row.name != "model" or checked in MODELS)
 
@@ -46,17 +46,19 @@ def as_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_it_is_a_schema_of_its_draft() -> None:
+def test_the_schema_is_valid() -> None:
     Draft7Validator.check_schema(json_schema())
 
     assert json_schema()["$schema"] == Draft7Validator.META_SCHEMA["$id"]
 
 
-@pytest.mark.parametrize("name", shipped_names())
+@sweep("name", shipped_config_names())
 def test_the_shipped_configurations_are_valid(name: str) -> None:
-    entries = read_yaml(shipped()[name])
+    entries = read_yaml(shipped_configs()[name])
 
-    assert list(SCHEMA.iter_errors({key: one.plain() for key, one in entries.items()})) == []
+    assert (
+        list(SCHEMA.iter_errors({key: entry.to_python() for key, entry in entries.items()})) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,12 +74,12 @@ def test_the_shipped_configurations_are_valid(name: str) -> None:
         "wide: &wide\n  replicas: 4\nboth:\n  <<: *wide\n  lr: 0.5",
     ],
 )
-def test_one_configuration_and_several_by_name_are_valid(text: str) -> None:
-    assert faults(text) == []
+def test_one_and_several_named_configurations_are_valid(text: str) -> None:
+    assert schema_errors(text) == []
 
 
 @pytest.mark.parametrize("parents", [{"lr": 0.5}, [{"lr": 0.5}, {"epoch": 3}]])
-def test_a_merge_key_that_was_not_resolved_is_allowed(parents: object) -> None:
+def test_an_unresolved_merge_key_is_allowed(parents: object) -> None:
     wrong = {"<<": {"lrr": 0.5}, "epoch": 3}
 
     assert SCHEMA.is_valid({"<<": parents, "epoch": 3})
@@ -102,25 +104,25 @@ def test_a_merge_key_that_was_not_resolved_is_allowed(parents: object) -> None:
         ("wide: {replicas: many}", "many"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, named: str) -> None:
-    messages = faults(text)
+def test_the_error_names_the_wrong_key_or_value(text: str, named: str) -> None:
+    messages = schema_errors(text)
 
     assert len(messages) == 1 and named in messages[0]
 
 
-def test_a_list_at_the_top_is_no_configuration() -> None:
+def test_a_list_at_the_top_level_is_rejected() -> None:
     assert not SCHEMA.is_valid([{"lr": 1}])
     assert SCHEMA.is_valid(None)  # an empty file
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_it_takes_of_an_option_what_convoy_takes(row: Option) -> None:
-    # Beside another option: were every value a mapping, it would be several configurations.
-    beside = {"lr": 1} if row.name == "seed" else {"seed": 1}
+@sweep("row", ROWS)
+def test_the_schema_accepts_the_same_values_as_convoy(row: Option) -> None:
+    # With another option: a file whose values are all mappings has several configurations.
+    extra = {"lr": 1} if row.name == "seed" else {"seed": 1}
     differ = [
         sample
         for sample in SAMPLES
-        if SCHEMA.is_valid({row.name: sample, **beside}) != accepted(row, sample)
+        if SCHEMA.is_valid({row.name: sample, **extra}) != accepted(row, sample)
     ]
 
     assert differ == []
@@ -134,22 +136,22 @@ def test_values_within_limits_are_valid(values: dict[str, Any]) -> None:
     assert SCHEMA.is_valid(as_written | {"model": "resnet20"})
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_an_editor_can_show_help_and_default(row: Option) -> None:
-    told = json_schema()["definitions"]["configuration"]["properties"][row.name]
+@sweep("row", ROWS)
+def test_the_schema_contains_help_and_default(row: Option) -> None:
+    entry = json_schema()["definitions"]["configuration"]["properties"][row.name]
 
-    assert told["description"].startswith(row.declared.help)
-    assert told["default"] == row.default
+    assert entry["description"].startswith(row.help)
+    assert entry["default"] == row.default
 
 
-def test_an_editor_is_told_what_restricts_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_file, "option_table", pretended.pretended_rows)
-    told = json_schema()["definitions"]["configuration"]["properties"]
+def test_the_schema_describes_what_restricts_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_docs, "option_table", unavailable_options.pretended_rows)
+    entries = json_schema()["definitions"]["configuration"]["properties"]
 
-    assert told["driver"] == {
+    assert entries["driver"] == {
         "description": "Who drives.",
         "default": None,
         "enum": ["ann", "bob", None],
     }
-    assert told["shape"]["description"] == "Shape. Not available in this version: flat, odd."
-    assert told["tiles"]["description"] == "Tiles. No counterpart: no device here has tiles."
+    assert entries["shape"]["description"] == "Shape. Not available in this version: flat, odd."
+    assert entries["tiles"]["description"] == "Tiles. No counterpart: no device here has tiles."

@@ -1,19 +1,19 @@
-"""Limits say what is wrong with a value, and a section becomes rows of the option table."""
+"""Limits report what is wrong with a value; a section becomes rows of the option table."""
 
 from dataclasses import dataclass
 
-import pretended
 import pytest
+from support import unavailable_options
 
-from convoy.config.option import Limit, Support, ValueType, WrongType, option, options_of
+from convoy.config.option import Limit, OptionTypeError, Support, ValueType, option, section_options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """A section as the schema has them."""
+    """A section like those of the schema."""
 
-    pulling_power: float = option(5, "Pull.", at_least=0, also=("--pull",), env="PULL")
-    wheels: tuple[int, ...] = option((), "Wheels.", at_least=1, free=True)
+    pulling_power: float = option(5, "Pull.", at_least=0, aliases=("--pull",), env_var="PULL")
+    wheels: tuple[int, ...] = option((), "Wheels.", at_least=1, changeable_on_resume=True)
     driver: str | None = option(None, "Who drives.", choices=("ann", "bob"))
 
 
@@ -39,28 +39,28 @@ def test_a_limit_names_the_bound_and_the_value(limit: Limit, value: object, text
     assert limit.problem(value) == text
 
 
-def test_limits_print_as_a_reader_would_write_them() -> None:
+def test_limits_are_printed_as_bounds_or_choices() -> None:
     assert str(Limit(at_least=1, at_most=9)) == "≥ 1, ≤ 9"
     assert str(Limit(above=0)) == "> 0"
     assert str(Limit(choices=("a", "b"))) == "a or b"
     assert str(Limit()) == ""
 
 
-def test_a_section_becomes_rows_with_flag_type_and_declaration() -> None:
-    power, wheels, driver = options_of("engine", Engine)
+def test_a_section_becomes_rows_with_flag_type_and_metadata() -> None:
+    power, wheels, driver = section_options("engine", Engine)
 
-    assert (power.flag, power.section, power.kind) == (
+    assert (power.flag, power.section, power.value_type) == (
         "--pulling-power",
         "engine",
         ValueType(float),
     )
-    assert (power.declared.also, power.declared.env) == (("--pull",), "PULL")
-    assert (wheels.kind, wheels.declared.free) == (ValueType(int, many=True), True)
-    assert driver.kind == ValueType(str, optional=True)
+    assert (power.aliases, power.env_var) == (("--pull",), "PULL")
+    assert (wheels.value_type, wheels.changeable_on_resume) == (ValueType(int, is_list=True), True)
+    assert driver.value_type == ValueType(str, optional=True)
 
 
-def test_a_default_is_of_the_options_own_type() -> None:
-    power = options_of("engine", Engine)[0]
+def test_a_default_is_converted_to_the_type_of_the_option() -> None:
+    power = section_options("engine", Engine)[0]
 
     assert type(power.default) is float
 
@@ -70,23 +70,23 @@ def test_a_default_of_the_wrong_type_cannot_be_declared() -> None:
     class Wrong:
         speed: int = option("fast", "Speed.")
 
-    with pytest.raises(WrongType):
-        options_of("wrong", Wrong)
+    with pytest.raises(OptionTypeError):
+        section_options("wrong", Wrong)
 
 
-def test_every_item_of_a_list_keeps_the_limit_and_unset_is_no_problem() -> None:
-    _, wheels, driver = options_of("engine", Engine)
+def test_limits_apply_to_every_item_of_a_list_and_not_to_none() -> None:
+    _, wheels, driver = section_options("engine", Engine)
 
     assert wheels.problem((4, 0, 2)) == "must be at least 1, got 0"
     assert wheels.problem((4, 2)) is None
     assert driver.problem(None) is None
 
 
-KINDS = pretended.pretended_rows()
+OPTION_SAMPLES = unavailable_options.pretended_rows()
 
 
 @pytest.mark.parametrize(
-    ("name", "ready", "missing"),
+    ("name", "available", "missing"),
     [
         ("plain", [1, 2, -9], []),
         ("shape", ["round"], ["flat", "odd"]),
@@ -96,17 +96,16 @@ KINDS = pretended.pretended_rows()
         ("ready", ["a", "b"], []),
     ],
 )
-def test_what_is_not_yet_built_is_ready_in_some_values(
-    name: str, ready: list[object], missing: list[object]
+def test_only_some_values_may_be_available(
+    name: str, available: list[object], missing: list[object]
 ) -> None:
-    row = KINDS[name]
+    row = OPTION_SAMPLES[name]
 
-    assert row.pending is (row.declared.ready is not None)
-    assert [one for one in (*ready, *missing) if row.is_ready(one)] == ready
+    assert [value for value in (*available, *missing) if row.is_available(value)] == available
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "why"),
+    ("name", "device", "reason"),
     [
         ("plain", "cpu", None),
         ("shape", "cpu", None),
@@ -114,25 +113,25 @@ def test_what_is_not_yet_built_is_ready_in_some_values(
         ("graphs", "cpu", "with --device cpu; on CUDA it replays kernels in one go"),
         ("graphs", "mps", "with --device mps; on CUDA it replays kernels in one go"),
         ("graphs", "auto", "unless the device is CUDA; on CUDA it replays kernels in one go"),
-        ("tiles", "cuda", "off the IPU: no device here has tiles."),
-        ("tiles", "auto", "off the IPU: no device here has tiles."),
+        ("tiles", "cuda", "without an IPU: no device here has tiles."),
+        ("tiles", "auto", "without an IPU: no device here has tiles."),
     ],
 )
-def test_an_option_without_support_says_why_on_which_device(
-    name: str, device: str, why: str | None
+def test_an_unsupported_option_gives_the_reason_for_the_device(
+    name: str, device: str, reason: str | None
 ) -> None:
-    assert KINDS[name].unsupported(device) == why
+    assert OPTION_SAMPLES[name].unsupported_reason(device) == reason
 
 
-def test_an_option_does_something_if_it_is_supported_and_another_value_is_built() -> None:
-    idle = [name for name, row in KINDS.items() if not row.does_something]
+def test_an_option_has_an_effect_if_it_is_supported_and_has_a_choice() -> None:
+    inactive = [name for name, row in OPTION_SAMPLES.items() if not row.has_effect]
 
-    assert idle == ["graphs", "tiles", "shape", "switch", "splits"]
+    assert inactive == ["graphs", "tiles", "shape", "switch", "splits"]
 
 
-def test_support_is_what_was_declared() -> None:
-    graphs, tiles = KINDS["graphs"], KINDS["tiles"]
+def test_support_follows_from_the_declaration() -> None:
+    graphs, tiles = OPTION_SAMPLES["graphs"], OPTION_SAMPLES["tiles"]
 
-    assert (graphs.default, graphs.declared.help) == (False, "Record once.")
-    assert (graphs.declared.support, tiles.declared.support) == (Support.CUDA, Support.NOWHERE)
-    assert (tiles.default, tiles.declared.why) == (6, "no device here has tiles.")
+    assert (graphs.default, graphs.help) == (False, "Record once.")
+    assert (graphs.support, tiles.support) == (Support.CUDA_ONLY, Support.UNSUPPORTED)
+    assert (tiles.default, tiles.no_counterpart) == (6, "no device here has tiles.")

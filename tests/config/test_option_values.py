@@ -1,4 +1,4 @@
-"""Types of options: read from words, checked from YAML, written as words."""
+"""Option types: parsed from words, checked from YAML, written as words."""
 
 from typing import Any
 
@@ -6,28 +6,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.option import ValueType, WrongType, as_words, spelled
+from convoy.config.option import OptionTypeError, ValueType, format_value, to_cli_words
 
 WHOLE, NUMBER, TEXT, SWITCH = ValueType(int), ValueType(float), ValueType(str), ValueType(bool)
 
 
-def refused(kind: ValueType, word: str) -> str:
-    with pytest.raises(WrongType) as error:
-        kind.read([word])
+def error_message(value_type: ValueType, word: str) -> str:
+    with pytest.raises(OptionTypeError) as error:
+        value_type.parse([word])
     return str(error.value)
 
 
-def refused_value(kind: ValueType, value: Any) -> str:
-    with pytest.raises(WrongType) as error:
-        kind.check(value)
+def value_error_message(value_type: ValueType, value: Any) -> str:
+    with pytest.raises(OptionTypeError) as error:
+        value_type.check(value)
     return str(error.value)
 
 
-def test_annotations_become_kinds() -> None:
-    assert ValueType.of(int) == WHOLE
-    assert ValueType.of(float | None) == ValueType(float, optional=True)
-    assert ValueType.of(tuple[str, ...]) == ValueType(str, many=True)
-    assert ValueType.of(tuple[int, ...] | None) == ValueType(int, many=True, optional=True)
+def test_annotations_become_value_types() -> None:
+    assert ValueType.from_annotation(int) == WHOLE
+    assert ValueType.from_annotation(float | None) == ValueType(float, optional=True)
+    assert ValueType.from_annotation(tuple[str, ...]) == ValueType(str, is_list=True)
+    assert ValueType.from_annotation(tuple[int, ...] | None) == ValueType(
+        int, is_list=True, optional=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,11 +45,11 @@ def test_annotations_become_kinds() -> None:
         (SWITCH, "false", False),
     ],
 )
-def test_a_word_is_read_by_its_type(kind: ValueType, word: str, value: Any) -> None:
-    read = kind.read([word])
+def test_a_word_is_parsed_by_its_type(kind: ValueType, word: str, value: Any) -> None:
+    parsed = kind.parse([word])
 
-    assert read == value
-    assert type(read) is kind.base
+    assert parsed == value
+    assert type(parsed) is kind.base
 
 
 @pytest.mark.parametrize(
@@ -61,8 +63,8 @@ def test_a_word_is_read_by_its_type(kind: ValueType, word: str, value: Any) -> N
         (NUMBER, "nan", "expects a finite number, got nan"),
         (NUMBER, "1e999", "expects a finite number, got inf"),
         (SWITCH, "yes", "expects true or false, got 'yes'"),
-        (TEXT, "a\x07b", "holds the control character U+0007"),
-        (TEXT, "a\udcff", "holds the control character U+DCFF"),
+        (TEXT, "a\x07b", "contains the control character U+0007"),
+        (TEXT, "a\udcff", "contains the control character U+DCFF"),
         (WHOLE, "x" * 500, f"expects a whole number, got '{'x' * 60}'…"),
         *((kind, "", "needs a value") for kind in (WHOLE, NUMBER, TEXT, SWITCH)),
     ],
@@ -70,17 +72,17 @@ def test_a_word_is_read_by_its_type(kind: ValueType, word: str, value: Any) -> N
 def test_a_word_of_the_wrong_type_is_refused_in_one_line(
     kind: ValueType, word: str, text: str
 ) -> None:
-    assert refused(kind, word) == text
+    assert error_message(kind, word) == text
 
 
 @pytest.mark.parametrize("words", [["1", "2", "3"], ["1,2,3"], ["1,2", "3"], ["1,", ",2,3"]])
 def test_a_list_is_split_by_space_and_by_comma(words: list[str]) -> None:
-    assert ValueType(int, many=True).read(words) == (1, 2, 3)
+    assert ValueType(int, is_list=True).parse(words) == (1, 2, 3)
 
 
 @pytest.mark.parametrize("words", [[], [""]])
 def test_a_list_may_be_empty(words: list[str]) -> None:
-    assert ValueType(int, many=True).read(words) == ()
+    assert ValueType(int, is_list=True).parse(words) == ()
 
 
 @pytest.mark.parametrize(
@@ -97,11 +99,11 @@ def test_a_list_may_be_empty(words: list[str]) -> None:
         (TEXT, "", "needs a value"),
         (SWITCH, 1, "expects true or false, got 1"),
         (SWITCH, "no", "expects true or false, got 'no'"),
-        (ValueType(int, many=True), [1, "2"], "expects a whole number, got '2'"),
+        (ValueType(int, is_list=True), [1, "2"], "expects a whole number, got '2'"),
     ],
 )
 def test_a_yaml_value_of_the_wrong_type_is_refused(kind: ValueType, value: Any, text: str) -> None:
-    assert refused_value(kind, value) == text
+    assert value_error_message(kind, value) == text
 
 
 def test_a_whole_number_is_a_number() -> None:
@@ -110,8 +112,8 @@ def test_a_whole_number_is_a_number() -> None:
     assert (value, type(value)) == (5.0, float)
 
 
-def test_a_single_yaml_value_is_a_list_of_one_and_nothing_an_empty_list() -> None:
-    splits = ValueType(str, many=True)
+def test_a_single_yaml_value_becomes_a_list_and_null_an_empty_list() -> None:
+    splits = ValueType(str, is_list=True)
 
     assert splits.check("layer2") == ("layer2",)
     assert splits.check(["a", "b"]) == ("a", "b")
@@ -122,19 +124,20 @@ def test_a_single_yaml_value_is_a_list_of_one_and_nothing_an_empty_list() -> Non
 @settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_written_exactly(number: float) -> None:
-    assert NUMBER.read(as_words(number)) == number
+    assert NUMBER.parse(to_cli_words(number)) == number
 
 
 @settings(deadline=None)
 @given(st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans())
 def test_whole_numbers_and_switches_are_written_exactly(value: int | bool) -> None:
-    assert ValueType(type(value)).read(as_words(value)) == value
+    assert ValueType(type(value)).parse(to_cli_words(value)) == value
 
 
-def test_values_are_written_as_a_person_would() -> None:
-    assert as_words(5.0) == ["5"]
-    assert as_words(1e-05) == ["1e-05"]
-    assert as_words(0.123456789) == ["0.123456789"]
-    assert as_words((1, 2.5, "a")) == ["1", "2.5", "a"]
-    assert spelled(True) == "true"
-    assert spelled(None) == spelled(()) == "–"
+def test_values_are_written_in_short_form() -> None:
+    assert to_cli_words(5.0) == ["5"]
+    assert to_cli_words(1e-05) == ["1e-05"]
+    assert to_cli_words(0.123456789) == ["0.123456789"]
+    assert to_cli_words((1, 2.5, "a")) == ["1", "2.5", "a"]
+    assert format_value(True) == "true"
+    assert format_value(None) == format_value(()) == "–"
+    assert format_value(("a\nb", "\u200b")) == "a\\nb \\u200b"

@@ -1,4 +1,4 @@
-"""How many stages are asked for, and when they share a device."""
+"""The number of pipeline stages, and when they share a device."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import pytest
 from convoy.config.sections.parallel import PipelineConfig
 
 
-def wish(**asked: Any) -> PipelineConfig:
-    return PipelineConfig(**asked)
+def pipeline_config(**values: Any) -> PipelineConfig:
+    return PipelineConfig(**values)
 
 
 @pytest.mark.parametrize(
-    ("asked", "stages"),
+    ("values", "stages"),
     [
         ({}, 1),
         ({"shards": 4}, 4),
@@ -21,15 +21,15 @@ def wish(**asked: Any) -> PipelineConfig:
         ({"pipeline_splits": ("b", "d"), "shards": 1}, 3),
     ],
 )
-def test_splits_make_the_stages_and_else_their_number(asked: dict[str, Any], stages: int):
-    assert wish(**asked).stages == stages
+def test_splits_define_the_stages_otherwise_shards(values: dict[str, Any], stages: int):
+    assert pipeline_config(**values).stages == stages
 
 
 FOUR = {"pipeline_splits": ("b", "c", "d"), "pipeline_schedule": "sequential"}
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "values",
     [
         {**FOUR, "shards": 1},
         {**FOUR, "device_mapping": (5, 5, 5, 5)},
@@ -37,13 +37,13 @@ FOUR = {"pipeline_splits": ("b", "c", "d"), "pipeline_schedule": "sequential"}
         {"shards": 2, "device_mapping": (0, 0), "pipeline_schedule": "sequential"},
     ],
 )
-def test_sequential_stages_of_one_device_count_as_one(asked: dict[str, Any]):
-    assert wish(**asked).folds_into_one
-    assert wish(**asked).planned_stages == 1
+def test_sequential_stages_on_one_device_count_as_one(values: dict[str, Any]):
+    assert pipeline_config(**values).shares_one_device
+    assert pipeline_config(**values).planned_stages == 1
 
 
 @pytest.mark.parametrize(
-    ("asked", "stages"),
+    ("values", "stages"),
     [
         (FOUR, 4),
         ({**FOUR, "shards": 1, "pipeline_schedule": "grouped"}, 4),
@@ -52,6 +52,6 @@ def test_sequential_stages_of_one_device_count_as_one(asked: dict[str, Any]):
         ({"shards": 1, "pipeline_schedule": "sequential"}, 1),
     ],
 )
-def test_all_others_are_counted_one_by_one(asked: dict[str, Any], stages: int):
-    assert not wish(**asked).folds_into_one
-    assert wish(**asked).planned_stages == stages
+def test_other_stages_are_not_merged(values: dict[str, Any], stages: int):
+    assert not pipeline_config(**values).shares_one_device
+    assert pipeline_config(**values).planned_stages == stages

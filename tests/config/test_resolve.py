@@ -1,44 +1,50 @@
-"""Who wins over whom, and that every value says who set it."""
+"""The precedence of sources, and the source of every value."""
 
 from itertools import combinations
 from typing import Any
 
 import pytest
 
-from convoy.config import resolve as resolve_module
-from convoy.config.option import Declaration, Limit, Option, ValueType
-from convoy.config.resolve import RequestedOptions, Resolved, resolve
-from convoy.config.schema import RunConfig, option_table
-from convoy.config.settings import Problem, Setting, from_source
+from convoy.config import schema as schema_module
+from convoy.config.option import Limit, Option, ValueType
+from convoy.config.resolve import ResolvedConfig, resolve
+from convoy.config.schema import (
+    Problem,
+    RequestedOptions,
+    RunConfig,
+    Setting,
+    option_table,
+    settings_from,
+)
 from convoy.errors import ConfigError
 
 
-def found(
-    line: dict[str, Any] | None = None,
+def resolved_values(
+    command_line: dict[str, Any] | None = None,
     named: dict[str, Any] | None = None,
     environment: dict[str, str] | None = None,
-) -> Resolved:
+) -> ResolvedConfig:
     return resolve(
         RequestedOptions(
-            from_source("command line", line or {}),
-            from_source("default.yaml, line 1", named or {}),
+            settings_from("command line", command_line or {}),
+            settings_from("default.yaml, line 1", named or {}),
             environment=environment or {},
         )
     )
 
 
-def refused(asked: RequestedOptions) -> list[str]:
+def problem_lines(request: RequestedOptions) -> list[str]:
     with pytest.raises(ConfigError) as error:
-        resolve(asked)
+        resolve(request)
     return str(error.value).splitlines()
 
 
-def test_nothing_asked_is_the_default_and_what_model_and_data_bring() -> None:
-    resolved = found()
-    sources = {name: one.source for name, one in resolved.settings.items()}
+def test_without_settings_the_defaults_of_options_model_and_data_apply() -> None:
+    resolved = resolved_values()
+    sources = {name: setting.source for name, setting in resolved.settings.items()}
 
     assert resolved.config.network.norm_num_groups == 16
-    assert {name: one for name, one in sources.items() if one != "default"} == {
+    assert {name: source for name, source in sources.items() if source != "default"} == {
         "norm_num_groups": "model resnet14",
         "epoch": "data shapes",
         "warmup_epoch": "data shapes",
@@ -46,56 +52,58 @@ def test_nothing_asked_is_the_default_and_what_model_and_data_bring() -> None:
     assert list(sources) == list(option_table())
 
 
-def test_the_configuration_holds_the_values_of_the_settings() -> None:
-    resolved = found({"lr": 0.7, "model": "resnet50", "data": "generated"})
+def test_the_config_has_the_values_of_the_settings() -> None:
+    resolved = resolved_values({"lr": 0.7, "model": "resnet50", "data": "generated"})
 
     assert isinstance(resolved.config, RunConfig)
     assert resolved.config.learning_rate.lr == 0.7
     assert resolved.config.network.model == "resnet50"
 
 
-def test_a_data_set_brings_its_recipe_from_whatever_source_it_was_chosen() -> None:
-    asked = {"data": "cifar10", "data_dir": "DATA"}
-    by_line, by_file = found(asked), found(named=asked)
+def test_a_dataset_sets_its_defaults_whatever_source_chose_it() -> None:
+    values = {"data": "cifar10", "data_dir": "DATA"}
+    by_line, by_file = resolved_values(values), resolved_values(named=values)
 
     assert by_line.settings["epoch"] == Setting(20.0, "data cifar10")
     assert by_file.settings["epoch"] == Setting(20.0, "data cifar10")
 
 
 @pytest.mark.parametrize(("low", "high"), list(combinations(range(4), 2)))
-def test_a_higher_source_wins_over_a_lower_one(low: int, high: int) -> None:
+def test_a_higher_source_overrides_a_lower_one(low: int, high: int) -> None:
     """default < environment < named configuration < command line, on an option of all four."""
     sources: list[dict[str, Any]] = [
         {},
         {"environment": {"DATA_DIR": "environment"}},
         {"named": {"data_dir": "named"}},
-        {"line": {"data_dir": "line"}},
+        {"command_line": {"data_dir": "line"}},
     ]
-    wanted = [
+    expected = [
         Setting(None, "default"),
         Setting("environment", "environment DATA_DIR"),
         Setting("named", "default.yaml, line 1"),
         Setting("line", "command line"),
     ]
 
-    assert found(**(sources[low] | sources[high])).settings["data_dir"] == wanted[high]
+    assert resolved_values(**(sources[low] | sources[high])).settings["data_dir"] == expected[high]
 
 
-@pytest.mark.parametrize("place", ["named", "line"])
-def test_a_source_wins_over_what_model_and_data_bring(place: str) -> None:
-    asked = {"data": "cifar10", "data_dir": "DATA", "norm_num_groups": 8, "epoch": 3.0}
-    settings = found(**{place: asked}).settings
+@pytest.mark.parametrize("layer", ["named", "command_line"])
+def test_a_source_overrides_the_defaults_of_model_and_data(layer: str) -> None:
+    values = {"data": "cifar10", "data_dir": "DATA", "norm_num_groups": 8, "epoch": 3.0}
+    settings = resolved_values(**{layer: values}).settings
 
     assert settings["norm_num_groups"].value == 8
     assert settings["epoch"].value == 3.0
     assert settings["warmup_epoch"] == Setting(1.0, "data cifar10")
 
 
-def test_an_empty_variable_is_no_variable() -> None:
-    assert found(environment={"DATA_DIR": ""}).settings["data_dir"] == Setting(None, "default")
+def test_an_empty_environment_variable_is_ignored() -> None:
+    assert resolved_values(environment={"DATA_DIR": ""}).settings["data_dir"] == Setting(
+        None, "default"
+    )
 
 
-def test_the_environment_of_the_process_is_read_unless_another_is_given(
+def test_the_environment_of_the_process_is_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DATA_DIR", "/data")
@@ -103,12 +111,12 @@ def test_the_environment_of_the_process_is_read_unless_another_is_given(
     assert resolve(RequestedOptions()).config.data.data_dir == "/data"
 
 
-def length(resolved: Resolved) -> tuple[float | None, int | None]:
+def length(resolved: ResolvedConfig) -> tuple[float | None, int | None]:
     return resolved.config.length.epoch, resolved.config.length.updates
 
 
 @pytest.mark.parametrize(
-    ("named", "line", "wanted"),
+    ("named", "command_line", "expected"),
     [
         ({}, {}, (3.0, None)),
         ({}, {"updates": 3}, (None, 3)),
@@ -123,23 +131,23 @@ def length(resolved: Resolved) -> tuple[float | None, int | None]:
     ],
 )
 def test_the_higher_source_of_a_length_unsets_the_other(
-    named: dict[str, Any], line: dict[str, Any], wanted: tuple[float | None, int | None]
+    named: dict[str, Any], command_line: dict[str, Any], expected: tuple[float | None, int | None]
 ) -> None:
-    assert length(found(line, named)) == wanted
+    assert length(resolved_values(command_line, named)) == expected
 
 
-def test_an_unset_length_names_who_unset_it() -> None:
-    assert found({"updates": 3}).settings["epoch"] == Setting(None, "command line")
+def test_the_source_of_an_unset_length_is_the_one_that_unset_it() -> None:
+    assert resolved_values({"updates": 3}).settings["epoch"] == Setting(None, "command line")
 
 
-@pytest.mark.parametrize("place", ["named", "line"])
-def test_two_lengths_of_one_source_are_refused(place: str) -> None:
-    with pytest.raises(ConfigError, match="--epoch and --updates both set the length"):
-        found(**{place: {"epoch": 1.0, "updates": 2}})
+@pytest.mark.parametrize("layer", ["named", "command_line"])
+def test_two_lengths_of_one_source_are_refused(layer: str) -> None:
+    with pytest.raises(ConfigError, match="--epoch and --updates both set"):
+        resolved_values(**{layer: {"epoch": 1.0, "updates": 2}})
 
 
 @pytest.mark.parametrize(
-    ("named", "line", "wanted"),
+    ("named", "command_line", "expected"),
     [
         ({}, {}, (4, None)),
         ({}, {"log_freq": 7}, (None, 7)),
@@ -149,47 +157,47 @@ def test_two_lengths_of_one_source_are_refused(place: str) -> None:
         ({"logs_per_epoch": None, "log_freq": 7}, {"logs_per_epoch": 2}, (2, None)),
     ],
 )
-def test_the_higher_source_of_a_rhythm_of_reports_unsets_the_other(
-    named: dict[str, Any], line: dict[str, Any], wanted: tuple[int | None, int | None]
+def test_the_higher_source_of_a_report_interval_unsets_the_other(
+    named: dict[str, Any], command_line: dict[str, Any], expected: tuple[int | None, int | None]
 ) -> None:
-    report = found(line, named).config.report
+    report = resolved_values(command_line, named).config.report
 
-    assert (report.logs_per_epoch, report.log_freq) == wanted
-
-
-@pytest.mark.parametrize("place", ["named", "line"])
-def test_two_rhythms_of_one_source_are_refused(place: str) -> None:
-    with pytest.raises(ConfigError, match="--log-freq and --logs-per-epoch both say how often"):
-        found(**{place: {"log_freq": 7, "logs_per_epoch": 4}})
+    assert (report.logs_per_epoch, report.log_freq) == expected
 
 
-def test_a_length_that_is_only_taken_away_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--epoch or --updates must set the length"):
-        found(named={"epoch": None})
+@pytest.mark.parametrize("layer", ["named", "command_line"])
+def test_two_report_intervals_of_one_source_are_refused(layer: str) -> None:
+    with pytest.raises(ConfigError, match="--log-freq and --logs-per-epoch both set"):
+        resolved_values(**{layer: {"log_freq": 7, "logs_per_epoch": 4}})
 
 
-def test_every_problem_is_heard_in_one_error() -> None:
-    asked = RequestedOptions(
-        from_source("command line", {"model": "resnet51", "epoch": 1.0, "updates": 2}),
+def test_an_unset_length_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--epoch or --updates must set"):
+        resolved_values(named={"epoch": None})
+
+
+def test_all_problems_are_reported_in_one_error() -> None:
+    request = RequestedOptions(
+        settings_from("command line", {"model": "resnet51", "epoch": 1.0, "updates": 2}),
         problems=[Problem("", "unknown option --lrr"), Problem("x.yaml, line 3: lr", "is odd")],
         environment={"DATA_DIR": "a\x07"},
     )
 
-    assert [line[:30] for line in refused(asked)] == [
+    assert [line[:30] for line in problem_lines(request)] == [
         "unknown option --lrr",
         "x.yaml, line 3: lr is odd",
-        "environment DATA_DIR holds the",
+        "environment DATA_DIR contains ",
         "--model 'resnet51' is unknown;",
         "--epoch and --updates both set",
     ]
 
 
-def test_limits_hold_for_variables_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = Declaration("Seed.", Limit(at_least=0), env="SEED")
-    table = option_table() | {"seed": Option("seed", "data", ValueType(int), 0, declared)}
-    monkeypatch.setattr(resolve_module, "option_table", lambda: table)
+def test_limits_also_apply_to_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = Option("seed", "data", ValueType(int), 0, "Seed.", Limit(at_least=0), env_var="SEED")
+    table = option_table() | {"seed": seed}
+    monkeypatch.setattr(schema_module, "option_table", lambda: table)
 
-    assert refused(RequestedOptions(environment={"SEED": "-3"})) == [
+    assert problem_lines(RequestedOptions(environment={"SEED": "-3"})) == [
         "environment SEED must be at least 0, got -3"
     ]
     assert resolve(RequestedOptions(environment={"SEED": "3"})).settings["seed"].value == 3

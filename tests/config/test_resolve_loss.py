@@ -1,15 +1,16 @@
-"""Rules of loss scaling and of what is done about values that are not finite."""
+"""Rules for loss scaling and non-finite values."""
 
+import re
 from typing import Any
 
 import pytest
 
-from convoy.config.resolve import broken_rules
+from convoy.config.resolve import check_rules
 from convoy.config.schema import build_config
 
 
-def broken(**values: Any) -> list[str]:
-    return [str(problem) for problem in broken_rules(build_config(values))]
+def rule_problems(**values: Any) -> list[str]:
+    return [str(problem) for problem in check_rules(build_config(values))]
 
 
 @pytest.mark.parametrize(
@@ -20,17 +21,17 @@ def broken(**values: Any) -> list[str]:
         {"loss_scaling": 128.0, "initial_loss_scaling": 128.0},
         {"loss_scaling": 12.0, "initial_loss_scaling": 3.0},
         {"loss_scaling": 0.8, "initial_loss_scaling": 0.1},
-        # An automatic scale has no ladder that could miss its end.
+        # Automatic loss scaling does not double up to a target.
         {"loss_scaling": 100.0, "initial_loss_scaling": 16.0, "auto_loss_scaling": True},
         {"enable_fp_exceptions": True, "auto_loss_scaling": True},
         {"compile": True, "auto_loss_scaling": True},
-        # Beyond a limit, which is told elsewhere.
+        # Beyond a limit, which is reported elsewhere.
         {"loss_scaling": 0.0, "initial_loss_scaling": 16.0},
         {"loss_scaling": 1.0, "initial_loss_scaling": -1.0},
     ],
 )
-def test_what_fits_together_passes(values: dict[str, Any]) -> None:
-    assert broken(**values) == []
+def test_valid_combinations_pass(values: dict[str, Any]) -> None:
+    assert rule_problems(**values) == []
 
 
 @pytest.mark.parametrize(
@@ -38,23 +39,23 @@ def test_what_fits_together_passes(values: dict[str, Any]) -> None:
     [
         (
             {"loss_scaling": 100.0, "initial_loss_scaling": 16.0},
-            "--loss-scaling 100 is no doubling of --initial-loss-scaling 16; use 64 or 128",
+            r"--loss-scaling 100 .* --initial-loss-scaling 16; use 64 or 128",
         ),
         (
             {"loss_scaling": 1.0, "initial_loss_scaling": 16.0},
-            "--initial-loss-scaling 16 is above --loss-scaling 1, to which it is doubled",
+            "--initial-loss-scaling 16 is above --loss-scaling 1",
         ),
         (
             {"enable_fp_exceptions": True, "compile": True},
-            "--enable-fp-exceptions cannot look into the programs of --compile; "
-            "leave one of them out",
+            "--enable-fp-exceptions .* --compile",
         ),
         (
             {"enable_fp_exceptions": True, "auto_loss_scaling": True, "precision": "16.32"},
-            "--enable-fp-exceptions would stop where --auto-loss-scaling goes on with half the "
-            "scale; leave one out",
+            "--enable-fp-exceptions .* --auto-loss-scaling",
         ),
     ],
 )
-def test_what_does_not_is_told_with_a_way_out(values: dict[str, Any], problem: str) -> None:
-    assert broken(**values) == [problem]
+def test_an_invalid_combination_is_reported(values: dict[str, Any], problem: str) -> None:
+    (line,) = rule_problems(**values)
+
+    assert re.match(problem, line)

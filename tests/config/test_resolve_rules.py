@@ -1,14 +1,14 @@
-"""Rules between options: what passes, and what each one says."""
+"""Rules between options: what passes, and the message of each rule."""
 
 from typing import Any
 
 import pytest
 
-from convoy.config.catalog import DATA
-from convoy.config.resolve import broken_rules
+from convoy.config.resolve import check_rules
 from convoy.config.schema import build_config
+from convoy.config.sections.data import DATA
 
-HALVES: dict[str, Any] = {
+HALF_RES: dict[str, Any] = {
     "half_res_training": True,
     "fine_tune_epoch": 1,
     "fine_tune_first_trainable_layer": "fc",
@@ -16,8 +16,8 @@ HALVES: dict[str, Any] = {
 }
 
 
-def broken(**values: Any) -> list[str]:
-    return [str(problem) for problem in broken_rules(build_config(values))]
+def rule_problems(**values: Any) -> list[str]:
+    return [str(problem) for problem in check_rules(build_config(values))]
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def broken(**values: Any) -> list[str]:
         {"data": "cifar10", "data_dir": "DATA", "image_size": 32},
         {"data": "shapes", "image_size": 64, "samples": 10},
         {"data": "generated", "num_classes": 7, "image_size": 224, "samples": 10},
-        HALVES,
-        HALVES | {"ckpts_per_epoch": 0, "epochs_per_ckpt": 2, "data": "imagenet"},
+        HALF_RES,
+        HALF_RES | {"ckpts_per_epoch": 0, "epochs_per_ckpt": 2, "data": "imagenet"},
         {"shards": 3},
         {"pipeline_splits": ("a", "b")},
         {"shards": 3, "pipeline_splits": ("a", "b")},
@@ -44,7 +44,7 @@ def broken(**values: Any) -> list[str]:
     ],
 )
 def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
-    assert broken(**values) == []
+    assert rule_problems(**values) == []
 
 
 @pytest.mark.parametrize(
@@ -53,25 +53,25 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
         ({"model": "resnet51"}, "--model 'resnet51' is unknown; did you mean resnet65, resnet56"),
         (
             {"epoch": 1.0, "updates": 10},
-            "--epoch and --updates both set the length; give one of them",
+            "--epoch and --updates both set the training length; use only one",
         ),
-        ({"epoch": None}, "--epoch or --updates must set the length"),
+        ({"epoch": None}, "--epoch or --updates must set the training length"),
         (
             {"base_learning_rate_exponent": -8.0, "lr": 0.1},
-            "--lr and --base-learning-rate-exponent both set the rate; give one",
+            "--lr and --base-learning-rate-exponent both set the learning rate",
         ),
         (
             {"pretrained": "a.pth", "init_path": "run"},
-            "--pretrained and --init-path both give the first weights; give one",
+            "--pretrained and --init-path both set the initial weights",
         ),
-        ({"lr": None}, "--lr or --base-learning-rate-exponent must set the rate"),
+        ({"lr": None}, "--lr or --base-learning-rate-exponent must set the learning rate"),
         (
             {"lr_drops": 4, "lr_scheduler_freq": 1.0},
-            "--lr-drops and --lr-scheduler-freq both say when; give one of them",
+            "--lr-drops and --lr-scheduler-freq both set when the learning rate",
         ),
         (
             {"lr_multipliers": (1.0, 0.1), "lr_epoch_decay": (1.0,), "lr_share_decay": (0.5,)},
-            "--lr-multipliers gives 2 rates for 2 drops; give 3",
+            "--lr-multipliers needs 3 rates for 2 drops, got 2",
         ),
         (
             {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.25},
@@ -79,37 +79,36 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"mixup_alpha": 0.1, "micro_batch_size": 1},
-            "--micro-batch-size 1 leaves mixup and cutmix no second image",
+            "--micro-batch-size 1 is too small for mixup and CutMix",
         ),
         (
             {"available_memory_proportion": (0.1, 0.2, 0.3), "shards": 2},
-            "--available-memory-proportion takes one value, or one for each of 2 stages, got 3",
+            "--available-memory-proportion takes one value, or one for each of the 2 stages, got 3",
         ),
         (
             {"available_memory_proportion": (0.1, 0.2)},
             "--available-memory-proportion takes one value, got 2",
         ),
         (
-            HALVES | {"fine_tune_first_trainable_layer": None},
+            HALF_RES | {"fine_tune_first_trainable_layer": None},
             "--half-res-training needs --fine-tune-first-trainable-layer",
         ),
         (
-            HALVES | {"fine_tune_epoch": 0},
+            HALF_RES | {"fine_tune_epoch": 0},
             "--half-res-training needs --fine-tune-epoch 1 or more",
         ),
         (
-            HALVES | {"weight_avg_strategy": "none"},
-            "--half-res-training fine-tunes an average: "
+            HALF_RES | {"weight_avg_strategy": "none"},
+            "--half-res-training fine-tunes averaged weights: "
             "use --weight-avg-strategy mean or exponential",
         ),
         (
-            HALVES | {"ckpts_per_epoch": 0},
-            "--half-res-training fine-tunes an average of checkpoints: "
-            "use --ckpts-per-epoch 1 or more",
+            HALF_RES | {"ckpts_per_epoch": 0},
+            "--half-res-training fine-tunes averaged checkpoints: use --ckpts-per-epoch 1 or more",
         ),
         (
-            HALVES | {"data": "cifar10", "data_dir": "DATA"},
-            "--half-res-training cannot train on smaller images: those of cifar10 are 32 pixels",
+            HALF_RES | {"data": "cifar10", "data_dir": "DATA"},
+            "--half-res-training cannot train on smaller images: cifar10 images are always 32",
         ),
         (
             {"force_weight_to_fp16": ("a", "b"), "force_weight_to_fp32": ("b",)},
@@ -117,20 +116,20 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"data": "cifar10", "data_dir": "DATA", "image_size": 64},
-            "--image-size is 32 for cifar10, got 64",
+            "--image-size must be 32 for cifar10, got 64",
         ),
-        ({"num_classes": 3}, "--num-classes is 10 for shapes and cannot be set"),
+        ({"num_classes": 3}, "--num-classes cannot be set for shapes, which has 10 classes"),
         (
             {"data": "cifar10", "data_dir": "DATA", "samples": 9},
-            "--samples cannot be set for cifar10: the files decide",
+            "--samples cannot be set for cifar10",
         ),
         (
             {"shards": 4, "pipeline_splits": ("a", "b")},
-            "--pipeline-splits gives 3 stages but --shards asks for 4",
+            "--pipeline-splits defines 3 stages, but --shards is 4",
         ),
         (
             {"shards": 1, "pipeline_splits": ("a",)},
-            "--pipeline-splits gives 2 stages but --shards asks for 1",
+            "--pipeline-splits defines 2 stages, but --shards is 1",
         ),
         (
             {"bn_span": 4, "replicas": 6},
@@ -151,33 +150,33 @@ def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"epochs_per_ckpt": 3, "ckpts_per_epoch": 2},
-            "--epochs-per-ckpt 3 and --ckpts-per-epoch 2 both say how often to save; give one of",
+            "--epochs-per-ckpt 3 and --ckpts-per-epoch 2 both set how often to save",
         ),
         (
             {"log_freq": 5, "logs_per_epoch": 0},
-            "--log-freq and --logs-per-epoch both say how often; give one of them",
+            "--log-freq and --logs-per-epoch both set how often to report; use only one",
         ),
     ],
 )
-def test_a_broken_rule_says_what_and_how(values: dict[str, Any], text: str) -> None:
-    (told,) = broken(**values)
+def test_a_violated_rule_is_reported(values: dict[str, Any], text: str) -> None:
+    (line,) = rule_problems(**values)
 
-    assert told.startswith(text)
+    assert line.startswith(text)
 
 
-def test_all_broken_rules_are_heard() -> None:
+def test_all_violated_rules_are_reported() -> None:
     wrong = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
     wrong |= {"shards": 2, "bn_span": 2, "norm_type": "group"}
     wrong |= {"epochs_per_ckpt": 2, "ckpts_per_epoch": 2, "log_freq": 5}
-    told = broken(**wrong, name="a", checkpoint_output_path="b")
+    lines = rule_problems(**wrong, name="a", checkpoint_output_path="b")
 
-    assert len(told) == 9
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize("data", list(DATA))
-def test_every_data_set_can_be_asked_for(data: str) -> None:
-    assert broken(data=data, data_dir="DATA") == []
+def test_every_dataset_passes_the_rules(data: str) -> None:
+    assert rule_problems(data=data, data_dir="DATA") == []
 
 
-def test_a_wrong_data_set_draws_no_false_rules_after_it() -> None:
-    assert broken(data="cifar11", num_classes=3, samples=5, image_size=9) == []
+def test_an_unknown_dataset_causes_no_further_problems() -> None:
+    assert rule_problems(data="cifar11", num_classes=3, samples=5, image_size=9) == []

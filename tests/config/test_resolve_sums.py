@@ -1,58 +1,59 @@
-"""Rules of how gradients are summed: what passes, and what each problem says."""
+"""Rules for gradient accumulation: what passes, and the message of each problem."""
 
 import pytest
 
-from convoy.config.resolve import MEANS, TYPES, broken_rules, divided_rule
+from convoy.config.resolve import DTYPE_RULES_FLAG, MEAN_REDUCE_FLAG, check_rules, split_dtype_rule
 from convoy.config.schema import build_config, option_table
 
 
-def broken(types: tuple[str, ...] = (), means: tuple[str, ...] = ()) -> list[str]:
-    wish = {"accumulator_dtype_rules": types, "gradient_mean_reduce_re": means}
-    return [str(problem) for problem in broken_rules(build_config(wish))]
+def rule_problems(types: tuple[str, ...] = (), means: tuple[str, ...] = ()) -> list[str]:
+    values = {"accumulator_dtype_rules": types, "gradient_mean_reduce_re": means}
+    return [str(problem) for problem in check_rules(build_config(values))]
 
 
-def test_rules_and_patterns_that_can_be_read_pass() -> None:
+def test_valid_rules_and_patterns_pass() -> None:
     types = ("fc.*=float32", "*.bias=auto", "a=b=float16", "*=float64")
 
-    assert broken(types, (".*", r"layer\d\..*", "fc.weight")) == []
+    assert rule_problems(types, (".*", r"layer\d\..*", "fc.weight")) == []
 
 
-def test_a_rule_is_divided_at_its_last_sign() -> None:
-    assert divided_rule("a=b=float16") == ("a=b", "float16")
+def test_a_rule_is_split_at_its_last_equals_sign() -> None:
+    assert split_dtype_rule("a=b=float16") == ("a=b", "float16")
 
 
 @pytest.mark.parametrize("text", ["float32", "fc.*", "=float32", "="])
 def test_a_rule_without_a_pattern_is_refused_with_an_example(text: str) -> None:
-    assert broken((text,)) == [
-        f"--accumulator-dtype-rules {text!r} is no rule: write PATTERN=TYPE, as 'fc.*=float32'"
-    ]
+    (line,) = rule_problems((text,))
+
+    assert line.startswith(f"--accumulator-dtype-rules {text!r} is not a rule")
+    assert "PATTERN=DTYPE" in line
 
 
 @pytest.mark.parametrize(
-    ("text", "near"), [("fc.*=flot16", "did you mean float16"), ("*=", "known are auto, bfloat16")]
+    ("text", "near"), [("fc.*=flot16", "did you mean float16"), ("*=", "known: auto, bfloat16")]
 )
-def test_a_rule_without_a_type_is_refused_with_near_ones(text: str, near: str) -> None:
-    (line,) = broken((text,))
+def test_a_rule_without_a_dtype_is_refused_with_similar_names(text: str, near: str) -> None:
+    (line,) = rule_problems((text,))
 
-    assert line.startswith(f"--accumulator-dtype-rules {text!r} names no type; {near}")
+    assert line.startswith(f"--accumulator-dtype-rules {text!r} does not name a dtype; {near}")
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{99999999999}", "(?P<1>a)"])
-def test_a_pattern_that_is_none_is_refused_in_one_line(pattern: str) -> None:
-    (line,) = broken(means=(pattern,))
+def test_an_invalid_pattern_is_refused_in_one_line(pattern: str) -> None:
+    (line,) = rule_problems(means=(pattern,))
 
-    assert line.startswith(f"--gradient-mean-reduce-re {pattern!r} is no pattern: ")
-    assert line.endswith("; the name of a parameter is one, as fc.weight")
+    assert line.startswith(f"--gradient-mean-reduce-re {pattern!r} is not a regular expression: ")
+    assert line.endswith("fc.weight")
     assert "\n" not in line
 
 
-def test_all_problems_are_told_at_once() -> None:
-    assert len(broken(("a", "b=c"), ("(", ")"))) == 4
+def test_all_problems_are_reported_together() -> None:
+    assert len(rule_problems(("a", "b=c"), ("(", ")"))) == 4
 
 
-def test_options_have_the_spellings_that_problems_name() -> None:
+def test_the_flags_in_messages_are_those_of_the_options() -> None:
     table = option_table()
 
-    assert table["accumulator_dtype_rules"].flag == TYPES
-    assert table["gradient_mean_reduce_re"].flag == MEANS
-    assert table["accumulator_dtype"].declared.also == ("--gradient-accumulation-dtype",)
+    assert table["accumulator_dtype_rules"].flag == DTYPE_RULES_FLAG
+    assert table["gradient_mean_reduce_re"].flag == MEAN_REDUCE_FLAG
+    assert table["accumulator_dtype"].aliases == ("--gradient-accumulation-dtype",)

@@ -1,116 +1,133 @@
-"""A run that goes on keeps its configuration, unless a change is meant."""
+"""A resumed run keeps its configuration, unless a change is requested."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convoy.config.resolve import RequestedOptions, resolve, resolve_resumed, settings_of_run
-from convoy.config.settings import Problem, Setting, digest, from_source, settings_as_yaml
+from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
+from convoy.config.schema import (
+    Problem,
+    RequestedOptions,
+    Setting,
+    config_digest,
+    settings_as_yaml,
+    settings_from,
+)
 from convoy.errors import ConfigError
 
 
-def line(**values: Any) -> dict[str, Setting]:
-    return from_source("command line", values)
+def command_line_settings(**values: Any) -> dict[str, Setting]:
+    return settings_from("command line", values)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """The file of a run that was started with a few options."""
-    asked = line(lr=0.3, updates=20, stop_after=7, data_dir="DATA", name="old")
+    """The config.yaml of a run that was started with a few options."""
+    settings = command_line_settings(lr=0.3, updates=20, stop_after=7, data_dir="DATA", name="old")
     path = tmp_path / "config.yaml"
-    path.write_text(settings_as_yaml(resolve(RequestedOptions(asked, environment={})).settings))
+    path.write_text(settings_as_yaml(resolve(RequestedOptions(settings, environment={})).settings))
     return path
 
 
-def test_a_run_says_what_it_was(config: Path) -> None:
-    settings = settings_of_run(config)
+def test_the_settings_of_a_run_are_read_from_its_file(config: Path) -> None:
+    settings = read_run_settings(config)
 
     assert settings["lr"].value == 0.3
     assert settings["lr"].source.startswith(f"{config}, line ")
 
 
-def test_a_wish_for_one_part_of_the_run_is_forgotten(config: Path) -> None:
-    assert "stop_after" not in settings_of_run(config)
-    assert resolve_resumed(settings_of_run(config), {}, [], False).config.length.stop_after is None
+def test_stop_after_does_not_apply_to_a_resumed_run(config: Path) -> None:
+    assert "stop_after" not in read_run_settings(config)
+    assert (
+        resolve_resumed(read_run_settings(config), {}, [], False).config.length.stop_after is None
+    )
 
 
-def test_nothing_given_is_the_same_run(config: Path) -> None:
-    started = resolve(RequestedOptions(line(lr=0.3, updates=20), environment={}))
-    resumed = resolve_resumed(settings_of_run(config), {}, [], override=False)
+def test_without_changes_the_config_is_the_same(config: Path) -> None:
+    started = resolve(RequestedOptions(command_line_settings(lr=0.3, updates=20), environment={}))
+    resumed = resolve_resumed(read_run_settings(config), {}, [], override=False)
 
-    assert digest(resumed.settings) == digest(started.settings)
+    assert config_digest(resumed.settings) == config_digest(started.settings)
     assert (resumed.config.length.epoch, resumed.config.length.updates) == (None, 20)
 
 
-def test_what_the_weights_do_not_depend_on_may_change(config: Path) -> None:
-    given = line(dataloader_worker=4, stop_after=9, data_dir="ELSEWHERE", keep_last=2)
-    resumed = resolve_resumed(settings_of_run(config), given, [], override=False).config
+def test_options_that_do_not_affect_the_weights_may_change(config: Path) -> None:
+    changes = command_line_settings(
+        dataloader_worker=4, stop_after=9, data_dir="ELSEWHERE", keep_last=2
+    )
+    resumed = resolve_resumed(read_run_settings(config), changes, [], override=False).config
 
     assert (resumed.data.dataloader_worker, resumed.data.data_dir) == (4, "ELSEWHERE")
     assert resumed.length.stop_after == 9
 
 
-@pytest.mark.parametrize(("said", "folder"), [("data_dir: DATA\n", "DATA"), ("seed: 1\n", None)])
-def test_the_environment_does_not_change_a_run(
-    config: Path, monkeypatch: pytest.MonkeyPatch, said: str, folder: str | None
+@pytest.mark.parametrize(("text", "folder"), [("data_dir: DATA\n", "DATA"), ("seed: 1\n", None)])
+def test_the_environment_does_not_affect_a_resumed_run(
+    config: Path, monkeypatch: pytest.MonkeyPatch, text: str, folder: str | None
 ) -> None:
     monkeypatch.setenv("DATA_DIR", "/elsewhere")
-    config.write_text(said)
-    resumed = resolve_resumed(settings_of_run(config), {}, [], override=False)
+    config.write_text(text)
+    resumed = resolve_resumed(read_run_settings(config), {}, [], override=False)
 
     assert resumed.config.data.data_dir == folder
 
 
-def test_another_training_is_refused_with_every_difference(config: Path) -> None:
+def test_a_changed_training_is_refused_with_every_difference(config: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        resolve_resumed(settings_of_run(config), line(lr=0.1, epoch=2.0), [], override=False)
+        resolve_resumed(
+            read_run_settings(config), command_line_settings(lr=0.1, epoch=2.0), [], override=False
+        )
 
-    assert str(error.value) == (
-        "this would be another training: --epoch was –, now 2; --updates was 20, now –; "
-        "--lr was 0.3, now 0.1; leave it out, or add --override to go on with the change"
+    assert ("--epoch was –, now 2; --updates was 20, now –; --lr was 0.3, now 0.1; ") in str(
+        error.value
     )
+    assert "--override" in str(error.value)
 
 
-def test_another_training_goes_on_if_it_is_meant(config: Path) -> None:
-    resumed = resolve_resumed(settings_of_run(config), line(lr=0.1), [], override=True)
+def test_override_accepts_a_changed_training(config: Path) -> None:
+    resumed = resolve_resumed(
+        read_run_settings(config), command_line_settings(lr=0.1), [], override=True
+    )
 
     assert resumed.config.learning_rate.lr == 0.1
 
 
-def test_the_same_value_given_again_is_no_change(config: Path) -> None:
-    resumed = resolve_resumed(settings_of_run(config), line(lr=0.3), [], override=False)
+def test_the_same_value_is_not_a_change(config: Path) -> None:
+    resumed = resolve_resumed(
+        read_run_settings(config), command_line_settings(lr=0.3), [], override=False
+    )
 
     assert resumed.settings["lr"] == Setting(0.3, "command line")
 
 
-def test_what_is_settled_when_a_run_starts_cannot_be_given_again(config: Path) -> None:
-    given = line(name_suffix="b", log_dir="elsewhere", init_path="other")
+def test_options_fixed_at_the_start_cannot_be_given(config: Path) -> None:
+    changes = command_line_settings(name_suffix="b", log_dir="elsewhere", init_path="other")
 
     with pytest.raises(ConfigError) as error:
-        resolve_resumed(settings_of_run(config), given, [], override=True)
+        resolve_resumed(read_run_settings(config), changes, [], override=True)
 
     assert str(error.value).splitlines() == [
-        "--init-path cannot be given: a run goes on with its own weights",
-        "--log-dir cannot be given: a run stays in its folder",
-        "--name-suffix cannot be given: a run stays in its folder",
+        "--init-path cannot be given: a resumed run continues with its own weights",
+        "--log-dir cannot be given: a run stays in its directory",
+        "--name-suffix cannot be given: a run stays in its directory",
     ]
 
 
-def test_problems_of_the_command_line_are_told(config: Path) -> None:
+def test_problems_of_the_command_line_are_reported(config: Path) -> None:
     with pytest.raises(ConfigError, match=r"^unknown option --lrr$"):
-        resolve_resumed(settings_of_run(config), {}, [Problem("", "unknown option --lrr")], True)
+        resolve_resumed(read_run_settings(config), {}, [Problem("", "unknown option --lrr")], True)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no run: there is no config\.yaml$"):
-        settings_of_run(tmp_path / "config.yaml")
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not a run directory: config\.yaml is missing$"):
+        read_run_settings(tmp_path / "config.yaml")
 
 
-def test_a_file_with_faults_is_refused_with_all_of_them(config: Path) -> None:
+def test_all_problems_of_the_file_are_reported(config: Path) -> None:
     config.write_text(config.read_text() + "lrr: 1\ntempo: 2\n")
 
     with pytest.raises(ConfigError) as error:
-        settings_of_run(config)
+        read_run_settings(config)
 
     assert len(str(error.value).splitlines()) == 2

@@ -1,62 +1,58 @@
-"""The option table: one name, one help, one default of the right kind for each option."""
+"""The option table: every option has a unique name, a help text and a valid default."""
 
 from dataclasses import fields
 from typing import Any
 
-import option_values
-import pytest
 from hypothesis import given
+from support import option_values
+from support.sweeps import sweep
 
 from convoy.config.option import Option
-from convoy.config.schema import SECTIONS, RunConfig, build_config, flat_values, option_table
+from convoy.config.schema import SECTIONS, RunConfig, build_config, flatten_config, option_table
 
 ROWS = list(option_table().values())
 
 
-def by_name(row: Option) -> str:
-    return row.name
-
-
 def test_names_are_unique_over_all_sections() -> None:
-    names = [one.name for section in SECTIONS.values() for one in fields(section)]
+    names = [row.name for section in SECTIONS.values() for row in fields(section)]
 
     assert sorted(names) == sorted(set(names)) == sorted(option_table())
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
+@sweep("row", ROWS)
 def test_a_flag_is_its_name_in_kebab_case(row: Option) -> None:
     assert row.flag == "--" + "-".join(row.name.split("_"))
     assert row.name == row.name.lower()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
-def test_every_option_has_help_that_is_a_sentence(row: Option) -> None:
-    text = row.declared.help
+@sweep("row", ROWS)
+def test_every_help_text_is_a_sentence(row: Option) -> None:
+    text = row.help
 
-    assert text.endswith(".") and text[0].isupper() and "\n" not in text
+    assert text.endswith(".") and not text[0].islower() and "\n" not in text
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
-def test_every_default_keeps_its_own_type_and_limits(row: Option) -> None:
-    assert row.kind.check(row.default) == row.default
+@sweep("row", ROWS)
+def test_every_default_has_the_right_type_and_is_within_limits(row: Option) -> None:
+    assert row.value_type.check(row.default) == row.default
     assert row.problem(row.default) is None
 
 
-def test_every_section_says_what_it_is_for() -> None:
-    assert all(str(section.__doc__).endswith(".") for section in SECTIONS.values())
+def test_every_section_has_a_docstring() -> None:
+    assert all(str(section.__doc__).rstrip().endswith(".") for section in SECTIONS.values())
 
 
-def test_no_values_give_the_defaults() -> None:
+def test_without_values_a_config_has_the_defaults() -> None:
     defaults = {row.name: row.default for row in ROWS}
 
     assert build_config({}) == build_config(defaults) == RunConfig()
-    assert flat_values(RunConfig()) == defaults
+    assert flatten_config(RunConfig()) == defaults
 
 
 @option_values.LIGHT
 @given(option_values.values())
-def test_flat_values_come_back_from_their_sections(values: dict[str, Any]) -> None:
-    assert flat_values(build_config(values)) == values
+def test_flat_values_are_restored_from_a_config(values: dict[str, Any]) -> None:
+    assert flatten_config(build_config(values)) == values
 
 
 @option_values.LIGHT

@@ -1,38 +1,43 @@
-"""Prefixes, values and words that no table knows."""
+"""Abbreviated flags, attached values and unknown arguments."""
 
 from collections.abc import Callable
 
 import pytest
 
-from convoy.config.command_line import Parser, add_flags, spell_out, unknown_words
+from convoy.config.command_line import (
+    ConfigArgumentParser,
+    add_flags,
+    expand_prefixes,
+    unknown_argument_problems,
+)
 from convoy.config.flags import canonical
 
 
 @pytest.fixture(scope="module")
-def parser() -> Parser:
-    made = Parser(prog="convoy test", allow_abbrev=False)
-    made.add_argument("--json", action="store_true")
-    made.add_argument("--jail", metavar="DIR")
-    add_flags(made, canonical())
-    return made
+def parser() -> ConfigArgumentParser:
+    parser = ConfigArgumentParser(prog="convoy test", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--jail", metavar="DIR")
+    add_flags(parser, canonical())
+    return parser
 
 
 @pytest.fixture
-def spelled(parser: Parser) -> Callable[[str], str]:
-    return lambda line: " ".join(spell_out(line.split(), parser))
+def expand(parser: ConfigArgumentParser) -> Callable[[str], str]:
+    return lambda line: " ".join(expand_prefixes(line.split(), parser))
 
 
 @pytest.fixture
-def told(parser: Parser) -> Callable[[str], list[str]]:
-    def tell(line: str) -> list[str]:
-        extra = parser.parse_known_args(spell_out(line.split(), parser))[1]
-        return [str(problem) for problem in unknown_words(extra, parser)]
+def problem_lines(parser: ConfigArgumentParser) -> Callable[[str], list[str]]:
+    def parse(line: str) -> list[str]:
+        extra = parser.parse_known_args(expand_prefixes(line.split(), parser))[1]
+        return [str(problem) for problem in unknown_argument_problems(extra, parser)]
 
-    return tell
+    return parse
 
 
 @pytest.mark.parametrize(
-    ("line", "whole"),
+    ("line", "expanded"),
     [
         ("--gradient-a 2", "--gradient-accumulation=2"),
         ("--gradient-accumulation-dtype auto", "--gradient-accumulation-dtype=auto"),
@@ -46,19 +51,19 @@ def told(parser: Parser) -> Callable[[str], list[str]]:
         ("-h", "-h"),
     ],
 )
-def test_a_unique_prefix_stands_for_the_whole(
-    spelled: Callable[[str], str], line: str, whole: str
+def test_a_unique_prefix_is_expanded(
+    expand: Callable[[str], str], line: str, expanded: str
 ) -> None:
-    assert spelled(line) == whole
+    assert expand(line) == expanded
 
 
-def test_spellings_of_one_option_are_no_ambiguity(spelled: Callable[[str], str]) -> None:
-    assert spelled("--select-i 3") == "--select-ipus 3"  # --select-ipus, --select-ipu
-    assert spelled("--weight-avg-n 3 --weight-avg-N 4") == "--weight-avg-n=3 --weight-avg-N=4"
+def test_spellings_of_one_option_are_not_ambiguous(expand: Callable[[str], str]) -> None:
+    assert expand("--select-i 3") == "--select-ipus 3"  # --select-ipus, --select-ipu
+    assert expand("--weight-avg-n 3 --weight-avg-N 4") == "--weight-avg-n=3 --weight-avg-N=4"
 
 
-def test_a_spelling_that_begins_others_is_meant_itself(spelled: Callable[[str], str]) -> None:
-    assert spelled("--lr 1 --data x") == "--lr=1 --data=x"
+def test_a_flag_that_is_a_prefix_of_others_is_not_ambiguous(expand: Callable[[str], str]) -> None:
+    assert expand("--lr 1 --data x") == "--lr=1 --data=x"
 
 
 @pytest.mark.parametrize(
@@ -78,22 +83,24 @@ def test_a_spelling_that_begins_others_is_meant_itself(spelled: Callable[[str], 
     ],
 )
 def test_a_value_is_attached_to_its_flag(
-    spelled: Callable[[str], str], line: str, attached: str
+    expand: Callable[[str], str], line: str, attached: str
 ) -> None:
-    assert spelled(line) == attached
+    assert expand(line) == attached
 
 
-def test_an_ambiguous_prefix_is_one_line_with_what_it_could_be(
-    told: Callable[[str], list[str]],
+def test_an_ambiguous_prefix_is_reported_with_its_expansions(
+    problem_lines: Callable[[str], list[str]],
 ) -> None:
-    assert told("--pipeline 2") == [
+    assert problem_lines("--pipeline 2") == [
         "option --pipeline is ambiguous: it could be "
         "--pipeline-num-parallel, --pipeline-splits, --pipeline-schedule"
     ]
 
 
-def test_a_prefix_of_nearly_everything_lists_a_few(told: Callable[[str], list[str]]) -> None:
-    (line,) = told("--=1")
+def test_a_very_short_prefix_lists_only_some_expansions(
+    problem_lines: Callable[[str], list[str]],
+) -> None:
+    (line,) = problem_lines("--=1")
 
     assert line.count(", ") == 8 and line.endswith(", …")
 
@@ -105,24 +112,24 @@ def test_a_prefix_of_nearly_everything_lists_a_few(told: Callable[[str], list[st
         ("--zyxwvu", ["unknown option --zyxwvu; see `convoy test --help`"]),
         ("--lrr=3", ["unknown option --lrr; did you mean --lr,"]),
         ("-lr 3", ["unknown option -lr; did you mean --lr,"]),
-        ("foo", ["unexpected word 'foo'"]),
-        ("foo --lrr 3 --gama=2 bar", ["unexpected word 'foo'", "--lrr", "--gama", "'bar'"]),
-        ("--augment false", ["unexpected word 'false'"]),
+        ("foo", ["unexpected argument 'foo'"]),
+        ("foo --lrr 3 --gama=2 bar", ["unexpected argument 'foo'", "--lrr", "--gama", "'bar'"]),
+        ("--augment false", ["unexpected argument 'false'"]),
         ("--lr 0.1", []),
     ],
 )
-def test_each_unknown_flag_and_word_is_told(
-    told: Callable[[str], list[str]], line: str, problems: list[str]
+def test_each_unknown_argument_is_reported(
+    problem_lines: Callable[[str], list[str]], line: str, problems: list[str]
 ) -> None:
-    lines = told(line)
+    lines = problem_lines(line)
 
     assert len(lines) == len(problems)
     assert all(part in line for part, line in zip(problems, lines, strict=True))
 
 
-def test_a_flag_that_would_drive_the_terminal_is_shown_escaped(
-    told: Callable[[str], list[str]],
+def test_control_characters_in_a_flag_are_escaped(
+    problem_lines: Callable[[str], list[str]],
 ) -> None:
-    (line,) = told("--\x1b[2J")
+    (line,) = problem_lines("--\x1b[2J")
 
     assert line.isprintable()

@@ -1,4 +1,4 @@
-"""Texts that are no YAML, random texts and hostile ones: a dict or one plain line, never more."""
+"""Invalid, random and hostile texts give a dict or an error of one line."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ from convoy.text import control_character
 
 every_example = settings(deadline=None)
 
-PIECES = (
+YAML_FRAGMENTS = (
     *("a", "b", "<<", ": ", ":", "- ", "? ", "\n", "\n  ", "\n    ", "\r\n", "\t", " ", "#"),
     *(
         "[",
@@ -66,7 +66,7 @@ PIECES = (
     *("é", "\u2028", "\x85", "\ufeff", "\0", "\r", "\ud800", "🚚"),
 )
 
-# PyYAML dumps for YAML 1.1, where `1e3` and `08` are text and stand bare; here they are numbers.
+# PyYAML writes YAML 1.1, where `1e3` and `08` without quotes are text; here they are numbers.
 BARE_NUMBER = re.compile("[-+.0-9eE]+")
 
 texts = st.text().filter(lambda text: not control_character(text) and not BARE_NUMBER.match(text))
@@ -85,8 +85,8 @@ values = st.recursive(
 )
 
 
-def answer(source: str | bytes) -> str:
-    """An empty text for a dict, or the message, which must be one printable line."""
+def parse_outcome(source: str | bytes) -> str:
+    """An empty string if the result is a dict, otherwise the message, one printable line."""
     try:
         assert isinstance(parse_yaml(source, "run.yaml"), dict)
     except ConfigError as error:
@@ -98,25 +98,25 @@ def answer(source: str | bytes) -> str:
 
 @every_example
 @given(st.dictionaries(texts, values, max_size=5), st.sampled_from([None, True, False]))
-def test_what_yaml_dumps_is_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
+def test_what_pyyaml_dumps_is_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
     dumped = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=flow, sort_keys=False)
-    found = {key: entry.plain() for key, entry in parse_yaml(dumped, "x").items()}
+    values = {key: entry.to_python() for key, entry in parse_yaml(dumped, "x").items()}
 
-    assert repr(found) == repr(config)  # unlike ==, repr tells 1 from 1.0 and from True
+    assert repr(values) == repr(config)  # unlike ==, repr distinguishes 1, 1.0 and True
 
 
 @every_example
 @given(st.text() | st.binary())
-def test_random_text_and_bytes_give_a_dict_or_one_plain_line(source: str | bytes) -> None:
-    answer(source)
+def test_random_text_and_bytes_give_a_dict_or_one_error_line(source: str | bytes) -> None:
+    parse_outcome(source)
 
 
 @settings(every_example, max_examples=200)
-@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
-def test_random_pieces_of_yaml_give_a_dict_or_one_plain_line(text: str) -> None:
-    answer(text)
-    answer("a: " + text)
-    answer(text.encode("utf-8", "surrogatepass"))
+@given(st.lists(st.sampled_from(YAML_FRAGMENTS), max_size=30).map("".join))
+def test_random_fragments_of_yaml_give_a_dict_or_one_error_line(text: str) -> None:
+    parse_outcome(text)
+    parse_outcome("a: " + text)
+    parse_outcome(text.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize(
@@ -132,32 +132,32 @@ def test_random_pieces_of_yaml_give_a_dict_or_one_plain_line(text: str) -> None:
         ("%YAML 3.0\n---\na: 1", 1),
     ],
 )
-def test_a_text_that_is_no_yaml_is_refused_with_its_line(text: str, line: int) -> None:
-    assert answer(text).startswith(f"run.yaml, line {line}: not YAML: ")
+def test_invalid_yaml_is_refused_with_its_line(text: str, line: int) -> None:
+    assert parse_outcome(text).startswith(f"run.yaml, line {line}: not YAML: ")
 
 
-def test_an_open_bracket_is_answered_with_where_it_stands() -> None:
-    assert "while parsing a flow sequence on line 2" in answer("a: 1\nb: [1,\n\n\nc: 2\n")
+def test_an_open_bracket_is_reported_with_its_line() -> None:
+    assert "while parsing a flow sequence on line 2" in parse_outcome("a: 1\nb: [1,\n\n\nc: 2\n")
 
 
 @pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML 1.{'9' * 5000}\n---\na: 1"])
-def test_what_crashes_a_parser_is_refused_too(text: str) -> None:
-    assert "not YAML" in answer(text)
+def test_what_crashes_a_parser_is_refused(text: str) -> None:
+    assert "not YAML" in parse_outcome(text)
 
 
 @pytest.mark.parametrize("text", ["a: 1\n---\nb: 2", "a: 1\n---\n", "---\n---\n", "a: 1\n--- x"])
 def test_a_second_document_is_refused_with_its_line(text: str) -> None:
     assert re.fullmatch(
         r"run.yaml, line [23]: not YAML: expected a single document .*but found another document",
-        answer(text),
+        parse_outcome(text),
     )
 
 
-def test_a_big_file_is_refused(tmp_path: Path) -> None:
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_bytes(b"a: 1\n" + b"#" * 2**18)
 
-    with pytest.raises(ConfigError, match="is too big for a configuration"):
+    with pytest.raises(ConfigError, match="is too large for a configuration"):
         read_yaml(path)
 
 
@@ -177,7 +177,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 
 @pytest.mark.processes
-def test_hostile_files_are_answered_within_256_megabytes(tmp_path: Path) -> None:
+def test_hostile_files_need_less_than_256_megabytes(tmp_path: Path) -> None:
     size = 2**18
     files = {
         "aliases": "a: &a 1\nb: [" + "*a," * 19_000 + "]",

@@ -1,18 +1,18 @@
-"""What never reaches a parser: odd files, big files, odd bytes."""
+"""Files that never reach the parser: special files, large files, invalid bytes."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from convoy.config.yaml_reader import MOST_BYTES, clean_text, read_limited, refusal
+from convoy.config.yaml_reader import MAX_BYTES, decode_text, read_limited, yaml_error
 from convoy.errors import ConfigError
-from convoy.text import shown
+from convoy.text import quote_shortened
 
 
-def refused(source: str | bytes) -> str:
+def error_message(source: str | bytes) -> str:
     with pytest.raises(ConfigError) as error:
-        clean_text(source, "run.yaml")
+        decode_text(source, "run.yaml")
     return str(error.value)
 
 
@@ -28,7 +28,7 @@ def test_a_missing_file_is_refused_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         read_limited(path)
 
-    assert str(error.value) == f"there is no configuration file {path}"
+    assert str(error.value) == f"configuration file {path} does not exist"
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "file/inside"])
-def test_a_path_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_impossible_path_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be read") as error:
         read_limited(tmp_path / name)
@@ -65,40 +65,40 @@ def test_a_path_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     assert str(error.value).isprintable()
 
 
-def test_a_big_file_is_refused_by_its_size_alone(
+def test_a_large_file_is_refused_without_reading_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:
-        file.truncate(100 * 2**20)  # sparse: takes no room
+        file.truncate(100 * 2**20)  # sparse: takes no disk space
     monkeypatch.delattr(Path, "open")
 
-    with pytest.raises(ConfigError, match=r"104,857,600 bytes or more, and at most 262,144"):
+    with pytest.raises(ConfigError, match=r"104,857,600 bytes.*262,144"):
         read_limited(path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
-def test_a_file_that_hides_its_size_is_read_to_the_limit_only(
+def test_a_file_of_unknown_size_is_read_only_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("convoy.config.yaml_reader.MOST_BYTES", 100)
+    monkeypatch.setattr("convoy.config.yaml_reader.MAX_BYTES", 100)
 
-    with pytest.raises(ConfigError, match="101 bytes or more"):
+    with pytest.raises(ConfigError, match="at least 101 bytes"):
         read_limited(Path("/proc/self/smaps"))
 
 
-def test_the_limit_counts_bytes_for_text_too() -> None:
-    fits = "#" * MOST_BYTES
+def test_the_limit_of_a_text_is_in_bytes() -> None:
+    fits = "#" * MAX_BYTES
 
-    assert clean_text(fits, "x") == fits
-    assert "too big" in refused(fits + "#")
-    assert "too big" in refused("é" * (MOST_BYTES // 2 + 1))
+    assert decode_text(fits, "x") == fits
+    assert "too large" in error_message(fits + "#")
+    assert "too large" in error_message("é" * (MAX_BYTES // 2 + 1))
 
 
-def test_one_byte_order_mark_is_dropped() -> None:
-    assert clean_text(b"\xef\xbb\xbfa: 1", "x") == "a: 1"
-    assert clean_text("\ufeffa: 1", "x") == "a: 1"
-    assert "U+FEFF" in refused("\ufeff\ufeffa: 1")
+def test_one_byte_order_mark_is_removed() -> None:
+    assert decode_text(b"\xef\xbb\xbfa: 1", "x") == "a: 1"
+    assert decode_text("\ufeffa: 1", "x") == "a: 1"
+    assert "U+FEFF" in error_message("\ufeff\ufeffa: 1")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_one_byte_order_mark_is_dropped() -> None:
 def test_bytes_that_are_not_utf8_are_refused_with_their_line(
     data: bytes, line: int, byte: str
 ) -> None:
-    assert refused(data) == (
+    assert error_message(data) == (
         f"run.yaml, line {line}: the byte {byte} is not UTF-8; save the file as UTF-8"
     )
 
@@ -123,34 +123,33 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(
     ["\0", "\x07", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\uffff"],
 )
 def test_a_control_character_is_refused_with_its_line(character: str) -> None:
-    assert refused(f"a: 1\n# {character}\n") == (
+    assert error_message(f"a: 1\n# {character}\n").startswith(
         f"run.yaml, line 2: the control character U+{ord(character):04X} "
-        "has no place in a configuration"
     )
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:
-    assert "U+D800" in refused("a: \ud800")
+    assert "U+D800" in error_message("a: \ud800")
 
 
-def test_a_lone_carriage_return_is_refused_but_line_ends_of_windows_are_not() -> None:
-    assert clean_text("a: 1\r\nb: 2\r\n", "x") == "a: 1\r\nb: 2\r\n"
-    assert "line 1: the control character U+000D" in refused("a: 1\rb: 2")
+def test_a_lone_carriage_return_is_refused_but_crlf_is_not() -> None:
+    assert decode_text("a: 1\r\nb: 2\r\n", "x") == "a: 1\r\nb: 2\r\n"
+    assert "line 1: the control character U+000D" in error_message("a: 1\rb: 2")
 
 
 @pytest.mark.parametrize("text", ["a:\n\tb: 1", "a:\n  \tb: 1", "a: 1\n\t", "a: 1\n \t# note"])
 def test_a_tab_in_the_indentation_is_refused_with_its_line(text: str) -> None:
-    assert refused(text) == "run.yaml, line 2: the line is indented with a tab; use spaces"
+    assert error_message(text) == "run.yaml, line 2: the line is indented with a tab; use spaces"
 
 
 def test_a_tab_after_the_content_is_fine() -> None:
-    assert clean_text("a: 1\t# note", "x") == "a: 1\t# note"
+    assert decode_text("a: 1\t# note", "x") == "a: 1\t# note"
 
 
 def test_a_file_name_cannot_break_the_message_into_lines() -> None:
-    assert str(refusal("a\nb\x1b", 3, "bad")) == r"'a\nb\x1b', line 3: bad"
+    assert str(yaml_error("a\nb\x1b", 3, "bad")) == r"'a\nb\x1b', line 3: bad"
 
 
-def test_a_long_text_is_cut_in_messages() -> None:
-    assert shown("x" * 60) == "'" + "x" * 60 + "'"
-    assert shown("x" * 61) == "'" + "x" * 60 + "'…"
+def test_a_long_text_is_shortened_in_messages() -> None:
+    assert quote_shortened("x" * 60) == "'" + "x" * 60 + "'"
+    assert quote_shortened("x" * 61) == "'" + "x" * 60 + "'…"

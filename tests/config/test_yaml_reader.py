@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from convoy.config.yaml_reader import MOST_DEPTH, MOST_NODES, YamlEntry, parse_yaml, read_yaml
+from convoy.config.yaml_reader import MAX_DEPTH, MAX_NODES, YamlEntry, parse_yaml, read_yaml
 from convoy.errors import ConfigError
 
 
-def plain(text: str | bytes) -> dict[str, Any]:
-    return {key: entry.plain() for key, entry in parse_yaml(text, "run.yaml").items()}
+def parse_plain(text: str | bytes) -> dict[str, Any]:
+    return {key: entry.to_python() for key, entry in parse_yaml(text, "run.yaml").items()}
 
 
-def refused(text: str | bytes) -> str:
+def error_message(text: str | bytes) -> str:
     with pytest.raises(ConfigError) as error:
         parse_yaml(text, "run.yaml")
     return str(error.value)
@@ -30,10 +30,10 @@ def test_a_file_is_read_with_the_line_of_every_key_and_item(tmp_path: Path) -> N
     }
 
 
-def test_plain_gives_the_value_without_lines() -> None:
+def test_to_python_returns_the_value_without_lines() -> None:
     entry = parse_yaml("a: [1, {b: [x, ~]}, 2.5]", "x")["a"]
 
-    assert entry.plain() == [1, {"b": ["x", None]}, 2.5]
+    assert entry.to_python() == [1, {"b": ["x", None]}, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,12 @@ def test_an_empty_file_is_an_empty_mapping(text: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["\nword", "\n- a\n- b", "\n'quoted'", "\n5", "\n[]"])
-def test_a_top_level_that_is_no_mapping_is_refused(text: str) -> None:
-    assert refused(text) == (
-        "run.yaml, line 2: the top level must be a mapping, `name: value` lines"
-    )
+def test_a_top_level_that_is_not_a_mapping_is_refused(text: str) -> None:
+    assert error_message(text).startswith("run.yaml, line 2: the top level must be a mapping")
 
 
-def test_words_that_yaml_once_took_for_booleans_stay_text() -> None:
-    assert plain("epochs: no\non: off\nb: True\nc: yes") == {
+def test_the_booleans_of_yaml_1_1_stay_text() -> None:
+    assert parse_plain("epochs: no\non: off\nb: True\nc: yes") == {
         "epochs": "no",
         "on": "off",
         "b": True,
@@ -62,59 +60,59 @@ def test_words_that_yaml_once_took_for_booleans_stay_text() -> None:
 def test_odd_numbers_and_dates_stay_text() -> None:
     text = "a: 0x1F\nb: 0o7\nc: 1_000\nd: 1:30\ne: 2001-01-01\nf: 2001-12-14t21:59:43.10-05:00"
 
-    assert all(isinstance(value, str) for value in plain(text).values())
+    assert all(isinstance(value, str) for value in parse_plain(text).values())
 
 
 @pytest.mark.parametrize(
     "value", ["'1'", '"1e-3"', "'true'", '"~"', "''", "'010'", "|\n  1", ">-\n  2"]
 )
 def test_quoted_and_block_scalars_are_always_text(value: str) -> None:
-    assert isinstance(plain(f"a: {value}")["a"], str)
+    assert isinstance(parse_plain(f"a: {value}")["a"], str)
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("010", "'size': '010' begins with a zero"),
+        ("010", "'size': '010' starts with a zero"),
         (".nan", "'size': .nan is not a finite number"),
         ("-.inf", "'size': -.inf is not a finite number"),
         ("1e999", "'size': '1e999' is not a finite number"),
-        ("1234567890123456789", "'size': a whole number of 19 digits; at most 18"),
-        ("[1, 2, 010]", "'size': '010' begins with a zero"),
-        ('"\\0"', "'size': the text holds the control character U+0000"),
-        ("!!int x", "'size': 'x' does not fit its tag !!int"),
+        ("1234567890123456789", "'size': a whole number of 19 digits; the limit is 18"),
+        ("[1, 2, 010]", "'size': '010' starts with a zero"),
+        ('"\\0"', "'size': the text contains the control character U+0000"),
+        ("!!int x", "'size': 'x' does not match its tag !!int"),
     ],
 )
-def test_a_refused_value_is_named_with_its_key_and_line(value: str, reason: str) -> None:
-    assert refused(f"a: 1\nsize: {value}\n").startswith(f"run.yaml, line 2: {reason}")
+def test_a_wrong_value_is_reported_with_its_key_and_line(value: str, reason: str) -> None:
+    assert error_message(f"a: 1\nsize: {value}\n").startswith(f"run.yaml, line 2: {reason}")
 
 
 def test_a_duplicate_key_is_refused_with_both_lines() -> None:
-    assert refused("a: 1\nb: 2\n\na: 1\n") == (
+    assert error_message("a: 1\nb: 2\n\na: 1\n") == (
         "run.yaml, line 4: the key 'a' is already set on line 1"
     )
 
 
 @pytest.mark.parametrize("text", ["b: {a: 1, 'a': 2}", 'b:\n  - a: 1\n    "a": 2', "? a\n? a"])
 def test_a_duplicate_key_is_found_at_every_level_and_in_every_spelling(text: str) -> None:
-    assert "the key 'a' is already set on line" in refused(text)
+    assert "the key 'a' is already set on line" in error_message(text)
 
 
 @pytest.mark.parametrize(
     ("key", "name"),
     [
         *(("1", "1"), ("true", "True"), ("~", "None"), ("1.5", "1.5"), ("?\n", "None")),
-        *(("? [a]\n", "of several values"), ("? {a: 1}\n", "of several values")),
+        *(("? [a]\n", "with several values"), ("? {a: 1}\n", "with several values")),
     ],
 )
-def test_a_key_that_is_no_text_is_refused(key: str, name: str) -> None:
-    assert refused(f"a: 1\n{key}: 2") == (
-        f"run.yaml, line 2: the key {name} is no text; put it in quotes if it is a name"
+def test_a_key_that_is_not_text_is_refused(key: str, name: str) -> None:
+    assert error_message(f"a: 1\n{key}: 2") == (
+        f"run.yaml, line 2: the key {name} is not text; put it in quotes if it is a name"
     )
 
 
 def test_a_number_in_quotes_may_be_a_key() -> None:
-    assert plain("'1': a\n!!str 2: b\n&k c: d\n? e\n: *k\n") == {
+    assert parse_plain("'1': a\n!!str 2: b\n&k c: d\n? e\n: *k\n") == {
         "1": "a",
         "2": "b",
         "c": "d",
@@ -123,60 +121,58 @@ def test_a_number_in_quotes_may_be_a_key() -> None:
 
 
 def test_an_alias_repeats_a_value() -> None:
-    found = parse_yaml("a: &x [1]\nb: *x\nc:\n  - *x\n", "x")
+    entries = parse_yaml("a: &x [1]\nb: *x\nc:\n  - *x\n", "x")
 
-    assert (found["b"].line, found["b"].plain()) == (2, [1])
-    assert found["c"].plain() == [[1]]
+    assert (entries["b"].line, entries["b"].to_python()) == (2, [1])
+    assert entries["c"].to_python() == [[1]]
 
 
-def test_own_keys_win_over_merged_ones_wherever_the_merge_stands() -> None:
+def test_keys_of_the_mapping_override_merged_ones() -> None:
     base = "base: &base {a: 1, b: 1}\n"
 
-    assert plain(base + "c: {<<: *base, a: 2}")["c"] == {"a": 2, "b": 1}
-    assert plain(base + "c: {a: 2, <<: *base}")["c"] == {"a": 2, "b": 1}
+    assert parse_plain(base + "c: {<<: *base, a: 2}")["c"] == {"a": 2, "b": 1}
+    assert parse_plain(base + "c: {a: 2, <<: *base}")["c"] == {"a": 2, "b": 1}
 
 
 def test_a_merged_key_keeps_the_line_where_it_was_set() -> None:
-    found = parse_yaml("base: &base\n  a: 1\nc:\n  <<: *base\n  b: 2\n", "x")
+    entries = parse_yaml("base: &base\n  a: 1\nc:\n  <<: *base\n  b: 2\n", "x")
 
-    assert found["c"].value == {"a": YamlEntry(1, 2), "b": YamlEntry(2, 5)}
+    assert entries["c"].value == {"a": YamlEntry(1, 2), "b": YamlEntry(2, 5)}
 
 
 @pytest.mark.parametrize("merge", ["  <<: *one\n  <<: *two\n", "  <<: [*one, *two]\n"])
-def test_the_later_of_two_parents_wins(merge: str) -> None:
+def test_the_later_of_two_parents_applies(merge: str) -> None:
     parents = "one: &one {a: 1, b: 1, c: 1}\ntwo: &two {b: 2, c: 2}\n"
 
-    assert plain(f"{parents}both:\n  c: 3\n{merge}")["both"] == {"a": 1, "b": 2, "c": 3}
+    assert parse_plain(f"{parents}both:\n  c: 3\n{merge}")["both"] == {"a": 1, "b": 2, "c": 3}
 
 
 def test_parents_may_have_parents() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, z: 3}\nd: {<<: {x: 4}}"
 
-    assert plain(text)["c"] == {"x": 1, "y": 2, "z": 3}
-    assert plain(text)["d"] == {"x": 4}
+    assert parse_plain(text)["c"] == {"x": 1, "y": 2, "z": 3}
+    assert parse_plain(text)["d"] == {"x": 4}
 
 
 @pytest.mark.parametrize("value", ["1", "x", "[1]", "", "[[{}]]"])
-def test_merging_what_is_no_mapping_is_refused(value: str) -> None:
-    assert refused(f"a: 1\n<<: {value}\n") == (
-        "run.yaml, line 2: `<<` merges mappings only, or a list of mappings"
-    )
+def test_merging_anything_but_a_mapping_is_refused(value: str) -> None:
+    assert error_message(f"a: 1\n<<: {value}\n").startswith("run.yaml, line 2: `<<` merges only")
 
 
-def test_a_merge_sign_in_quotes_is_a_key_like_others() -> None:
-    assert plain("'<<': 1\nb: <<") == {"<<": 1, "b": "<<"}
+def test_a_quoted_merge_key_is_an_ordinary_key() -> None:
+    assert parse_plain("'<<': 1\nb: <<") == {"<<": 1, "b": "<<"}
 
 
 @pytest.mark.parametrize(
     "text", ["a: &a [*a]", "a: &a {b: {c: *a}}", "a: &a {<<: *a}", "&a x: &b [*b]"]
 )
 def test_an_alias_that_contains_itself_is_refused(text: str) -> None:
-    assert "contains itself" in refused(text)
+    assert "contains an alias to itself" in error_message(text)
 
 
 def test_an_alias_without_anchor_and_an_anchor_set_twice_are_refused() -> None:
-    assert refused("a: 1\nb: *x") == "run.yaml, line 2: not YAML: found undefined alias 'x'"
-    assert refused("a: &x 1\nb: &x 2") == (
+    assert error_message("a: 1\nb: *x") == "run.yaml, line 2: not YAML: found undefined alias 'x'"
+    assert error_message("a: &x 1\nb: &x 2") == (
         "run.yaml, line 2: not YAML: found duplicate anchor 'x'; first occurrence on line 1, "
         "second occurrence"
     )
@@ -200,20 +196,20 @@ def test_an_alias_without_anchor_and_an_anchor_set_twice_are_refused() -> None:
         ("!!seq {a: 1}", "!!seq"),
     ],
 )
-def test_a_tag_that_is_not_of_the_core_or_does_not_fit_is_refused(tag: str, name: str) -> None:
-    assert refused(f"a: 1\nb: {tag}").startswith(
+def test_a_tag_that_is_unknown_or_does_not_match_is_refused(tag: str, name: str) -> None:
+    assert error_message(f"a: 1\nb: {tag}").startswith(
         f"run.yaml, line 2: the tag '{name}' is not allowed here, only !!"
     )
 
 
-def test_a_tag_directive_gives_no_way_around() -> None:
-    message = refused("%TAG ! tag:yaml.org,2002:python/\n---\na: !name:os.system ''\n")
+def test_a_tag_directive_is_no_way_around() -> None:
+    message = error_message("%TAG ! tag:yaml.org,2002:python/\n---\na: !name:os.system ''\n")
 
     assert message.startswith("run.yaml, line 3: the tag '!!python/name:os.system' is not allowed")
 
 
 def test_core_tags_are_honored() -> None:
-    assert plain(
+    assert parse_plain(
         "!!map {a: !!str 1, b: !!seq [!!int '2', !!float 3], c: !!null '', d: !!bool true}"
     ) == {
         "a": "1",
@@ -237,48 +233,48 @@ def test_an_alias_bomb_is_refused() -> None:
     levels = ["l0: &l0 [" + ",".join("x" * 10) + "]"]
     levels += [f"l{n}: &l{n} [{','.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
 
-    assert "more than 20,000 values, counting what aliases repeat" in refused("\n".join(levels))
+    assert "more than 20,000 values" in error_message("\n".join(levels))
 
 
-def test_a_bomb_of_merges_is_refused() -> None:
+def test_a_merge_bomb_is_refused() -> None:
     levels = ["l0: &l0 {a: 1}"]
     levels += [f"l{n}: &l{n} {{<<: [{','.join([f'*l{n - 1}'] * 10)}]}}" for n in range(1, 10)]
 
-    assert "more than 20,000 values" in refused("\n".join(levels))
+    assert "more than 20,000 values" in error_message("\n".join(levels))
 
 
 def test_the_limit_of_values_is_exact() -> None:
     def items(count: int) -> str:  # the mapping, the key and the list are three more
         return "a: [" + "1," * (count - 3) + "]"
 
-    assert len(plain(items(MOST_NODES))["a"]) == MOST_NODES - 3
-    assert "more than 20,000 values" in refused(items(MOST_NODES + 1))
+    assert len(parse_plain(items(MAX_NODES))["a"]) == MAX_NODES - 3
+    assert "more than 20,000 values" in error_message(items(MAX_NODES + 1))
 
 
 @pytest.mark.parametrize(
     "nested", ["a: " + "[" * 3000 + "]" * 3000, "a: " + "{a: " * 3000, "- " * 3000]
 )
 def test_three_thousand_levels_are_refused(nested: str) -> None:
-    assert "nested more than 20 levels deep" in refused(nested)
+    assert "nested more than 20 levels deep" in error_message(nested)
 
 
 def test_the_limit_of_depth_is_exact() -> None:
     def nested(depth: int) -> str:
         return "a: " + "[" * (depth - 1) + "]" * (depth - 1)
 
-    assert list(plain(nested(MOST_DEPTH))) == ["a"]
-    assert "nested more than 20" in refused(nested(MOST_DEPTH + 1))
+    assert list(parse_plain(nested(MAX_DEPTH))) == ["a"]
+    assert "nested more than 20" in error_message(nested(MAX_DEPTH + 1))
 
 
-def test_aliases_do_not_reach_deeper_than_brackets() -> None:
+def test_the_limit_of_depth_includes_aliases() -> None:
     chain = ["a0: &a0 []"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 30)]
 
-    assert "nested more than 20 levels deep" in refused("\n".join(chain))
+    assert "nested more than 20 levels deep" in error_message("\n".join(chain))
 
 
 @pytest.mark.parametrize("merge", ["*a{}", "[*a{}]"])
-def test_a_long_line_of_parents_is_not_deep(merge: str) -> None:
+def test_a_long_chain_of_parents_is_not_deep(merge: str) -> None:
     chain = ["a0: &a0 {x: 0}"]
     chain += [f"a{n}: &a{n} {{<<: {merge.format(n - 1)}, x: {n}}}" for n in range(1, 40)]
 
-    assert plain("\n".join(chain))["a39"] == {"x": 39}
+    assert parse_plain("\n".join(chain))["a39"] == {"x": 39}

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.catalog import DATA
-from convoy.data.augment import BY_DATA, NONE, PAD_CROP_FLIP, Augmentation, crop_and_mirror
+from convoy.config.sections.data import DATA
+from convoy.data.augment import (
+    AUGMENTATIONS,
+    NO_AUGMENTATION,
+    PAD_CROP_FLIP,
+    Augmentation,
+    crop_and_flip,
+)
 from convoy.data.source import Ids, Pixels
 from convoy.rng import integers, key
 
@@ -52,7 +58,7 @@ augmentations = st.builds(Augmentation, padding=st.integers(0, 5), flip=st.boole
 
 @settings(deadline=None)  # the machine may be busy
 @given(augmentations, st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 9))
-def test_a_batch_is_what_single_images_would_be(
+def test_a_batch_equals_its_single_images(
     augmentation: Augmentation, samples: list[int], epoch: int
 ) -> None:
     pixels = some_pixels(len(samples))
@@ -69,7 +75,7 @@ def test_a_batch_is_what_single_images_would_be(
 def test_images_need_not_be_square() -> None:
     pixels = some_pixels(2, height=4, width=7)
     tops, lefts, mirrored = np.array([0, 3]), np.array([4, 1]), np.array([True, False])
-    made = crop_and_mirror(pixels, 2, tops, lefts, mirrored)
+    made = crop_and_flip(pixels, 2, tops, lefts, mirrored)
 
     assert np.array_equal(made[0], slow(pixels[0], 2, Corner(0, 4, True)))
     assert np.array_equal(made[1], slow(pixels[1], 2, Corner(3, 1, False)))
@@ -88,7 +94,7 @@ def test_order_and_chunks_of_the_ids_change_nothing(order: list[int], chunk: int
     assert np.array_equal(made, whole)
 
 
-def test_epochs_seeds_and_samples_are_changed_differently() -> None:
+def test_epochs_seeds_and_samples_are_augmented_differently() -> None:
     pixels = np.repeat(some_pixels(1, 16, 16), 64, axis=0)
     ids = np.arange(64)
     made = PAD_CROP_FLIP(pixels, ids, seed=0, epoch=0)
@@ -119,7 +125,7 @@ def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
     )
 
 
-def test_every_corner_comes_equally_often_and_half_are_mirrored() -> None:
+def test_crop_corners_are_uniform_and_half_are_flipped() -> None:
     count, padding = 20_000, 2
     top, left, mirrored = corners(np.arange(count), padding)
     cells = np.bincount((top * 5 + left) * 2 + mirrored, minlength=50)
@@ -133,7 +139,7 @@ def test_every_corner_comes_equally_often_and_half_are_mirrored() -> None:
 
 def test_the_border_is_black_and_as_wide_as_the_shift() -> None:
     white = np.full((1, 8, 8, 3), 255, np.uint8)
-    made = crop_and_mirror(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
+    made = crop_and_flip(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
     inside = np.zeros((8, 8), bool)
     inside[3:, :6] = True  # moved down by 3, and 2 beyond the right edge
 
@@ -141,7 +147,7 @@ def test_the_border_is_black_and_as_wide_as_the_shift() -> None:
     assert np.all(made[~inside] == 0)
 
 
-def test_without_padding_only_mirrors_happen() -> None:
+def test_without_padding_images_are_only_flipped() -> None:
     pixels, ids = some_pixels(40), np.arange(40)
     made = Augmentation(flip=True)(pixels, ids, seed=0, epoch=0)
     same = [np.array_equal(a, b) for a, b in zip(made, pixels, strict=True)]
@@ -154,10 +160,10 @@ def test_without_padding_only_mirrors_happen() -> None:
 def test_no_augmentation_leaves_every_pixel() -> None:
     pixels = some_pixels(5)
 
-    assert np.array_equal(NONE(pixels, np.arange(5), seed=0, epoch=3), pixels)
+    assert np.array_equal(NO_AUGMENTATION(pixels, np.arange(5), seed=0, epoch=3), pixels)
 
 
-def test_the_given_pixels_are_left_as_they_were() -> None:
+def test_the_input_pixels_are_not_modified() -> None:
     pixels = some_pixels(5)
     before = pixels.copy()
     PAD_CROP_FLIP(pixels, np.arange(5), seed=0, epoch=0)[:] = 0
@@ -166,5 +172,5 @@ def test_the_given_pixels_are_left_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("data", sorted(set(DATA) - {"imagenet"}))  # cannot be read yet
-def test_every_data_set_says_how_it_is_augmented(data: str) -> None:
-    assert isinstance(BY_DATA[data], Augmentation)
+def test_every_data_set_has_an_augmentation(data: str) -> None:
+    assert isinstance(AUGMENTATIONS[data], Augmentation)

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from convoy.data import loader as feed_module
-from convoy.data.augment import NONE, PAD_CROP_FLIP, Augmentation
+from convoy.data.augment import NO_AUGMENTATION, PAD_CROP_FLIP, Augmentation
 from convoy.data.loader import (
     DeviceTransfer,
     LoaderOptions,
     MicroBatch,
     MicroBatchIndex,
     NeededInputs,
-    Order,
+    SampleOrder,
     SyntheticFeed,
     TrainingFeed,
     ValidationFeed,
@@ -53,10 +53,10 @@ class Numbered:
         return ids % 2
 
 
-def training_feed(
-    source: Numbered, augmentation: Augmentation = NONE, where: str = "none"
+def make_training_feed(
+    source: Numbered, augmentation: Augmentation = NO_AUGMENTATION, where: str = "none"
 ) -> TrainingFeed:
-    order = Order(len(source), BatchPlan(4, 3, 1), seed=5)
+    order = SampleOrder(len(source), BatchPlan(4, 3, 1), seed=5)
     view = PixelView(source, augmentation, seed=5)
     return TrainingFeed(view, order, DeviceTransfer(NORMALIZATION, where, CPU))
 
@@ -72,7 +72,7 @@ def ids_of(batch: MicroBatch) -> list[int]:
 
 def by_formula(pixels: Pixels) -> torch.Tensor:
     """(x / 255 − mean) / deviation, in double precision, as planes."""
-    mean, deviation = np.array(NORMALIZATION.mean), np.array(NORMALIZATION.deviation)
+    mean, deviation = np.array(NORMALIZATION.mean), np.array(NORMALIZATION.std)
     return torch.from_numpy((pixels / 255.0 - mean) / deviation).permute(0, 3, 1, 2)
 
 
@@ -84,7 +84,7 @@ def on_host(transfer: DeviceTransfer, pixels: Pixels) -> torch.Tensor:
 
 def arrived(pixels: Pixels, where: str) -> MicroBatch:
     transfer = DeviceTransfer(NORMALIZATION, where, CPU)
-    return MicroBatch(transfer.images(on_host(transfer, pixels)), None)
+    return MicroBatch(transfer.to_device(on_host(transfer, pixels)), None)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -115,7 +115,7 @@ def test_without_normalization_the_network_sees_raw_values() -> None:
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
 @pytest.mark.parametrize("count", [1, 5])
-def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
+def test_images_arrive_in_channels_last(where: str, count: int) -> None:
     images = arrived(Numbered(5).pixels(np.arange(count)), where).images
 
     assert images.shape == (count, 3, 8, 8)
@@ -123,14 +123,14 @@ def test_images_arrive_with_their_channels_last(where: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["host", "none"])
-def test_pixels_become_planes_without_a_copy(where: str) -> None:
+def test_channels_first_takes_no_copy(where: str) -> None:
     transfer = DeviceTransfer(NORMALIZATION, where, CPU)
     buffer = on_host(transfer, Numbered(5).pixels(np.arange(5)))
 
-    assert transfer.images(buffer).data_ptr() == buffer.data_ptr()
+    assert transfer.to_device(buffer).data_ptr() == buffer.data_ptr()
 
 
-def test_bytes_travel_to_a_device_that_normalizes() -> None:
+def test_bytes_are_sent_if_the_device_normalizes() -> None:
     assert DeviceTransfer(NORMALIZATION, "device", CPU).allocate(5, 8).dtype == torch.uint8
     assert (
         DeviceTransfer(NORMALIZATION, "none", CPU, eight_bit=True).allocate(5, 8).dtype
@@ -148,7 +148,7 @@ def test_pixels_in_any_memory_order_give_the_same_images(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
-def test_the_pixels_of_the_source_are_left_as_they_were(where: str) -> None:
+def test_the_pixels_of_the_source_are_not_modified(where: str) -> None:
     pixels = Numbered(5).pixels(np.arange(5))
     before = pixels.copy()
     arrived(pixels, where)
@@ -157,21 +157,20 @@ def test_the_pixels_of_the_source_are_left_as_they_were(where: str) -> None:
 
 
 def test_training_takes_the_samples_of_the_order_with_their_labels() -> None:
-    feed = training_feed(Numbered(50))
+    feed = make_training_feed(Numbered(50))
     indices = all_indices(feed, epochs=2)
-    batches = list(feed.micro_batches(indices, LoaderOptions(workers=2, depth=3)))
+    batches = list(feed.micro_batches(indices, LoaderOptions(workers=2, prefetch_depth=3)))
 
     assert [ids_of(batch) for batch in batches] == [feed.order.ids(one).tolist() for one in indices]
-    assert all(batch.labels.tolist() == [one % 2 for one in ids_of(batch)] for batch in batches)
+    assert all(batch.targets.tolist() == [one % 2 for one in ids_of(batch)] for batch in batches)
 
 
 def test_training_augments_each_sample_by_its_own_epoch() -> None:
-    feed = training_feed(Numbered(48), PAD_CROP_FLIP)
+    feed = make_training_feed(Numbered(48), PAD_CROP_FLIP)
     indices = all_indices(feed, epochs=3)
     batches = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
     for index, batch in zip(indices, batches, strict=True):
-        ids = feed.order.ids(index)
-        epoch, _ = feed.order.place(index)
+        epoch, _, ids = feed.order.locate(index)
         pixels = PAD_CROP_FLIP(Numbered(48).pixels(ids), ids, seed=5, epoch=epoch)
 
         assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), pixels)
@@ -180,20 +179,20 @@ def test_training_augments_each_sample_by_its_own_epoch() -> None:
 @pytest.mark.parametrize(
     "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(4, 1), LoaderOptions(8, 20)]
 )
-def test_workers_and_depth_never_change_a_bit(options: LoaderOptions) -> None:
-    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+def test_workers_and_prefetch_depth_do_not_change_batches(options: LoaderOptions) -> None:
+    feed = make_training_feed(Numbered(60), PAD_CROP_FLIP, "host")
     indices = all_indices(feed, epochs=2)
     alone = feed.micro_batches(indices, LoaderOptions(0, 1))
     together = feed.micro_batches(indices, options)
 
     assert all(
-        torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+        torch.equal(one.images, other.images) and torch.equal(one.targets, other.targets)
         for one, other in zip(alone, together, strict=True)
     )
 
 
-def test_training_can_begin_at_any_update() -> None:
-    feed = training_feed(Numbered(60), PAD_CROP_FLIP, "host")
+def test_training_can_start_at_any_update() -> None:
+    feed = make_training_feed(Numbered(60), PAD_CROP_FLIP, "host")
     indices = all_indices(feed, epochs=2)
     whole = list(feed.micro_batches(indices, LoaderOptions(1, 3)))
     rest = list(feed.micro_batches(indices[12:], LoaderOptions(1, 3)))
@@ -202,8 +201,8 @@ def test_training_can_begin_at_any_update() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_a_damaged_image_stops_training_at_its_place(workers: int) -> None:
-    feed = training_feed(Numbered(24, broken=7))
+def test_a_damaged_image_raises_at_its_position(workers: int) -> None:
+    feed = make_training_feed(Numbered(24, broken=7))
     indices = all_indices(feed)
     at = next(i for i, index in enumerate(indices) if 7 in feed.order.ids(index))
     seen = 0
@@ -220,7 +219,7 @@ def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: 
     feed = ValidationFeed(
         PixelView(Numbered(13)), batch_size, DeviceTransfer(NORMALIZATION, "none", CPU)
     )
-    batches = list(feed.batches(range(feed.count), LoaderOptions(workers, 2)))
+    batches = list(feed.batches(range(feed.num_batches), LoaderOptions(workers, 2)))
     labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
 
     assert [one for batch in batches for one in ids_of(batch)[: batch.samples]] == list(range(13))
@@ -231,21 +230,22 @@ def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: 
 @pytest.mark.parametrize(
     "needed", [NeededInputs(True, False), NeededInputs(False, True), NeededInputs(False, False)]
 )
-def test_a_stage_gets_only_what_it_wants(needed: NeededInputs) -> None:
+def test_a_stage_gets_only_its_needed_inputs(needed: NeededInputs) -> None:
     source, transfer = Numbered(24, broken=-1 if needed.images else 3), _TRANSFER
-    order = Order(24, BatchPlan(4, 3, 1), seed=5)
+    order = SampleOrder(24, BatchPlan(4, 3, 1), seed=5)
     training = TrainingFeed(PixelView(source), order, transfer, needed)
     whole = TrainingFeed(PixelView(Numbered(24)), order, transfer)
     validation = ValidationFeed(PixelView(source), 5, transfer, needed)
     batches = list(training.micro_batches(all_indices(training), LoaderOptions(1, 2)))
     full = list(whole.micro_batches(all_indices(whole), LoaderOptions(1, 2)))
-    batches += list(validation.batches(range(5), LoaderOptions(1, 2)))
+    checked = validation.batches(range(5), LoaderOptions(1, 2))
+    every = [*batches, *(MicroBatch(batch.images, batch.labels) for batch in checked)]
 
-    assert all((batch.images is not None) == needed.images for batch in batches)
-    assert all((batch.labels is not None) == needed.labels for batch in batches)
-    for part, both in zip(batches, full, strict=False):
+    assert all((batch.images is not None) == needed.images for batch in every)
+    assert all((batch.targets is not None) == needed.labels for batch in every)
+    for part, both in zip(batches, full, strict=True):
         assert part.images is None or torch.equal(part.images, both.images)
-        assert part.labels is None or torch.equal(part.labels, both.labels)
+        assert part.targets is None or torch.equal(part.targets, both.targets)
 
 
 def test_validation_can_be_repeated() -> None:
@@ -256,7 +256,7 @@ def test_validation_can_be_repeated() -> None:
     assert all(torch.equal(a.images, b.images) for a, b in zip(first, second, strict=True))
 
 
-def test_synthetic_batches_are_one_batch_again_and_again() -> None:
+def test_synthetic_batches_reuse_one_batch() -> None:
     feed = SyntheticFeed((4, 3, 8, 8), classes=3, device=CPU)
     batches = list(
         feed.micro_batches(
@@ -268,17 +268,17 @@ def test_synthetic_batches_are_one_batch_again_and_again() -> None:
     assert len({id(batch.images) for batch in batches}) == 1
     assert batches[0].images.shape == (4, 3, 8, 8)
     assert batches[0].images.is_contiguous(memory_format=torch.channels_last)
-    assert set(batches[0].labels.tolist()) <= {0, 1, 2}
+    assert set(batches[0].targets.tolist()) <= {0, 1, 2}
 
 
 def test_synthetic_batches_are_the_same_in_every_run() -> None:
-    one, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).resident for _ in range(2))
+    one, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).batch for _ in range(2))
 
     assert torch.equal(one.images, other.images)
-    assert torch.equal(one.labels, other.labels)
+    assert torch.equal(one.targets, other.targets)
 
 
-def test_synthetic_batches_come_one_for_each_place_and_can_be_closed() -> None:
+def test_synthetic_batches_match_the_indices_and_can_be_closed() -> None:
     feed = SyntheticFeed((4, 3, 8, 8), 3, CPU)
     endless = feed.micro_batches((MicroBatchIndex(0, 0) for _ in iter(int, 1)), LoaderOptions(1, 1))
     next(endless)
@@ -292,7 +292,7 @@ def test_synthetic_batches_come_one_for_each_place_and_can_be_closed() -> None:
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, where: str) -> None:
-    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    feed = make_training_feed(Numbered(24), PAD_CROP_FLIP, where)
     indices = all_indices(feed)
     whole = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
     pieces = list(feed.micro_batches(indices, LoaderOptions(workers, 2, piece)))
@@ -301,7 +301,7 @@ def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, wher
         torch.equal(one.images, other.images) for one, other in zip(whole, pieces, strict=True)
     )
     assert all(
-        torch.equal(one.labels, other.labels) for one, other in zip(whole, pieces, strict=True)
+        torch.equal(one.targets, other.targets) for one, other in zip(whole, pieces, strict=True)
     )
     assert len(whole) == len(pieces) == len(indices)
 
@@ -311,14 +311,10 @@ class Unreadable:
 
     size = 8
 
+    source = Numbered(8)
+
     def __init__(self, *ids: int) -> None:
         self.ids = ids
-
-    def __len__(self) -> int:
-        return 8
-
-    def labels(self, ids: Ids) -> Labels:
-        return ids % 2
 
     def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
         del epoch
@@ -327,17 +323,19 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("piece", [1, 2, 5])
-def test_validation_tells_which_samples_could_not_be_read(piece: int) -> None:
+def test_validation_reports_unreadable_samples(piece: int) -> None:
     feed = ValidationFeed(Unreadable(2, 5, 6), 5, _TRANSFER)
     batches = list(feed.batches(range(2), LoaderOptions(2, 2, piece)))
 
-    assert [(one.samples, one.unread) for one in batches] == [(5, (2,)), (3, (0, 1))]
+    assert [(one.samples, one.unreadable) for one in batches] == [(5, (2,)), (3, (0, 1))]
 
 
-def test_large_batches_are_not_prepared_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_MAX_BYTES_AHEAD", 2 * 4 * 8 * 8 * 3 * 4)  # two batches of 4
+def test_prefetching_of_large_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        feed_module, "_MAX_PREFETCH_BYTES", 2 * 4 * 8 * 8 * 3 * 4
+    )  # two batches of 4
     asked: list[int] = []
-    feed = training_feed(Numbered(48))
+    feed = make_training_feed(Numbered(48))
     indices = (MicroBatchIndex(update, 0) for update in range(4) if asked.append(update) is None)
     batches = feed.micro_batches(indices, LoaderOptions(1, 50))
     next(batches)
@@ -347,13 +345,13 @@ def test_large_batches_are_not_prepared_far_ahead(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
-def test_large_batches_wait_as_bytes_and_are_the_same(
+def test_large_batches_are_prefetched_as_bytes_with_the_same_result(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = training_feed(Numbered(24), PAD_CROP_FLIP, where)
+    feed = make_training_feed(Numbered(24), PAD_CROP_FLIP, where)
     usual = list(feed.micro_batches(all_indices(feed), LoaderOptions(0, 1)))
-    monkeypatch.setattr(feed_module, "_MAX_BYTES_AHEAD", 1)
-    monkeypatch.setattr(feed_module, "_MAX_BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(feed_module, "_MAX_PREFETCH_BYTES", 1)
+    monkeypatch.setattr(feed_module, "_MAX_CHUNK_BYTES", 1)
     dtypes: list[torch.dtype] = []
     allocate = feed.transfer.allocate
     monkeypatch.setattr(
@@ -361,7 +359,7 @@ def test_large_batches_wait_as_bytes_and_are_the_same(
         "allocate",
         lambda *words: dtypes.append((buffer := allocate(*words)).dtype) or buffer,
     )
-    large = list(feed.micro_batches(all_indices(feed), LoaderOptions(2, 3, piece=2)))
+    large = list(feed.micro_batches(all_indices(feed), LoaderOptions(2, 3, piece_size=2)))
 
     assert all(torch.equal(a.images, b.images) for a, b in zip(usual, large, strict=True))
     assert torch.uint8 in dtypes

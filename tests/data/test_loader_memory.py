@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np, simplejpeg, torch
 from convoy.data.loader import DeviceTransfer
 from convoy.data.loader import LoaderOptions, TrainingFeed
-from convoy.data.loader import Order, MicroBatchIndex
-from convoy.data.sources.photos import IMAGENET, Photos, PhotoView
+from convoy.data.loader import SampleOrder, MicroBatchIndex
+from convoy.data.sources.photos import IMAGENET_NORMALIZATION, PhotoSource, PhotoView
 from convoy.data.sources.photo_readers import PhotoOptions, make_reader
 from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
 from convoy.plan.topology import BatchPlan
@@ -31,11 +31,11 @@ class Repeated:
 
 micro, where = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
-photos = Photos(Repeated(), "train")
-order = Order(4096, BatchPlan(micro, 1024 // micro, 1), seed=0)
-reader = make_reader(photos.records, PhotoOptions(224, 0, "PYTORCH"))
+photos = PhotoSource(Repeated(), "train")
+order = SampleOrder(4096, BatchPlan(micro, 1024 // micro, 1), seed=0)
+reader = make_reader(photos.records, PhotoOptions(224, 0, "pytorch"))
 view = PhotoView(photos, 224, reader)
-feed = TrainingFeed(view, order, DeviceTransfer(IMAGENET, where, torch.device("cpu")))
+feed = TrainingFeed(view, order, DeviceTransfer(IMAGENET_NORMALIZATION, where, torch.device("cpu")))
 places = [MicroBatchIndex(update, m) for update in range(3) for m in range(1024 // micro)]
 for batch in feed.micro_batches(places, LoaderOptions(2, 3, -(-micro // 2))):
     batch.images.sum()

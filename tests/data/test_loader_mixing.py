@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from convoy.batch import MixedTargets
 from convoy.config.sections.data import MixingConfig
 from convoy.data.loader import (
     DeviceTransfer,
@@ -14,10 +15,10 @@ from convoy.data.loader import (
     MicroBatch,
     MicroBatchIndex,
     NeededInputs,
-    Order,
+    SampleOrder,
     TrainingFeed,
 )
-from convoy.data.mix import UNMIXED, Mixing
+from convoy.data.mix import NO_MIXING, Mixing
 from convoy.data.source import Ids, Labels, Normalization, Pixels
 from convoy.data.sources.pixel_source import PixelView
 from convoy.plan.topology import BatchPlan
@@ -71,13 +72,13 @@ def feed(
     source: Gray | None = None,
     transfer: DeviceTransfer | None = None,
 ) -> TrainingFeed:
-    order = Order(SAMPLES, batch or BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
+    order = SampleOrder(SAMPLES, batch or BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
     return TrainingFeed(
         PixelView(source or Noise()),
         order,
         transfer or DeviceTransfer(NORMALIZATION, "host", CPU),
         needed or NeededInputs(),
-        Mixing(wish, seed=5, side=SIDE),
+        Mixing(wish, seed=5, image_size=SIDE),
     )
 
 
@@ -89,12 +90,15 @@ def batches(fed: TrainingFeed, where: list[MicroBatchIndex] | None = None) -> li
     return list(fed.micro_batches(where or places(), LoaderOptions(0, 1)))
 
 
+def tensors(batch: MicroBatch) -> list[torch.Tensor | None]:
+    """Images, labels, and shares of the labels where they are mixed."""
+    if isinstance(batch.targets, MixedTargets):
+        return [batch.images, batch.targets.labels, batch.targets.weights]
+    return [batch.images, batch.targets, None]
+
+
 def same(one: MicroBatch, other: MicroBatch) -> bool:
-    pairs = zip(
-        (one.images, one.labels, one.shares),
-        (other.images, other.labels, other.shares),
-        strict=True,
-    )
+    pairs = zip(tensors(one), tensors(other), strict=True)
     return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
 
 
@@ -103,29 +107,33 @@ def test_the_labels_of_a_micro_batch_are_those_of_its_images(wish: MixingConfig)
     fed = feed(wish, source=Gray(), transfer=DeviceTransfer(NORMALIZATION, "none", CPU))
     unmixed = 0
     for batch in batches(fed, places(40)):
-        assert batch.images is not None and batch.labels is not None
+        assert batch.images is not None and batch.targets is not None
         seen = batch.images.double().mean((1, 2, 3))
-        if batch.shares is None:
-            unmixed += 1
-            told = batch.labels.double()
+        if isinstance(batch.targets, MixedTargets):
+            message = (batch.targets.labels * batch.targets.weights.double()).sum(0)
         else:
-            told = (batch.labels * batch.shares.double()).sum(0)
+            unmixed += 1
+            message = batch.targets.double()
 
-        torch.testing.assert_close(seen, told, rtol=0, atol=1e-5)
+        torch.testing.assert_close(seen, message, rtol=0, atol=1e-5)
     assert (unmixed > 0) == (wish is CUTMIX)
 
 
 @every_kind
-@pytest.mark.parametrize("hands", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 20)])
-def test_workers_and_depth_never_change_a_bit(wish: MixingConfig, hands: LoaderOptions) -> None:
-    fed = feed(replace(wish, hostside_image_mixing=hands.workers == 2))
-    together = list(fed.micro_batches(places(), hands))
+@pytest.mark.parametrize(
+    "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 20)]
+)
+def test_workers_and_prefetch_depth_do_not_change_batches(
+    wish: MixingConfig, options: LoaderOptions
+) -> None:
+    fed = feed(replace(wish, hostside_image_mixing=options.workers == 2))
+    together = list(fed.micro_batches(places(), options))
 
     assert all(map(same, batches(fed), together))
 
 
 @every_kind
-def test_training_can_begin_at_any_update(wish: MixingConfig) -> None:
+def test_training_can_start_at_any_update(wish: MixingConfig) -> None:
     whole = batches(feed(wish), places())
     rest = batches(feed(wish), places()[7:])
 
@@ -134,7 +142,7 @@ def test_training_can_begin_at_any_update(wish: MixingConfig) -> None:
 
 @every_kind
 @pytest.mark.parametrize(("accumulated", "replicas"), [(3, 2), (2, 3), (1, 6)])
-def test_replicas_together_mix_as_one_does(
+def test_replicas_mix_as_a_single_replica(
     wish: MixingConfig, accumulated: int, replicas: int
 ) -> None:
     alone = dict(zip(places(), batches(feed(wish)), strict=True))
@@ -147,16 +155,13 @@ def test_replicas_together_mix_as_one_does(
 
 
 @every_kind
-def test_stages_that_have_images_or_labels_alone_agree(wish: MixingConfig) -> None:
+def test_stages_with_only_images_or_labels_agree(wish: MixingConfig) -> None:
     first = batches(feed(wish, needed=NeededInputs(labels=False)))
     last = batches(feed(wish, needed=NeededInputs(images=False)))
-    joined = [
-        MicroBatch(one.images, other.labels, shares=other.shares)
-        for one, other in zip(first, last, strict=True)
-    ]
+    joined = [MicroBatch(one.images, other.targets) for one, other in zip(first, last, strict=True)]
 
     assert all(map(same, batches(feed(wish)), joined))
-    assert all(one.labels is None and one.shares is None for one in first)
+    assert all(one.targets is None for one in first)
     assert all(one.images is None for one in last)
 
 
@@ -166,10 +171,10 @@ def test_host_and_device_mix_to_the_same_bits(
     wish: MixingConfig, where: str, eight_bit: bool
 ) -> None:
     on_host = replace(wish, hostside_image_mixing=True)
-    told = DeviceTransfer(NORMALIZATION, where, CPU, eight_bit)
+    message = DeviceTransfer(NORMALIZATION, where, CPU, eight_bit)
     floats = DeviceTransfer(NORMALIZATION, "none" if where == "none" else "host", CPU)
-    device = feed(wish, transfer=told)
-    host = feed(on_host, transfer=floats if on_host.blends_on_host else told)
+    device = feed(wish, transfer=message)
+    host = feed(on_host, transfer=floats if on_host.uses_host_mixup else message)
 
     assert all(map(same, batches(device), batches(host)))
 
@@ -180,29 +185,31 @@ def test_host_and_device_normalize_every_value_to_the_same_bits() -> None:
     buffers = [way.allocate(1, 16) for way in ways]
     for way, buffer in zip(ways, buffers, strict=True):
         way.normalize_into(buffer, every)
-    host, device = (way.images(buffer) for way, buffer in zip(ways, buffers, strict=True))
+    host, device = (way.to_device(buffer) for way, buffer in zip(ways, buffers, strict=True))
 
     assert torch.equal(host, device)
 
 
 def test_no_two_micro_batches_of_two_epochs_are_mixed_alike() -> None:
-    found = [one.shares for one in batches(feed(MIXUP))]
+    found = [one.targets for one in batches(feed(MIXUP))]
 
-    assert len({str(one.tolist()) for one in found if one is not None}) == len(places())
+    assert len(
+        {str(one.weights.tolist()) for one in found if isinstance(one, MixedTargets)}
+    ) == len(places())
 
 
 @every_kind
-def test_mixed_images_keep_their_channels_last(wish: MixingConfig) -> None:
+def test_mixed_images_stay_in_channels_last(wish: MixingConfig) -> None:
     for batch in batches(feed(wish)):
         assert batch.images is not None
         assert batch.images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_feed_that_does_not_mix_has_labels_without_shares() -> None:
-    order = Order(SAMPLES, BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
+def test_a_feed_without_mixing_has_plain_labels() -> None:
+    order = SampleOrder(SAMPLES, BatchPlan(MICRO, MICRO_BATCHES, 1), seed=5)
     unmixed = TrainingFeed(PixelView(Noise()), order, DeviceTransfer(NORMALIZATION, "host", CPU))
     never = feed(replace(CUTMIX, cutmix_disable_prob=1.0))
 
-    assert unmixed.mixing is UNMIXED
-    assert all(one.shares is None for one in batches(unmixed))
+    assert unmixed.mixing is NO_MIXING
+    assert all(isinstance(one.targets, torch.Tensor) for one in batches(unmixed))
     assert all(map(same, batches(unmixed), batches(never)))

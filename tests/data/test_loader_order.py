@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.loader import MicroBatchIndex, Order
+from convoy.data.loader import MicroBatchIndex, SampleOrder
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
 from convoy.plan.topology import BatchPlan
 
 
-def epoch_of(order: Order, epoch: int) -> list[int]:
+def epoch_of(order: SampleOrder, epoch: int) -> list[int]:
     """All ids of an epoch, in the order of its micro-batches."""
     first = epoch * order.updates_per_epoch
     places = places_of(order, range(first, first + order.updates_per_epoch))
     return [int(one) for place in places for one in order.ids(place)]
 
 
-def places_of(order: Order, updates: range) -> list[MicroBatchIndex]:
+def places_of(order: SampleOrder, updates: range) -> list[MicroBatchIndex]:
     return [
         MicroBatchIndex(update, micro)
         for update in updates
@@ -29,18 +29,18 @@ def places_of(order: Order, updates: range) -> list[MicroBatchIndex]:
 
 
 @st.composite
-def orders(draw: st.DrawFn) -> Order:
+def orders(draw: st.DrawFn) -> SampleOrder:
     """Any small batch, and any number of samples that fills at least one update."""
     span, spans = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     batch = BatchPlan(draw(st.integers(1, 9)), draw(st.integers(1, 5)), span * spans, span)
     samples = batch.samples_per_update + draw(st.integers(0, 300))
-    return Order(samples, batch, draw(st.integers(0, 2**40)))
+    return SampleOrder(samples, batch, draw(st.integers(0, 2**40)))
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 5))
 def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
-    order: Order, epoch: int
+    order: SampleOrder, epoch: int
 ) -> None:
     ids = epoch_of(order, epoch)
 
@@ -51,38 +51,40 @@ def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 50))
-def test_every_micro_batch_is_full(order: Order, update: int) -> None:
+def test_every_micro_batch_is_full(order: SampleOrder, update: int) -> None:
     sizes = {len(order.ids(place)) for place in places_of(order, range(update, update + 1))}
 
     assert sizes == {order.batch.micro_batch_size}
 
 
 def test_an_epoch_without_remainder_is_a_permutation() -> None:
-    order = Order(60, BatchPlan(5, 2, 2), seed=3)
+    order = SampleOrder(60, BatchPlan(5, 2, 2), seed=3)
 
     assert sorted(epoch_of(order, 0)) == list(range(60))
     assert epoch_of(order, 0) != list(range(60))
 
 
 def test_different_samples_are_left_out_in_different_epochs() -> None:
-    order = Order(1005, BatchPlan(10, 10, 1), seed=0)
+    order = SampleOrder(1005, BatchPlan(10, 10, 1), seed=0)
     left_out = [set(range(1005)) - set(epoch_of(order, epoch)) for epoch in range(4)]
 
     assert all(len(five) == 5 for five in left_out)
     assert len({frozenset(five) for five in left_out}) == 4
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     batch = BatchPlan(10, 1, 1)
     seen = [
-        tuple(epoch_of(Order(100, batch, seed), epoch)) for seed in range(5) for epoch in range(5)
+        tuple(epoch_of(SampleOrder(100, batch, seed), epoch))
+        for seed in range(5)
+        for epoch in range(5)
     ]
 
     assert len(set(seen)) == 25
 
 
-def test_neighbors_of_one_epoch_are_no_neighbors_in_the_next() -> None:
-    order = Order(10_000, BatchPlan(100, 1, 1), seed=1)
+def test_neighbors_of_an_epoch_are_separated_in_the_next() -> None:
+    order = SampleOrder(10_000, BatchPlan(100, 1, 1), seed=1)
     one, next_one = np.argsort(epoch_of(order, 0)), np.argsort(epoch_of(order, 1))
     noise = 1 / np.sqrt(10_000)
 
@@ -91,7 +93,7 @@ def test_neighbors_of_one_epoch_are_no_neighbors_in_the_next() -> None:
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 20))
-def test_replicas_and_accumulation_can_be_exchanged(order: Order, update: int) -> None:
+def test_replicas_and_accumulation_can_be_exchanged(order: SampleOrder, update: int) -> None:
     size, count = order.batch.micro_batch_size, order.batch.micro_batches
     layouts = [BatchPlan(size, count // n, n) for n in range(1, count + 1) if count % n == 0]
     seen = [
@@ -105,13 +107,13 @@ def test_replicas_and_accumulation_can_be_exchanged(order: Order, update: int) -
     assert all(one == seen[0] for one in seen)
 
 
-def order_in(order: Order, batch: BatchPlan) -> Order:
-    return Order(order.samples, batch, order.seed)
+def order_in(order: SampleOrder, batch: BatchPlan) -> SampleOrder:
+    return SampleOrder(order.samples, batch, order.seed)
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 20))
-def test_the_blocks_of_all_replicas_make_one_update(order: Order, update: int) -> None:
+def test_the_blocks_of_all_replicas_make_one_update(order: SampleOrder, update: int) -> None:
     batch = order.batch
     places = [
         MicroBatchIndex(update, micro)
@@ -126,7 +128,7 @@ def test_the_blocks_of_all_replicas_make_one_update(order: Order, update: int) -
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 20))
 def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
-    order: Order, update: int
+    order: SampleOrder, update: int
 ) -> None:
     batch, span = order.batch, order.batch.bn_span
     larger = BatchPlan(
@@ -142,18 +144,18 @@ def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
 
 
 def test_an_update_is_found_without_those_before_it() -> None:
-    order = Order(1000, BatchPlan(16, 3, 1), seed=7)
+    order = SampleOrder(1000, BatchPlan(16, 3, 1), seed=7)
     places = places_of(order, range(50))
     forward = [order.ids(place).tolist() for place in places]
-    fresh = Order(1000, BatchPlan(16, 3, 1), seed=7)
+    fresh = SampleOrder(1000, BatchPlan(16, 3, 1), seed=7)
     backward = [fresh.ids(place).tolist() for place in reversed(places)]
 
     assert backward[::-1] == forward
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
-def test_workers_that_ask_at_once_are_told_the_same(workers: int) -> None:
-    order = Order(500, BatchPlan(7, 2, 1), seed=2)
+def test_concurrent_workers_get_the_same_order(workers: int) -> None:
+    order = SampleOrder(500, BatchPlan(7, 2, 1), seed=2)
     places = places_of(order, range(200))  # 5 epochs, more than are remembered
     alone = [order.ids(place).tolist() for place in places]
     with ThreadPoolExecutor(workers) as pool:
@@ -162,10 +164,10 @@ def test_workers_that_ask_at_once_are_told_the_same(workers: int) -> None:
     assert together == alone
 
 
-def test_the_epoch_of_a_place_follows_its_update() -> None:
-    order = Order(100, BatchPlan(10, 3, 1), seed=0)
+def test_the_epoch_of_an_index_follows_its_update() -> None:
+    order = SampleOrder(100, BatchPlan(10, 3, 1), seed=0)
 
-    assert [order.place(MicroBatchIndex(update, 0))[0] for update in range(7)] == [
+    assert [order.locate(MicroBatchIndex(update, 0))[0] for update in range(7)] == [
         0,
         0,
         0,
@@ -176,21 +178,21 @@ def test_the_epoch_of_a_place_follows_its_update() -> None:
     ]
 
 
-def test_nobody_can_change_the_order_for_others() -> None:
-    ids: Ids = Order(10, BatchPlan(5, 1, 1), seed=0).ids(MicroBatchIndex(0, 0))
+def test_the_cached_order_is_read_only() -> None:
+    ids: Ids = SampleOrder(10, BatchPlan(5, 1, 1), seed=0).ids(MicroBatchIndex(0, 0))
 
     assert not ids.flags.writeable
 
 
-def test_a_place_beyond_the_update_is_a_mistake_of_ours() -> None:
-    order = Order(100, BatchPlan(10, 2, 1), seed=0)
+def test_an_index_beyond_the_update_is_an_assertion_error() -> None:
+    order = SampleOrder(100, BatchPlan(10, 2, 1), seed=0)
 
     with pytest.raises(AssertionError):
         order.ids(MicroBatchIndex(0, 2))
 
 
 def test_fewer_samples_than_one_update_are_refused() -> None:
-    order = Order(19, BatchPlan(10, 2, 1), seed=0)
+    order = SampleOrder(19, BatchPlan(10, 2, 1), seed=0)
 
     with pytest.raises(ConfigError, match=r"needs 20 samples .* has 19"):
         order.ids(MicroBatchIndex(0, 0))
@@ -198,25 +200,25 @@ def test_fewer_samples_than_one_update_are_refused() -> None:
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 3))
-def test_micro_batches_are_numbered_anew_in_every_epoch(order: Order, epoch: int) -> None:
+def test_micro_batch_numbers_restart_every_epoch(order: SampleOrder, epoch: int) -> None:
     first = epoch * order.updates_per_epoch
     places = places_of(order, range(first, first + order.updates_per_epoch))
 
-    assert [order.place(place)[1] for place in places] == list(range(len(places)))
+    assert [order.locate(place)[1] for place in places] == list(range(len(places)))
 
 
 @pytest.mark.parametrize(("accumulated", "replicas"), [(12, 1), (6, 2), (4, 3), (1, 12)])
 def test_the_number_of_a_micro_batch_is_the_same_for_every_layout(
     accumulated: int, replicas: int
 ) -> None:
-    order = Order(100, BatchPlan(2, accumulated, replicas), seed=1)
+    order = SampleOrder(100, BatchPlan(2, accumulated, replicas), seed=1)
 
-    assert order.place(MicroBatchIndex(5, 7))[1] == (5 % 4) * 12 + 7
+    assert order.locate(MicroBatchIndex(5, 7))[1] == (5 % 4) * 12 + 7
 
 
-def test_a_run_may_begin_with_a_later_epoch() -> None:
+def test_a_run_may_start_with_a_later_epoch() -> None:
     batch = BatchPlan(5, 2, 1)
-    whole, later = Order(100, batch, 3), Order(100, batch, 3, first_epoch=2)
+    whole, later = SampleOrder(100, batch, 3), SampleOrder(100, batch, 3, first_epoch=2)
 
     assert epoch_of(later, 0) == epoch_of(whole, 2) != epoch_of(whole, 0)
-    assert [later.place(MicroBatchIndex(update, 0))[0] for update in (0, 9, 10)] == [2, 2, 3]
+    assert [later.locate(MicroBatchIndex(update, 0))[0] for update in (0, 9, 10)] == [2, 2, 3]

@@ -52,9 +52,7 @@ class Work:
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("depth", [1, 3, 20])
-def test_results_come_in_the_order_of_the_jobs_and_each_is_made_once(
-    workers: int, depth: int
-) -> None:
+def test_results_are_in_job_order_and_each_job_runs_once(workers: int, depth: int) -> None:
     durations = np.random.default_rng(workers).exponential(0.001, 60)
     work = Work(60, lambda number: durations[number])
     results = list(prefetch(work.jobs(), workers, depth))
@@ -65,14 +63,14 @@ def test_results_come_in_the_order_of_the_jobs_and_each_is_made_once(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_no_jobs_make_no_results(workers: int) -> None:
+def test_no_jobs_give_no_results(workers: int) -> None:
     assert list(prefetch(iter(()), workers, 3)) == []
     assert infeed_threads() == []
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize("depth", [1, 3, 10])
-def test_workers_run_just_so_far_ahead_and_wait(workers: int, depth: int) -> None:
+def test_workers_prefetch_up_to_the_depth(workers: int, depth: int) -> None:
     work, ahead = Work(100), max(depth, workers)
     feed = prefetch(work.jobs(), workers, depth)
     for used in range(1, 6):
@@ -84,7 +82,7 @@ def test_workers_run_just_so_far_ahead_and_wait(workers: int, depth: int) -> Non
     feed.close()
 
 
-def test_without_workers_nothing_is_done_ahead() -> None:
+def test_without_workers_nothing_is_prefetched() -> None:
     work = Work(10)
     feed = prefetch(work.jobs(), 0, 5)
     next(feed)
@@ -94,7 +92,7 @@ def test_without_workers_nothing_is_done_ahead() -> None:
     assert infeed_threads() == []
 
 
-def test_nothing_begins_before_the_first_result_is_asked_for() -> None:
+def test_no_job_starts_before_the_first_result_is_requested() -> None:
     work = Work(10)
     feed = prefetch(work.jobs(), 4, 5)
     feed.close()
@@ -121,7 +119,7 @@ def failing(number: int) -> int:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_an_error_comes_at_its_place_and_ends_the_feed(workers: int) -> None:
+def test_an_error_is_raised_at_its_position_and_ends_the_feed(workers: int) -> None:
     feed = prefetch((lambda number=number: failing(number) for number in range(50)), workers, 4)
     results = []
     with pytest.raises(ValueError, match="job 5"):
@@ -134,7 +132,7 @@ def test_an_error_comes_at_its_place_and_ends_the_feed(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_failed_feed_begins_no_further_job(workers: int) -> None:
+def test_a_failed_feed_starts_no_further_job(workers: int) -> None:
     work = Work(100)
     jobs = [lambda number=number: failing(work.do(number)) for number in range(100)]
     with pytest.raises(ValueError, match="job 5"):
@@ -159,9 +157,7 @@ def test_closing_early_stops_the_threads(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-def test_closing_early_drops_the_jobs_that_wait(
-    workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_early_cancels_waiting_jobs(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
 
     class Gated(ThreadPoolExecutor):
@@ -185,7 +181,7 @@ def test_closing_early_drops_the_jobs_that_wait(
     assert len(work.begun) == 1 + workers
 
 
-def test_a_job_under_way_is_waited_for_when_the_feed_is_closed() -> None:
+def test_closing_waits_for_running_jobs() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def long() -> None:
@@ -202,7 +198,7 @@ def test_a_job_under_way_is_waited_for_when_the_feed_is_closed() -> None:
     assert infeed_threads() == []
 
 
-def test_a_feed_that_nobody_holds_leaves_no_threads() -> None:
+def test_an_unreferenced_feed_leaves_no_threads() -> None:
     feed = prefetch(Work(100).jobs(), 3, 3)
     next(feed)
     del feed

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from convoy.config.sections.data import MixingConfig
-from convoy.data.mix import Box, Mixing, kept_share
+from convoy.data.mix import CutmixBox, Mixing, sample_cutmix_lambda
 
 DRAWS = 10_000
 SIDE = 1000  # so large that whole pixels hardly show
@@ -24,13 +24,14 @@ Chance = Callable[[float], float]
 
 
 @cache
-def boxes(wish: MixingConfig, side: int = SIDE, draws: int = DRAWS) -> list[Box | None]:
-    mixing = Mixing(wish, seed=11, side=side)
-    return [mixing.draw(number % 7, number, 4).box for number in range(draws)]
+def boxes(wish: MixingConfig, side: int = SIDE, draws: int = DRAWS) -> list[CutmixBox | None]:
+    mixing = Mixing(wish, seed=11, image_size=side)
+    drawn = [mixing.sample(number % 7, number, 4) for number in range(draws)]
+    return [mix.box if mix else None for mix in drawn]
 
 
 def kept(wish: MixingConfig) -> npt.NDArray[np.float64]:
-    return np.array([1.0 if box is None else box.kept for box in boxes(wish)])
+    return np.array([1.0 if box is None else box.lam for box in boxes(wish)])
 
 
 def farthest(found: npt.NDArray[np.float64], chance_below: Chance) -> float:
@@ -39,7 +40,7 @@ def farthest(found: npt.NDArray[np.float64], chance_below: Chance) -> float:
     return max(abs((found <= point).mean() - chance_below(point)) for point in points)
 
 
-def test_the_share_that_stays_is_evenly_spread_between_the_bounds() -> None:
+def test_cutmix_lambda_is_uniform_between_the_bounds() -> None:
     found = kept(EVEN)
     # A corner moves by half a pixel at most: the share by (2 · 1000 + 1) / 1000².
     margin = (2 * SIDE + 1) / SIDE**2
@@ -50,7 +51,7 @@ def test_the_share_that_stays_is_evenly_spread_between_the_bounds() -> None:
 
 
 @pytest.mark.parametrize("version", [None, 2])
-def test_equal_bounds_are_a_constant_share(version: int | None) -> None:
+def test_equal_bounds_give_a_constant_lambda(version: int | None) -> None:
     found = kept(replace(HALF, cutmix_version=version))
 
     assert np.abs(found - 0.5).max() <= (2 * SIDE + 1) / SIDE**2
@@ -59,15 +60,17 @@ def test_equal_bounds_are_a_constant_share(version: int | None) -> None:
 def test_version_two_always_takes_the_lower_bound() -> None:
     wish = replace(EVEN, cutmix_version=2)
 
-    assert {kept_share(wish, first, 0.3) for first in (0.0, 0.5, 0.99)} == {0.2}
+    assert {sample_cutmix_lambda(wish, first, 0.3) for first in (0.0, 0.5, 0.99)} == {0.2}
 
 
 @pytest.mark.parametrize("bound", [0.5, 0.7, 0.85, 0.95])
-def test_version_one_leaves_some_alone_and_spreads_the_rest_by_its_logarithm(bound: float) -> None:
+def test_version_one_skips_some_and_samples_the_rest_logarithmically(bound: float) -> None:
     wish = MixingConfig(cutmix_lambda_low=bound, cutmix_lambda_high=bound, cutmix_version=1)
     spared = max(0.0, 1.55 * bound - 0.96)
     grid = (np.arange(200) + 0.5) / 200
-    found = np.array([[kept_share(wish, first, second) for first in grid] for second in grid])
+    found = np.array(
+        [[sample_cutmix_lambda(wish, first, second) for first in grid] for second in grid]
+    )
 
     assert (found == 1).mean() == pytest.approx(spared, abs=1 / 200)
     # v even in [e⁻⁴, 1): the share 1 + ln(v)/4 is below x with the chance of v below e^(4x − 4).
@@ -79,7 +82,7 @@ def test_version_one_leaves_some_alone_and_spreads_the_rest_by_its_logarithm(bou
         assert drawn == pytest.approx(below, abs=1 / 100)
 
 
-def test_version_one_is_drawn_as_it_is_spread() -> None:
+def test_version_one_samples_follow_its_distribution() -> None:
     found = kept(replace(HALF, cutmix_version=1))
     margin, least = (2 * SIDE + 1) / SIDE**2, math.exp(-4)
 
@@ -91,17 +94,17 @@ def test_version_one_is_drawn_as_it_is_spread() -> None:
 
 
 @pytest.mark.parametrize("version", [None, 1, 2])
-def test_the_ends_of_chance_stay_within_the_image(version: int | None) -> None:
+def test_extreme_random_numbers_stay_within_the_image(version: int | None) -> None:
     for low in (0.0, 0.3, 1.0):
         wish = MixingConfig(cutmix_lambda_low=low, cutmix_lambda_high=1.0, cutmix_version=version)
         for first in (0.0, 1 - 2.0**-53):
             for second in (0.0, 1 - 2.0**-53):
-                assert 0 <= kept_share(wish, first, second) <= 1
+                assert 0 <= sample_cutmix_lambda(wish, first, second) <= 1
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.35, 0.9, 1.0])
 @pytest.mark.parametrize("version", [None, 2])
-def test_micro_batches_are_spared_as_often_as_said(chance: float, version: int | None) -> None:
+def test_cutmix_is_skipped_with_the_given_probability(chance: float, version: int | None) -> None:
     wish = replace(HALF, cutmix_disable_prob=chance, cutmix_version=version)
     spared = sum(box is None for box in boxes(wish))
     noise = math.sqrt(DRAWS * chance * (1 - chance))  # deviation of a count
@@ -109,9 +112,9 @@ def test_micro_batches_are_spared_as_often_as_said(chance: float, version: int |
     assert abs(spared - DRAWS * chance) <= DEVIATIONS * noise
 
 
-def test_what_is_not_spared_is_cut_as_if_nothing_were() -> None:
+def test_skipping_does_not_change_the_other_boxes() -> None:
     found = boxes(replace(EVEN, cutmix_disable_prob=0.5))
-    cut = np.array([box.kept for box in found if box is not None])
+    cut = np.array([box.lam for box in found if box is not None])
     off = farthest(cut, lambda point: min(max((point - 0.2) / 0.6, 0), 1))
     margin = (2 * SIDE + 1) / SIDE**2
 
@@ -121,9 +124,7 @@ def test_what_is_not_spared_is_cut_as_if_nothing_were() -> None:
 
 @pytest.mark.parametrize("side", [1, 2, 3, 7, 8, 32, 225])
 @pytest.mark.parametrize("version", [None, 1, 2])
-def test_every_box_is_square_but_for_a_pixel_and_lies_inside(
-    side: int, version: int | None
-) -> None:
+def test_every_box_is_square_within_a_pixel_and_inside(side: int, version: int | None) -> None:
     wish = MixingConfig(cutmix_lambda_low=0.0, cutmix_lambda_high=1.0, cutmix_version=version)
     found = [box for box in boxes(wish, side, 2000) if box is not None]
 
@@ -133,14 +134,14 @@ def test_every_box_is_square_but_for_a_pixel_and_lies_inside(
         assert 0 <= box.rows[0] < box.rows[1] <= side
         assert 0 <= box.columns[0] < box.columns[1] <= side
         assert abs(heights - widths) <= 1
-        assert box.kept == pytest.approx(1 - heights * widths / side**2)
+        assert box.lam == pytest.approx(1 - heights * widths / side**2)
 
 
 def starts(wish: MixingConfig) -> npt.NDArray[np.float64]:
     return np.array([(box.rows[0], box.columns[0]) for box in boxes(wish) if box]) / SIDE
 
 
-def test_a_box_lies_evenly_inside() -> None:
+def test_box_positions_are_uniform() -> None:
     extent = math.sqrt(0.5)
     room = 1 - extent
     for side in starts(HALF).T:
@@ -149,7 +150,7 @@ def test_a_box_lies_evenly_inside() -> None:
         assert off < FAR + 1 / (room * SIDE)
 
 
-def test_a_version_draws_the_center_anywhere_and_moves_the_box_inside() -> None:
+def test_tensorflow_versions_sample_the_center_and_move_the_box_inside() -> None:
     extent = math.sqrt(0.5)
     room = 1 - extent
 
@@ -166,7 +167,9 @@ def test_a_version_draws_the_center_anywhere_and_moves_the_box_inside() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_version_puts_a_box_to_the_border_as_often_as_half_of_it_is_large(version: int) -> None:
+def test_tensorflow_versions_place_boxes_at_the_border_with_the_expected_frequency(
+    version: int,
+) -> None:
     found = [box for box in boxes(replace(HALF, cutmix_version=version)) if box is not None]
     at_the_border = sum(box.rows[0] == 0 for box in found)
     expected = sum((box.rows[1] - box.rows[0]) / SIDE / 2 for box in found)
@@ -175,14 +178,14 @@ def test_a_version_puts_a_box_to_the_border_as_often_as_half_of_it_is_large(vers
     assert abs(at_the_border - expected) < DEVIATIONS * noise + len(found) / SIDE
 
 
-def test_rows_and_columns_and_shares_are_independent() -> None:
+def test_rows_columns_and_lambdas_are_independent() -> None:
     found = [box for box in boxes(EVEN) if box is not None]
     table = np.array(
         [
             (
                 box.rows[0] / (SIDE + 1 - (box.rows[1] - box.rows[0])),
                 box.columns[0] / (SIDE + 1 - (box.columns[1] - box.columns[0])),
-                box.kept,
+                box.lam,
             )
             for box in found
         ]

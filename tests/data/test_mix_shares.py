@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from convoy.data.mix import larger_shares
+from convoy.data.mix import sample_mixup_lambda
 from convoy.rng import F64, key
 
 STREAM = key(3, "beta")
@@ -40,15 +40,15 @@ def chance_below(alpha: float, smaller: F64) -> F64:
 
 
 @pytest.mark.parametrize("alpha", CLOSED)
-def test_the_yardstick_of_these_tests_is_right_where_there_is_a_formula(alpha: float) -> None:
+def test_the_reference_distribution_matches_closed_forms(alpha: float) -> None:
     smaller = np.linspace(0, 0.5, 1001)
 
     assert np.abs(chance_below(alpha, smaller) - CLOSED[alpha](smaller)).max() < 1e-6
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_shares_are_distributed_as_the_larger_one_of_a_beta(alpha: float) -> None:
-    shares = larger_shares(alpha, STREAM, np.arange(DRAWS))
+def test_mixup_lambda_follows_the_folded_beta_distribution(alpha: float) -> None:
+    shares = sample_mixup_lambda(alpha, STREAM, np.arange(DRAWS))
     smaller = np.sort(1 - shares)
     below = np.arange(DRAWS) / DRAWS  # the share of draws below each one
     off = np.abs(chance_below(alpha, smaller) - below)[smaller > LEAST]
@@ -60,41 +60,43 @@ def test_shares_are_distributed_as_the_larger_one_of_a_beta(alpha: float) -> Non
 
 @pytest.mark.parametrize("alpha", [5e-324, 1e-300, 1e-3, 1e3, 1e12])
 def test_no_alpha_is_too_small_or_too_large(alpha: float) -> None:
-    shares = larger_shares(alpha, STREAM, np.arange(1000))
+    shares = sample_mixup_lambda(alpha, STREAM, np.arange(1000))
 
     assert np.isfinite(shares).all()
     assert shares.min() >= 0.5 and shares.max() <= 1
 
 
 @pytest.mark.parametrize("alpha", [5e-324, 0.2, 1.0])
-def test_no_chance_is_too_extreme(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extreme_random_numbers_are_valid(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = np.array([0.0, 0.25, 0.5, 1 - 2.0**-53])
     grid = np.stack(np.meshgrid(ends, ends, ends, ends)).reshape(4, -1)
     monkeypatch.setattr("convoy.data.mix.uniform", lambda _, draw: grid[draw])
-    shares = larger_shares(alpha, STREAM)
+    shares = sample_mixup_lambda(alpha, STREAM)
 
     assert shares.shape == (256,)
     assert ((shares >= 0.5) & (shares <= 1)).all()
 
 
-def test_shares_never_change() -> None:
+def test_mixup_lambdas_never_change() -> None:
     expected = [0.9879624667528781, 0.5522385488761815, 0.989988577007913]
 
-    assert larger_shares(0.2, STREAM, 7, np.arange(3)).tolist() == pytest.approx(expected, 1e-12)
+    assert sample_mixup_lambda(0.2, STREAM, 7, np.arange(3)).tolist() == pytest.approx(
+        expected, 1e-12
+    )
 
 
-def test_each_share_is_a_function_of_its_own_counters() -> None:
-    whole = larger_shares(0.3, STREAM, np.arange(20)[:, None], np.arange(8))
+def test_each_lambda_is_a_function_of_its_counters() -> None:
+    whole = sample_mixup_lambda(0.3, STREAM, np.arange(20)[:, None], np.arange(8))
 
     assert all(
-        larger_shares(0.3, STREAM, number, sample) == whole[number, sample]
+        sample_mixup_lambda(0.3, STREAM, number, sample) == whole[number, sample]
         for number in range(20)
         for sample in range(8)
     )
 
 
 def test_neighbors_are_independent() -> None:
-    shares = larger_shares(1.0, STREAM, np.arange(400)[:, None], np.arange(250))
+    shares = sample_mixup_lambda(1.0, STREAM, np.arange(400)[:, None], np.arange(250))
     noise = 1 / math.sqrt(shares.size)  # deviation of the correlation of independent numbers
     for one, other in ((shares[:, 1:], shares[:, :-1]), (shares[1:], shares[:-1])):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 6 * noise

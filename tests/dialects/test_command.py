@@ -1,11 +1,11 @@
-"""A command line as typed → words → variables, launchers, interpreter, program. No shell starts."""
+"""Split command lines into variables, launchers, interpreter and program, without a shell."""
 
 import shlex
 
 import pytest
-from readme_commands import ROWS, Row
+from support.readme_commands import ROWS, Row
 
-from convoy.dialects.command import Command, split_command, words_of
+from convoy.dialects.command import Command, shell_words, split_command
 from convoy.errors import ConfigError
 
 WHOLE = [row for row in ROWS if row.start != "python3"]
@@ -25,8 +25,8 @@ MPI = (
 )
 
 
-def taken_apart(line: str) -> Command:
-    """The same whether the shell has split it or not."""
+def split_line(line: str) -> Command:
+    """Split a command; a quoted command gives the same result."""
     command = split_command([line], {})
 
     assert split_command(shlex.split(line), {}) == command
@@ -34,10 +34,10 @@ def taken_apart(line: str) -> Command:
 
 
 def launchers(line: str) -> dict[str, tuple[str, ...]]:
-    return {one.name: one.words for one in taken_apart(line).launchers}
+    return {call.name: call.words for call in split_line(line).launchers}
 
 
-def refusal(line: str) -> str:
+def error_message(line: str) -> str:
     with pytest.raises(ConfigError) as refused:
         split_command([line] if " " in line else line.split(), {})
 
@@ -45,16 +45,16 @@ def refusal(line: str) -> str:
     return str(refused.value)
 
 
-def cut_by_hand(row: Row) -> Command:
+def split_by_hand(row: Row) -> Command:
     python, *module, program = row.start.split()
-    calls = taken_apart(row.line).launchers[: 1 if row.front else 0]
+    calls = split_line(row.line).launchers[: 1 if row.front else 0]
     return Command({}, calls, (python,), program, tuple(row.tail.split()), module == ["-m"])
 
 
-def test_every_line_of_the_readmes_is_cut_as_by_hand() -> None:
-    commands = {row.line: taken_apart(row.line) for row in WHOLE}
+def test_every_readme_command_is_split_as_expected() -> None:
+    commands = {row.line: split_line(row.line) for row in WHOLE}
 
-    assert commands == {row.line: cut_by_hand(row) for row in WHOLE}
+    assert commands == {row.line: split_by_hand(row) for row in WHOLE}
     assert all(len(commands[row.line].launchers) == bool(row.front) for row in WHOLE)
 
 
@@ -68,7 +68,7 @@ def test_every_line_of_the_readmes_is_cut_as_by_hand() -> None:
         ("gc-profile", "gc-profile", ("-d", "profile_dir", "--")),
     ],
 )
-def test_launchers_of_the_readmes_keep_their_own_words(
+def test_launchers_of_the_readmes_keep_their_own_arguments(
     front: str, name: str, words: tuple[str, ...]
 ) -> None:
     rows = [row for row in ROWS if row.front.startswith(front)]
@@ -78,9 +78,9 @@ def test_launchers_of_the_readmes_keep_their_own_words(
 
 
 def test_python_without_a_program_is_refused_with_an_example() -> None:
-    assert refusal(WITHOUT_PROGRAM.line) == (
-        "python3 is followed by --config where its program should be; "
-        "name it first, as in `convoy run -- python3 train.py --config NAME`"
+    assert error_message(WITHOUT_PROGRAM.line) == (
+        "python3 is followed by --config where a program is expected; "
+        "name the program first, as in `convoy run -- python3 train.py --config NAME`"
     )
 
 
@@ -104,10 +104,10 @@ def test_python_without_a_program_is_refused_with_an_example() -> None:
         ("/a/b/train.py x", (), "/a/b/train.py", False),
     ],
 )
-def test_a_program_is_found_in_every_way_to_start_it(
+def test_a_program_is_identified_however_it_is_started(
     line: str, interpreter: tuple[str, ...], program: str, is_module: bool
 ) -> None:
-    assert taken_apart(line) == Command({}, (), interpreter, program, ("x",), is_module)
+    assert split_line(line) == Command({}, (), interpreter, program, ("x",), is_module)
 
 
 @pytest.mark.parametrize(
@@ -120,24 +120,24 @@ def test_a_program_is_found_in_every_way_to_start_it(
         "env -- A=1 B='two = 2' gc-profile -d D -- poprun --num-instances 2 ./train.py",
     ],
 )
-def test_variables_and_launchers_may_come_in_any_order(line: str) -> None:
-    command = taken_apart(line)
+def test_variables_and_launchers_can_have_any_order(line: str) -> None:
+    command = split_line(line)
 
     assert command.environment == {"A": "1", "B": "two = 2"}
-    assert [one.name for one in command.launchers] == ["gc-profile", "poprun"]
-    assert [one.words[:2] for one in command.launchers] == [("-d", "D"), ("--num-instances", "2")]
+    assert [call.name for call in command.launchers] == ["gc-profile", "poprun"]
+    assert [call.words[:2] for call in command.launchers] == [("-d", "D"), ("--num-instances", "2")]
     assert command.program.endswith("train.py") and command.words == ()
 
 
-def test_only_words_in_front_are_variables_and_launchers() -> None:
-    command = taken_apart("python3 train.py A=1 time -- python3 --lr=1")
+def test_only_leading_arguments_are_variables_and_launchers() -> None:
+    command = split_line("python3 train.py A=1 time -- python3 --lr=1")
 
     assert command == Command(
         {}, (), ("python3",), "train.py", ("A=1", "time", "--", "python3", "--lr=1")
     )
 
 
-def test_a_launcher_is_known_wherever_it_lies() -> None:
+def test_a_launcher_is_known_in_any_folder() -> None:
     line = "/usr/bin/time -p nohup /opt/bin/mpiexec -n 2 python3 train.py -n 3"
 
     assert launchers(line) == {"time": ("-p",), "nohup": (), "mpiexec": ("-n", "2")}
@@ -146,56 +146,61 @@ def test_a_launcher_is_known_wherever_it_lies() -> None:
 def test_a_missing_value_or_an_unknown_option_does_not_hide_the_program() -> None:
     line = "poprun --num-instances --nope 3 --what=4 A=1 python3 train.py --lr 1"
 
-    assert taken_apart(line).program == "train.py"
-    assert taken_apart(line).environment == {"A": "1"}
+    assert split_line(line).program == "train.py"
+    assert split_line(line).environment == {"A": "1"}
     assert launchers(line) == {"poprun": ("--num-instances", "--nope", "3", "--what=4")}
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("python3", "nothing follows python3; name a program, as in `convoy run -- python3 tr"),
         ("python3 -m", "nothing follows python3 -m; name a program"),
-        ("python3 -m --lr 1", "python3 -m is followed by --lr where its program should be"),
-        ("python3 - train.py", "python3 is followed by - where its program should be"),
+        ("python3 -m --lr 1", "python3 -m is followed by --lr where a program is expected"),
+        ("python3 - train.py", "python3 is followed by - where a program is expected"),
         ("python3 -W", "nothing follows python3 -W"),
-        ("python3 -V", "python3 is followed by -V where its program should be"),
-        ("python3 -c 'import x'", "python3 -c runs text; name a program instead"),
-        ("poprun --num-instances 2", "the command starts no program; name one, as in `convoy run"),
-        ("A=1", "the command starts no program"),
-        ("A=1 env B=2", "the command starts no program"),
-        ("--config x", "the command begins with --config; name a program first, as in `convoy run"),
-        ("sudo python3 train.py", "sudo has no place here: no command needs it; leave it out"),
-        ("sudo -E poprun python3 train.py", "sudo has no place here"),
+        ("python3 -V", "python3 is followed by -V where a program is expected"),
+        ("python3 -c 'import x'", "python3 -c runs a string; name a program instead"),
+        (
+            "poprun --num-instances 2",
+            "the command does not start a program; name one, as in `convoy run",
+        ),
+        ("A=1", "the command does not start a program"),
+        ("A=1 env B=2", "the command does not start a program"),
+        ("--config x", "the command starts with --config; name a program first, as in `convoy run"),
+        ("sudo python3 train.py", "sudo is not supported and not needed; leave it out"),
+        ("sudo -E poprun python3 train.py", "sudo is not supported"),
         ("convoy train --lr 1", "`convoy train` is convoy's own command; run it without `convoy "),
-        ("env -i A=1 python3 train.py", "env -i is not understood; give env only variables"),
+        ("env -i A=1 python3 train.py", "env -i is not supported; pass only variables to env"),
         ("torchrun --nproc 2 train.py", "unknown program or launcher 'torchrun'; "),
         ("pyton3 train.py", "unknown program or launcher 'pyton3'; did you mean python3? A comm"),
         ("train --lr 1", "unknown program or launcher 'train'; did you mean train.py?"),
-        ("bash train.sh", "unknown program or launcher 'bash'; A command begins with python3, a"),
+        ("bash train.sh", "unknown program or launcher 'bash'; A command starts with python3, a"),
         ("python3.x train.py", "unknown program or launcher 'python3.x'"),
         ("1A=2 python3 train.py", "unknown program or launcher '1A=2'"),
     ],
 )
-def test_a_shape_that_is_none_is_refused_on_one_line(line: str, told: str) -> None:
-    assert refusal(line).startswith(told)
+def test_an_invalid_shape_is_refused_in_one_line(line: str, message: str) -> None:
+    assert error_message(line).startswith(message)
 
 
-def test_a_word_with_spaces_among_others_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^'poprun -v' is one word; quote the whole command or"):
+def test_a_quoted_part_of_a_command_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^'poprun -v' is a single argument; quote the whole command or"
+    ):
         split_command(["poprun -v", "python3", "train.py"], {})
 
 
 @pytest.mark.parametrize("line", ["a\x1b[2J b", "python3 --a\x1b[2J", "--a\x1b b", "env -\x1b c"])
-def test_a_refusal_never_drives_the_terminal(line: str) -> None:
-    assert refusal(line).isprintable()
+def test_an_error_message_has_no_control_characters(line: str) -> None:
+    assert error_message(line).isprintable()
 
 
 ENVIRONMENT = {"HOME": "/home/me", "DATASETS_DIR": "/data sets"}
 
 
 def words(*typed: str) -> list[str]:
-    return words_of(typed, ENVIRONMENT)
+    return shell_words(typed, ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -214,17 +219,17 @@ def words(*typed: str) -> list[str]:
         ("x ''", ["x", ""]),
     ],
 )
-def test_a_quoted_text_is_split_as_a_shell_would(text: str, split: list[str]) -> None:
+def test_a_quoted_command_is_split_as_by_a_shell(text: str, split: list[str]) -> None:
     assert words(text) == split
 
 
-def test_words_that_the_shell_has_split_stay_as_they_are() -> None:
+def test_arguments_split_by_the_shell_stay_unchanged() -> None:
     typed = ["poprun", "--mpi-local-args=-x A", "$B", "`c`", "a|b", "'d'", "e\\ f"]
 
     assert words(*typed) == typed
 
 
-def test_a_single_word_without_spaces_is_no_text() -> None:
+def test_a_single_argument_without_spaces_is_not_split() -> None:
     assert words("./train'.py") == ["./train'.py"]
 
 
@@ -245,8 +250,8 @@ def test_a_tilde_is_the_home_folder(word: str, at_home: str) -> None:
     assert words(f"python3 {word}") == ["python3", at_home]
 
 
-def test_a_tilde_stays_where_no_home_is_known() -> None:
-    assert words_of(["x", "~/data"], {}) == ["x", "~/data"]
+def test_a_tilde_stays_if_home_is_unknown() -> None:
+    assert shell_words(["x", "~/data"], {}) == ["x", "~/data"]
 
 
 def test_a_variable_of_a_quoted_text_is_replaced_and_not_split() -> None:
@@ -278,31 +283,31 @@ def test_a_variable_that_is_not_set_is_refused_by_name() -> None:
         ("python3 train.py --lr ${LR:-1}", "'${LR:-1}'"),
     ],
 )
-def test_what_is_for_a_shell_is_refused_with_a_way_out(text: str, sign: str) -> None:
+def test_shell_syntax_is_refused_with_a_way_out(text: str, sign: str) -> None:
     with pytest.raises(ConfigError) as refused:
         words(text)
 
-    assert str(refused.value).startswith(f"{sign} is for a shell, and none is started; ")
+    assert str(refused.value).startswith(f"{sign} needs a shell, and none is started; ")
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("word", ["|", "||", "&&", ";", ">", ">>", "<", "2>&1", "&", "2>"])
-def test_a_word_for_a_shell_is_refused_outside_a_text_too(word: str) -> None:
-    with pytest.raises(ConfigError, match="is for a shell"):
+def test_shell_syntax_is_refused_outside_quotes_too(word: str) -> None:
+    with pytest.raises(ConfigError, match="needs a shell"):
         words("python3", "train.py", word, "log")
 
 
-def test_signs_inside_quotes_are_no_business_of_a_shell() -> None:
+def test_shell_characters_inside_quotes_are_plain_text() -> None:
     assert words("x 'a|b' \"c>d\" e\\;f") == ["x", "a|b", "c>d", "e;f"]
 
 
 @pytest.mark.parametrize("text", ["x 'a b", 'x "a', "x a\\"])
-def test_quotes_that_stay_open_are_refused(text: str) -> None:
+def test_unclosed_quotes_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^the quoted command cannot be split: no "):
         words(text)
 
 
 @pytest.mark.parametrize("typed", [[], [""], ["  "], ["", " \n"]])
 def test_an_empty_command_is_refused_with_an_example(typed: list[str]) -> None:
-    with pytest.raises(ConfigError, match="no command to run; write it behind --, as in `convoy r"):
+    with pytest.raises(ConfigError, match="no command to run; write it after --, as in `convoy r"):
         words(*typed)

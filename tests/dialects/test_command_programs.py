@@ -1,11 +1,18 @@
-"""A program's name, and where that is not enough its words, decide the dialect."""
+"""The program name selects the dialect; if it is ambiguous, the arguments do."""
 
 import pytest
 
-from convoy.dialects.command import PROGRAMS, Program, Purpose, Vocabulary, identify, split_command
+from convoy.dialects.command import (
+    PROGRAMS,
+    Program,
+    Purpose,
+    Vocabulary,
+    identify_program,
+    split_command,
+)
 from convoy.errors import ConfigError
 
-# A few spellings of each, enough to decide.
+# A few flags of each dialect, enough to decide.
 TENSORFLOW = "--config --wandb --epochs --batch-size --data-dir --pipeline --pipeline-splits -N"
 PYTORCH = "--config --wandb --epoch --data --micro-batch-size --pipeline-splits --pipeline-mode -h"
 KNOWN = {
@@ -15,16 +22,16 @@ KNOWN = {
 
 
 def program(line: str, dialect: str | None = None) -> Program:
-    return identify(split_command(line.split(), {}), KNOWN, dialect)
+    return identify_program(split_command(line.split(), {}), KNOWN, dialect)
 
 
 def dialect(line: str) -> str:
     return program(line).dialect
 
 
-def refusal(line: str, asked: str | None = None) -> str:
+def error_message(line: str, dialect: str | None = None) -> str:
     with pytest.raises(ConfigError) as refused:
-        program(line, asked)
+        program(line, dialect)
 
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -40,23 +47,23 @@ def refusal(line: str, asked: str | None = None) -> str:
         ("host_benchmark.py", "pytorch", "data benchmark"),
         ("validate_dataset.py", "pytorch", "data verify"),
         ("create_webdataset.py", "pytorch", "data convert"),
-        ("distributed_webdataset.py", "pytorch", "data even out"),
+        ("distributed_webdataset.py", "pytorch", "data rebalance"),
         ("run_benchmark_with_triton_server.py", "pytorch", "serve"),
         ("send_request.py", "pytorch", "request"),
         ("resnet_main.py", "popart", "train"),
         ("resnet_synthetic_benchmark.py", "popart", "synthetic benchmark"),
     ],
 )
-def test_a_name_that_one_dialect_has_decides_alone(name: str, where: str, purpose: str) -> None:
+def test_a_program_of_one_dialect_selects_it(name: str, where: str, purpose: str) -> None:
     assert program(f"python3 a/b/{name} --epochs 3") == Program(
         name, where, Purpose(purpose), ("--epochs", "3")
     )
 
 
-def test_the_benchmark_runner_is_a_module_with_a_word() -> None:
-    found = program("python3 -m examples_utils benchmark --spec benchmarks.yml")
+def test_the_benchmark_runner_is_a_module_with_an_argument() -> None:
+    result = program("python3 -m examples_utils benchmark --spec benchmarks.yml")
 
-    assert found == Program(
+    assert result == Program(
         "examples_utils benchmark",
         "examples_utils",
         Purpose.BENCHMARK,
@@ -64,11 +71,11 @@ def test_the_benchmark_runner_is_a_module_with_a_word() -> None:
     )
 
 
-def test_three_names_are_of_two_dialects() -> None:
+def test_three_programs_exist_in_two_dialects() -> None:
     both = PROGRAMS["tensorflow"].keys() & PROGRAMS["pytorch"].keys()
 
     assert both == {"train.py", "restore.py", "weight_avg.py"}
-    assert all(PROGRAMS["tensorflow"][one] == PROGRAMS["pytorch"][one] for one in both)
+    assert all(PROGRAMS["tensorflow"][name] == PROGRAMS["pytorch"][name] for name in both)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +100,12 @@ def test_three_names_are_of_two_dialects() -> None:
         ("--config mk2_resnet8_test --micro-batch-size 3 --data x", "pytorch"),
         ("--config", "pytorch"),
         ("", "pytorch"),
-        ("--epochs 3 --epochs 4 --data x --micro 3", "pytorch"),  # a word counts once
+        ("--epochs 3 --epochs 4 --data x --micro 3", "pytorch"),  # a repeated flag counts once
         ("--nope --what --epochs 3", "tensorflow"),
         ("-11 --- -1e3", "pytorch"),
     ],
 )
-def test_the_dialect_that_knows_most_words_wins(words: str, where: str) -> None:
+def test_the_dialect_that_knows_most_arguments_wins(words: str, where: str) -> None:
     for name in ("train.py", "restore.py", "weight_avg.py"):
         assert dialect(f"python3 {name} {words}") == where
 
@@ -114,25 +121,25 @@ def test_the_dialect_that_knows_most_words_wins(words: str, where: str) -> None:
         ("python3 -m train", "pytorch"),
     ],
 )
-def test_the_path_decides_a_tie_only(line: str, where: str) -> None:
+def test_the_path_decides_only_on_a_tie(line: str, where: str) -> None:
     assert dialect(line) == where
 
 
-def test_a_dialect_that_is_asked_for_has_the_last_word() -> None:
+def test_the_given_dialect_takes_precedence() -> None:
     assert program("python3 train.py --config resnet50", "tensorflow").dialect == "tensorflow"
     assert program("python3 tensorflow/train.py --epochs 3", "pytorch").dialect == "pytorch"
 
 
-def test_without_tables_the_preferred_dialect_is_taken() -> None:
-    assert identify(split_command(["train.py", "--epochs"], {}), {}).dialect == "pytorch"
+def test_without_vocabularies_the_preferred_dialect_is_selected() -> None:
+    assert identify_program(split_command(["train.py", "--epochs"], {}), {}).dialect == "pytorch"
 
 
 @pytest.mark.parametrize(
-    ("line", "asked", "told"),
+    ("line", "dialect", "message"),
     [
         ("python3 trian.py", None, "unknown program 'trian.py'; did you mean train.py"),
         ("python3 a/validations.py", None, "unknown program 'validations.py'; did you mean valid"),
-        ("python3 .", None, "unknown program ''; known are analyse_checkpoints.py, "),
+        ("python3 .", None, "unknown program ''; known: analyse_checkpoints.py, "),
         ("python3 -m torch.distributed.run", None, "unknown program 'run.py'; "),
         ("python3 -m examples_utils", None, "unknown program 'examples_utils'; did you mean exa"),
         ("python3 -m examples_utils platform", None, "unknown program 'examples_utils platform'"),
@@ -141,7 +148,7 @@ def test_without_tables_the_preferred_dialect_is_taken() -> None:
         ("resnet_main.py", "pytorch", "--dialect pytorch has no resnet_main.py; use popart"),
     ],
 )
-def test_a_program_that_nobody_has_is_refused_with_those_there_are(
-    line: str, asked: str | None, told: str
+def test_an_unknown_program_is_refused_with_the_known_ones(
+    line: str, dialect: str | None, message: str
 ) -> None:
-    assert refusal(line, asked).startswith(told)
+    assert error_message(line, dialect).startswith(message)

@@ -1,4 +1,4 @@
-"""Files of named configurations as users of the applications have them."""
+"""Configuration files in the format of the applications."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spoken_words import meant, run, said
+from support.dialect_words import interpret_command, option_values, run
 
-from convoy.config.named import read_named
-from convoy.config.settings import Dropped, Setting, values_of
-from convoy.dialects import DIALECTS, elsewhere
+from convoy.config.named_configs import read_named_config
+from convoy.config.schema import DroppedWord, Setting, setting_values
+from convoy.dialects import DIALECTS, find_in_other_dialects
 from convoy.errors import ConfigError
 
 Write = Callable[[str], str]
@@ -110,7 +110,7 @@ COMMON = (
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes `configs.yml` into the working folder."""
+    """Write `configs.yml` into the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def write(text: str) -> str:
@@ -121,15 +121,17 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def values(dialect: str, name: str | None, path: str) -> dict[str, Any]:
-    settings, problems = read_named(name, path, DIALECTS[dialect]())
+    settings, problems = read_named_config(name, path, DIALECTS[dialect]())
     assert problems == []
-    return values_of(settings)
+    return setting_values(settings)
 
 
 def problems(dialect: str, path: str) -> list[str]:
     spoken = DIALECTS[dialect]()
-    found = read_named(None, path, spoken, partial(elsewhere, here=spoken))[1]
-    return [str(problem) for problem in found]
+    result = read_named_config(None, path, spoken, partial(find_in_other_dialects, current=spoken))[
+        1
+    ]
+    return [str(problem) for problem in result]
 
 
 @pytest.mark.parametrize(
@@ -167,18 +169,18 @@ def problems(dialect: str, path: str) -> list[str]:
             f"{COMMON} --data generated --iterations 7 --batch-size 4",
         ),
     ],
-    ids=lambda one: one if len(one) < 20 else "",
+    ids=lambda text: text if len(text) < 20 else "",
 )
-def test_a_file_says_the_same_as_words(
+def test_a_file_has_the_same_meaning_as_arguments(
     write: Write, dialect: str, text: str, name: str, line: str
 ) -> None:
-    found = values(dialect, name, write(text))
+    result = values(dialect, name, write(text))
 
-    assert found == said(dialect, line)
+    assert result == option_values(dialect, line)
 
 
-def test_a_joined_value_keeps_the_line_where_it_was_written(write: Write) -> None:
-    settings, _ = read_named("pipelined", write(TENSORFLOW), DIALECTS["tensorflow"]())
+def test_a_combined_value_keeps_its_line(write: Write) -> None:
+    settings, _ = read_named_config("pipelined", write(TENSORFLOW), DIALECTS["tensorflow"]())
 
     assert settings["model"] == Setting("resnet50", "configs.yml, line 4")
     assert settings["batchnorm_momentum"] == Setting(0.1, "configs.yml, line 8")
@@ -186,7 +188,7 @@ def test_a_joined_value_keeps_the_line_where_it_was_written(write: Write) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("validation: False", {"validation_mode": "none"}),
         ("validation: True", {"validation_mode": "after"}),
@@ -219,44 +221,44 @@ def test_a_joined_value_keeps_the_line_where_it_was_written(write: Write) -> Non
         ("seed: 1", {"seed": 1}),
     ],
 )
-def test_a_key_is_read_as_that_program_read_it(
-    write: Write, text: str, found: dict[str, Any]
+def test_a_key_has_the_meaning_of_its_program(
+    write: Write, text: str, result: dict[str, Any]
 ) -> None:
-    assert values("tensorflow", None, write(text)) == found
+    assert values("tensorflow", None, write(text)) == result
 
 
 @pytest.mark.parametrize(
-    ("dialect", "text", "told"),
+    ("dialect", "text", "message"),
     [
         (
             "tensorflow",
             "seed: 1\nmodle_size: 50",
-            "configs.yml, line 2: modle_size is no option; did you mean model_size, ",
+            "configs.yml, line 2: modle_size is not an option; did you mean model_size, ",
         ),
         (
             "pytorch",
             "seed: 1\n\nmicro_batchsize: 4",
-            "configs.yml, line 3: micro_batchsize is no option; did you mean micro_batch_size, ",
+            "configs.yml, line 3: micro_batchsize is not an option; did you mean micro_batch_",
         ),
         (
             "tensorflow",
             "lr: 0.1",
-            "configs.yml, line 1: lr is an option of the convoy dialect; here it is "
-            "--abs-learning-rate; --dialect says in which one a file is written",
+            "configs.yml, line 1: lr is an option of the convoy dialect; use "
+            "--abs-learning-rate; --dialect sets the dialect of a file",
         ),
         (
             "pytorch",
             "seed: 1\nBN_decay: 0.97",
-            "configs.yml, line 2: BN_decay is an option of the tensorflow dialect; here it is "
-            "`--batchnorm-momentum`: 1 − the share kept, so 0.97 is 0.03; 0 means 0.97; "
-            "--dialect says in which one a file is written",
+            "configs.yml, line 2: BN_decay is an option of the tensorflow dialect; use "
+            "`--batchnorm-momentum`: 1 − decay, so 0.97 is 0.03; 0 means 0.97; "
+            "--dialect sets the dialect of a file",
         ),
         (
             "pytorch",
             "num_ipus: 4",
-            "configs.yml, line 1: num_ipus is an option of the popart dialect; here it is "
-            "`--shards` × replicas: all devices together; --dialect says in which one a file "
-            "is written",
+            "configs.yml, line 1: num_ipus is an option of the popart dialect; use "
+            "`--shards` × replicas: the number of all devices; "
+            "--dialect sets the dialect of a file",
         ),
         (
             "tensorflow",
@@ -276,12 +278,12 @@ def test_a_key_is_read_as_that_program_read_it(
         (
             "tensorflow",
             "optimiser: {a: 1}",
-            "configs.yml, line 1: optimiser expects a value, got several with names",
+            "configs.yml, line 1: optimiser expects a value, got a mapping",
         ),
         (
             "tensorflow",
             "optimiser: adam",
-            "configs.yml, line 1: optimiser is SGD, momentum, RMSprop or LARS, got 'adam'",
+            "configs.yml, line 1: optimiser must be SGD, momentum, RMSprop or LARS, got 'adam'",
         ),
         (
             "pytorch",
@@ -302,22 +304,22 @@ def test_a_key_is_read_as_that_program_read_it(
         (
             "tensorflow",
             "batch_size: 2\nmicro_batch_size: 2",
-            "configs.yml: --batch-size and --micro-batch-size say the same; give one",
+            "configs.yml: --batch-size and --micro-batch-size set the same option; give one",
         ),
     ],
 )
-def test_what_is_wrong_is_told_once_with_its_place(
-    write: Write, dialect: str, text: str, told: str
+def test_each_problem_is_reported_once_with_its_location(
+    write: Write, dialect: str, text: str, message: str
 ) -> None:
     (problem,) = problems(dialect, write(text))
 
-    assert problem.startswith(told)
+    assert problem.startswith(message)
 
 
-def test_all_that_is_wrong_is_told_at_once(write: Write) -> None:
+def test_all_problems_are_reported_at_once(write: Write) -> None:
     path = write("shards: two\nmodle: x\nprecision: 16\nbatch_size: 1\nmicro_batch_size: 1\n")
 
-    assert [one.split(":")[0] for one in problems("tensorflow", path)] == [
+    assert [line.split(":")[0] for line in problems("tensorflow", path)] == [
         "configs.yml, line 1",
         "configs.yml, line 2",
         "configs.yml, line 3",
@@ -325,44 +327,46 @@ def test_all_that_is_wrong_is_told_at_once(write: Write) -> None:
     ]
 
 
-def test_keys_that_nothing_comes_of_are_told_with_their_lines(write: Write) -> None:
+def test_keys_without_effect_are_reported_with_their_lines(write: Write) -> None:
     write(
         "mine:\n  model_size: 50\n  standard_imagenet: True\n  on_demand: False\n"
         "  base_learning_rate: 0\n  syncs_per_epoch: 1\n  restore_path: RUN\n"
     )
 
-    assert meant("python3 train.py --config mine").dropped == [
-        Dropped(
+    assert interpret_command("python3 train.py --config mine").dropped == [
+        DroppedWord(
             "configs.yml, line 3: standard_imagenet",
-            "samples always come in a plain seeded order",
+            "samples are always shuffled with the seed",
         ),
-        Dropped(
+        DroppedWord(
             "configs.yml, line 6: syncs_per_epoch",
-            "all replicas hold the same bits, and that is checked",
+            "all replicas have identical weights, and that is checked",
         ),
-        Dropped("configs.yml, line 5", "an exponent of 0 counts as unsaid"),
-        Dropped("configs.yml, line 7", "the command itself says what it works on"),
+        DroppedWord("configs.yml, line 5", "an exponent of 0 selects the default"),
+        DroppedWord("configs.yml, line 7", "the command line names what the command works on"),
     ]
 
 
-def test_words_go_over_a_file_beside_the_program(write: Write) -> None:
+def test_arguments_override_a_file_beside_the_program(write: Write) -> None:
     write(TENSORFLOW)
-    found = run("python3 train.py --config pipelined --model-size 101 --replicas 2").network
+    result = run("python3 train.py --config pipelined --model-size 101 --replicas 2").network
 
-    assert found.model == "resnet101"
+    assert result.model == "resnet101"
 
 
 def test_the_folder_of_a_file_wins_over_that_of_the_environment(write: Write) -> None:
     write("mine:\n  validation: False\n  data_dir: ./datasets\n")
-    found = run("python3 train.py --config mine", {"DATA_DIR": "/sets/cifar-100-binary"})
+    result = run("python3 train.py --config mine", {"DATA_DIR": "/sets/cifar-100-binary"})
 
-    assert (found.data.data, found.data.data_dir) == ("imagenet", "./datasets")
+    assert (result.data.data, result.data.data_dir) == ("imagenet", "./datasets")
 
 
-def test_the_keys_of_a_file_tell_its_dialect(write: Write) -> None:
+def test_the_keys_of_a_file_identify_its_dialect(write: Write) -> None:
     write(PYTORCH)
 
-    assert run("python3 train.py --config resnet50").optimizer.momentum == 0.0  # as PyTorch has it
+    assert (
+        run("python3 train.py --config resnet50").optimizer.momentum == 0.0
+    )  # as in the PyTorch program
 
 
 @pytest.mark.parametrize(("words", "replicas"), [("", 8), ("--shards 1", 4), ("--shards 4", 16)])
@@ -370,14 +374,14 @@ def test_validation_counts_the_stages_of_a_file_once(
     write: Write, words: str, replicas: int
 ) -> None:
     write(TENSORFLOW)
-    found = run(f"python3 validation.py --config pipelined {words}")
+    result = run(f"python3 validation.py --config pipelined {words}")
 
-    # 4 replicas of so many stages each; the file says 2.
-    assert (found.batch.replicas, found.pipeline.shards) == (replicas, 1)
+    # 4 replicas of this many stages each; the file sets 2.
+    assert (result.batch.replicas, result.pipeline.shards) == (replicas, 1)
 
 
-def test_a_name_that_no_file_has_is_refused_with_near_ones(write: Write) -> None:
+def test_an_unknown_name_is_refused_with_near_names(write: Write) -> None:
     with pytest.raises(
         ConfigError, match="has no configuration 'piplined'; did you mean pipelined"
     ):
-        read_named("piplined", write(TENSORFLOW), DIALECTS["tensorflow"]())
+        read_named_config("piplined", write(TENSORFLOW), DIALECTS["tensorflow"]())

@@ -1,12 +1,12 @@
-"""The tables of all dialects: every word is known, and one of another dialect is named."""
+"""The tables of all dialects: complete, unique, and aware of the flags of the others."""
 
 import pytest
-from reference_spellings import PREFIXES, README_ROWS, ROWS, TOOLS, Tool, all_spellings
-from spoken_words import meant, parser_of, problems, read
+from support.dialect_words import interpret_command, parser_of, problems, read
+from support.reference_spellings import PREFIXES, README_ROWS, ROWS, TOOLS, Tool, all_spellings
 
-from convoy.config.command_line import spell_out
+from convoy.config.command_line import expand_prefixes
 from convoy.config.flags import TARGET, Flag
-from convoy.dialects import DIALECTS, elsewhere
+from convoy.dialects import DIALECTS, find_in_other_dialects
 from convoy.errors import ConfigError
 
 TF = "is an option of the tensorflow dialect"
@@ -16,130 +16,131 @@ OURS = "is an option of the convoy dialect"
 
 
 @pytest.mark.parametrize(
-    ("here", "word", "told"),
+    ("dialect", "word", "message"),
     [
         # the same option under another name
-        ("pytorch", "--abs-learning-rate", f"{TF}; here it is --lr"),
+        ("pytorch", "--abs-learning-rate", f"{TF}; use --lr"),
         ("pytorch", "--optimiser-momentum", None),
-        ("tensorflow", "--lr", f"{OURS}; here it is --abs-learning-rate"),
-        ("tensorflow", "--checkpoint-output-dir", f"{PT}; here it is --logs-path"),
-        ("popart", "--replicas", f"{OURS}; here it is --replication-factor"),
+        ("tensorflow", "--lr", f"{OURS}; use --abs-learning-rate"),
+        ("tensorflow", "--checkpoint-output-dir", f"{PT}; use --logs-path"),
+        ("popart", "--replicas", f"{OURS}; use --replication-factor"),
         ("popart", "--loss-scaling", OURS),
-        ("tensorflow", "--replication-factor", f"{PA}; here it is --replicas"),
-        ("popart", "--no-stochastic-rounding", f"{TF}; here it is --no-prng"),
+        ("tensorflow", "--replication-factor", f"{PA}; use --replicas"),
+        ("popart", "--no-stochastic-rounding", f"{TF}; use --no-prng"),
         (
             "tensorflow",
-            "--prng",  # and not the switch that says the opposite
-            f"{PA}; here it is --stochastic-rounding (`--enable-stochastic-rounding`, off for OFF; "
-            "replicas agree in any mode)",
+            "--prng",  # not the switch with the opposite meaning
+            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, off for OFF; "
+            "replicas stay in sync in every mode)",
         ),
-        # the same option, counted in another way
+        # the same option in another unit
         (
             "pytorch",
             "--BN-decay",
-            f"{TF}; here it is `--batchnorm-momentum`: 1 − the share kept, so 0.97 is 0.03; "
-            "0 means 0.97",
+            f"{TF}; use `--batchnorm-momentum`: 1 − decay, so 0.97 is 0.03; 0 means 0.97",
         ),
         (
             "tensorflow",
             "--batchnorm-momentum",
-            f"{OURS}; here it is --BN-decay (`--batchnorm-momentum`: 1 − the share kept, so 0.97 "
+            f"{OURS}; use --BN-decay (`--batchnorm-momentum`: 1 − decay, so 0.97 "
             "is 0.03; 0 means 0.97)",
         ),
         (
             "popart",
             "--lr",
-            f"{OURS}; here it is --base-learning-rate (`--lr`: 2^N × `--batch-size`, "
-            "accumulation left out)",
+            f"{OURS}; use --base-learning-rate (`--lr`: 2^N × `--batch-size`, "
+            "without accumulation)",
         ),
-        # a part of what is one option here
-        ("convoy", "--model-size", f"{TF}; here it is `--model`, with the family"),
-        ("pytorch", "--num-ipus", f"{PA}; here it is `--shards` × replicas: all devices together"),
+        # flags that are combined into one option here
+        ("convoy", "--model-size", f"{TF}; use `--model`, with the family"),
+        ("pytorch", "--num-ipus", f"{PA}; use `--shards` × replicas: the number of all devices"),
         (
             "convoy",
             "--iterations",
-            f"{PT}; here it is `--samples` of made data: loader steps × all samples of one",
+            f"{PT}; use `--samples` of generated data: loader steps × the samples of one",
         ),
-        # one option there, a part or a switch here
-        ("tensorflow", "--norm-type", f"{OURS}; here it is --batch-norm (`--norm-type batch`)"),
+        # one option there, a combined flag or a switch here
+        ("tensorflow", "--norm-type", f"{OURS}; use --batch-norm (`--norm-type batch`)"),
         (
             "tensorflow",
             "--optimizer",
-            f"{OURS}; here it is --optimiser (`--optimizer` and `--momentum`: SGD has none, "
+            f"{OURS}; use --optimiser (`--optimizer` and `--momentum`: SGD has no momentum, "
             "momentum is sgd_combined, RMSprop is rmsprop_tf)",
         ),
-        # nothing like it here
+        # no counterpart here
         ("pytorch", "--standard-imagenet", TF),
         ("popart", "--iterations", PT),
         ("tensorflow", "--num-ipus", PA),
-        # nobody's
+        # unknown in every dialect
         ("pytorch", "--lrr", None),
         ("tensorflow", "--pipeline-splitz", None),
         ("popart", "-x", None),
     ],
 )
-def test_another_dialect_is_named_with_the_way_it_is_said_here(
-    here: str, word: str, told: str | None
+def test_another_dialect_is_named_with_the_counterpart(
+    dialect: str, word: str, message: str | None
 ) -> None:
-    found = elsewhere(word, DIALECTS[here]())
+    result = find_in_other_dialects(word, DIALECTS[dialect]())
 
-    assert found == told
+    assert result == message
 
 
-def words_of_others(dialect: str) -> set[str]:
+def flags_of_other_dialects(dialect: str) -> set[str]:
     others = [other() for name, other in DIALECTS.items() if name != dialect]
     return {word for other in others for word in other.by_spelling}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_foreign_word_is_sent_where_it_belongs(dialect: str) -> None:
+def test_every_flag_of_another_dialect_names_that_dialect(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
-    foreign = words_of_others(dialect) - set(spoken.by_spelling)
+    foreign = flags_of_other_dialects(dialect) - set(spoken.by_spelling)
 
     assert foreign
-    assert [word for word in foreign if elsewhere(word, spoken) is None] == []
+    assert [word for word in foreign if find_in_other_dialects(word, spoken) is None] == []
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart", "pytorch"])
-def test_no_dialect_sends_its_own_words_elsewhere(dialect: str) -> None:
+def test_no_dialect_refers_its_own_flags_to_another(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
-    own = set(spoken.by_spelling) - words_of_others(dialect)
+    own = set(spoken.by_spelling) - flags_of_other_dialects(dialect)
 
     assert own
-    assert [word for word in own if elsewhere(word, spoken) is not None] == []
+    assert [word for word in own if find_in_other_dialects(word, spoken) is not None] == []
 
 
 @pytest.mark.parametrize(
-    ("dialect", "line", "told"),
+    ("dialect", "line", "message"),
     [
         ("tensorflow", "--modle resnet", "unknown option --modle; did you mean --mode, --model"),
         ("pytorch", "--optimzer sgd", "unknown option --optimzer; did you mean --optimizer"),
         ("popart", "--num-ipu 4", None),  # a unique prefix
         ("popart", "--num-gpus 4", "unknown option --num-gpus; did you mean --num-ipus"),
-        ("pytorch", "--BN-decay 0.97", f"--BN-decay {TF}; here it is `--batchnorm-momentum`"),
+        ("pytorch", "--BN-decay 0.97", f"--BN-decay {TF}; use `--batchnorm-momentum`"),
         (
             "tensorflow",
             "--lr 0.1",
-            "option --lr is ambiguous: it could be --lr-schedule, --lr-decay-rate, --lr-drops; "
-            f"--lr itself {OURS}; here it is --abs-learning-rate",
+            "option --lr is ambiguous: it could be --lr-schedule, --lr-drops, --lr-decay-rate; "
+            f"--lr itself {OURS}; use --abs-learning-rate",
         ),
         ("tensorflow", "--momentun 0.1", "unknown option --momentun; did you mean --momentum"),
-        ("tensorflow", "--norm-type group", f"--norm-type {OURS}; here it is --batch-norm"),
-        ("pytorch", "--size 50", f"--size {PA}; here it is `--model`: 50 is resnet50"),
+        ("tensorflow", "--norm-type group", f"--norm-type {OURS}; use --batch-norm"),
+        ("pytorch", "--size 50", f"--size {PA}; use `--model`: 50 is resnet50"),
         ("tensorflow", "--pipeline-s 2", "option --pipeline-s is ambiguous: it could be"),
     ],
 )
-def test_an_unknown_word_is_told_with_a_way_out(dialect: str, line: str, told: str | None) -> None:
-    found = problems(dialect, line)
+def test_an_unknown_argument_is_reported_with_a_way_out(
+    dialect: str, line: str, message: str | None
+) -> None:
+    result = problems(dialect, line)
 
-    assert (found == []) == (told is None)
-    assert told is None or found[0].startswith(told)
+    assert (result == []) == (message is None)
+    assert message is None or result[0].startswith(message)
 
 
 OWN = {"--help", "-h", "--config", "--config-path"}  # of the programs, not of the dialects
 NAMES = ("tensorflow", "pytorch", "popart")
 
-# A value for each spelling whose option does not tell one.
+# A value for each flag whose option does not provide one.
 VALUES = {
     "--model": "resnet",
     "--model-size": "50",
@@ -158,17 +159,17 @@ POPART_VALUES = {"--mode": "eval", "--precision": "32", "--norm-type": "GROUP"}
 
 
 def words_of(flag: Flag, dialect: str) -> str:
-    """A spelling with a value that suits it."""
+    """A flag with a valid value."""
     special = {**VALUES, **(POPART_VALUES if dialect == "popart" else {})}
     row = flag.option
-    if flag.means is not None:
+    if flag.const is not None:
         return flag.spelling
     if flag.spelling in special and not (dialect == "pytorch" and flag.spelling == "--model"):
         return f"{flag.spelling} {special[flag.spelling]}"
     if row is None:
         return f"{flag.spelling} 1"
-    if row.declared.limit.choices:
-        return f"{flag.spelling} {row.declared.limit.choices[-1]}"
+    if row.limit.choices:
+        return f"{flag.spelling} {row.limit.choices[-1]}"
     if row.name == "model":
         return f"{flag.spelling} resnet50"
     return f"{flag.spelling} 1"
@@ -188,12 +189,12 @@ def test_every_spelling_of_a_row_is_known_to_its_dialect() -> None:
 @pytest.mark.parametrize(
     ("dialect", "words"), [("tensorflow", 170), ("pytorch", 91), ("popart", 41)]
 )
-def test_no_word_is_missing_from_the_list(dialect: str, words: int) -> None:
+def test_no_argument_is_missing_from_the_list(dialect: str, words: int) -> None:
     assert len(all_spellings(dialect)) == words
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart"])
-def test_a_dialect_knows_no_word_that_its_application_never_had(dialect: str) -> None:
+def test_a_dialect_has_only_flags_of_its_application(dialect: str) -> None:
     of_tools = {word for tool in TOOLS if tool.dialect == dialect for word in tool.words.split()}
     cut_short = set(PREFIXES.get(dialect, ()))
     known = set(DIALECTS[dialect]().by_spelling)
@@ -205,19 +206,17 @@ def test_a_dialect_knows_no_word_that_its_application_never_had(dialect: str) ->
     ("dialect", "short", "whole"),
     [(name, *pair) for name, pairs in PREFIXES.items() for pair in pairs.items()],
 )
-def test_what_the_readmes_cut_short_means_the_whole_word(
-    dialect: str, short: str, whole: str
-) -> None:
+def test_prefixes_in_the_readmes_mean_the_full_option(dialect: str, short: str, whole: str) -> None:
     value = [] if short == "--eight-bit" else ["1"]
 
-    assert read(dialect, " ".join([short, *value])).given == (
-        read(dialect, " ".join([whole, *value])).given
+    assert read(dialect, " ".join([short, *value])).settings == (
+        read(dialect, " ".join([whole, *value])).settings
     )
 
 
 @pytest.mark.parametrize("short", ["--eight-bit", "--pipeline-split"])
 def test_a_unique_prefix_is_spelled_out(short: str) -> None:
-    (word,) = spell_out([short], parser_of("tensorflow"))
+    (word,) = expand_prefixes([short], parser_of("tensorflow"))
 
     assert word.partition("=")[0] == PREFIXES["tensorflow"][short]
 
@@ -229,30 +228,36 @@ FLAGS = [
 ]
 
 
-def is_one_of_three(flag: Flag) -> bool:
-    kinds = [flag.option is not None, bool(flag.to) and flag.option is None, bool(flag.why)]
+def is_documented_program_flag(flag: Flag) -> bool:
+    kinds = [
+        flag.option is not None,
+        bool(flag.option_name) and flag.option is None,
+        bool(flag.dropped_reason),
+    ]
     return kinds.count(True) == 1
 
 
-def test_a_flag_sets_an_option_or_is_a_part_or_tells_why_not() -> None:
-    assert [(name, flag.spelling) for name, flag in FLAGS if not is_one_of_three(flag)] == []
+def test_a_flag_sets_an_option_or_is_combined_or_has_a_reason() -> None:
+    assert [
+        (name, flag.spelling) for name, flag in FLAGS if not is_documented_program_flag(flag)
+    ] == []
 
 
 def does_something(dialect: str, flag: Flag) -> bool:
-    """Whether a word sets an option, is dropped with a reason, is wrong, or names a target."""
+    """Whether a flag sets an option, is dropped with a reason, is refused, or names a target."""
     words = words_of(flag, dialect)
-    found = read(dialect, words)
-    told = [
-        *(one.word for one in found.mapped),
-        *(one.word for one in found.dropped),
-        *(str(problem) for problem in found.problems),
-        *([words] if found.target else []),
+    result = read(dialect, words)
+    reported = [
+        *(word.word for word in result.mapped),
+        *(word.word for word in result.dropped),
+        *(str(problem) for problem in result.problems),
+        *([words] if result.target else []),
     ]
 
-    return any(flag.spelling in one for one in told)
+    return any(flag.spelling in text for text in reported)
 
 
-def test_something_comes_of_every_word() -> None:
+def test_every_flag_has_an_effect() -> None:
     assert len(FLAGS) == 294
     assert [(name, flag.spelling) for name, flag in FLAGS if not does_something(name, flag)] == []
 
@@ -261,14 +266,14 @@ def test_something_comes_of_every_word() -> None:
     ("dialect", "options", "parts", "dropped"),
     [("tensorflow", 127, 30, 10), ("pytorch", 83, 5, 0), ("popart", 27, 6, 6)],
 )
-def test_how_many_words_set_options_how_many_are_parts_and_how_many_do_nothing(
+def test_flags_that_set_options_are_combined_or_are_dropped(
     dialect: str, options: int, parts: int, dropped: int
 ) -> None:
-    found = [flag for name, flag in FLAGS if name == dialect]
-    direct = [flag for flag in found if flag.option is not None]
-    idle = [flag for flag in found if flag.why]
+    result = [flag for name, flag in FLAGS if name == dialect]
+    direct = [flag for flag in result if flag.option is not None]
+    idle = [flag for flag in result if flag.dropped_reason]
 
-    assert (len(direct), len(found) - len(direct) - len(idle), len(idle)) == (
+    assert (len(direct), len(result) - len(direct) - len(idle), len(idle)) == (
         options,
         parts,
         dropped,
@@ -276,49 +281,51 @@ def test_how_many_words_set_options_how_many_are_parts_and_how_many_do_nothing(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_part_is_explained(dialect: str) -> None:
+def test_every_combined_flag_has_a_help_text(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
-    parts = {flag.spelling for flag in spoken.flags if flag.option is None and not flag.why}
+    parts = {
+        flag.spelling for flag in spoken.flags if flag.option is None and not flag.dropped_reason
+    }
 
-    assert parts - set(spoken.says) == set()
+    assert parts - set(spoken.help_texts) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_explanation_is_of_a_flag(dialect: str) -> None:
+def test_every_help_text_belongs_to_a_flag(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
 
-    assert set(spoken.says) - set(spoken.by_spelling) == set()
+    assert set(spoken.help_texts) - set(spoken.by_spelling) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_no_spelling_stands_twice_in_a_dialect(dialect: str) -> None:
+def test_spellings_are_unique_in_a_dialect(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
 
     assert len(spoken.by_spelling) == len(spoken.flags)
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart"])
-def test_a_switch_that_chooses_a_word_is_explained(dialect: str) -> None:
-    """`--hostside-norm` sets `--normalization-location`: nobody could guess its value."""
+def test_a_switch_that_selects_a_value_has_a_help_text(dialect: str) -> None:
+    """`--hostside-norm` sets `--normalization-location`, to a value that is not obvious."""
     spoken = DIALECTS[dialect]()
-    choosing = {flag.spelling for flag in spoken.flags if isinstance(flag.means, str)}
+    choosing = {flag.spelling for flag in spoken.flags if isinstance(flag.const, str)}
 
-    assert choosing - set(spoken.says) == set()
+    assert choosing - set(spoken.help_texts) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_worked_on_is_no_option_of_a_run(dialect: str) -> None:
-    flags = [flag for flag in DIALECTS[dialect]().flags if flag.to == TARGET]
+def test_the_target_is_not_an_option_of_a_run(dialect: str) -> None:
+    flags = [flag for flag in DIALECTS[dialect]().flags if flag.option_name == TARGET]
 
     assert all(flag.option is None for flag in flags)
     assert (dialect in ("convoy", "popart")) == (flags == [])
 
 
-KNOWN_TOOLS = {180, 182, 188}  # their words are those of training
+KNOWN_TOOLS = {180, 182, 188}  # they have the flags of training
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.program)
-def test_the_words_of_a_tool_are_known_or_the_tool_is_refused_as_a_whole(tool: Tool) -> None:
+def test_the_options_of_a_tool_are_known_or_the_tool_is_refused(tool: Tool) -> None:
     missing = set(tool.words.split()) - set(DIALECTS[tool.dialect]().by_spelling)
 
     assert (missing == set()) == (tool.number in KNOWN_TOOLS)
@@ -329,6 +336,6 @@ def test_the_words_of_a_tool_are_known_or_the_tool_is_refused_as_a_whole(tool: T
     [tool for tool in TOOLS if tool.number not in (180, 188, 189)],
     ids=lambda tool: tool.program,
 )
-def test_a_tool_that_is_not_built_says_so(tool: Tool) -> None:
+def test_an_unavailable_tool_is_reported(tool: Tool) -> None:
     with pytest.raises(ConfigError, match=r"is not available in this version"):
-        meant(f"python3 {tool.program}")
+        interpret_command(f"python3 {tool.program}")

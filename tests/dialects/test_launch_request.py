@@ -1,4 +1,4 @@
-"""Variables ask for something, are dropped with a reason, or are handed to the run."""
+"""Environment variables are parsed, dropped with a reason, or passed to the run."""
 
 import json
 from typing import Any
@@ -10,12 +10,12 @@ from convoy.dialects.launch_request import read_environment
 WORKERS = {"cluster": {"worker": ["host1:3636", "host2:3636"]}}
 
 
-def heard(**variables: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """What variables ask for, what the run gets, what is dropped."""
+def read_settings(**variables: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """The settings of variables, the environment of the run, and what is dropped."""
     request = read_environment(variables)
     assert request.problems == []
-    given = {name: setting.value for name, setting in request.settings.items()}
-    return given, request.environment, {one.word: one.reason for one in request.dropped}
+    settings = {name: setting.value for name, setting in request.settings.items()}
+    return settings, request.environment, {word.word: word.reason for word in request.dropped}
 
 
 def problems(**variables: str) -> list[str]:
@@ -27,7 +27,7 @@ def workers(*addresses: str, **more: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("variables", "given"),
+    ("variables", "settings"),
     [
         ({"TF_CONFIG": workers("a:1", "b:1")}, {"hosts": 2, "instances": 2}),
         ({"TF_CONFIG": workers("a:1", "a:2", "b:1")}, {"hosts": 2, "instances": 3}),
@@ -53,10 +53,8 @@ def workers(*addresses: str, **more: Any) -> str:
         ({"TF_POPLAR_FLAGS": ""}, {}),
     ],
 )
-def test_a_variable_asks_for_what_it_means(
-    variables: dict[str, str], given: dict[str, Any]
-) -> None:
-    assert heard(**variables) == (given, {}, {})
+def test_a_variable_sets_its_request(variables: dict[str, str], settings: dict[str, Any]) -> None:
+    assert read_settings(**variables) == (settings, {}, {})
 
 
 def test_every_value_keeps_the_name_of_its_variable() -> None:
@@ -71,49 +69,49 @@ def test_every_value_keeps_the_name_of_its_variable() -> None:
 @pytest.mark.parametrize(
     "name", ["DATA_DIR", "DATASETS_DIR", "WANDB_MODE", "OMP_NUM_THREADS", "PARTITIONS", "TF_X"]
 )
-def test_what_nothing_here_reads_is_handed_to_the_run(name: str) -> None:
-    assert heard(**{name: "a = b"}) == ({}, {name: "a = b"}, {})
+def test_unread_variables_are_passed_to_the_run(name: str) -> None:
+    assert read_settings(**{name: "a = b"}) == ({}, {name: "a = b"}, {})
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("POPLAR_ENGINE_OPTIONS", "the device runtime it speaks to is not used"),
-        ("POPLAR_RUNTIME_OPTIONS", "the device runtime it speaks to is not used"),
-        ("POPLAR_TARGET_OPTIONS", "the device runtime it speaks to is not used"),
-        ("POPLAR_LOG_LEVEL", "the device runtime it speaks to is not used"),
-        ("GCL_OPTIONS", "the device runtime it speaks to is not used"),
-        ("VIPU_SERVER", "there is no service that hands out devices"),
-        ("PARTITION", "there is no service that hands out devices"),
-        ("IPUOF_VIPU_API_TIMEOUT", "there is no service that hands out devices"),
-        ("TF_CPP_VMODULE", "TensorFlow, whose log it sets, is not used"),
-        ("OMPI_COMM_WORLD_RANK", "a run numbers its own processes"),
-        ("OMPI_MCA_btl", "processes find their own way to each other, without MPI"),
-        ("POPDIST_REPLICA_INDEX_OFFSET", "a run numbers its own processes"),
-        ("POPDIST_LOCAL_INSTANCE_INDEX", "a run numbers its own processes"),
+        ("POPLAR_ENGINE_OPTIONS", "it configures a device runtime that is not used"),
+        ("POPLAR_RUNTIME_OPTIONS", "it configures a device runtime that is not used"),
+        ("POPLAR_TARGET_OPTIONS", "it configures a device runtime that is not used"),
+        ("POPLAR_LOG_LEVEL", "it configures a device runtime that is not used"),
+        ("GCL_OPTIONS", "it configures a device runtime that is not used"),
+        ("VIPU_SERVER", "there is no device allocation service"),
+        ("PARTITION", "there is no device allocation service"),
+        ("IPUOF_VIPU_API_TIMEOUT", "there is no device allocation service"),
+        ("TF_CPP_VMODULE", "it configures the log of TensorFlow, which is not used"),
+        ("OMPI_COMM_WORLD_RANK", "convoy assigns ranks itself"),
+        ("OMPI_MCA_btl", "MPI is not used"),
+        ("POPDIST_REPLICA_INDEX_OFFSET", "convoy assigns ranks itself"),
+        ("POPDIST_LOCAL_INSTANCE_INDEX", "convoy assigns ranks itself"),
         (
             "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE",
-            "instances have equally many replicas either way",
+            "all instances always have equally many replicas",
         ),
     ],
 )
-def test_what_has_no_counterpart_is_dropped_with_its_reason(name: str, reason: str) -> None:
-    assert heard(**{name: "1"}) == ({}, {}, {name: reason})
+def test_options_without_a_counterpart_are_dropped_with_a_reason(name: str, reason: str) -> None:
+    assert read_settings(**{name: "1"}) == ({}, {}, {name: reason})
 
 
-def test_the_place_of_one_worker_and_other_jobs_are_dropped() -> None:
+def test_the_task_index_and_other_jobs_are_dropped() -> None:
     config = {"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}
 
-    assert heard(TF_CONFIG=json.dumps(config))[2] == {
+    assert read_settings(TF_CONFIG=json.dumps(config))[2] == {
         "TF_CONFIG cluster.ps": "only workers train",
-        "TF_CONFIG task.index": "a run numbers its own processes",
+        "TF_CONFIG task.index": "convoy assigns ranks itself",
     }
 
 
 def test_flags_of_the_old_runtime_are_dropped_one_by_one() -> None:
     flags = "--synthetic_data_initializer=random --a 3 --use_synthetic_data=false --b c"
 
-    assert list(heard(TF_POPLAR_FLAGS=flags)[2]) == [
+    assert list(read_settings(TF_POPLAR_FLAGS=flags)[2]) == [
         "TF_POPLAR_FLAGS --synthetic_data_initializer=random",
         "TF_POPLAR_FLAGS --a 3",
         "TF_POPLAR_FLAGS --use_synthetic_data=false",
@@ -122,29 +120,29 @@ def test_flags_of_the_old_runtime_are_dropped_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "is not JSON: ''"),
         ("{", "is not JSON: '{'"),
         ("[" * 100_000, "is not JSON: '[["),
-        ("[]", "names no workers; it should be like {"),
-        ("{}", "names no workers"),
-        ('{"cluster": []}', "names no workers"),
-        ('{"cluster": {}}', "names no workers"),
-        ('{"cluster": {"worker": []}}', "names no workers"),
-        ('{"cluster": {"worker": "a:1"}}', "names no workers"),
-        ('{"cluster": {"worker": ["a:1", 2]}}', "names no workers"),
-        ('{"cluster": {"worker": [""]}}', "names no workers"),
+        ("[]", "lists no workers; it should look like {"),
+        ("{}", "lists no workers"),
+        ('{"cluster": []}', "lists no workers"),
+        ('{"cluster": {}}', "lists no workers"),
+        ('{"cluster": {"worker": []}}', "lists no workers"),
+        ('{"cluster": {"worker": "a:1"}}', "lists no workers"),
+        ('{"cluster": {"worker": ["a:1", 2]}}', "lists no workers"),
+        ('{"cluster": {"worker": [""]}}', "lists no workers"),
     ],
 )
-def test_a_cluster_without_workers_is_a_problem(text: str, told: str) -> None:
+def test_a_cluster_without_workers_is_refused(text: str, message: str) -> None:
     (problem,) = problems(TF_CONFIG=text)
 
-    assert problem.startswith(f"TF_CONFIG {told}")
+    assert problem.startswith(f"TF_CONFIG {message}")
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "message"),
     [
         ({"POPDIST_NUM_TOTAL_REPLICAS": "x"}, "POPDIST_NUM_TOTAL_REPLICAS expects a whole number"),
         ({"POPDIST_NUM_TOTAL_REPLICAS": "0"}, "POPDIST_NUM_TOTAL_REPLICAS must be at least 1"),
@@ -165,8 +163,8 @@ def test_a_cluster_without_workers_is_a_problem(text: str, told: str) -> None:
                 "POPDIST_EXECUTABLE_CACHE_PATH": "a",
                 "TF_POPLAR_FLAGS": "--executable_cache_path=b",
             },
-            "executable cache path: environment POPDIST_EXECUTABLE_CACHE_PATH says a and "
-            "environment TF_POPLAR_FLAGS b; make them agree",
+            "executable cache path: environment POPDIST_EXECUTABLE_CACHE_PATH sets a and "
+            "environment TF_POPLAR_FLAGS sets b; make them agree",
         ),
         (
             {
@@ -174,18 +172,19 @@ def test_a_cluster_without_workers_is_a_problem(text: str, told: str) -> None:
                 "POPDIST_NUM_LOCAL_REPLICAS": "1",
                 "POPDIST_NUM_TOTAL_REPLICAS": "2",
             },
-            "instances: environment TF_CONFIG says 1 and environment POPDIST_NUM_LOCAL_REPLICAS 2",
+            "instances: environment TF_CONFIG sets 1 and "
+            "environment POPDIST_NUM_LOCAL_REPLICAS sets 2",
         ),
     ],
 )
-def test_a_wrong_value_is_a_problem_by_name(variables: dict[str, str], told: str) -> None:
+def test_an_invalid_value_is_reported_by_name(variables: dict[str, str], message: str) -> None:
     (problem,) = problems(**variables)
 
-    assert problem.startswith(told)
+    assert problem.startswith(message)
     assert problem.isprintable()
 
 
-def test_all_problems_of_all_variables_come_together() -> None:
-    told = problems(TF_CONFIG="", POPDIST_NUM_TOTAL_REPLICAS="x", GC_PROFILE_LOG_DIR="")
+def test_all_problems_of_all_variables_are_reported_together() -> None:
+    message = problems(TF_CONFIG="", POPDIST_NUM_TOTAL_REPLICAS="x", GC_PROFILE_LOG_DIR="")
 
-    assert len(told) == 3
+    assert len(message) == 3

@@ -1,11 +1,11 @@
-"""Lists and files of hosts."""
+"""Host lists and hostfiles."""
 
 from pathlib import Path
 
 import pytest
 
-from convoy.config.option import WrongType
-from convoy.dialects.launch_request import read_hostfile, read_hosts
+from convoy.config.option import OptionTypeError
+from convoy.dialects.launch_request import parse_hosts, read_hostfile
 
 
 @pytest.mark.parametrize(
@@ -22,33 +22,33 @@ from convoy.dialects.launch_request import read_hostfile, read_hosts
         ("r[0-1]n[0-1]", {"r0n0": 1, "r0n1": 1, "r1n0": 1, "r1n1": 1}),
     ],
 )
-def test_hosts_are_counted_with_their_places(text: str, places: dict[str, int]) -> None:
-    assert dict(read_hosts(text)) == places
+def test_hosts_are_counted_with_their_slots(text: str, places: dict[str, int]) -> None:
+    assert dict(parse_hosts(text)) == places
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("", "names no host, got ''"),
-        (",", "names no host"),
-        (":2", "cannot read the host ''"),
+        ("", "lists no host, got ''"),
+        (",", "lists no host"),
+        (":2", "'' is not a valid host"),
         ("a:x", "expects a whole number, got 'x'"),
         ("a:-1", "expects a whole number, got '-1'"),
-        ("a:0", "has places for 0 processes, not for 1 to 65,536"),
-        ("a:65537", "has places for 65,537 processes"),
-        ("n[0-99999]", "names more than 65,536 hosts"),
-        ("n[0-9999][0-9999][0-9999]", "names more than 65,536 hosts"),
-        ("n[3-1]", "names no host"),
-        ("n[a]", "cannot read the host 'n[a]'"),
+        ("a:0", "has slots for 0 processes, expected 1 to 65,536"),
+        ("a:65537", "has slots for 65,537 processes"),
+        ("n[0-99999]", "lists more than 65,536 hosts"),
+        ("n[0-9999][0-9999][0-9999]", "lists more than 65,536 hosts"),
+        ("n[3-1]", "lists no host"),
+        ("n[a]", "'n[a]' is not a valid host"),
         ("n[1-2-3]", "expects a whole number, got '2-3'"),
         ("n[-]", "expects a whole number, got ''"),
     ],
 )
-def test_a_list_that_is_none_is_refused(text: str, told: str) -> None:
-    with pytest.raises(WrongType) as refused:
-        read_hosts(text)
+def test_an_invalid_list_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionTypeError) as refused:
+        parse_hosts(text)
 
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
 
 
 def test_a_file_has_a_line_for_each_host(tmp_path: Path) -> None:
@@ -59,24 +59,24 @@ def test_a_file_has_a_line_for_each_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("# none\n", "names no host: "),
+        ("# none\n", "lists no host: "),
         ("a slots=many", "expects a whole number, got 'many'"),
-        ("a slots=0", "has places for 0 processes"),
+        ("a slots=0", "has slots for 0 processes"),
         ("a\x1b", "cannot be read: "),
     ],
 )
-def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_hostfile_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "hosts"
     path.write_text(text)
 
-    with pytest.raises(WrongType) as refused:
+    with pytest.raises(OptionTypeError) as refused:
         read_hostfile(str(path))
 
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
 
 
-def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(WrongType, match=r"cannot be read: there is no .* file .*/hosts$"):
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(OptionTypeError, match=r"cannot be read: .* file .*/hosts does not exist$"):
         read_hostfile(str(tmp_path / "hosts"))

@@ -1,4 +1,4 @@
-"""Launchers: where their words end, what they ask for, what is dropped and why."""
+"""Launchers: where their arguments end, what they request, what is dropped and why."""
 
 import shlex
 from pathlib import Path
@@ -12,29 +12,29 @@ from convoy.dialects.launchers import (
     POPRUN,
     Launcher,
     LauncherCall,
-    begins_program,
     file_name,
-    read_call,
+    parse_launcher_call,
     read_launchers,
+    starts_program,
 )
 
 
-def launched(*lines: str) -> tuple[dict[str, Any], dict[str, str], list[tuple[str, str]]]:
-    """What launchers ask for, the variables they set, what is dropped."""
+def read_settings(*lines: str) -> tuple[dict[str, Any], dict[str, str], list[tuple[str, str]]]:
+    """The settings of launchers, the variables they set, and what is dropped."""
     request = read_launchers([call(line) for line in lines])
     assert request.problems == []
     given = {name: setting.value for name, setting in request.settings.items()}
-    dropped = [(one.word, one.reason) for one in request.dropped]
+    dropped = [(word.word, word.reason) for word in request.dropped]
     return given, request.environment, dropped
 
 
 def call(line: str) -> LauncherCall:
     name, *words = shlex.split(line)
-    return read_call(file_name(name), words)
+    return parse_launcher_call(file_name(name), words)
 
 
 def problems(*lines: str) -> list[str]:
-    return [str(one) for one in read_launchers([call(line) for line in lines]).problems]
+    return [str(problem) for problem in read_launchers([call(line) for line in lines]).problems]
 
 
 @pytest.mark.parametrize(
@@ -63,108 +63,121 @@ def problems(*lines: str) -> list[str]:
         ("gc-profile -d D --", {"profile_dir": "D"}),
     ],
 )
-def test_a_launcher_asks_for_counts_and_places(line: str, given: dict[str, Any]) -> None:
-    assert launched(line) == (given, {}, [])
+def test_a_launcher_requests_counts_and_hosts(line: str, given: dict[str, Any]) -> None:
+    assert read_settings(line) == (given, {}, [])
 
 
 def test_a_file_of_hosts_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("a slots=2\nb slots=2\n")
 
-    assert launched(f"mpirun --hostfile {path}")[0] == {"hosts": 2, "instances": 4}
-    assert launched(f"poprun --hostfile {path}")[0] == {"hosts": 2}
+    assert read_settings(f"mpirun --hostfile {path}")[0] == {"hosts": 2, "instances": 4}
+    assert read_settings(f"poprun --hostfile {path}")[0] == {"hosts": 2}
 
 
 def test_every_value_keeps_the_name_of_its_launcher() -> None:
     request = read_launchers([call("gc-profile -d D"), call("mpiexec -np 2")])
 
-    assert {one.source for one in request.settings.values()} == {"gc-profile", "mpirun"}
+    assert {setting.source for setting in request.settings.values()} == {"gc-profile", "mpirun"}
 
 
 def test_variables_are_exported_by_mpirun_and_through_poprun() -> None:
     local, world = "-x A=1 -x 'B=two = 2' -x C=--d=e", "--tag-output -x F="
     exported = {"A": "1", "B": "two = 2", "C": "--d=e", "F": ""}
 
-    assert launched(f"mpirun -np 2 {local} -x F=")[1] == exported
-    assert launched(f'poprun --mpi-local-args="{local}" --mpi-global-args "{world}"')[1] == exported
+    assert read_settings(f"mpirun -np 2 {local} -x F=")[1] == exported
+    assert (
+        read_settings(f'poprun --mpi-local-args="{local}" --mpi-global-args "{world}"')[1]
+        == exported
+    )
 
 
-def test_a_variable_without_a_value_is_there_already() -> None:
-    reason = "the run has every variable of this shell"
+def test_a_variable_without_a_value_is_inherited() -> None:
+    reason = "the run inherits every variable of this shell"
 
-    assert launched("mpirun -np 2 -x PATH")[1:] == ({}, [("-x PATH", reason)])
-    assert launched("poprun --mpi-local-args='-x PATH'")[1:] == ({}, [("-x PATH", reason)])
+    assert read_settings("mpirun -np 2 -x PATH")[1:] == ({}, [("-x PATH", reason)])
+    assert read_settings("poprun --mpi-local-args='-x PATH'")[1:] == ({}, [("-x PATH", reason)])
 
 
 @pytest.mark.parametrize("table", [POPRUN, MPIRUN], ids=lambda table: table.name)
 def test_every_option_without_a_counterpart_is_dropped_with_its_reason(table: Any) -> None:
     counted = "--num-replicas 1" if table is POPRUN else "-np 1"
     for option in table.options:
-        if option.why:
-            words = " ".join([option.spellings[0], *["1"] * option.values])
-            assert launched(f"{table.name} {counted} {words}")[2] == [(words, option.why)]
+        if option.dropped_reason:
+            words = " ".join([option.spellings[0], *["1"] * option.num_values])
+            assert read_settings(f"{table.name} {counted} {words}")[2] == [
+                (words, option.dropped_reason)
+            ]
 
 
 @pytest.mark.parametrize(
     ("line", "dropped"),
     [
-        ("poprun --numa-aware=yes", [("--numa-aware=yes", "bound to cores of its own either w")]),
-        ("poprun --vipu-partition p", [("--vipu-partition p", "no service that hands out dev")]),
-        ("poprun --only-output-from-instance 0", [("--only-output-from-instance 0", "one proc")]),
-        ("mpirun -np 1 -mca a b", [("-mca a b", "find their own way to each other, without M")]),
-        ("poprun --mpi-global-args='--mca a b'", [("--mca a b", "find their own way")]),
+        ("poprun --numa-aware=yes", [("--numa-aware=yes", "pinned to its own cores")]),
+        ("poprun --vipu-partition p", [("--vipu-partition p", "no device allocation service")]),
+        (
+            "poprun --only-output-from-instance 0",
+            [("--only-output-from-instance 0", "rank 0 prints")],
+        ),
+        ("mpirun -np 1 -mca a b", [("-mca a b", "MPI is not used")]),
+        ("poprun --mpi-global-args='--mca a b'", [("--mca a b", "MPI is not used")]),
         (
             "poprun --mpi-global-args='-np 4 -H a'",
             [("-np 4", "poprun's own options"), ("-H a", "poprun's own options")],
         ),
-        ("mpirun", [("mpirun", "names neither processes nor hosts")]),
-        ("mpirun -v -x A=1", [("mpirun", "names neither processes nor hosts")]),
+        ("mpirun", [("mpirun", "sets neither processes nor hosts")]),
+        ("mpirun -v -x A=1", [("mpirun", "sets neither processes nor hosts")]),
         ("gc-profile --", [("gc-profile", "writes its own profile")]),
-        ("nohup", [("nohup", "in front of convoy itself: `nohup convoy run")]),
-        ("time -p -o FILE", [("time -p -o FILE", "tells its own time")]),
-        ("/usr/bin/time", [("time", "tells its own time")]),
+        ("nohup", [("nohup", "before convoy: `nohup convoy run")]),
+        ("time -p -o FILE", [("time -p -o FILE", "reports its own time")]),
+        ("/usr/bin/time", [("time", "reports its own time")]),
     ],
 )
-def test_what_does_nothing_here_is_told_as_typed(line: str, dropped: list[tuple[str, str]]) -> None:
-    told = launched(line)[2]
+def test_options_without_effect_are_reported_as_typed(
+    line: str, dropped: list[tuple[str, str]]
+) -> None:
+    message = read_settings(line)[2]
 
-    assert [word for word, _ in told] == [word for word, _ in dropped]
-    assert all(part in reason for (_, reason), (_, part) in zip(told, dropped, strict=True))
+    assert [word for word, _ in message] == [word for word, _ in dropped]
+    assert all(part in reason for (_, reason), (_, part) in zip(message, dropped, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("poprun --num-instances many", "--num-instances expects a whole number, got 'many'"),
         ("poprun --num-replicas 0", "--num-replicas must be at least 1, got 0"),
         ("poprun --num-replicas=65537", "--num-replicas must be at most 65536, got 65537"),
         ("poprun --num-replicas=", "--num-replicas needs a value"),
         ("poprun --ipus-per-replica 1.5", "--ipus-per-replica expects a whole number, got '1.5'"),
-        ("poprun --host ,", "--host names no host, got ','"),
+        ("poprun --host ,", "--host lists no host, got ','"),
         ("mpirun -np=-2", "-np must be at least 1, got -2"),
-        ("mpirun --hostfile /nowhere", "--hostfile cannot be read: there is no configuration fi"),
+        ("mpirun --hostfile /nowhere", "--hostfile cannot be read: configuration file /nowhere "),
         ("mpirun -np 2 -x =1", "-x needs NAME or NAME=VALUE, got '=1'"),
         ("mpirun -np 2 -x 'a b=1'", "-x needs NAME or NAME=VALUE, got 'a b=1'"),
         ('poprun --mpi-local-args="-x \'A"', "--mpi-local-args cannot be split: no closing quot"),
-        ("poprun --mpi-local-args='--tag-output A=1 b'", "--mpi-local-args holds the unexpected"),
+        (
+            "poprun --mpi-local-args='--tag-output A=1 b'",
+            "--mpi-local-args contains the unexpected",
+        ),
         ("poprun --mpi-local-args='--tag-outputs'", "unknown option --tag-outputs of mpirun; did"),
         ("poprun --mpi-local-args='-x'", "-x needs a value, as in `-x VALUE`"),
         ("poprun --mpi-local-args='-np'", "-np needs a value"),
         ("gc-profile -d --", "-d needs a value, as in `-d VALUE`"),
     ],
 )
-def test_a_wrong_value_is_a_problem_in_the_words_typed(line: str, told: str) -> None:
+def test_an_invalid_value_is_reported_as_typed(line: str, message: str) -> None:
     (problem,) = problems(line)
 
-    assert problem.startswith(told)
+    assert problem.startswith(message)
 
 
-def test_an_empty_text_for_mpirun_asks_for_nothing() -> None:
-    assert launched('poprun --mpi-local-args=""') == ({}, {}, [])
+def test_an_empty_argument_for_mpirun_requests_nothing() -> None:
+    assert read_settings('poprun --mpi-local-args=""') == ({}, {}, [])
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (
             "poprun --num-replicas 10 --num-instances 4",
@@ -181,16 +194,16 @@ def test_an_empty_text_for_mpirun_asks_for_nothing() -> None:
         ),
         (
             "poprun --num-instances 4 --num-replicas 4 --host a,b,c",
-            "--num-instances 4 cannot be shared out evenly to 3 hosts; use --num-instances 6",
+            "--num-instances 4 cannot be divided evenly among 3 hosts; use --num-instances 6",
         ),
     ],
 )
-def test_what_cannot_be_shared_out_evenly_is_refused(line: str, told: str) -> None:
-    assert problems(line) == [told]
+def test_uneven_splits_are_refused(line: str, message: str) -> None:
+    assert problems(line) == [message]
 
 
-def test_hosts_alone_are_no_contradiction() -> None:
-    assert launched("poprun --host a,b --num-replicas 4")[0] == {"hosts": 2, "replicas": 4}
+def test_hosts_without_instances_do_not_conflict() -> None:
+    assert read_settings("poprun --host a,b --num-replicas 4")[0] == {"hosts": 2, "replicas": 4}
 
 
 @pytest.mark.parametrize(
@@ -205,14 +218,14 @@ def test_launchers_of_processes_are_not_nested(lines: list[str], names: str) -> 
     assert problems(*lines) == [f"{names} cannot be nested; leave out all but one"]
 
 
-def test_wrappers_may_stand_around_a_launcher() -> None:
+def test_wrappers_around_a_launcher_are_accepted() -> None:
     assert problems("time", "nohup", "gc-profile -d D", "poprun") == []
 
 
-def test_all_problems_of_all_launchers_come_together() -> None:
-    told = problems("gc-profile --nope", "poprun --num-instances x --num-replicas 0 --host ,")
+def test_all_problems_of_all_launchers_are_reported_together() -> None:
+    message = problems("gc-profile --nope", "poprun --num-instances x --num-replicas 0 --host ,")
 
-    assert [line.split()[0] for line in told] == [
+    assert [line.split()[0] for line in message] == [
         "unknown",
         "--num-instances",
         "--num-replicas",
@@ -220,7 +233,7 @@ def test_all_problems_of_all_launchers_come_together() -> None:
     ]
 
 
-# Section 21 of the options of the reference applications, and mpirun's usual ones.
+# Section 21 of the options of the reference applications, and the common ones of mpirun.
 DOCUMENTED = {
     "poprun": "--num-instances --num-replicas --ipus-per-replica --numa-aware --host "
     "--mpi-global-args --mpi-local-args --executable-cache-path --only-output-from-instance "
@@ -233,29 +246,31 @@ DOCUMENTED = {
 }
 
 
-def own(line: str, name: str = "poprun") -> tuple[list[tuple[str, ...]], str]:
-    """The options with their values, and what is left."""
+def launcher_words(line: str, name: str = "poprun") -> tuple[list[tuple[str, ...]], str]:
+    """The options with their values, and the rest of the line."""
     words = line.split()
-    found = read_call(name, words)
-    assert found.problems == ()
-    return [one.words for one in found.options], " ".join(words[len(found.words) :])
+    result = parse_launcher_call(name, words)
+    assert result.problems == ()
+    return [occurrence.words for occurrence in result.options], " ".join(words[len(result.words) :])
 
 
-def wrong_words(words: list[str], name: str = "poprun") -> list[str]:
-    return [str(problem) for problem in read_call(name, words).problems]
+def unknown_words_problem(words: list[str], name: str = "poprun") -> list[str]:
+    return [str(problem) for problem in parse_launcher_call(name, words).problems]
 
 
 def test_every_documented_spelling_is_known() -> None:
-    documented = [(name, each) for name, line in DOCUMENTED.items() for each in line.split()]
+    documented = [
+        (name, spelling) for name, line in DOCUMENTED.items() for spelling in line.split()
+    ]
 
     assert [pair for pair in documented if LAUNCHERS[pair[0]].find(pair[1]) is None] == []
 
 
 @pytest.mark.parametrize("table", LAUNCHERS.values(), ids=LAUNCHERS)
-def test_every_option_asks_for_something_or_says_why_not(table: Launcher) -> None:
+def test_every_option_sets_something_or_has_a_reason(table: Launcher) -> None:
     for option in table.options:
-        assert not (option.to and option.why)
-        assert option.to or option.why or table.why
+        assert not (option.setting and option.dropped_reason)
+        assert option.setting or option.dropped_reason or table.dropped_reason
         assert all(table.find(spelling) is option for spelling in option.spellings)
 
 
@@ -275,10 +290,10 @@ def test_every_option_asks_for_something_or_says_why_not(table: Launcher) -> Non
         ("--offline-mode=1 A=1", [("--offline-mode=1",)], "A=1"),
     ],
 )
-def test_the_words_of_poprun_end_before_the_program(
+def test_the_arguments_of_poprun_end_before_the_program(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
-    assert own(line) == (options, rest)
+    assert launcher_words(line) == (options, rest)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +310,7 @@ def test_the_words_of_poprun_end_before_the_program(
 def test_one_dash_or_two_are_the_same_to_mpirun(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
-    assert own(line, "mpirun") == (options, rest)
+    assert launcher_words(line, "mpirun") == (options, rest)
 
 
 @pytest.mark.parametrize("spelling", ["-num-instances", "-host", "num-instances", "--v"])
@@ -304,7 +319,7 @@ def test_poprun_is_strict_about_dashes(spelling: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("--ipus-per-replica -v a.py", "--ipus-per-replica needs a value, as in `--ipus-per-repl"),
         ("--ipus-per-replica python3 a.py", "--ipus-per-replica needs a value"),
@@ -317,22 +332,22 @@ def test_poprun_is_strict_about_dashes(spelling: str) -> None:
         ("--qqq=3 a.py", "unknown option --qqq of poprun; leave it out"),
     ],
 )
-def test_a_wrong_word_is_told_with_a_way_out(line: str, told: str) -> None:
-    (problem,) = wrong_words(line.split())
+def test_an_invalid_argument_is_reported_with_a_way_out(line: str, message: str) -> None:
+    (problem,) = unknown_words_problem(line.split())
 
-    assert problem.startswith(told)
+    assert problem.startswith(message)
 
 
-def test_an_option_of_two_values_says_so() -> None:
-    assert wrong_words(["--mca", "btl"], "mpirun") == [
+def test_an_option_with_two_values_reports_both() -> None:
+    assert unknown_words_problem(["--mca", "btl"], "mpirun") == [
         "--mca needs 2 values, as in `--mca VALUE VALUE`"
     ]
 
 
-def test_all_wrong_words_of_a_launcher_are_told_together() -> None:
+def test_all_invalid_options_of_a_launcher_are_reported_together() -> None:
     line = "--nope a b --ipus-per-replica --num-replicas --what -v=2 python3 --nothing"
 
-    assert [text.partition(";")[0] for text in wrong_words(line.split())] == [
+    assert [text.partition(";")[0] for text in unknown_words_problem(line.split())] == [
         "unknown option --nope of poprun",
         "--ipus-per-replica needs a value, as in `--ipus-per-replica N`",
         "--num-replicas needs a value, as in `--num-replicas N`",
@@ -354,5 +369,5 @@ def test_all_wrong_words_of_a_launcher_are_told_together() -> None:
         ("python3x", False),
     ],
 )
-def test_a_program_is_no_value(word: str, begins: bool) -> None:
-    assert begins_program(word) is begins
+def test_a_program_is_not_a_value(word: str, begins: bool) -> None:
+    assert starts_program(word) is begins

@@ -1,7 +1,7 @@
 """The learning rates of the applications, update by update and over whole runs.
 
-Figures are worked out by hand, or in 64-bit numbers from the formulas of the applications. Where an
-application drops one update late, or one or two changes early, we drop when its users were told;
+Expected values are computed by hand, or in float64 from the formulas of the applications. Where an
+application drops one update late, or one or two changes early, convoy drops as documented;
 the last tests say by how much that differs.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from spoken_words import problems, rates, read, said
+from support.dialect_words import option_values, problems, rates, read
 
-from convoy.config.settings import Dropped
+from convoy.config.schema import DroppedWord
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ from convoy.config.settings import Dropped
         ),
     ],
 )
-def test_the_usual_exponent_scales_with_all_samples_of_an_update(line: str, rate: float) -> None:
-    assert rates("tensorflow", line).initial == rate
+def test_the_default_exponent_scales_with_the_samples_of_an_update(line: str, rate: float) -> None:
+    assert rates("tensorflow", line).initial_lr == rate
 
 
 @pytest.mark.parametrize("flag", ["--base-learning-rate", "--base-learning-rate-exponent"])
@@ -52,18 +52,18 @@ def test_the_usual_exponent_scales_with_all_samples_of_an_update(line: str, rate
         ("-11", 6.0),  # 12288 / 2048
         ("-13", 1.5),
         ("-9.5", 16.97056274847714),  # 12288 / (512 × √2) = 24 / √2
-        ("0", 48.0),  # counts as unsaid: 12288 / 2⁸
+        ("0", 48.0),  # selects the default: 12288 / 2⁸
     ],
 )
-def test_an_exponent_that_was_said_scales_too(flag: str, exponent: str, rate: float) -> None:
+def test_a_given_exponent_scales_too(flag: str, exponent: str, rate: float) -> None:
     line = f"--batch-size 3 --gradient-accumulation-count 256 --replicas 16 {flag} {exponent}"
 
-    assert rates("tensorflow", line).initial == pytest.approx(rate, rel=1e-15)
+    assert rates("tensorflow", line).initial_lr == pytest.approx(rate, rel=1e-15)
 
 
-def test_an_exponent_of_nothing_is_told() -> None:
+def test_an_exponent_of_zero_is_reported() -> None:
     assert read("tensorflow", "--base-learning-rate 0").dropped == [
-        Dropped("--base-learning-rate 0", "an exponent of 0 counts as unsaid")
+        DroppedWord("--base-learning-rate 0", "an exponent of 0 selects the default")
     ]
 
 
@@ -72,16 +72,16 @@ def test_an_absolute_rate_wins_over_an_exponent_in_any_order() -> None:
         "--abs-learning-rate 12.5 --base-learning-rate-exponent -9",
         "--base-learning-rate-exponent -9 --abs-learning-rate 12.5",
     ):
-        assert rates("tensorflow", line).initial == 12.5
+        assert rates("tensorflow", line).initial_lr == 12.5
         assert read("tensorflow", line).dropped == [
-            Dropped("--base-learning-rate-exponent -9", "--abs-learning-rate wins")
+            DroppedWord("--base-learning-rate-exponent -9", "--abs-learning-rate wins")
         ]
 
 
 def test_an_absolute_rate_does_not_scale() -> None:
-    assert rates("tensorflow", "--abs-learning-rate 0.3 --replicas 16").initial == 0.3
-    assert rates("pytorch", "--lr 0.3 --replicas 16 --micro-batch-size 8").initial == 0.3
-    assert rates("pytorch", "").initial == 0.01
+    assert rates("tensorflow", "--abs-learning-rate 0.3 --replicas 16").initial_lr == 0.3
+    assert rates("pytorch", "--lr 0.3 --replicas 16 --micro-batch-size 8").initial_lr == 0.3
+    assert rates("pytorch", "").initial_lr == 0.01
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_an_absolute_rate_does_not_scale() -> None:
         ("", 0.5),  # 32 × 2⁻⁶
         ("--batch-size 48", 0.75),  # 48 × 2⁻⁶
         ("--batch-size 48 --replication-factor 4", 0.75),  # the 48 are of all replicas
-        ("--batch-size 48 --gradient-accumulation-factor 8", 0.75),  # which do not count
+        ("--batch-size 48 --gradient-accumulation-factor 8", 0.75),  # accumulation does not count
         ("--batch-size 4 --base-learning-rate -4", 0.25),  # 4 × 2⁻⁴
         ("--base-learning-rate 0", 32.0),  # 32 × 2⁰: here 0 is a number
     ],
 )
 def test_popart_scales_by_one_pass_of_all_replicas(line: str, rate: float) -> None:
-    assert rates("popart", line).initial == rate
+    assert rates("popart", line).initial_lr == rate
 
 
 # CIFAR has 50,000 samples: 100 updates of 500 in an epoch.
@@ -104,18 +104,19 @@ CIFAR = "--dataset cifar-10 --batch-size 500 --warmup-epochs 0 --abs-learning-ra
 
 
 @pytest.mark.parametrize(
-    ("update", "drops"), [(0, 0), (298, 0), (302, 1), (598, 1), (602, 2), (802, 3), (999, 4)]
+    ("update", "change_points"),
+    [(0, 0), (298, 0), (302, 1), (598, 1), (602, 2), (802, 3), (999, 4)],
 )
-def test_stepped_drops_at_shares_of_the_run(update: int, drops: int) -> None:
+def test_stepped_drops_at_shares_of_the_run(update: int, change_points: int) -> None:
     plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-schedule 0.3,0.6,0.8,0.9")
 
-    assert plan.rate(update) == pytest.approx(0.1**drops)
+    assert plan.rate(update) == pytest.approx(0.1**change_points)
 
 
-def test_stepped_drops_by_a_factor_of_its_own() -> None:
+def test_stepped_drops_by_a_given_factor() -> None:
     plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-decay 0.5")
 
-    # Of 1000 updates the usual two drops stand at 500 and 750.
+    # Of 1000 updates the default drops are at 500 and 750.
     assert [plan.rate(update) for update in (498, 502, 748, 752)] == [1.0, 0.5, 0.5, 0.25]
 
 
@@ -133,20 +134,20 @@ def test_popart_switches_to_absolute_factors(update: int, factor: float) -> None
 def test_factors_that_do_not_fit_the_drops_are_refused() -> None:
     line = "--learning-rate-schedule 0.5 --learning-rate-decay 1,0.1,0.01"
 
-    with pytest.raises(Exception, match="gives 3 rates for 1 drops; give 2"):
+    with pytest.raises(Exception, match="needs 2 rates for 1 drop, got 3"):
         rates("popart", line)
 
 
 @pytest.mark.parametrize(
-    ("update", "drops"), [(0, 0), (49, 0), (50, 1), (3649, 72), (3650, 73), (7299, 145)]
+    ("update", "change_points"), [(0, 0), (49, 0), (50, 1), (3649, 72), (3650, 73), (7299, 145)]
 )
-def test_exponential_drops_146_times_in_a_run(update: int, drops: int) -> None:
+def test_exponential_drops_146_times_in_a_run(update: int, change_points: int) -> None:
     plan = rates("tensorflow", f"{CIFAR} --lr-schedule exponential --epochs 73")
     epoch = update / 100
 
     # 146 drops in 73 epochs of 100 updates: one every 50.
-    assert drops == math.floor(epoch * 146 / 73)
-    assert plan.rate(update) == pytest.approx(0.97**drops)
+    assert change_points == math.floor(epoch * 146 / 73)
+    assert plan.rate(update) == pytest.approx(0.97**change_points)
 
 
 def test_exponential_has_a_factor_and_a_number_of_drops() -> None:
@@ -179,7 +180,7 @@ def test_polynomial_falls_to_an_absolute_end(update: int, rate: float) -> None:
     assert rates("tensorflow", line).rate(update) == pytest.approx(rate)
 
 
-def test_polynomial_falls_to_a_share_with_a_power_of_its_own() -> None:
+def test_polynomial_falls_to_a_share_with_a_given_power() -> None:
     line = (
         f"{CIFAR} --epochs 10 --lr-schedule polynomial_decay_lr --poly-lr-decay-power 1 "
         "--poly-lr-end-ratio 0.5"
@@ -188,8 +189,8 @@ def test_polynomial_falls_to_a_share_with_a_power_of_its_own() -> None:
     assert rates("tensorflow", line).rate(500) == pytest.approx(0.75)  # 0.5 × 0.5 + 0.5
 
 
-def test_older_names_of_polynomial_say_both_ends() -> None:
-    assert said("tensorflow", "--poly-lr-initial-lr 0.4 --poly-lr-end-lr 0.01") == {
+def test_deprecated_names_of_polynomial_set_both_ends() -> None:
+    assert option_values("tensorflow", "--poly-lr-initial-lr 0.4 --poly-lr-end-lr 0.01") == {
         "lr": 0.4,
         "abs_end_learning_rate": 0.01,
     }
@@ -219,19 +220,20 @@ def test_cosine_runs_over_the_whole_training_below_the_warm_up(update: int, rate
         ("--lr-schedule cosine --lr-drops 20", "--lr-drops 20"),
     ],
 )
-def test_the_words_of_another_schedule_are_left_out(line: str, left_out: str) -> None:
-    found = read("tensorflow", line)
+def test_arguments_of_another_schedule_are_dropped(line: str, left_out: str) -> None:
+    result = read("tensorflow", line)
     schedule = {"exponential": "exponential", "cosine": "cosine"}
     chosen = next((name for name in schedule if name in line), "step")
 
-    assert found.dropped == [Dropped(left_out, f"the schedule is {chosen}")]
-    assert {"lr_decay", "lr_drops"} & found.given.keys() == set()
+    assert result.dropped == [DroppedWord(left_out, f"the schedule is {chosen}")]
+    assert {"lr_decay", "lr_drops"} & result.settings.keys() == set()
 
 
 @pytest.mark.parametrize("word", ["linear", "Stepped", "step"])
-def test_a_schedule_that_is_none_is_refused_with_all_there_are(word: str) -> None:
+def test_an_unknown_schedule_is_refused_with_the_known_ones(word: str) -> None:
     assert problems("tensorflow", f"--lr-schedule {word}") == [
-        f"--lr-schedule is one of stepped, cosine, exponential, polynomial_decay_lr, got '{word}'"
+        "--lr-schedule must be one of stepped, cosine, exponential, polynomial_decay_lr, "
+        f"got '{word}'"
     ]
 
 
@@ -254,23 +256,23 @@ PYTORCH = (
 POPART = f"--dataset CIFAR-10 --batch-size 64 --gradient-accumulation-factor 8 --epochs {EPOCHS}"
 
 
-def seen(dialect: str, line: str) -> F64:
+def planned_rates(dialect: str, line: str) -> F64:
     plan = rates(dialect, line)
     assert (plan.updates, plan.updates_per_epoch) == (LENGTH, PER_EPOCH)
     return np.array([plan.rate(update) for update in range(LENGTH)])
 
 
-def drops(points: F64) -> F64:
-    """How many of these updates have come."""
+def change_points(points: F64) -> F64:
+    """The number of these updates that have passed."""
     return (points[:, None] <= UPDATES).sum(0).astype(np.float64)
 
 
 def stepped() -> F64:
-    return START * 0.1 ** drops(np.array([0.5, 0.75]) * LENGTH)
+    return START * 0.1 ** change_points(np.array([0.5, 0.75]) * LENGTH)
 
 
-def stepped_elsewhere() -> F64:
-    return START * 0.3 ** drops(np.array([0.2, 0.6, 0.9]) * LENGTH)
+def stepped_reference() -> F64:
+    return START * 0.3 ** change_points(np.array([0.2, 0.6, 0.9]) * LENGTH)
 
 
 def cosine() -> F64:
@@ -297,7 +299,7 @@ def polynomial(end: float, power: float, warm: int) -> Callable[[], F64]:
         ("--lr-schedule stepped", lambda _: stepped()),
         (
             "--learning-rate-schedule 0.2,0.6,0.9 --learning-rate-decay 0.3",
-            lambda _: stepped_elsewhere(),
+            lambda _: stepped_reference(),
         ),
         ("--lr-schedule cosine", lambda _: cosine()),
         ("--lr-schedule exponential", lambda _: exponential(0.97, 146)()),
@@ -324,13 +326,13 @@ def test_rates_of_tensorflow_follow_its_formulas(
 ) -> None:
     warm = warm_up * PER_EPOCH
     expected = value(warm_up) * np.where(warm > UPDATES, UPDATES / (warm or 1), 1.0)
-    found = seen("tensorflow", f"{TENSORFLOW} {words} --warmup-epochs {warm_up}")
+    result = planned_rates("tensorflow", f"{TENSORFLOW} {words} --warmup-epochs {warm_up}")
 
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-18)
+    np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-18)
 
 
 def index(frequency: float) -> F64:
-    """How often the schedule was to have moved before each update."""
+    """How often the schedule should have changed before each update."""
     return np.floor(UPDATES * (frequency or PER_EPOCH) / PER_EPOCH + 1e-9)
 
 
@@ -365,41 +367,43 @@ def test_rates_of_pytorch_follow_its_formulas(
     expected = np.where(warm_up > EPOCH_OF, value * EPOCH_OF / (warm_up or 1), value)
     line = f"{PYTORCH} {words} --lr-scheduler-freq {often} --warmup-epoch {warm_up}"
 
-    np.testing.assert_allclose(seen("pytorch", line), expected, rtol=1e-12, atol=1e-18)
+    np.testing.assert_allclose(planned_rates("pytorch", line), expected, rtol=1e-12, atol=1e-18)
 
 
 def test_rates_of_popart_follow_its_formula() -> None:
-    start = 2.0**-6 * 64  # accumulation does not enter
+    start = 2.0**-6 * 64  # accumulation does not count
     multipliers = np.array([1.0, 0.1, 0.01])
-    passed = drops(np.array([0.5, 0.75]) * LENGTH).astype(int)
-
-    np.testing.assert_allclose(seen("popart", POPART), start * multipliers[passed], rtol=1e-15)
-
-
-def test_popart_with_points_and_multipliers_of_its_own() -> None:
-    words = "--learning-rate-schedule 0.1,0.9 --learning-rate-decay 1,2,0.5 --base-learning-rate -4"
-    multipliers = np.array([1.0, 2.0, 0.5])
-    passed = drops(np.array([0.1, 0.9]) * LENGTH).astype(int)
+    passed = change_points(np.array([0.5, 0.75]) * LENGTH).astype(int)
 
     np.testing.assert_allclose(
-        seen("popart", f"{POPART} {words}"), 4 * multipliers[passed], rtol=1e-15
+        planned_rates("popart", POPART), start * multipliers[passed], rtol=1e-15
     )
 
 
-def test_a_drop_comes_with_its_share_and_not_an_update_later() -> None:
+def test_popart_with_given_points_and_multipliers() -> None:
+    words = "--learning-rate-schedule 0.1,0.9 --learning-rate-decay 1,2,0.5 --base-learning-rate -4"
+    multipliers = np.array([1.0, 2.0, 0.5])
+    passed = change_points(np.array([0.1, 0.9]) * LENGTH).astype(int)
+
+    np.testing.assert_allclose(
+        planned_rates("popart", f"{POPART} {words}"), 4 * multipliers[passed], rtol=1e-15
+    )
+
+
+def test_a_drop_happens_at_its_share_and_not_an_update_later() -> None:
     """TensorFlow and PopART wait until the number of the update exceeds the point."""
     literally = START * 0.1 ** ((UPDATES > LENGTH // 2).astype(float) + (UPDATES > LENGTH * 3 // 4))
-    found = seen("tensorflow", f"{TENSORFLOW} --warmup-epochs 0")
-    other = np.flatnonzero(~np.isclose(found, literally, rtol=1e-12))
+    result = planned_rates("tensorflow", f"{TENSORFLOW} --warmup-epochs 0")
+    other = np.flatnonzero(~np.isclose(result, literally, rtol=1e-12))
 
     assert other.tolist() == [LENGTH // 2, LENGTH * 3 // 4]
 
 
-def test_a_schedule_begins_with_its_first_value_and_not_one_or_two_changes_on() -> None:
-    """The scheduler of the PyTorch program had been advanced before its first update."""
+def test_a_schedule_starts_with_its_first_value() -> None:
+    """The PyTorch program advances its scheduler before the first update."""
     words = "--lr-schedule exponential --lr-decay 0.5 --lr-scheduler-freq 0.424"
     theirs = 0.3 * 0.5 ** np.maximum(index(0.424) + 1, 2)
-    found = seen("pytorch", f"{PYTORCH} {words} --warmup-epoch 0")
+    result = planned_rates("pytorch", f"{PYTORCH} {words} --warmup-epoch 0")
 
-    assert found[0] == 0.3
-    assert set(np.round(np.log2(found / theirs)).tolist()) == {1.0, 2.0}
+    assert result[0] == 0.3
+    assert set(np.round(np.log2(result / theirs)).tolist()) == {1.0, 2.0}

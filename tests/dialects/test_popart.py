@@ -1,9 +1,9 @@
 """The PopART program: totals over all replicas, and its benchmark."""
 
 import pytest
-from spoken_words import config, problems, rates, read, run, said
+from support.dialect_words import config, option_values, problems, rates, read, run
 
-from convoy.config.settings import Dropped
+from convoy.config.schema import DroppedWord
 from convoy.plan.plan import plan_run
 
 
@@ -12,20 +12,20 @@ from convoy.plan.plan import plan_run
     [
         ("", 32, 1),
         ("--batch-size 48 --replication-factor 4", 12, 4),  # 48 ÷ 4
-        ("--replication-factor 8", 4, 8),  # the usual 32 ÷ 8
+        ("--replication-factor 8", 4, 8),  # the default 32 ÷ 8
         ("--batch-size 8 --replication-factor 8 --gradient-accumulation-factor 4", 1, 8),
     ],
 )
-def test_a_batch_is_shared_by_all_replicas(line: str, micro: int, replicas: int) -> None:
+def test_a_batch_is_split_among_all_replicas(line: str, micro: int, replicas: int) -> None:
     batch = config("popart", line).batch
 
     assert (batch.micro_batch_size, batch.replicas) == (micro, replicas)
 
 
 def test_samples_of_an_update_are_the_batch_times_what_is_accumulated() -> None:
-    found = config("popart", "--batch-size 48 --replication-factor 4 --gradient-acc 8")
+    result = config("popart", "--batch-size 48 --replication-factor 4 --gradient-acc 8")
 
-    assert plan_run(found).batch.samples_per_update == 384  # 48 × 8
+    assert plan_run(result).batch.samples_per_update == 384  # 48 × 8
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def test_devices_of_one_replica_are_its_stages(line: str, stages: int, order: st
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (
             "--batch-size 30 --replication-factor 4",
-            ["--batch-size 30 is no multiple of --replication-factor 4"],
+            ["--batch-size 30 is not a multiple of --replication-factor 4"],
         ),
-        ("--replication-factor 5", ["--batch-size 32 is no multiple of --replication-factor 5"]),
+        ("--replication-factor 5", ["--batch-size 32 is not a multiple of --replication-factor 5"]),
         (
             "--num-ipus 6 --replication-factor 4",
-            ["--num-ipus 6 is no multiple of --replication-factor 4"],
+            ["--num-ipus 6 is not a multiple of --replication-factor 4"],
         ),
         (
             "--num-ipus 6 --batch-size 30 --replication-factor 4",
             [
-                "--num-ipus 6 is no multiple of --replication-factor 4",
-                "--batch-size 30 is no multiple of --replication-factor 4",
+                "--num-ipus 6 is not a multiple of --replication-factor 4",
+                "--batch-size 30 is not a multiple of --replication-factor 4",
             ],
         ),
         (
@@ -74,8 +74,8 @@ def test_devices_of_one_replica_are_its_stages(line: str, stages: int, order: st
         ),
     ],
 )
-def test_numbers_that_do_not_divide_are_refused(line: str, told: list[str]) -> None:
-    assert problems("popart", line) == told
+def test_numbers_that_do_not_divide_are_refused(line: str, message: list[str]) -> None:
+    assert problems("popart", line) == message
 
 
 @pytest.mark.parametrize(
@@ -98,102 +98,106 @@ def test_numbers_that_do_not_divide_are_refused(line: str, told: list[str]) -> N
         ("--steps-per-log 2 --batches-per-step 10", {"log_freq": 20, "device_iterations": 10}),
     ],
 )
-def test_a_value_is_read_in_its_own_way(line: str, values: dict[str, object]) -> None:
+def test_values_are_parsed_as_in_the_program(line: str, values: dict[str, object]) -> None:
     always = ("micro_batch_size", "lr")
-    found = {name: one for name, one in said("popart", line).items() if name not in always}
+    result = {
+        name: setting
+        for name, setting in option_values("popart", line).items()
+        if name not in always
+    }
 
-    assert found == values
+    assert result == values
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
-        ("--size 51", "--size is one of 8, 14, 18, 20, 32, 34, 44, 50, 56, 101, 110, 152 or x50"),
-        ("--dataset MNIST", "--dataset is one of IMAGENET, CIFAR-10, got 'MNIST'"),
-        ("--precision 16.16", "--precision is 16 or 32, got '16.16'"),
+        ("--size 51", "--size must be one of 8, 14, 18, 20, 32, 34, 44, 50, 56, 101, 110, "),
+        ("--dataset MNIST", "--dataset must be one of IMAGENET, CIFAR-10, got 'MNIST'"),
+        ("--precision 16.16", "--precision must be 16 or 32, got '16.16'"),
         ("--norm-type LAYER", "--norm-type cannot be 'layer'"),
-        ("--mode test", "--mode is train, eval or infer, got 'test'"),
+        ("--mode test", "--mode must be train, eval or infer, got 'test'"),
         ("--base-learning-rate -6.5", "--base-learning-rate expects a whole number, got '-6.5'"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_there_is(line: str, told: str) -> None:
+def test_an_invalid_value_is_reported_with_the_known_ones(line: str, message: str) -> None:
     (problem,) = problems("popart", line)
 
-    assert problem.startswith(told)
+    assert problem.startswith(message)
 
 
 @pytest.mark.parametrize("line", ["--pipeline", "--pipeline --shards 1"])
-def test_a_pipeline_of_one_stage_is_told(line: str) -> None:
-    assert read("popart", line).dropped == [Dropped("--pipeline", "there is one stage")]
+def test_a_pipeline_of_one_stage_is_reported(line: str) -> None:
+    assert read("popart", line).dropped == [DroppedWord("--pipeline", "there is only one stage")]
 
 
 @pytest.mark.parametrize(
     "line",
     ["--dataset IMAGENET --use-generated-data", "--use-generated-data --dataset IMAGENET"],
 )
-def test_made_data_wins_over_a_data_set_in_any_order(line: str) -> None:
-    found = read("popart", line)
+def test_generated_data_wins_over_a_dataset_in_any_order(line: str) -> None:
+    result = read("popart", line)
 
-    assert found.given["data"].value == "generated"
-    assert found.dropped == [Dropped("--dataset IMAGENET", "--use-generated-data makes its own")]
+    assert result.settings["data"].value == "generated"
+    assert result.dropped == [DroppedWord("--dataset IMAGENET", "--use-generated-data replaces it")]
 
 
-def test_what_it_takes_for_granted() -> None:
-    found = config("popart", "")
+def test_the_defaults_are_the_documented_ones() -> None:
+    result = config("popart", "")
 
-    assert (found.network.model, found.data.data) == ("resnet20", "cifar10")
-    assert (found.network.norm_type, found.network.norm_num_groups) == ("group", 16)
-    assert (found.network.resnet_version, found.network.shortcut_type) == ("v1", "B")
-    assert (found.network.stem, found.network.input_image_padding) == ("small", True)
-    assert found.network.enable_fast_groupnorm and not found.network.zero_init_last_norm
-    assert (found.length.epoch, found.batch.device_iterations) == (30.0, 250)
-    assert (found.optimizer.momentum, found.optimizer.weight_decay) == (0.0, 0.0)
-    assert found.optimizer.weight_decay_spares == "nothing"
-    assert (found.precision.precision, found.loss.loss_scaling) == ("16.16", 1.0)
-    assert found.precision.enable_stochastic_rounding
-    assert (found.network.batchnorm_momentum, found.network.norm_eps) == (0.1, 1e-5)
-    assert (found.validation.validation_mode, found.validation.validation_frequency) == (
+    assert (result.network.model, result.data.data) == ("resnet20", "cifar10")
+    assert (result.network.norm_type, result.network.norm_num_groups) == ("group", 16)
+    assert (result.network.resnet_version, result.network.shortcut_type) == ("v1", "B")
+    assert (result.network.stem, result.network.input_image_padding) == ("small", True)
+    assert result.network.enable_fast_groupnorm and not result.network.zero_init_last_norm
+    assert (result.length.epoch, result.batch.device_iterations) == (30.0, 250)
+    assert (result.optimizer.momentum, result.optimizer.weight_decay) == (0.0, 0.0)
+    assert result.optimizer.weight_decay_spares == "nothing"
+    assert (result.precision.precision, result.loss.loss_scaling) == ("16.16", 1.0)
+    assert result.precision.enable_stochastic_rounding
+    assert (result.network.batchnorm_momentum, result.network.norm_eps) == (0.1, 1e-5)
+    assert (result.validation.validation_mode, result.validation.validation_frequency) == (
         "during",
         1,
     )
-    assert (found.report.log_dir, found.report.log_freq) == ("logs", 250)
+    assert (result.report.log_dir, result.report.log_freq) == ("logs", 250)
 
 
 def test_large_images_have_the_large_stem() -> None:
     assert config("popart", "--dataset IMAGENET --size 20").network.stem == "large"
 
 
-def test_rounding_by_chance_needs_16_bits() -> None:
+def test_stochastic_rounding_needs_16_bits() -> None:
     assert not config("popart", "--precision 32").precision.enable_stochastic_rounding
 
 
-def test_its_benchmark_takes_other_things_for_granted() -> None:
-    found = config("popart benchmark", "")
+def test_its_benchmark_has_other_defaults() -> None:
+    result = config("popart benchmark", "")
 
-    assert (found.network.model, found.data.data) == ("resnet18", "synthetic")
-    assert (found.network.norm_type, found.network.norm_num_groups) == ("batch", 32)
-    assert (found.data.image_size, found.data.num_classes) == (224, 10)
-    assert (found.batch.micro_batch_size, found.batch.device_iterations) == (1, 1000)
-    assert (found.length.updates, found.length.epoch) == (5000, None)  # 5 × 1000
-    assert found.report.log_freq == 1000
-    assert found.validation.validation_mode == "none"
-
-
-def test_the_words_of_its_benchmark_go_over_what_it_takes_for_granted() -> None:
-    found = config("popart benchmark", "--steps 3 --batches-per-step 20 --norm-type GROUP")
-
-    assert (found.length.updates, found.report.log_freq) == (60, 20)
-    assert found.network.norm_type == "group"
-    assert rates("popart benchmark", "--batch-size 8").initial == 0.125  # 8 × 2⁻⁶
+    assert (result.network.model, result.data.data) == ("resnet18", "synthetic")
+    assert (result.network.norm_type, result.network.norm_num_groups) == ("batch", 32)
+    assert (result.data.image_size, result.data.num_classes) == (224, 10)
+    assert (result.batch.micro_batch_size, result.batch.device_iterations) == (1, 1000)
+    assert (result.length.updates, result.length.epoch) == (5000, None)  # 5 × 1000
+    assert result.report.log_freq == 1000
+    assert result.validation.validation_mode == "none"
 
 
-def test_the_name_of_the_program_chooses_the_benchmark() -> None:
+def test_arguments_of_its_benchmark_override_its_defaults() -> None:
+    result = config("popart benchmark", "--steps 3 --batches-per-step 20 --norm-type GROUP")
+
+    assert (result.length.updates, result.report.log_freq) == (60, 20)
+    assert result.network.norm_type == "group"
+    assert rates("popart benchmark", "--batch-size 8").initial_lr == 0.125  # 8 × 2⁻⁶
+
+
+def test_the_program_name_selects_the_benchmark() -> None:
     assert run("python3 resnet_synthetic_benchmark.py").network.model == "resnet18"
     assert run("python3 resnet_main.py").network.model == "resnet20"
 
 
 @pytest.mark.parametrize("mode", ["eval", "infer"])
-def test_a_benchmark_without_training_is_told_how_it_is_done_here(mode: str) -> None:
+def test_a_data_benchmark_is_mapped_to_convoy_data_bench(mode: str) -> None:
     assert read("popart benchmark", f"--mode {mode}").dropped == [
-        Dropped(f"--mode {mode}", "`convoy validate --random-weights` does that")
+        DroppedWord(f"--mode {mode}", "`convoy validate --random-weights` does that")
     ]

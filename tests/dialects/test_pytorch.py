@@ -1,13 +1,13 @@
-"""The PyTorch program: canonical words, older ones, and what it takes for granted."""
+"""The PyTorch program: canonical and deprecated flags, and its defaults."""
 
 from typing import Any
 
 import pytest
-from spoken_words import config, problems, read, said
+from support.dialect_words import config, option_values, problems, read
 
-from convoy.config.schema import flat_values
+from convoy.config.schema import flatten_config
 
-# The list of its options, one by one.
+# Its option list.
 USUAL: dict[str, Any] = {
     "model": "resnet18",
     "norm_type": "batch",
@@ -78,8 +78,8 @@ USUAL: dict[str, Any] = {
 }
 
 
-def test_what_it_takes_for_granted() -> None:
-    values = flat_values(config("pytorch", ""))
+def test_the_defaults_are_the_documented_ones() -> None:
+    values = flatten_config(config("pytorch", ""))
 
     assert {name: values[name] for name in USUAL} == USUAL
 
@@ -87,7 +87,7 @@ def test_what_it_takes_for_granted() -> None:
 @pytest.mark.parametrize(
     ("model", "starts_at_zero"), [("resnet50", True), ("resnet18", False), ("resnet101", False)]
 )
-def test_one_network_alone_starts_norms_at_zero(model: str, starts_at_zero: bool) -> None:
+def test_only_one_network_starts_norms_at_zero(model: str, starts_at_zero: bool) -> None:
     assert config("pytorch", f"--model {model}").network.zero_init_last_norm == starts_at_zero
 
 
@@ -128,38 +128,38 @@ def test_its_largest_resnext_has_wider_groups(line: str, channels: int | None) -
         ("--eight-bit-io", {"eight_bit_io": True}),
     ],
 )
-def test_older_words_and_words_of_an_ipu_are_understood(line: str, values: dict[str, Any]) -> None:
-    assert said("pytorch", line) == values
+def test_deprecated_and_ipu_spellings_are_accepted(line: str, values: dict[str, Any]) -> None:
+    assert option_values("pytorch", line) == values
 
 
-def test_a_mode_of_recomputation_that_is_none_is_refused() -> None:
+def test_an_unknown_recompute_mode_is_refused() -> None:
     assert problems("pytorch", "--recompute-mode always") == [
-        "--recompute-mode is none, auto or manual, got 'always'"
+        "--recompute-mode must be none, auto or manual, got 'always'"
     ]
 
 
 @pytest.mark.parametrize("flag", ["--checkpoint-input-path", "--checkpoint-input-dir"])
-def test_the_folder_to_read_is_what_the_verb_works_on(flag: str) -> None:
-    found = read("pytorch", f"{flag} RUN")
+def test_the_input_folder_is_the_target_of_the_verb(flag: str) -> None:
+    result = read("pytorch", f"{flag} RUN")
 
-    assert (found.target, found.given, found.problems) == ("RUN", {}, [])
-
-
-def test_one_folder_for_both_ways_is_read_and_written() -> None:
-    found = read("pytorch", "--checkpoint-path RUN")
-
-    assert found.target == "RUN"
-    assert found.given["checkpoint_output_path"].value == "RUN"
+    assert (result.target, result.settings, result.problems) == ("RUN", {}, [])
 
 
-def test_a_folder_of_its_own_wins_over_the_one_for_both_ways() -> None:
-    found = read(
+def test_a_common_folder_is_read_and_written() -> None:
+    result = read("pytorch", "--checkpoint-path RUN")
+
+    assert result.target == "RUN"
+    assert result.settings["checkpoint_output_path"].value == "RUN"
+
+
+def test_the_output_folder_wins_over_the_common_one() -> None:
+    result = read(
         "pytorch", "--checkpoint-path A --checkpoint-input-dir B --checkpoint-output-dir C"
     )
 
-    assert (found.target, found.given["checkpoint_output_path"].value) == ("B", "C")
+    assert (result.target, result.settings["checkpoint_output_path"].value) == ("B", "C")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf"])
 def test_all_its_optimizers_are_known(optimizer: str) -> None:
-    assert said("pytorch", f"--optimizer {optimizer}") == {"optimizer": optimizer}
+    assert option_values("pytorch", f"--optimizer {optimizer}") == {"optimizer": optimizer}

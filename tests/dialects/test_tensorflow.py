@@ -1,12 +1,12 @@
-"""The words of the TensorFlow program."""
+"""The flags of the TensorFlow program."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spoken_words import problems, read, run, said
+from support.dialect_words import option_values, problems, read, run
 
-from convoy.config.settings import Dropped
+from convoy.config.schema import DroppedWord
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from convoy.config.settings import Dropped
         ("--select-ipu AUTO", {"select_devices": ()}),
         ("--select-ipu auto", {"select_devices": ()}),
         ("--select-ipus 3", {"select_devices": (3,)}),
-        ("--seed 0", {"seed": 0}),  # unseeded there; here the seed of those who say none
+        ("--seed 0", {"seed": 0}),  # unseeded there; the default seed here
         ("--pipeline-schedule Grouped", {"pipeline_schedule": "grouped"}),
         ("--hostside-norm", {"normalization_location": "host"}),
         ("--no-hostside-norm", {"normalization_location": "device"}),
@@ -52,8 +52,8 @@ from convoy.config.settings import Dropped
         ("--optimiser RMSprop", {"optimizer": "rmsprop_tf", "momentum": 0.9}),
     ],
 )
-def test_a_value_is_read_in_its_own_way(line: str, values: dict[str, Any]) -> None:
-    assert said("tensorflow", line) == values
+def test_values_are_parsed_as_in_the_program(line: str, values: dict[str, Any]) -> None:
+    assert option_values("tensorflow", line) == values
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_value_is_read_in_its_own_way(line: str, values: dict[str, Any]) -> No
         ("--model squeezenet", "squeezenet"),
     ],
 )
-def test_family_and_size_make_a_model(line: str, model: str) -> None:
-    assert said("tensorflow", line)["model"] == model
+def test_family_and_size_select_the_model(line: str, model: str) -> None:
+    assert option_values("tensorflow", line)["model"] == model
 
 
 @pytest.mark.parametrize(
@@ -96,21 +96,23 @@ def test_family_and_size_make_a_model(line: str, model: str) -> None:
         ("--data-dir /sets/cifar10 --dataset cifar-100", "cifar100"),
     ],
 )
-def test_the_data_set_is_named_or_told_by_its_folder(line: str, data: str) -> None:
-    assert said("tensorflow", line)["data"] == data
+def test_the_dataset_is_named_or_guessed_from_its_folder(line: str, data: str) -> None:
+    assert option_values("tensorflow", line)["data"] == data
 
 
 @pytest.mark.parametrize(
     ("folder", "data"),
     [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100"), ("other", None)],
 )
-def test_a_folder_is_told_by_what_lies_in_it(tmp_path: Path, folder: str, data: str | None) -> None:
+def test_a_folder_is_identified_by_its_subfolders(
+    tmp_path: Path, folder: str, data: str | None
+) -> None:
     (tmp_path / folder).mkdir()
 
-    assert said("tensorflow", f"--data-dir {tmp_path}").get("data") == data
+    assert option_values("tensorflow", f"--data-dir {tmp_path}").get("data") == data
 
 
-def test_a_folder_that_tells_nothing_holds_imagenet() -> None:
+def test_an_unknown_folder_is_taken_for_imagenet() -> None:
     assert (
         run("python3 train.py --model-size 50 --data-dir DATA --shards 1").data.data == "imagenet"
     )
@@ -125,10 +127,10 @@ def test_a_folder_that_tells_nothing_holds_imagenet() -> None:
         ("--config resnet50_gn_16ipus", "imagenet"),
     ],
 )
-def test_the_folder_of_the_environment_tells_what_nobody_says(line: str, data: str) -> None:
-    found = run(f"python3 train.py {line}", {"DATA_DIR": "/sets/cifar-100-binary"})
+def test_the_folder_of_the_environment_identifies_the_dataset(line: str, data: str) -> None:
+    result = run(f"python3 train.py {line}", {"DATA_DIR": "/sets/cifar-100-binary"})
 
-    assert found.data.data == data
+    assert result.data.data == data
 
 
 @pytest.mark.parametrize(
@@ -140,42 +142,46 @@ def test_the_folder_of_the_environment_tells_what_nobody_says(line: str, data: s
         ("--generated-data --data-dir /sets/cifar-100-binary", 50000, 100, 32),
     ],
 )
-def test_made_data_is_like_the_set_it_stands_for(
+def test_generated_data_has_the_size_of_the_dataset_it_replaces(
     line: str, samples: int, classes: int, size: int | None
 ) -> None:
-    found = said("tensorflow", line)
+    result = option_values("tensorflow", line)
 
-    assert found["data"] in ("generated", "synthetic")
-    assert (found["samples"], found["num_classes"]) == (samples, classes)
-    assert found.get("image_size") == size
+    assert result["data"] in ("generated", "synthetic")
+    assert (result["samples"], result["num_classes"]) == (samples, classes)
+    assert result.get("image_size") == size
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
-        ("--model vgg", "--model is one of resnet, resnext, efficientnet, squeezenet, got 'vgg'"),
+        (
+            "--model vgg",
+            "--model must be one of resnet, resnext, efficientnet, squeezenet, got 'vgg'",
+        ),
         (
             "--model-size 20",
-            "--model-size '20' is no resnet for ImageNet; there are "
+            "--model-size '20' is not a resnet for ImageNet; the sizes are "
             "10, 14, 18, 26, 34, 50, 101, 152",
         ),
         (
             "--model resnext --model-size 20 --dataset cifar-10",
-            "--model-size '20' is no resnext for CIFAR; there are 11, 29, 38, 47, 56, 65",
+            "--model-size '20' is not a resnext for CIFAR; the sizes are 11, 29, 38, 47, 56, 65",
         ),
         (
             "--model efficientnet --model-size B8",
             "--model-size of efficientnet is B0 to B7 or cifar, got 'B8'",
         ),
-        ("--dataset mnist", "--dataset is one of imagenet, cifar-10, cifar-100, got 'mnist'"),
-        ("--optimiser adam", "--optimiser is SGD, momentum, RMSprop or LARS, got 'adam'"),
+        ("--dataset mnist", "--dataset must be one of imagenet, cifar-10, cifar-100, got 'mnist'"),
+        ("--optimiser adam", "--optimiser must be SGD, momentum, RMSprop or LARS, got 'adam'"),
         (
             "--stochastic-rounding on",
-            "--stochastic-rounding is one of ON, ON_prng_stable, RI_prng_stable, OFF, got 'on'",
+            "--stochastic-rounding must be one of ON, ON_prng_stable, RI_prng_stable, OFF, "
+            "got 'on'",
         ),
         (
             "--gc-profile ALL",
-            "--gc-profile is one of NO_PROFILE, DEVICE_PROFILE, IPU_PROFILE, TILE_PROFILE, "
+            "--gc-profile must be one of NO_PROFILE, DEVICE_PROFILE, IPU_PROFILE, TILE_PROFILE, "
             "got 'ALL'",
         ),
         ("--select-ipu some", "--select-ipu expects a whole number, got 'some'"),
@@ -183,26 +189,26 @@ def test_made_data_is_like_the_set_it_stands_for(
         ("--prefetch-depth 256", "--prefetch-depth must be at most 255, got 256"),
         (
             "--batch-size 4 --micro-batch-size 8",
-            "--batch-size and --micro-batch-size say the same; give one",
+            "--batch-size and --micro-batch-size set the same option; give one",
         ),
         (
             "--gradients-to-accumulate 4 --pipeline-depth 4",
-            "--gradients-to-accumulate and --pipeline-depth say the same; give one",
+            "--gradients-to-accumulate and --pipeline-depth set the same option; give one",
         ),
         (
             "--pipeline-depth 4 --gradient-accumulation-count 8",
-            "--pipeline-depth 4 and --gradient-accumulation-count say the same; give one",
+            "--pipeline-depth 4 and --gradient-accumulation-count set the same option; give one",
         ),
         ("--shards 2", "--shards 2 needs --pipeline"),
         ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),
         ("--discard-last 2", "--discard-last is not available in this version; leave it out"),
     ],
 )
-def test_what_makes_no_sense_is_told(line: str, told: str) -> None:
-    assert problems("tensorflow", line) == [told]
+def test_invalid_input_is_reported(line: str, message: str) -> None:
+    assert problems("tensorflow", line) == [message]
 
 
-def test_all_that_makes_no_sense_is_told_at_once() -> None:
+def test_all_invalid_input_is_reported_at_once() -> None:
     line = "--model vgg --shards 2 --batch-size 1 --micro-batch-size 2 --BN-decay 2"
 
     assert len(problems("tensorflow", line)) == 4
@@ -211,49 +217,54 @@ def test_all_that_makes_no_sense_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("line", "dropped"),
     [
-        ("--pipeline", [Dropped("--pipeline", "there is one stage")]),
-        ("--momentum 0.9", [Dropped("--momentum 0.9", "plain SGD has none")]),
-        ("--optimiser SGD --momentum 0.9", [Dropped("--momentum 0.9", "plain SGD has none")]),
+        ("--pipeline", [DroppedWord("--pipeline", "there is only one stage")]),
+        ("--momentum 0.9", [DroppedWord("--momentum 0.9", "plain SGD has no momentum")]),
+        (
+            "--optimiser SGD --momentum 0.9",
+            [DroppedWord("--momentum 0.9", "plain SGD has no momentum")],
+        ),
         (
             "--fused-preprocessing --dataset cifar-10",
-            [Dropped("--fused-preprocessing", "it is for ImageNet")],
+            [DroppedWord("--fused-preprocessing", "it applies to ImageNet only")],
         ),
         (
             "--hostside-norm --fused-preprocessing",
-            [Dropped("--hostside-norm", "--fused-preprocessing normalizes on the device")],
+            [DroppedWord("--hostside-norm", "--fused-preprocessing normalizes on the device")],
         ),
         (
             "--log-freq 20",
-            [Dropped("--log-freq 20", "--logs-per-epoch counts for this kind of length")],
+            [DroppedWord("--log-freq 20", "--logs-per-epoch applies to this kind of length")],
         ),
         (
             "--gc-profile NO_PROFILE --profile",
-            [Dropped("--gc-profile NO_PROFILE", "--profile says it")],
+            [DroppedWord("--gc-profile NO_PROFILE", "--profile decides")],
         ),
         (
             "--poly-lr-decay-steps 5",
-            [Dropped("--poly-lr-decay-steps 5", "polynomial ends with the run")],
+            [DroppedWord("--poly-lr-decay-steps 5", "the polynomial schedule ends with the run")],
         ),
         (
             "--pipeline --pipeline-splits b1 --pipeline-schedule Grouped",
-            [Dropped("--pipeline-schedule Grouped", "stages on one device take turns")],
+            [DroppedWord("--pipeline-schedule Grouped", "stages on one device run in turn")],
         ),
         (
             "--distributed",
-            [Dropped("--distributed", "there is no TF_CONFIG with other workers")],
+            [DroppedWord("--distributed", "TF_CONFIG does not list other workers")],
         ),
         (
             "--on-demand",
-            [Dropped("--on-demand", "a device is taken when it is first needed")],
+            [DroppedWord("--on-demand", "a device is acquired when it is first used")],
         ),
     ],
 )
-def test_what_nothing_comes_of_is_told_as_it_was_typed(line: str, dropped: list[Dropped]) -> None:
+def test_dropped_arguments_are_reported_as_typed(line: str, dropped: list[DroppedWord]) -> None:
     assert read("tensorflow", line).dropped == dropped
 
 
-def test_a_pipeline_on_one_device_marks_what_to_compute_again() -> None:
-    assert said("tensorflow", "--pipeline --pipeline-splits b1 b2 --enable-recomputation") == {
+def test_a_pipeline_on_one_device_marks_recompute_points() -> None:
+    assert option_values(
+        "tensorflow", "--pipeline --pipeline-splits b1 b2 --enable-recomputation"
+    ) == {
         "pipeline_splits": ("b1", "b2"),
         "enable_recompute": True,
         "shards": 1,
@@ -261,10 +272,10 @@ def test_a_pipeline_on_one_device_marks_what_to_compute_again() -> None:
     }
 
 
-def test_the_source_of_a_joined_value_is_the_word_that_made_it() -> None:
-    found = read("tensorflow", "--model resnext --model-size 101 --lr-schedule stepped")
+def test_the_source_of_a_combined_value_is_its_argument() -> None:
+    result = read("tensorflow", "--model resnext --model-size 101 --lr-schedule stepped")
 
-    assert [(one.word, one.to) for one in found.mapped] == [
+    assert [(word.word, word.mapped_to) for word in result.mapped] == [
         ("--model resnext", "--model resnext101"),
         ("--model-size 101", "--model resnext101"),
         ("--lr-schedule stepped", "--lr-schedule step"),

@@ -1,14 +1,14 @@
-"""What the TensorFlow program takes for granted, for each family, data set and optimizer.
+"""Defaults of the TensorFlow program for each family, dataset and optimizer.
 
-The figures are those of the list of its options, written down one by one.
+The expected values are those of its option list.
 """
 
 from typing import Any, NamedTuple
 
 import pytest
-from spoken_words import config
+from support.dialect_words import config
 
-from convoy.config.schema import flat_values
+from convoy.config.schema import flatten_config
 from convoy.models.network import plan_network
 
 PHOTOS, CIFAR = (0.3, 0.6, 0.8, 0.9), (0.5, 0.75)
@@ -16,7 +16,7 @@ GROUP_EPS = 1.53e-5
 
 
 class Network(NamedTuple):
-    """What follows from family and data alone."""
+    """Defaults that depend on family and data only."""
 
     line: str
     model: str
@@ -67,24 +67,24 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize("usual", NETWORKS, ids=lambda usual: usual.line)
-def test_family_and_data_decide_much(usual: Network) -> None:
-    found = config("tensorflow", usual.line)
+def test_family_and_data_select_many_defaults(usual: Network) -> None:
+    result = config("tensorflow", usual.line)
 
-    assert found.network.model == usual.model
-    assert found.batch.micro_batch_size == usual.micro
-    assert found.length.epoch == usual.epochs
-    assert (found.network.norm_type, found.network.norm_num_groups) == (usual.norm, usual.groups)
-    assert found.network.norm_eps == usual.eps
-    assert found.network.enable_fast_groupnorm == (usual.norm == "group")
-    assert found.network.stable_norm == usual.stable
-    assert found.learning_rate.lr_share_decay == usual.drops
-    assert found.loss.label_smoothing == usual.smoothing
-    assert found.loss.label_smoothing_over == ("others" if usual.smoothing else "all")
-    assert found.optimizer.weight_decay_spares == ("nothing" if usual.drops == CIFAR else "norms")
+    assert result.network.model == usual.model
+    assert result.batch.micro_batch_size == usual.micro
+    assert result.length.epoch == usual.epochs
+    assert (result.network.norm_type, result.network.norm_num_groups) == (usual.norm, usual.groups)
+    assert result.network.norm_eps == usual.eps
+    assert result.network.enable_fast_groupnorm == (usual.norm == "group")
+    assert result.network.stable_norm == usual.stable
+    assert result.learning_rate.lr_share_decay == usual.drops
+    assert result.loss.label_smoothing == usual.smoothing
+    assert result.loss.label_smoothing_over == ("others" if usual.smoothing else "all")
+    assert result.optimizer.weight_decay_spares == ("nothing" if usual.drops == CIFAR else "norms")
 
 
 class Rule(NamedTuple):
-    """What follows from family, data and optimizer."""
+    """Defaults that depend on family, data and optimizer."""
 
     line: str
     optimizer: str
@@ -94,7 +94,7 @@ class Rule(NamedTuple):
     lars_decay: float | None = None
 
 
-# SGD has no momentum; LARS decays by itself; the exponent of CIFAR is one for all optimizers.
+# SGD has no momentum; LARS decays by itself; all optimizers have the same exponent on CIFAR.
 RULES = [
     Rule("--dataset imagenet --optimiser SGD", "sgd", -8, 0.0, 1e-4),
     Rule("--dataset imagenet --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
@@ -128,28 +128,28 @@ RULES = [
 
 
 @pytest.mark.parametrize("usual", RULES, ids=lambda usual: usual.line)
-def test_the_optimizer_decides_the_rest(usual: Rule) -> None:
-    found = config("tensorflow", usual.line)
+def test_the_optimizer_selects_the_other_defaults(usual: Rule) -> None:
+    result = config("tensorflow", usual.line)
 
-    assert found.optimizer.optimizer == usual.optimizer
-    assert found.learning_rate.base_learning_rate_exponent == usual.exponent
-    assert found.learning_rate.lr is None
-    assert found.optimizer.momentum == usual.momentum
-    assert found.optimizer.weight_decay == usual.decay
-    assert found.optimizer.lars_weight_decay == usual.lars_decay
-
-
-def test_rmsprop_has_figures_of_its_own() -> None:
-    found = config("tensorflow", "--model efficientnet --optimiser RMSprop").optimizer
-
-    assert (found.optimizer_eps, found.rmsprop_base_decay_exp) == (1e-3, -14.0)
+    assert result.optimizer.optimizer == usual.optimizer
+    assert result.learning_rate.base_learning_rate_exponent == usual.exponent
+    assert result.learning_rate.lr is None
+    assert result.optimizer.momentum == usual.momentum
+    assert result.optimizer.weight_decay == usual.decay
+    assert result.optimizer.lars_weight_decay == usual.lars_decay
 
 
-def test_a_decay_of_rmsprop_that_was_said_replaces_the_exponent() -> None:
+def test_rmsprop_has_its_own_defaults() -> None:
+    result = config("tensorflow", "--model efficientnet --optimiser RMSprop").optimizer
+
+    assert (result.optimizer_eps, result.rmsprop_base_decay_exp) == (1e-3, -14.0)
+
+
+def test_a_given_decay_of_rmsprop_replaces_the_exponent() -> None:
     line = "--model efficientnet --optimiser RMSprop --rmsprop-decay 0.9"
-    found = config("tensorflow", line).optimizer
+    result = config("tensorflow", line).optimizer
 
-    assert (found.rmsprop_decay, found.rmsprop_base_decay_exp) == (0.9, None)
+    assert (result.rmsprop_decay, result.rmsprop_base_decay_exp) == (0.9, None)
 
 
 ALWAYS: dict[str, Any] = {
@@ -213,8 +213,8 @@ ALWAYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ALWAYS)
-def test_what_nobody_says_is_the_same_for_all(name: str) -> None:
-    assert flat_values(config("tensorflow", ""))[name] == ALWAYS[name]
+def test_defaults_are_the_same_for_all(name: str) -> None:
+    assert flatten_config(config("tensorflow", ""))[name] == ALWAYS[name]
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_what_nobody_says_is_the_same_for_all(name: str) -> None:
         ("--stable-norm", {"stable_norm": True}),
     ],
 )
-def test_some_of_it_follows_what_was_said(line: str, values: dict[str, Any]) -> None:
-    found = flat_values(config("tensorflow", line))
+def test_some_defaults_depend_on_given_options(line: str, values: dict[str, Any]) -> None:
+    result = flatten_config(config("tensorflow", line))
 
-    assert {name: found[name] for name in values} == values
+    assert {name: result[name] for name in values} == values
 
 
 @pytest.mark.parametrize(
@@ -256,5 +256,5 @@ def test_some_of_it_follows_what_was_said(line: str, values: dict[str, Any]) -> 
         ("--dataset cifar-10 --model-size 56", 591_322),
     ],
 )
-def test_a_network_has_as_many_parameters_as_there(line: str, parameters: int) -> None:
+def test_networks_have_the_published_parameter_counts(line: str, parameters: int) -> None:
     assert plan_network(config("tensorflow", line)).parameters == parameters

@@ -67,7 +67,7 @@ def test_a_kept_meter_goes_on_with_the_same_sums():
     straight, first, second = Meter(), Meter(), Meter()
     add(straight, passed(LOSSES))
     add(first, passed(LOSSES[:3]))
-    second.start_from(Totals(**asdict(first.totals())))
+    second.reset(Totals(**asdict(first.totals())))
     add(second, passed(LOSSES[3:]))
 
     assert second.totals() == straight.totals()
@@ -77,7 +77,7 @@ def test_a_new_report_starts_from_nothing():
     meter = Meter()
     add(meter, passed([0.5]))
     meter.totals()
-    meter.start_from(Totals())
+    meter.reset(Totals())
 
     assert meter.totals() == Totals()
 
@@ -85,7 +85,7 @@ def test_a_new_report_starts_from_nothing():
 def test_starting_anew_drops_what_was_not_read():
     meter = Meter()
     add(meter, passed([0.5]))
-    meter.start_from(Totals(1.0, 1, 1, 1))
+    meter.reset(Totals(1.0, 1, 1, 1))
 
     assert meter.totals() == Totals(1.0, 1, 1, 1)
 

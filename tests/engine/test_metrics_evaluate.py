@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from small_pieces import CPU, Shuffled, small_network
+from support.small_run import CPU, Shuffled, small_network
 
 from convoy.data.loader import DeviceTransfer, LoaderOptions, ValidationFeed
 from convoy.data.source import Ids, Labels, Pixels
 from convoy.data.sources.pixel_source import PixelView
-from convoy.engine.metrics import Score, Share, evaluate
+from convoy.engine.metrics import Score, ValidationShare, evaluate
 from convoy.errors import DataError
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.control import ControlGroup, SyncPoint
@@ -26,7 +26,7 @@ def feed_of(source: Shuffled, batch_size: int) -> ValidationFeed:
     return ValidationFeed(PixelView(source), batch_size, transfer)
 
 
-ALONE = Share(0, 1, ControlGroup())
+ALONE = ValidationShare(0, 1, ControlGroup())
 
 
 def score_of(network: Slice, feed: ValidationFeed, options: LoaderOptions | None = None) -> Score:
@@ -105,7 +105,7 @@ def test_the_network_is_left_as_it_was(training: bool) -> None:
     assert all(torch.equal(one, before[name]) for name, one in network.named_tensors().items())
     assert all(module.training == training for module in network.modules())
     assert all(weight.grad is None for weight in network.parameters())
-    assert all(norm.waiting == [] for norm in norms_of(network))
+    assert all(norm.pending_statistics == [] for norm in norms_of(network))
 
 
 def test_training_goes_on_after_a_look_at_the_score() -> None:
@@ -133,9 +133,11 @@ class Joint(ControlGroup):
     def __init__(self) -> None:
         self.parts: list[torch.Tensor] = []
 
-    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (point, update) == (SyncPoint.MEASURE, 7)
-        self.parts.append(part)
+    def all_gather_tensor(
+        self, point: SyncPoint, update: int, tensor: torch.Tensor
+    ) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.VALIDATE, 7)
+        self.parts.append(tensor)
         return self.parts
 
 
@@ -144,14 +146,14 @@ class Joint(ControlGroup):
 def test_replicas_share_the_batches_and_come_to_the_same_bits(
     batch_size: int, replicas: int
 ) -> None:
-    network, source, council = lived_in(), Shuffled(SAMPLES), Joint()
+    network, source, control = lived_in(), Shuffled(SAMPLES), Joint()
     alone = score_of(network, feed_of(source, batch_size))
     scores = [
         evaluate(
             InferencePipeline([network]),
             feed_of(source, batch_size),
             LoaderOptions(0, 1),
-            Share(replica, replicas, council),
+            ValidationShare(replica, replicas, control),
             update=7,
         )
         for replica in range(replicas)
@@ -173,7 +175,7 @@ def test_every_batch_has_its_time(batch_size: int) -> None:
     feed = feed_of(Shuffled(SAMPLES), batch_size)
     seconds = score_of(lived_in(), feed).batch_seconds
 
-    assert len(seconds) == feed.count
+    assert len(seconds) == feed.num_batches
     assert all(one > 0 for one in seconds)
 
 
@@ -203,9 +205,9 @@ def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
 
 
 def one_sample(source: Shuffled, number: int) -> PixelView:
-    class Only(PixelView):
-        def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
-            return super().__call__(ids + number, epoch, out)
+    class Only(Shuffled):
+        def pixels(self, ids: Ids) -> Pixels:
+            return super().pixels(ids + number)
 
         def labels(self, ids: Ids) -> Labels:
             return super().labels(ids + number)
@@ -213,7 +215,7 @@ def one_sample(source: Shuffled, number: int) -> PixelView:
         def __len__(self) -> int:
             return 1
 
-    return Only(source)
+    return PixelView(Only(len(source)))
 
 
 def test_nothing_to_read_is_no_score() -> None:
@@ -225,5 +227,5 @@ def test_nothing_to_read_is_no_score() -> None:
 
     source = Shuffled(SAMPLES)
     feed = ValidationFeed(Blind(source), 4, feed_of(source, 4).transfer)
-    with pytest.raises(DataError, match="no sample of the validation split can be read"):
+    with pytest.raises(DataError, match="no sample of the validation split"):
         score_of(lived_in(), feed)

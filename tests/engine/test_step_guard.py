@@ -18,17 +18,17 @@ from convoy.plan.loop import LossScalePlan
 APPLY, SKIP, STOP = "apply", "skip", "stop"
 FINE = torch.tensor([1.0, -2.0])
 BAD = torch.tensor([1.0, torch.nan])
-SKIPS = NonFinitePolicy(skip=True, most_in_a_row=2)
+SKIPS = NonFinitePolicy(skip=True, max_consecutive_skips=2)
 
 
 class Others(ControlGroup):
-    """A council with one more process, which brings these notes."""
+    """A control with one more process, which brings these notes."""
 
     def __init__(self, *notes: int) -> None:
         self.notes = list(notes)
         self.heard: list[tuple[SyncPoint, int]] = []
 
-    def all_gather_many(
+    def all_gather_values(
         self, point: SyncPoint, update: int, notes: Sequence[int]
     ) -> list[list[int]]:
         self.heard.append((point, update))
@@ -84,10 +84,10 @@ def test_finite_numbers_and_a_process_without_any_pass() -> None:
 def test_what_another_process_found_counts_as_our_own(place: int) -> None:
     notes = [0] * 7
     notes[place] = 1
-    council = Others(*notes)
+    control = Others(*notes)
 
-    assert outcome(StepGuard(council), update=6) == STOP
-    assert council.heard == [(SyncPoint.VERDICT, 6)]
+    assert outcome(StepGuard(control), update=6) == STOP
+    assert control.heard == [(SyncPoint.STEP_DECISION, 6)]
 
 
 def test_so_many_in_a_row_may_be_skipped_and_no_more() -> None:
@@ -102,11 +102,13 @@ def test_so_many_in_a_row_may_be_skipped_and_no_more() -> None:
         SKIP,
         STOP,
     ]
-    assert (guard.skipped, guard.in_a_row) == (4, 2)
+    assert (guard.skipped, guard.consecutive_skips) == (4, 2)
 
 
 def test_none_may_be_skipped_when_none_is_allowed() -> None:
-    assert outcome(StepGuard(policy=NonFinitePolicy(skip=True, most_in_a_row=0)), BAD) == STOP
+    assert (
+        outcome(StepGuard(policy=NonFinitePolicy(skip=True, max_consecutive_skips=0)), BAD) == STOP
+    )
 
 
 def test_skipped_updates_move_neither_the_schedule_nor_what_was_applied() -> None:
@@ -114,7 +116,7 @@ def test_skipped_updates_move_neither_the_schedule_nor_what_was_applied() -> Non
     for update, gradient in enumerate((FINE, BAD, FINE, FINE)):
         at = guard.step_context(update, lambda applied: 10.0 + applied)
         guard.decide([gradient], [], at)
-        steps.append((at.update, at.applied, at.rate))
+        steps.append((at.update, at.steps_applied, at.lr))
 
     assert steps == [(0, 0, 10.0), (1, 1, 11.0), (2, 1, 11.0), (3, 2, 12.0)]
 
@@ -124,7 +126,7 @@ def test_an_overflow_halves_a_scale_that_follows_and_skips_without_limit() -> No
     outcomes = [outcome(guard, BAD) for _ in range(36)]
 
     assert outcomes == [SKIP] * 36
-    assert (guard.loss_scale.at(0), guard.in_a_row) == (2.0**-24, 0)
+    assert (guard.loss_scale.scale_at(0), guard.consecutive_skips) == (2.0**-24, 0)
     assert outcome(guard, BAD) == STOP
 
 
@@ -132,7 +134,7 @@ def test_a_loss_that_is_not_finite_is_not_mended_by_another_scale() -> None:
     guard = following()
 
     assert outcome(guard, BAD, loss=torch.nan) == STOP
-    assert guard.loss_scale.at(0) == 64.0
+    assert guard.loss_scale.scale_at(0) == 64.0
 
 
 def test_the_scale_of_the_last_update_that_was_applied_is_handed_on() -> None:
@@ -140,7 +142,7 @@ def test_the_scale_of_the_last_update_that_was_applied_is_handed_on() -> None:
     for update, gradient in enumerate((FINE, BAD, BAD, FINE, FINE)):
         at = guard.step_context(update, float)
         guard.decide([gradient], [], at)
-        seen.append((at.scale, at.scale_before))
+        seen.append((at.loss_scale, at.previous_loss_scale))
 
     assert seen == [(64, 64), (64, 64), (32, 64), (16, 64), (16, 16)]
 
@@ -149,12 +151,12 @@ def test_gradients_of_all_processes_are_counted_together() -> None:
     counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
     guard = following(
         counters=[counter, GradientRangeCounter(FLOAT16, False, True)],
-        council=Others(0, 0, 0, 2, 3, 0, 90),
+        control=Others(0, 0, 0, 2, 3, 0, 90),
     )
     counter([torch.tensor([9000.0, 1.0, 5000.0, 0.0])])
     decision = decided(guard, update=11)
 
-    assert guard.loss_scale.at(12) == 32.0
+    assert guard.loss_scale.scale_at(12) == 32.0
     assert [(one.kind, one.text, one.update) for one in decision.notices] == [
         (
             "loss_scale",
@@ -171,7 +173,7 @@ def test_a_doubled_scale_is_told_too() -> None:
     decision = decided(guard)
 
     assert decision.notices[0].text == (
-        "doubled to 128 at update 1: 1 of 2 gradients are about to vanish"
+        "doubled to 128 at update 1: 1 of 2 gradients are near underflow"
     )
 
 
@@ -203,4 +205,4 @@ def test_a_planned_scale_is_not_taken_from_a_record() -> None:
     guard.load_state(GuardState(followed=1024.0, before=512.0))
     at = guard.step_context(0, float)
 
-    assert (at.scale, at.scale_before) == (8.0, 512.0)
+    assert (at.loss_scale, at.previous_loss_scale) == (8.0, 512.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_pieces import (
+from support.small_run import (
     BATCH,
     CPU,
     UPDATES_PER_EPOCH,
@@ -99,8 +99,8 @@ class Slowly:
     """An update that asks to stop in the middle of its own work."""
 
     def __init__(self, trainer: Trainer, stop: StopRequest, at: int) -> None:
-        self.inner = trainer.step
-        self.guard = trainer.step.guard
+        self.inner = trainer.update_step
+        self.guard = trainer.update_step.guard
         self.stop = stop
         self.at = at
         self.micro_batches: list[int] = []
@@ -112,7 +112,7 @@ class Slowly:
         for one in micro_batches:
             taken.append(one)
             if len(self.micro_batches) + 1 == self.at:
-                self.stop.ask("preempted")
+                self.stop.request("preempted")
         self.micro_batches.append(len(taken))
         return self.inner(taken, context)
 
@@ -121,7 +121,7 @@ class Slowly:
 def test_a_wish_to_stop_lets_the_update_end(workers: int) -> None:
     stop, run = StopRequest(), small_run(small_plan(10), options=LoaderOptions(workers, 3))
     slowly = Slowly(run.trainer, stop, at=3)
-    run.trainer.step = slowly  # type: ignore[assignment]
+    run.trainer.update_step = slowly  # type: ignore[assignment]
     reason = run.train(0, stop)
 
     assert reason == "preempted"
@@ -132,7 +132,7 @@ def test_a_wish_to_stop_lets_the_update_end(workers: int) -> None:
 
 def test_a_wish_at_the_end_of_an_update_begins_no_other() -> None:
     stop, run = StopRequest(), small_run(small_plan(10))
-    run.on(Updated, 4, lambda: stop.ask("interrupted"))
+    run.on(Updated, 4, lambda: stop.request("interrupted"))
 
     assert run.train(0, stop) == "interrupted"
     assert run.told(Updated)[-1] == 4
@@ -141,7 +141,7 @@ def test_a_wish_at_the_end_of_an_update_begins_no_other() -> None:
 def test_a_wish_before_the_start_makes_no_update() -> None:
     stop, run = StopRequest(), small_run(small_plan(10))
     before = run.weights()
-    stop.ask("preempted")
+    stop.request("preempted")
 
     assert run.train(2, stop) == "preempted"
     assert names(run) == "B2"
@@ -150,7 +150,7 @@ def test_a_wish_before_the_start_makes_no_update() -> None:
 
 def test_a_wish_during_the_last_update_comes_too_late() -> None:
     stop, run = StopRequest(), small_run(small_plan(3))
-    run.on(Updated, 3, lambda: stop.ask("preempted"))
+    run.on(Updated, 3, lambda: stop.request("preempted"))
 
     assert run.train(0, stop) == "done"
 
@@ -215,9 +215,9 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_way_out(poison: float) -> 
         run.train()
     text = str(caught.value)
 
-    assert text.startswith("update 4: the forward pass makes values that are not finite in layer")
-    assert "layer head, for samples " in text
-    assert text.endswith("lower --lr (now 0.0857375), or go on with --on-nonfinite skip")
+    assert text.startswith("update 4: the outputs of layer ")
+    assert "layer head are not finite" in text and ", for samples " in text
+    assert text.endswith("lower --lr (now 0.0857375), or continue with --on-nonfinite skip")
     assert names(run) == "B0 U1 R2 U2 U3"
     assert infeed_threads() == []
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import SingleStage, images_and_labels, slice_of, small_layers
+from support.networks import SingleStage, build_slice, images_and_labels, small_layers
 from torch import Tensor
 
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.training import OptimizerConfig
 from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
@@ -25,9 +25,9 @@ class Live:
     """The pieces of an update around one small network."""
 
     def __init__(self, network: Slice | None = None, replicas: Replicas | None = None) -> None:
-        self.network = network or slice_of(LAYERS)
+        self.network = network or build_slice(LAYERS)
         self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
-        flat = FlatWeights(self.network.named_weights())
+        flat = FlatParameters(self.network.named_weights())
         self.gradients = GradientTree(flat)
         self.optimizer = Optimizer(flat, Sgd(CONFIG))
         self.update = Update(
@@ -58,7 +58,7 @@ def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
 
 
 def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
-    live, plain = Live(), slice_of(LAYERS)
+    live, plain = Live(), build_slice(LAYERS)
     live.update(micro_batches(4), StepContext(0.1))
     weights = plain.named_weights()
     summed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
@@ -89,7 +89,7 @@ def test_nothing_waits_after_an_update():
     live = Live()
     live.update(micro_batches(3), StepContext(0.1))
 
-    assert all(norm.waiting == [] for norm in live.norms)
+    assert all(norm.pending_statistics == [] for norm in live.norms)
     assert all(weight.grad is None for weight in live.network.parameters())
 
 
@@ -137,7 +137,7 @@ def test_replicas_follow_the_gradients_from_the_start():
         def __init__(self) -> None:
             self.followed: list[GradientTree] = []
 
-        def follow(self, tree: GradientTree) -> None:
+        def overlap_with_backward(self, tree: GradientTree) -> None:
             self.followed.append(tree)
 
     replicas = Following()
@@ -150,7 +150,7 @@ def test_replicas_complete_the_weights_after_the_step():
     class Zeroing(Replicas):
         """Others whose share of the weights is all zeros."""
 
-        def share(self, values: Tensor) -> None:
+        def all_gather_shards(self, values: Tensor) -> None:
             values.zero_()
 
     live = Live(replicas=Zeroing())
@@ -163,7 +163,7 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
     class Doubled(Replicas):
         """A second replica that saw the same micro-batches again."""
 
-        def gather_statistics(self, statistics: Tensor) -> Tensor:
+        def all_gather_statistics(self, statistics: Tensor) -> Tensor:
             return torch.cat([statistics, statistics])
 
     two, plain = Live(replicas=Doubled()), Live()
@@ -179,7 +179,7 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
 def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float) -> None:
     plain, scaled = Live(), Live()
     ours, _ = plain.update(micro_batches(3), StepContext(0.1))
-    theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, scale=scale))
+    theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, loss_scale=scale))
 
     assert [_numbers(one) for one in ours] == [_numbers(one) for one in theirs]
     assert all(torch.equal(plain.tensors()[name], one) for name, one in scaled.tensors().items())
@@ -195,7 +195,7 @@ def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
             return found
 
     for scale in (1.0, 64.0):
-        Live(replicas=Seeing()).update(micro_batches(2), StepContext(0.1, scale=scale))
+        Live(replicas=Seeing()).update(micro_batches(2), StepContext(0.1, loss_scale=scale))
 
     assert torch.equal(seen[64.0], 64 * seen[1.0])
 
@@ -213,7 +213,7 @@ def test_an_update_that_is_not_sound_changes_nothing_at_all() -> None:
     assert all(torch.equal(before[name], one) for name, one in live.tensors().items())
     assert all(torch.equal(state[name], one) for name, one in after.items())
     assert (live.gradients.leaves, live.gradients.nodes()) == (0, [])
-    assert all(norm.waiting == [] for norm in live.norms)
+    assert all(norm.pending_statistics == [] for norm in live.norms)
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from convoy.batch import Mixed
-from convoy.config.sections.optimizer import LossConfig
+from convoy.batch import MixedTargets
+from convoy.config.sections.training import LossConfig
 from convoy.engine.update import CrossEntropy
 
 
@@ -56,7 +56,9 @@ def test_huge_logits_stay_finite():
 SMOOTHINGS = pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 
 
-def mixed_samples(several: int, samples: int = 7, classes: int = 10) -> tuple[np.ndarray, Mixed]:
+def mixed_samples(
+    several: int, samples: int = 7, classes: int = 10
+) -> tuple[np.ndarray, MixedTargets]:
     """Logits, and labels some of which meet themselves."""
     chance = np.random.default_rng(several)
     shares = chance.random((several, samples))
@@ -64,14 +66,14 @@ def mixed_samples(several: int, samples: int = 7, classes: int = 10) -> tuple[np
     labels = chance.integers(classes, size=(several, samples))
     labels[-1, 0] = labels[0, 0]
     logits = chance.normal(scale=3, size=(samples, classes)).astype(np.float32)
-    return logits, Mixed(torch.from_numpy(labels), torch.from_numpy(shares))
+    return logits, MixedTargets(torch.from_numpy(labels), torch.from_numpy(shares))
 
 
-def against_shares(logits: torch.Tensor, mixed: Mixed, smoothing: float) -> torch.Tensor:
+def against_shares(logits: torch.Tensor, mixed: MixedTargets, smoothing: float) -> torch.Tensor:
     """The formula for a target of all classes, in the type of the logits."""
     samples, classes = logits.shape
     target = torch.full((samples, classes), smoothing / classes, dtype=logits.dtype)
-    for labels, shares in zip(mixed.labels, mixed.shares.to(logits.dtype), strict=True):
+    for labels, shares in zip(mixed.labels, mixed.weights.to(logits.dtype), strict=True):
         target[torch.arange(samples), labels] += (1 - smoothing) * shares
     return -(target * logits.log_softmax(1)).sum(1).mean()
 
@@ -97,7 +99,7 @@ def test_several_labels_are_the_sum_of_their_losses(smoothing: float):
     loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
     given = torch.from_numpy(logits)
     each = [float(loss(given, labels)) for labels in mixed.labels]
-    expected = np.dot(mixed.shares[:, 0].tolist(), each)
+    expected = np.dot(mixed.weights[:, 0].tolist(), each)
 
     assert float(loss(given, mixed)) == pytest.approx(expected, rel=1e-6)
 
@@ -118,7 +120,7 @@ def test_one_label_has_the_loss_and_gradient_that_it_always_had_to_the_bit(smoot
 def test_a_label_without_a_share_does_not_count():
     logits, _ = mixed_samples(2)
     labels = torch.randint(10, (2, 7))
-    without = Mixed(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))
+    without = MixedTargets(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))
     found = CrossEntropy(LossConfig())(torch.from_numpy(logits), without)
 
     assert float(found) == pytest.approx(

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from convoy.engine.update import UpdateShare
-from convoy.events import REASONS
+from convoy.events import STOP_REASONS
 from convoy.parallel.control import ControlGroup, SyncPoint
 
 
 class Others(ControlGroup):
-    """A council in which others have their own wish."""
+    """A control in which others have their own wish."""
 
     def __init__(self, notes: list[int]) -> None:
         self.notes = notes
@@ -23,33 +23,35 @@ def part(notes: list[int]) -> UpdateShare:
     return UpdateShare(range(2), Others(notes), (0,))
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("reason", STOP_REASONS)
 def test_one_wish_stops_all(reason: str) -> None:
-    own = REASONS.index(reason) + 1
+    own = STOP_REASONS.index(reason) + 1
 
-    assert part([0, 0]).agreed_reason(reason, 7) == reason
-    assert part([0, own]).agreed_reason(None, 7) == reason
+    assert part([0, 0]).agree_on_stop(reason, 7) == reason
+    assert part([0, own]).agree_on_stop(None, 7) == reason
 
 
 def test_without_a_wish_nobody_stops() -> None:
-    assert part([0, 0]).agreed_reason(None, 7) is None
+    assert part([0, 0]).agree_on_stop(None, 7) is None
 
 
 def test_of_several_wishes_all_follow_the_same() -> None:
-    assert part([3, 2]).agreed_reason("limit", 7) == "interrupted"
-    assert part([1, 2]).agreed_reason("interrupted", 7) == "interrupted"
+    assert part([3, 2]).agree_on_stop("limit", 7) == "interrupted"
+    assert part([1, 2]).agree_on_stop("interrupted", 7) == "interrupted"
 
 
 class Rows(ControlGroup):
     """Four processes, two replicas of two stages; those at the ends have results."""
 
-    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (point, update) == (SyncPoint.REPORT, 2)
+    def all_gather_tensor(
+        self, point: SyncPoint, update: int, tensor: torch.Tensor
+    ) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.METRICS, 2)
         first, second = torch.arange(4.0).view(4, 1), torch.arange(10.0, 14.0).view(4, 1)
-        return [part, first, part, second]
+        return [tensor, first, tensor, second]
 
 
 def test_results_come_in_the_order_of_updates_replicas_and_micro_batches() -> None:
-    rows = UpdateShare(range(2), Rows(), (1, 3)).rows_of_all(torch.zeros(4, 1), 2, 2)
+    rows = UpdateShare(range(2), Rows(), (1, 3)).all_gather_rows(torch.zeros(4, 1), 2, 2)
 
     assert rows.flatten().tolist() == [0, 1, 10, 11, 2, 3, 12, 13]

@@ -5,9 +5,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from convoy.batch import Mixed
+from convoy.batch import MixedTargets
 from convoy.config.sections.data import MixingConfig
-from convoy.config.sections.optimizer import LossConfig
+from convoy.config.sections.training import LossConfig
 from convoy.data.mix import Mixing
 from convoy.engine.update import CrossEntropy
 
@@ -44,7 +44,7 @@ def drawn(classes: int) -> tuple[F64, npt.NDArray[np.int64]]:
 
 
 def found(
-    logits: F64, targets: torch.Tensor | Mixed, epsilon: float, over: str
+    logits: F64, targets: torch.Tensor | MixedTargets, epsilon: float, over: str
 ) -> tuple[float, F64]:
     given = torch.from_numpy(logits).float().requires_grad_()
     loss = CrossEntropy(LossConfig(label_smoothing=epsilon, label_smoothing_over=over))
@@ -83,7 +83,7 @@ def test_mixed_labels_are_each_spread_as_written(
             [target_of(label, classes, epsilon, over) for label in one]
         )
     loss, gradient = loss_and_gradient(logits, target)
-    mixed = Mixed(torch.from_numpy(labels[:several]), torch.from_numpy(weights).float())
+    mixed = MixedTargets(torch.from_numpy(labels[:several]), torch.from_numpy(weights).float())
     ours, slope = found(logits, mixed, epsilon, over)
 
     assert ours == pytest.approx(loss, rel=2e-6)
@@ -106,17 +106,16 @@ def test_the_loss_of_a_mixed_batch_is_that_of_its_mixed_targets(
 ):
     """One target a class: each label spread, blended with the one before, cut with two before."""
     logits, labels = drawn(10)
-    mix = Mixing(wish, seed=2, side=16).draw(0, 1, SAMPLES)
+    mix = Mixing(wish, seed=2, image_size=16).sample(0, 1, SAMPLES)
+    assert mix is not None
     target = np.stack([target_of(one, 10, epsilon, over) for one in labels[0]])
-    if mix.own is not None:
-        own = mix.own[:, None]
+    if mix.mixup_lambda is not None:
+        own = mix.mixup_lambda[:, None]
         target = own * target + (1 - own) * np.roll(target, 1, 0)
     if mix.box is not None:
-        target = mix.box.kept * target + (1 - mix.box.kept) * np.roll(target, 2, 0)
-    several, weights = mix.targets(torch.from_numpy(labels[0]))
-    assert several is not None and weights is not None
+        target = mix.box.lam * target + (1 - mix.box.lam) * np.roll(target, 2, 0)
     loss, gradient = loss_and_gradient(logits, target)
-    ours, slope = found(logits, Mixed(several, weights), epsilon, over)
+    ours, slope = found(logits, mix.mix_targets(torch.from_numpy(labels[0])), epsilon, over)
 
     assert ours == pytest.approx(loss, rel=2e-6)
     np.testing.assert_allclose(slope, gradient, rtol=1e-5, atol=1e-7)

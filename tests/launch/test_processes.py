@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from convoy.launch.processes import LineSplitter
 from convoy.launch.supervisor import run_workers
-from convoy.machine import available_cores, share_cores
+from convoy.machine import available_cores, partition_cores
 from convoy.plan.topology import TopologyPlan
-
-
-@pytest.fixture(autouse=True)
-def _targets_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
 def grid(replicas: int, stages: int) -> TopologyPlan:
@@ -28,12 +23,12 @@ def grid(replicas: int, stages: int) -> TopologyPlan:
 def test_every_worker_knows_its_place_and_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+    run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
     monkeypatch.setenv("SET_JUST_NOW", "yes")  # long after the forkserver has started
     payload = {"folder": str(tmp_path), "text": "naïve 🏖"}
-    outcome = run_workers(grid(2, 1), "launch_targets:describe", payload, threads=3)
+    outcome = run_workers(grid(2, 1), "support.launch_targets:describe", payload, threads=3)
     seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    shares = share_cores(available_cores(), 2)
+    shares = partition_cores(available_cores(), 2)
 
     assert outcome.code == 0
     assert [one["world"] for one in seen] == [[0, 2, 0, 2], [1, 2, 1, 2]]
@@ -48,7 +43,7 @@ def test_every_worker_knows_its_place_and_its_share(
 def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    run_workers(grid(2, 2), "launch_targets:speak", {"last": "no end"}, threads=1)
+    run_workers(grid(2, 2), "support.launch_targets:print_lines", {"last": "no end"}, threads=1)
     said = capfd.readouterr()
     out = said.out.splitlines()
     named = {
@@ -64,7 +59,9 @@ def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
 
 @pytest.mark.processes
 def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]) -> None:
-    outcome = run_workers(grid(2, 1), "launch_targets:speak", {"last": "x" * 200_000}, threads=1)
+    outcome = run_workers(
+        grid(2, 1), "support.launch_targets:print_lines", {"last": "x" * 200_000}, threads=1
+    )
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
 
     assert outcome.error() is None
@@ -73,18 +70,18 @@ def test_a_very_long_line_is_printed_in_pieces(capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.processes
-def test_output_reaches_a_stream_that_is_no_file() -> None:
+def test_output_reaches_a_stream_that_is_not_a_file() -> None:
     with redirect_stdout(io.StringIO()) as out:
-        run_workers(grid(2, 1), "launch_targets:speak", {"last": ""}, threads=1)
+        run_workers(grid(2, 1), "support.launch_targets:print_lines", {"last": ""}, threads=1)
 
     assert {"out 0", "[replica 1, stage 0] out 1"} <= set(out.getvalue().splitlines())
 
 
 @pytest.mark.processes
 def test_nothing_stays_open_in_the_supervisor() -> None:
-    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+    run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    run_workers(grid(2, 1), "launch_targets:end", {"codes": [0, 0]}, threads=1)
+    run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
 
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
@@ -93,17 +90,17 @@ def test_a_line_is_held_back_until_its_end_comes() -> None:
     lines = LineSplitter(100)
     first, second = lines.feed(b"one\ntw"), lines.feed(b"o\n")
 
-    assert (first, second, lines.rest()) == ([b"one"], [b"two"], [])
+    assert (first, second, lines.flush()) == ([b"one"], [b"two"], [])
 
 
 def test_what_has_no_end_is_left_at_last() -> None:
     lines = LineSplitter(100)
     lines.feed(b"one\ntwo")
 
-    assert (lines.rest(), lines.rest()) == ([b"two"], [])
+    assert (lines.flush(), lines.flush()) == ([b"two"], [])
 
 
-def test_a_line_beyond_the_limit_is_cut() -> None:
+def test_a_line_beyond_the_limit_is_split() -> None:
     lines = LineSplitter(4)
 
     assert lines.feed(b"123456789") == [b"1234", b"5678"]
@@ -114,7 +111,7 @@ def test_a_line_beyond_the_limit_is_cut() -> None:
 @given(st.lists(st.binary(max_size=9)))
 def test_nothing_is_lost_or_changed(pieces: list[bytes]) -> None:
     lines = LineSplitter(1000)
-    found = [line for piece in pieces for line in lines.feed(piece)] + lines.rest()
+    found = [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
     whole = b"".join(pieces)
 
     assert found == (whole[:-1] if whole.endswith(b"\n") else whole).split(b"\n") or not whole

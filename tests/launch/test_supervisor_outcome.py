@@ -4,7 +4,7 @@ import pytest
 
 from convoy.errors import ConfigError, ConvoyError, DataError, HangError, WorkerLostError
 from convoy.launch.processes import WorkerRank
-from convoy.launch.supervisor import LaunchResult, WorkerFailure, in_order
+from convoy.launch.supervisor import LaunchResult, WorkerFailure, causes_first
 from convoy.launch.worker import WorkerError
 
 FIRST, SECOND = WorkerRank(rank=0, replica=0, stage=0), WorkerRank(rank=2, replica=1, stage=0)
@@ -12,12 +12,12 @@ CLOSED = "[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.
 LATE = "[/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv"
 
 
-def failed(text: str, kind: str = "RuntimeError", code: int = 1, at: float = 1.0) -> WorkerError:
-    return WorkerError(kind, text, f"Traceback:\n{kind}: {text}\n", code, at)
+def failed(text: str, kind: str = "RuntimeError", code: int = 1, time: float = 1.0) -> WorkerError:
+    return WorkerError(kind, text, f"Traceback:\n{kind}: {text}\n", code, time)
 
 
 def outcome(*failures: WorkerFailure) -> LaunchResult:
-    ordered = in_order(failures)
+    ordered = causes_first(failures)
     return LaunchResult(ordered[0].code, ordered)
 
 
@@ -27,20 +27,20 @@ def test_a_worker_is_named_by_replica_stage_and_rank() -> None:
 
 
 def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
-    lost = WorkerFailure.of(FIRST, failed(CLOSED, at=1.0))
-    killed = WorkerFailure(SECOND, "was ended by SIGKILL", 7, at=1.2)
+    lost = WorkerFailure.of(FIRST, failed(CLOSED, time=1.0))
+    killed = WorkerFailure(SECOND, "was killed by SIGKILL", 7, time=1.2)
     error = outcome(lost, killed).error()
 
     assert isinstance(error, WorkerLostError)
     assert str(error) == (
-        "replica 1, stage 0 (rank 2) was ended by SIGKILL; the others were stopped; "
-        "`convoy resume` goes on from the last checkpoint, if there is one"
+        "replica 1, stage 0 (rank 2) was killed by SIGKILL; the other workers were stopped; "
+        "`convoy resume` continues from the last checkpoint, if there is one"
     )
 
 
 def test_of_two_causes_the_earlier_comes_first() -> None:
-    late = WorkerFailure.of(FIRST, failed("late", at=2.0))
-    early = WorkerFailure.of(SECOND, failed("early", at=1.0))
+    late = WorkerFailure.of(FIRST, failed("late", time=2.0))
+    early = WorkerFailure.of(SECOND, failed("early", time=1.0))
 
     assert outcome(late, early).cause == early
 
@@ -53,7 +53,7 @@ def test_of_two_causes_the_earlier_comes_first() -> None:
         ("gone", "DistNetworkError"),
     ],
 )
-def test_a_lost_peer_alone_means_a_lost_worker(text: str, kind: str) -> None:
+def test_only_a_lost_peer_means_a_lost_worker(text: str, kind: str) -> None:
     failure = WorkerFailure.of(FIRST, failed(text, kind))
 
     assert failure.is_consequence
@@ -84,8 +84,8 @@ def test_an_error_about_connections_that_is_not_torchs_is_a_cause() -> None:
 
 
 def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
-    bug = WorkerFailure.of(SECOND, failed("not in order", "ValueError", at=1.0))
-    lost = WorkerFailure.of(FIRST, failed(CLOSED, at=0.9))
+    bug = WorkerFailure.of(SECOND, failed("not in order", "ValueError", time=1.0))
+    lost = WorkerFailure.of(FIRST, failed(CLOSED, time=0.9))
     error = outcome(lost, bug).error()
 
     assert type(error) is ConvoyError
@@ -98,11 +98,11 @@ def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
 
 
 def test_a_code_without_words_becomes_its_error() -> None:
-    error = outcome(WorkerFailure(SECOND, "ended with code 2", 2, at=1.0)).error()
+    error = outcome(WorkerFailure(SECOND, "ended with code 2", 2, time=1.0)).error()
 
     assert isinstance(error, ConfigError)
 
 
-def test_a_calm_end_is_no_error() -> None:
+def test_a_calm_end_is_not_an_error() -> None:
     assert LaunchResult(75).error() is None
     assert LaunchResult(75).describe() == []

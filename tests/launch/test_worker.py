@@ -20,7 +20,9 @@ from convoy.launch.worker import (
     encode_message,
 )
 
-FAILED = WorkerError(kind="DataError", text="no\nrecords", traceback="Traceback …", code=3, at=12.5)
+FAILED = WorkerError(
+    kind="DataError", text="no\nrecords", traceback="Traceback …", code=3, time=12.5
+)
 
 
 @pytest.mark.parametrize("message", [WorkerEnded(75), FAILED], ids=lambda one: type(one))
@@ -33,9 +35,9 @@ def test_a_message_is_one_line_that_can_be_read_back(message: WorkerMessage) -> 
 
 
 @pytest.mark.parametrize("character", ["\0", "a", "é", "🏖", "\ud800"])
-def test_long_texts_are_cut_to_fit_the_line(character: str) -> None:
+def test_long_texts_are_truncated_to_fit_the_message(character: str) -> None:
     huge = WorkerError(
-        kind=character * 10**5, text=character * 10**6, traceback="x", code=1, at=0.5
+        kind=character * 10**5, text=character * 10**6, traceback="x", code=1, time=0.5
     )
     line = encode_message(huge)
     read = decode_message(line)
@@ -67,7 +69,7 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
         b'{"code": 7, "pid": 7}',
         b"\xff\xfe",
         b"[" * 100_000,
-        json.dumps({"kind": "E", "text": "t", "code": 1, "at": 0.0}).encode(),
+        json.dumps({"kind": "E", "text": "t", "code": 1, "time": 0.0}).encode(),
     ],
     ids=range(11),
 )
@@ -78,7 +80,7 @@ def test_anything_else_is_refused(line: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_bring_any_other_error(line: bytes) -> None:
+def test_no_bytes_raise_another_error(line: bytes) -> None:
     with suppress(ValueError):
         decode_message(line)
 
@@ -92,11 +94,11 @@ print("ready", flush=True)
 print("holding", flush=True)
 time.sleep(600)
 """
-HOLDS = "worker.end_with_pipe(int(sys.argv[1]))"
-WATCHES = "worker._end_when_closed(int(sys.argv[1]), None)"
+HOLD_SCRIPT = "worker.exit_with_pipe(int(sys.argv[1]))"
+WATCH_SCRIPT = "worker._exit_when_closed(int(sys.argv[1]), None)"
 
 
-def holder(does: str, reading: int) -> subprocess.Popen[str]:
+def start_holder(does: str, reading: int) -> subprocess.Popen[str]:
     """A process that runs these lines."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(does=does), str(reading)],
@@ -108,12 +110,12 @@ def holder(does: str, reading: int) -> subprocess.Popen[str]:
     return process
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_output(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def ending(process: subprocess.Popen[str]) -> int:
+def exit_status(process: subprocess.Popen[str]) -> int:
     try:
         return process.wait(timeout=150)
     finally:
@@ -122,44 +124,44 @@ def ending(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.processes
-def test_it_ends_as_soon_as_the_line_is_cut() -> None:
+def test_it_ends_as_soon_as_the_pipe_is_closed() -> None:
     reading, writing = os.pipe()
-    process = holder(HOLDS, reading)
-    before = [said(process), said(process)]
+    process = start_holder(HOLD_SCRIPT, reading)
+    before = [read_output(process), read_output(process)]
     alive = process.poll() is None
     os.close(writing)
 
+    assert exit_status(process) == -signal.SIGKILL  # first: a failure leaves no process behind
     assert (before, alive) == (["ready", "holding"], True)
-    assert ending(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
 def test_even_a_stopped_process_ends() -> None:
     reading, writing = os.pipe()
-    process = holder(HOLDS, reading)
-    said(process), said(process)
+    process = start_holder(HOLD_SCRIPT, reading)
+    read_output(process), read_output(process)
     process.send_signal(signal.SIGSTOP)
     os.close(writing)
 
-    assert ending(process) == -signal.SIGKILL
+    assert exit_status(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
-def test_a_line_that_was_cut_before_ends_it_at_once() -> None:
+def test_a_pipe_closed_before_ends_it_at_once() -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    process = holder(HOLDS, reading)
+    process = start_holder(HOLD_SCRIPT, reading)
 
-    assert said(process) == "ready"
-    assert ending(process) == -signal.SIGKILL
+    assert read_output(process) == "ready"
+    assert exit_status(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
 def test_without_the_kernels_help_a_thread_watches() -> None:
     reading, writing = os.pipe()
-    process = holder(WATCHES, reading)
-    before, alive = said(process), process.poll() is None
+    process = start_holder(WATCH_SCRIPT, reading)
+    before, alive = read_output(process), process.poll() is None
     os.close(writing)
 
+    assert exit_status(process) == -signal.SIGKILL  # first: a failure leaves no process behind
     assert (before, alive) == ("ready", True)
-    assert ending(process) == -signal.SIGKILL

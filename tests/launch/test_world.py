@@ -18,7 +18,7 @@ TORCHRUN = {
 def test_torchruns_variables_say_who_i_am() -> None:
     world = World.from_environment(TORCHRUN)
 
-    assert world == World(rank=3, size=4, local_rank=1, local_size=2)
+    assert world == World(rank=3, world_size=4, local_rank=1, local_world_size=2)
     assert not world.on_one_host
 
 
@@ -28,9 +28,9 @@ def test_without_a_local_size_all_are_on_this_host() -> None:
     assert World.from_environment(less).on_one_host
 
 
-def test_alone_is_a_world_of_one() -> None:
-    assert World.alone() == World(rank=0, size=1, local_rank=0, local_size=1)
-    assert World.alone().on_one_host
+def test_a_single_process_has_world_size_1() -> None:
+    assert World.single_process() == World(rank=0, world_size=1, local_rank=0, local_world_size=1)
+    assert World.single_process().on_one_host
 
 
 @pytest.mark.parametrize("name", [name for name in TORCHRUN if name != "LOCAL_WORLD_SIZE"])

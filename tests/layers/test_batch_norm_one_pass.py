@@ -21,30 +21,28 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def batch_norm(two_passes: bool, scale: bool = True, offset: bool = True) -> BatchNorm:
+def batch_norm(stable: bool, scale: bool = True, offset: bool = True) -> BatchNorm:
     """In 64 bits, with weights that are neither 0 nor 1."""
-    planned = NormSpec(
-        *(CHANNELS, "batch", 1, EPS, 0.1), scale=scale, offset=offset, two_passes=two_passes
-    )
-    norm = BatchNorm(planned).double()
+    spec = NormSpec(*(CHANNELS, "batch", 1, EPS, 0.1), scale=scale, offset=offset, stable=stable)
+    norm = BatchNorm(spec).double()
     for seed, weight in enumerate(norm.parameters(), start=1):
         weight.data = noise(CHANNELS, seed=seed)
     return norm
 
 
-def naive(norm: BatchNorm, given: Tensor) -> Tensor:
+def reference_norm(norm: BatchNorm, inputs: Tensor) -> Tensor:
     """By the formula, which autograd can follow."""
-    mean = given.mean((0, 2, 3), keepdim=True)
-    variance = (given - mean).square().mean((0, 2, 3), keepdim=True)
-    made = (given - mean) / (variance + EPS).sqrt()
-    made = made if norm.weight is None else made * norm.weight.view(-1, 1, 1)
-    return made if norm.bias is None else made + norm.bias.view(-1, 1, 1)
+    mean = inputs.mean((0, 2, 3), keepdim=True)
+    variance = (inputs - mean).square().mean((0, 2, 3), keepdim=True)
+    outputs = (inputs - mean) / (variance + EPS).sqrt()
+    outputs = outputs if norm.weight is None else outputs * norm.weight.view(-1, 1, 1)
+    return outputs if norm.bias is None else outputs + norm.bias.view(-1, 1, 1)
 
 
-def passed(made: Tensor, given: Tensor, norm: BatchNorm) -> list[Tensor]:
+def forward_backward(outputs: Tensor, inputs: Tensor, norm: BatchNorm) -> list[Tensor]:
     """What goes out of a norm in both directions."""
-    upward = noise(*made.shape, seed=9)
-    return [made, *torch.autograd.grad(made, [given, *norm.parameters()], upward)]
+    grad_output = noise(*outputs.shape, seed=9)
+    return [outputs, *torch.autograd.grad(outputs, [inputs, *norm.parameters()], grad_output)]
 
 
 @LAYOUTS
@@ -55,21 +53,23 @@ def test_a_norm_and_its_gradients_are_those_of_the_formula(
     size: int, two_passes: bool, scale: bool, offset: bool, layout: torch.memory_format
 ):
     norm = batch_norm(two_passes, scale, offset)
-    given = (2 * noise(6, CHANNELS, size, size) + 1).to(memory_format=layout).requires_grad_()
-    made = passed(norm(given), given, norm)
+    inputs = (2 * noise(6, CHANNELS, size, size) + 1).to(memory_format=layout).requires_grad_()
+    outputs = forward_backward(norm(inputs), inputs, norm)
 
-    assert len(made) == 2 + scale + offset
-    expected = passed(naive(norm, given), given, norm)
-    torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+    assert len(outputs) == 2 + scale + offset
+    expected = forward_backward(reference_norm(norm, inputs), inputs, norm)
+    torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_both_ways_make_the_same_in_32_bits_on_ordinary_data():
-    given = (2 * noise(6, CHANNELS, 8, 8) + 1).float()
-    norms = [batch_norm(two_passes).float() for two_passes in (False, True)]
-    made = [norm(given) for norm in norms]
+    inputs = (2 * noise(6, CHANNELS, 8, 8) + 1).float()
+    norms = [batch_norm(stable).float() for stable in (False, True)]
+    outputs = [norm(inputs) for norm in norms]
 
-    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(norms[0].waiting, norms[1].waiting, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        norms[0].pending_statistics, norms[1].pending_statistics, rtol=1e-4, atol=1e-4
+    )
 
 
 @LAYOUTS
@@ -77,28 +77,28 @@ def test_both_ways_make_the_same_in_32_bits_on_ordinary_data():
 def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(
     two_passes: bool, layout: torch.memory_format
 ):
-    given = (noise(6, CHANNELS, 8, 8) + 3000).float().to(memory_format=layout)
-    truth = batch_norm(True)(given.double())
-    made = batch_norm(two_passes).float()(given)
+    inputs = (noise(6, CHANNELS, 8, 8) + 3000).float().to(memory_format=layout)
+    truth = batch_norm(True)(inputs.double())
+    outputs = batch_norm(two_passes).float()(inputs)
 
-    assert (float((made - truth).detach().abs().max()) < 1e-2) == two_passes
+    assert (float((outputs - truth).detach().abs().max()) < 1e-2) == two_passes
 
 
 def test_a_variance_that_rounding_made_negative_counts_as_none():
     norm = batch_norm(False).float()
-    made = norm(torch.full((3, CHANNELS, 7, 7), 5000.7))
+    outputs = norm(torch.full((3, CHANNELS, 7, 7), 5000.7))
 
-    assert bool(torch.isfinite(made).all())
-    assert bool((norm.waiting[0][1] >= 0).all())
+    assert bool(torch.isfinite(outputs).all())
+    assert bool((norm.pending_statistics[0][1] >= 0).all())
 
 
 def test_the_running_statistics_of_one_pass_are_those_of_torch():
     norm = batch_norm(False)
     mean, variance = norm.running_mean.clone(), norm.running_var.clone()
     for micro in range(3):
-        given = 2 * noise(6, CHANNELS, 4, 4, seed=micro) + micro
-        norm(given)
-        F.batch_norm(given, mean, variance, training=True, momentum=0.1)
+        inputs = 2 * noise(6, CHANNELS, 4, 4, seed=micro) + micro
+        norm(inputs)
+        F.batch_norm(inputs, mean, variance, training=True, momentum=0.1)
     PendingStatistics([norm]).apply()
 
     torch.testing.assert_close(norm.running_mean, mean, rtol=1e-6, atol=1e-6)
@@ -106,7 +106,7 @@ def test_the_running_statistics_of_one_pass_are_those_of_torch():
 
 
 @OWN
-def test_only_what_the_norm_owns_is_a_weight(scale: bool, offset: bool):
+def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset)
     names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
 
@@ -119,36 +119,38 @@ def test_evaluation_needs_nothing_that_the_norm_does_not_own(scale: bool, offset
     norm = batch_norm(True, scale, offset).eval()
     norm.running_mean.copy_(noise(CHANNELS, seed=4))
     norm.running_var.copy_(noise(CHANNELS, seed=5).square())
-    given = noise(3, CHANNELS, 2, 2)
+    inputs = noise(3, CHANNELS, 2, 2)
     mean, variance = (one.view(-1, 1, 1) for one in (norm.running_mean, norm.running_var))
-    expected = (given - mean) / (variance + EPS).sqrt()
+    expected = (inputs - mean) / (variance + EPS).sqrt()
     expected = expected if norm.weight is None else expected * norm.weight.view(-1, 1, 1)
     expected = expected if norm.bias is None else expected + norm.bias.view(-1, 1, 1)
 
-    torch.testing.assert_close(norm(given), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(norm(inputs), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_the_first_variance_is_as_planned():
-    norm = BatchNorm(NormSpec(CHANNELS, "batch", 1, EPS, 0.1, first_variance=0.0))
+    norm = BatchNorm(NormSpec(CHANNELS, "batch", 1, EPS, 0.1, initial_running_var=0.0))
 
     assert not norm.running_var.any()
 
 
-@pytest.mark.parametrize("two_passes", [False, True])
-def test_a_single_pixel_has_the_same_bits_however_it_lies_in_memory(two_passes: bool):
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_single_pixel_has_the_same_bits_however_it_lies_in_memory(stable: bool):
     """Its two layouts differ in strides that reach nothing; kernels choose their way by them."""
     seen = []
     for steps in product((1, 64), repeat=2):
-        norm = BatchNorm(NormSpec(64, "batch", 1, EPS, 0.1, two_passes=two_passes))
-        given, upward = (
+        norm = BatchNorm(NormSpec(64, "batch", 1, EPS, 0.1, stable=stable))
+        inputs, grad_output = (
             torch.empty_strided((7, 64, 1, 1), (64, 1, step, step)).copy_(
                 noise(7, 64, 1, 1, seed=seed)
             )
             for seed, step in enumerate(steps)
         )
-        given.requires_grad_()
-        made = norm(given)
-        seen.append([made, *torch.autograd.grad(made, [given, *norm.parameters()], upward)])
+        inputs.requires_grad_()
+        outputs = norm(inputs)
+        seen.append(
+            [outputs, *torch.autograd.grad(outputs, [inputs, *norm.parameters()], grad_output)]
+        )
 
     for other in seen[1:]:
         assert all(map(torch.equal, seen[0], other))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from networks import bottleneck_layers, slice_of, small_layers
+from support.networks import bottleneck_layers, build_slice, small_layers
 from torch import Tensor, nn
 
 from convoy.config.sections.network import NetworkConfig
@@ -24,9 +24,9 @@ def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
 
 
 def equal(left: Mapping[str, nn.Module], right: Mapping[str, nn.Module]) -> bool:
-    ours, theirs = weights(left), weights(right)
-    return ours.keys() == theirs.keys() and all(
-        torch.equal(ours[name], theirs[name]) for name in ours
+    actual, reference = weights(left), weights(right)
+    return actual.keys() == reference.keys() and all(
+        torch.equal(actual[name], reference[name]) for name in actual
     )
 
 
@@ -45,7 +45,7 @@ def test_a_layer_built_alone_has_the_weights_it_has_in_its_network():
         assert equal(build_layers([layer], seed=3), {layer.name: whole[layer.name]}), layer.name
 
 
-def test_weights_do_not_depend_on_what_was_drawn_before():
+def test_weights_do_not_depend_on_earlier_layers():
     layers = small_layers()
     torch.manual_seed(1)
     first = build_layers(layers, seed=3)
@@ -78,7 +78,7 @@ def test_layers_of_one_shape_have_different_weights():
     assert len(sums) == len(alike) == 6
 
 
-def test_norms_start_at_one_but_where_the_plan_says_zero():
+def test_norms_start_at_one_or_at_zero_with_zero_init():
     layers = bottleneck_layers()
     built = build_layers(layers, seed=0)
     starts = {
@@ -110,7 +110,7 @@ def test_running_statistics_start_at_zero_and_one():
         ConvSpec(256, 128, 1, bias=True),
     ],
 )
-def test_convolutions_start_as_he_says(operation: ConvSpec):
+def test_convolutions_use_kaiming_init(operation: ConvSpec):
     (module,) = build_layers([LayerPlan("conv", operation)], seed=0).values()
     drawn = module.get_parameter("weight").detach().double()
     deviation = math.sqrt(2 / (operation.outputs * operation.kernel**2))
@@ -135,7 +135,7 @@ def test_the_head_starts_evenly_spread_as_torchs():
 
 def test_a_resnet50_has_the_tensors_of_torchvisions():
     with torch.device("meta"):
-        network = slice_of(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
+        network = build_slice(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
     shapes = {name: tuple(tensor.shape) for name, tensor in network.named_tensors().items()}
 
     assert len(shapes) == 267  # torchvision's 320 without 53 counts of batches
@@ -149,8 +149,8 @@ def test_a_resnet50_has_the_tensors_of_torchvisions():
 
 @pytest.mark.parametrize("layers", [small_layers(), bottleneck_layers()])
 def test_a_fresh_network_gives_finite_logits_of_ordinary_size(layers: tuple[LayerPlan, ...]):
-    chance = torch.Generator().manual_seed(0)
-    (logits,) = slice_of(layers)(torch.randn(8, 3, 32, 32, generator=chance))
+    rng = torch.Generator().manual_seed(0)
+    (logits,) = build_slice(layers)(torch.randn(8, 3, 32, 32, generator=rng))
 
     assert bool(torch.isfinite(logits).all())
     assert 0.01 < float(logits.detach().std()) < 10

@@ -1,48 +1,63 @@
 """Rules of first weights: their figures, and which family begins by which."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from families import Small
+from support.model_families import Small
 
-from convoy.layers.build import Draw, Fan, draw_of
+from convoy.layers.build import InitDistribution, init_distribution
 from convoy.models.layers import ConvSpec, InitRule, LinearSpec, NormSpec, ProxySqueezeExciteSpec
 
-FAN = Fan(inputs=24, outputs=48, area=9, groups=4)
-CUT = 0.8796  # the deviation of what is left of a normal distribution between ± 2
+CONV = ConvSpec(inputs=24, outputs=48, kernel=3, groups=4)
+TRUNCATED_STD = 0.8796  # the deviation of what is left of a normal distribution between ± 2
 
 
 @pytest.mark.parametrize(
-    ("first", "draw"),
+    ("rule", "expected"),
     [
-        (InitRule.TORCH, Draw("uniform", 1 / math.sqrt(54), 1 / math.sqrt(54))),  # 24 ÷ 4 × 9
-        (InitRule.HE, Draw("normal", math.sqrt(2 / 432))),  # 48 × 9
-        (InitRule.HE_OF_GROUP, Draw("normal", math.sqrt(2 / 108))),
-        (InitRule.LECUN, Draw("cut", math.sqrt(1 / 54) / CUT)),
-        (InitRule.CUT_HE, Draw("cut", math.sqrt(2 / 432) / CUT)),
-        (InitRule.CUT_HE_OF_GROUP, Draw("cut", math.sqrt(2 / 54) / CUT)),
-        (InitRule.GLOROT, Draw("uniform", math.sqrt(6 / 72))),
-        (InitRule.OUTPUTS, Draw("uniform", 1 / math.sqrt(48))),
-        (InitRule.HE_OF_INPUTS, Draw("uniform", math.sqrt(6 / 54))),
-        (InitRule.SMALL, Draw("normal", 0.01)),
+        (
+            InitRule.TORCH_DEFAULT,
+            InitDistribution("uniform", 1 / math.sqrt(54), 1 / math.sqrt(54)),
+        ),  # 24 ÷ 4 × 9
+        (InitRule.KAIMING_NORMAL_FAN_OUT, InitDistribution("normal", math.sqrt(2 / 432))),  # 48 × 9
+        (InitRule.KAIMING_NORMAL_GROUP_FAN_OUT, InitDistribution("normal", math.sqrt(2 / 108))),
+        (
+            InitRule.TRUNC_NORMAL_FAN_IN,
+            InitDistribution("truncated", math.sqrt(1 / 54) / TRUNCATED_STD),
+        ),
+        (
+            InitRule.TRUNC_KAIMING_FAN_OUT,
+            InitDistribution("truncated", math.sqrt(2 / 432) / TRUNCATED_STD),
+        ),
+        (
+            InitRule.TRUNC_KAIMING_FAN_IN,
+            InitDistribution("truncated", math.sqrt(2 / 54) / TRUNCATED_STD),
+        ),
+        (InitRule.XAVIER_UNIFORM, InitDistribution("uniform", math.sqrt(6 / 72))),
+        (InitRule.UNIFORM_OUT_FEATURES, InitDistribution("uniform", 1 / math.sqrt(48))),
+        (InitRule.KAIMING_UNIFORM_FAN_IN, InitDistribution("uniform", math.sqrt(6 / 54))),
+        (InitRule.NORMAL_STD_001, InitDistribution("normal", 0.01)),
     ],
 )
-def test_a_rule_has_its_figures(first: InitRule, draw: Draw):
-    made = draw_of(first, FAN)
+def test_the_distribution_of_each_rule(rule: InitRule, expected: InitDistribution):
+    distribution = init_distribution(replace(CONV, init=rule))
 
-    assert made.shape == draw.shape
-    assert (made.spread, made.bias) == pytest.approx((draw.spread, draw.bias))
-
-
-def test_every_rule_can_be_drawn():
-    assert all(draw_of(first, FAN).spread > 0 for first in InitRule)
+    assert distribution.kind == expected.kind
+    assert (distribution.std_or_bound, distribution.bias) == pytest.approx(
+        (expected.std_or_bound, expected.bias)
+    )
 
 
-def test_the_correction_of_a_cut_normal_is_its_deviation():
+def test_every_rule_has_a_distribution():
+    assert all(init_distribution(replace(CONV, init=rule)).std_or_bound > 0 for rule in InitRule)
+
+
+def test_the_standard_deviation_of_a_truncated_normal():
     density, below = math.exp(-2) / math.sqrt(2 * math.pi), 1 - math.erfc(2 / math.sqrt(2))
 
-    assert math.sqrt(1 - 2 * 2 * density / below) == pytest.approx(CUT, abs=1e-4)
+    assert math.sqrt(1 - 2 * 2 * density / below) == pytest.approx(TRUNCATED_STD, abs=1e-4)
 
 
 def rules(options: dict[str, Any]) -> dict[str, set[InitRule]]:
@@ -61,19 +76,55 @@ def rules(options: dict[str, Any]) -> dict[str, set[InitRule]]:
 
 
 RULES = {
-    ("resnet50", "pytorch"): (InitRule.HE, None, InitRule.TORCH),
-    ("resnet50", "tensorflow"): (InitRule.LECUN, None, InitRule.GLOROT),
-    ("resnet50", "popart"): (InitRule.GLOROT, None, InitRule.GLOROT),
-    ("resnext50", "pytorch"): (InitRule.HE, InitRule.HE, InitRule.TORCH),
-    ("resnext50", "tensorflow"): (InitRule.LECUN, InitRule.LECUN, InitRule.GLOROT),
-    ("resnext50", "popart"): (InitRule.GLOROT, InitRule.GLOROT, InitRule.GLOROT),
-    ("efficientnet-b0", "pytorch"): (InitRule.HE_OF_GROUP, InitRule.HE_OF_GROUP, InitRule.OUTPUTS),
-    ("efficientnet-b0", "tensorflow"): (InitRule.CUT_HE, InitRule.CUT_HE_OF_GROUP, InitRule.GLOROT),
-    ("mobilenet", "pytorch"): (InitRule.HE, InitRule.HE, InitRule.SMALL),  # torchvision's
-    ("mobilenet-v3-large", "pytorch"): (InitRule.TORCH, InitRule.TORCH, InitRule.TORCH),
-    ("mobilenet-v3-small", "pytorch"): (InitRule.TORCH, InitRule.TORCH, InitRule.TORCH),
-    ("squeezenet", "pytorch"): (InitRule.HE_OF_INPUTS, None, InitRule.SMALL),
-    ("squeezenet", "tensorflow"): (InitRule.LECUN, None, InitRule.LECUN),
+    ("resnet50", "pytorch"): (InitRule.KAIMING_NORMAL_FAN_OUT, None, InitRule.TORCH_DEFAULT),
+    ("resnet50", "tensorflow"): (InitRule.TRUNC_NORMAL_FAN_IN, None, InitRule.XAVIER_UNIFORM),
+    ("resnet50", "popart"): (InitRule.XAVIER_UNIFORM, None, InitRule.XAVIER_UNIFORM),
+    ("resnext50", "pytorch"): (
+        InitRule.KAIMING_NORMAL_FAN_OUT,
+        InitRule.KAIMING_NORMAL_FAN_OUT,
+        InitRule.TORCH_DEFAULT,
+    ),
+    ("resnext50", "tensorflow"): (
+        InitRule.TRUNC_NORMAL_FAN_IN,
+        InitRule.TRUNC_NORMAL_FAN_IN,
+        InitRule.XAVIER_UNIFORM,
+    ),
+    ("resnext50", "popart"): (
+        InitRule.XAVIER_UNIFORM,
+        InitRule.XAVIER_UNIFORM,
+        InitRule.XAVIER_UNIFORM,
+    ),
+    ("efficientnet-b0", "pytorch"): (
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT,
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT,
+        InitRule.UNIFORM_OUT_FEATURES,
+    ),
+    ("efficientnet-b0", "tensorflow"): (
+        InitRule.TRUNC_KAIMING_FAN_OUT,
+        InitRule.TRUNC_KAIMING_FAN_IN,
+        InitRule.XAVIER_UNIFORM,
+    ),
+    ("mobilenet", "pytorch"): (
+        InitRule.KAIMING_NORMAL_FAN_OUT,
+        InitRule.KAIMING_NORMAL_FAN_OUT,
+        InitRule.NORMAL_STD_001,
+    ),  # torchvision's
+    ("mobilenet-v3-large", "pytorch"): (
+        InitRule.TORCH_DEFAULT,
+        InitRule.TORCH_DEFAULT,
+        InitRule.TORCH_DEFAULT,
+    ),
+    ("mobilenet-v3-small", "pytorch"): (
+        InitRule.TORCH_DEFAULT,
+        InitRule.TORCH_DEFAULT,
+        InitRule.TORCH_DEFAULT,
+    ),
+    ("squeezenet", "pytorch"): (InitRule.KAIMING_UNIFORM_FAN_IN, None, InitRule.NORMAL_STD_001),
+    ("squeezenet", "tensorflow"): (
+        InitRule.TRUNC_NORMAL_FAN_IN,
+        None,
+        InitRule.TRUNC_NORMAL_FAN_IN,
+    ),
 }
 
 
@@ -90,15 +141,17 @@ def test_a_family_begins_as_its_application_does(
 def test_by_proxy_the_gates_begin_like_other_convolutions():
     options = {"model": "efficientnet-b0", "weight_init": "tensorflow", "proxy_norm": True}
 
-    assert rules(options)["plain"] == {InitRule.CUT_HE}
+    assert rules(options)["plain"] == {InitRule.TRUNC_KAIMING_FAN_OUT}
 
 
 def test_wider_groups_are_left_to_torch_as_the_pytorch_application_does():
     wide = {"model": "efficientnet-b0", "group_dim": 16}
 
-    assert rules(wide)["grouped"] == {InitRule.TORCH}
-    assert rules(wide)["plain"] == {InitRule.HE_OF_GROUP}
-    assert rules({**wide, "weight_init": "tensorflow"})["grouped"] == {InitRule.CUT_HE_OF_GROUP}
+    assert rules(wide)["grouped"] == {InitRule.TORCH_DEFAULT}
+    assert rules(wide)["plain"] == {InitRule.KAIMING_NORMAL_GROUP_FAN_OUT}
+    assert rules({**wide, "weight_init": "tensorflow"})["grouped"] == {
+        InitRule.TRUNC_KAIMING_FAN_IN
+    }
 
 
 @pytest.mark.parametrize(
@@ -108,4 +161,4 @@ def test_the_running_variance_begins_at_zero_in_popart_alone(application: str, v
     layers = Small({"model": "resnet50", "weight_init": application}, 64).plan.layers
     norms = [one.operation for one in layers if isinstance(one.operation, NormSpec)]
 
-    assert {norm.first_variance for norm in norms} == {variance}
+    assert {norm.initial_running_var for norm in norms} == {variance}

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from families import ALL
+from support.model_families import ALL
 from torch import Tensor
 
 from convoy.layers.build import build_layers
@@ -25,16 +25,16 @@ def drawn(first: InitRule) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("first", "variance"),
     [
-        (InitRule.HE, 2 / FAN_OUT),
-        (InitRule.HE_OF_GROUP, 2 / (FAN_OUT / 4)),
-        (InitRule.LECUN, 1 / FAN_IN),
-        (InitRule.CUT_HE, 2 / FAN_OUT),
-        (InitRule.CUT_HE_OF_GROUP, 2 / FAN_IN),
-        (InitRule.HE_OF_INPUTS, 2 / FAN_IN),
-        (InitRule.SMALL, 1e-4),
-        (InitRule.TORCH, 1 / FAN_IN / 3),
-        (InitRule.GLOROT, 6 / (64 + 96) / 3),
-        (InitRule.OUTPUTS, 1 / 96 / 3),
+        (InitRule.KAIMING_NORMAL_FAN_OUT, 2 / FAN_OUT),
+        (InitRule.KAIMING_NORMAL_GROUP_FAN_OUT, 2 / (FAN_OUT / 4)),
+        (InitRule.TRUNC_NORMAL_FAN_IN, 1 / FAN_IN),
+        (InitRule.TRUNC_KAIMING_FAN_OUT, 2 / FAN_OUT),
+        (InitRule.TRUNC_KAIMING_FAN_IN, 2 / FAN_IN),
+        (InitRule.KAIMING_UNIFORM_FAN_IN, 2 / FAN_IN),
+        (InitRule.NORMAL_STD_001, 1e-4),
+        (InitRule.TORCH_DEFAULT, 1 / FAN_IN / 3),
+        (InitRule.XAVIER_UNIFORM, 6 / (64 + 96) / 3),
+        (InitRule.UNIFORM_OUT_FEATURES, 1 / 96 / 3),
     ],
 )
 def test_weights_have_the_mean_and_variance_of_their_rule(first: InitRule, variance: float):
@@ -44,7 +44,14 @@ def test_weights_have_the_mean_and_variance_of_their_rule(first: InitRule, varia
     assert float(weight.var()) == pytest.approx(variance, rel=0.05)
 
 
-@pytest.mark.parametrize("first", [InitRule.HE, InitRule.HE_OF_GROUP, InitRule.SMALL])
+@pytest.mark.parametrize(
+    "first",
+    [
+        InitRule.KAIMING_NORMAL_FAN_OUT,
+        InitRule.KAIMING_NORMAL_GROUP_FAN_OUT,
+        InitRule.NORMAL_STD_001,
+    ],
+)
 def test_a_normal_distribution_has_its_tails(first: InitRule):
     weight, _ = drawn(first)
     beyond = (weight.abs() > 2 * weight.std()).float().mean()
@@ -56,12 +63,12 @@ def test_a_normal_distribution_has_its_tails(first: InitRule):
 @pytest.mark.parametrize(
     ("first", "variance"),
     [
-        (InitRule.LECUN, 1 / FAN_IN),
-        (InitRule.CUT_HE, 2 / FAN_OUT),
-        (InitRule.CUT_HE_OF_GROUP, 2 / FAN_IN),
+        (InitRule.TRUNC_NORMAL_FAN_IN, 1 / FAN_IN),
+        (InitRule.TRUNC_KAIMING_FAN_OUT, 2 / FAN_OUT),
+        (InitRule.TRUNC_KAIMING_FAN_IN, 2 / FAN_IN),
     ],
 )
-def test_a_cut_normal_ends_at_two_sigma_of_what_was_cut(first: InitRule, variance: float):
+def test_a_truncated_normal_ends_at_two_sigma(first: InitRule, variance: float):
     weight, _ = drawn(first)
     end = 2 * math.sqrt(variance) / 0.8796
 
@@ -71,9 +78,9 @@ def test_a_cut_normal_ends_at_two_sigma_of_what_was_cut(first: InitRule, varianc
 @pytest.mark.parametrize(
     ("first", "bound"),
     [
-        (InitRule.TORCH, 1 / math.sqrt(FAN_IN)),
-        (InitRule.GLOROT, math.sqrt(6 / 160)),
-        (InitRule.OUTPUTS, 1 / math.sqrt(96)),
+        (InitRule.TORCH_DEFAULT, 1 / math.sqrt(FAN_IN)),
+        (InitRule.XAVIER_UNIFORM, math.sqrt(6 / 160)),
+        (InitRule.UNIFORM_OUT_FEATURES, 1 / math.sqrt(96)),
     ],
 )
 def test_an_even_spread_reaches_its_bounds_and_not_beyond(first: InitRule, bound: float):
@@ -85,13 +92,13 @@ def test_an_even_spread_reaches_its_bounds_and_not_beyond(first: InitRule, bound
 @pytest.mark.parametrize("first", InitRule)
 def test_a_bias_begins_at_zero_but_where_torch_draws_it(first: InitRule):
     _, bias = drawn(first)
-    bound = 1 / math.sqrt(FAN_IN) if first is InitRule.TORCH else 0.0
+    bound = 1 / math.sqrt(FAN_IN) if first is InitRule.TORCH_DEFAULT else 0.0
 
     assert 0.9 * bound <= float(bias.abs().max()) <= bound
 
 
 def test_a_linear_layer_counts_its_channels():
-    operation = LinearSpec(100, 400, InitRule.OUTPUTS)
+    operation = LinearSpec(100, 400, InitRule.UNIFORM_OUT_FEATURES)
     (module,) = build_layers([LayerPlan("fc", operation)], seed=0).values()
 
     assert 0.99 / 20 < float(module.get_parameter("weight").detach().abs().max()) <= 1 / 20

@@ -6,13 +6,13 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from families import BY_CHANCE
-from networks import images_and_labels
+from support.model_families import BY_CHANCE
+from support.networks import images_and_labels
 from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
 from convoy.layers.dropout import Dropout, DropoutRng, DropPath
-from convoy.parallel.slice import Recomputing, Slice
+from convoy.parallel.slice import RecomputedSlice, Slice
 from convoy.rng import StepPosition, key, uniform
 
 Kind = type[Dropout] | type[DropPath]
@@ -24,17 +24,17 @@ def layer(
     kind: Kind, number: int = 0, name: str = "one", seed: int = 0, rate: float = 0.5
 ) -> nn.Module:
     """At one of the micro-batches of updates of four."""
-    return kind(rate, DropoutRng(seed, name, StepPosition(range(4), number=number)))
+    return kind(rate, DropoutRng(seed, name, StepPosition(range(4), current=number)))
 
 
-def made(module: nn.Module, given: Tensor = ONES) -> Tensor:
-    out: Tensor = module.train()(given)
+def run_layer(module: nn.Module, inputs: Tensor = ONES) -> Tensor:
+    out: Tensor = module.train()(inputs)
     return out
 
 
 @KINDS
 def test_the_same_moment_draws_the_same(kind: Kind):
-    assert torch.equal(made(layer(kind, 5)), made(layer(kind, 5)))
+    assert torch.equal(run_layer(layer(kind, 5)), run_layer(layer(kind, 5)))
 
 
 @KINDS
@@ -51,20 +51,20 @@ def test_the_same_moment_draws_the_same(kind: Kind):
 def test_another_moment_layer_or_seed_draws_something_else(kind: Kind, other: dict[str, int]):
     changed = layer(kind, **{"number": 5, **other})  # type: ignore[arg-type]  # a name is a word
 
-    assert not torch.equal(made(layer(kind, 5)), made(changed))
+    assert not torch.equal(run_layer(layer(kind, 5)), run_layer(changed))
 
 
 def test_replicas_draw_for_their_own_micro_batches():
     alone, second = StepPosition(range(4)), StepPosition(range(2, 4))
-    alone.number, second.number = 4 + 3, 2 + 1  # the fourth micro-batch of the second update
+    alone.current, second.current = 4 + 3, 2 + 1  # the fourth micro-batch of the second update
     draws = [Dropout(0.5, DropoutRng(0, "one", position)) for position in (alone, second)]
 
-    assert torch.equal(made(draws[0]), made(draws[1]))
+    assert torch.equal(run_layer(draws[0]), run_layer(draws[1]))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
 def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
-    out = made(layer(Dropout, rate=rate), torch.ones(40_000, 1))
+    out = run_layer(layer(Dropout, rate=rate), torch.ones(40_000, 1))
 
     assert float((out == 0).float().mean()) == pytest.approx(rate, abs=0.01)
     torch.testing.assert_close(out.max(), torch.tensor(1 / (1 - rate)))
@@ -73,7 +73,7 @@ def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
 def test_so_many_samples_lose_their_branch_and_the_others_grow(rate: float):
-    out = made(layer(DropPath, rate=rate), torch.ones(20_000, 2, 1, 2)).flatten(1)
+    out = run_layer(layer(DropPath, rate=rate), torch.ones(20_000, 2, 1, 2)).flatten(1)
 
     assert bool((out == out[:, :1]).all())  # all of a sample, or nothing
     assert float((out == 0).float().mean()) == pytest.approx(rate, abs=0.02)
@@ -82,36 +82,36 @@ def test_so_many_samples_lose_their_branch_and_the_others_grow(rate: float):
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
 @KINDS
-def test_what_is_kept_is_the_written_formula_of_its_draws(kind: Kind, rate: float):
+def test_the_mask_follows_the_documented_formula(kind: Kind, rate: float):
     """x · [u ≥ rate] ÷ (1 − rate) in 64 bits, with a draw for each element or each sample."""
-    given = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
-    count = given.numel() if kind is Dropout else len(given)
+    inputs = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    count = inputs.numel() if kind is Dropout else len(inputs)
     drawn = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
-    shape = given.shape if kind is Dropout else (6, 1, 1, 1)
-    expected = given.double().numpy() * (drawn >= rate).reshape(shape) / (1 - rate)
-    found = made(layer(kind, 5, rate=rate), given)
+    shape = inputs.shape if kind is Dropout else (6, 1, 1, 1)
+    expected = inputs.double().numpy() * (drawn >= rate).reshape(shape) / (1 - rate)
+    found = run_layer(layer(kind, 5, rate=rate), inputs)
 
     np.testing.assert_allclose(found.double().numpy(), expected, rtol=2e-7)
 
 
 @KINDS
-def test_what_is_kept_has_the_mean_of_what_came_in(kind: Kind):
-    out = made(layer(kind, rate=0.3), torch.ones(20_000, 2, 1, 1)).double()
+def test_dropout_preserves_the_mean(kind: Kind):
+    out = run_layer(layer(kind, rate=0.3), torch.ones(20_000, 2, 1, 1)).double()
     deviation = math.sqrt(0.3 / 0.7)  # of one draw
     draws = out.numel() if kind is Dropout else len(out)
 
     assert abs(float(out.mean()) - 1) < 5 * deviation / math.sqrt(draws)
 
 
-def test_elements_are_drawn_one_by_one():
-    kept = made(layer(Dropout), torch.ones(64, 64)) != 0
+def test_elements_are_dropped_independently():
+    checkpoints = run_layer(layer(Dropout), torch.ones(64, 64)) != 0
 
-    assert not bool((kept == kept[:1]).all(0).any())
-    assert not bool((kept == kept[:, :1]).all(1).any())
+    assert not bool((checkpoints == checkpoints[:1]).all(0).any())
+    assert not bool((checkpoints == checkpoints[:, :1]).all(1).any())
 
 
 def test_everything_may_be_dropped():
-    assert not made(layer(Dropout, rate=1.0)).any()
+    assert not run_layer(layer(Dropout, rate=1.0)).any()
 
 
 @KINDS
@@ -122,7 +122,7 @@ def test_evaluation_leaves_everything_as_it_is(kind: Kind, rate: float):
 
 @KINDS
 def test_a_rate_of_nothing_drops_nothing(kind: Kind):
-    assert made(layer(kind, rate=0.0)) is ONES
+    assert run_layer(layer(kind, rate=0.0)) is ONES
 
 
 @KINDS
@@ -130,34 +130,34 @@ def test_places_do_not_depend_on_how_the_image_lies(kind: Kind):
     images = torch.randn(ONES.shape, generator=torch.Generator().manual_seed(0))
     together = images.to(memory_format=torch.channels_last)
 
-    assert torch.equal(made(layer(kind), images), made(layer(kind), together))
+    assert torch.equal(run_layer(layer(kind), images), run_layer(layer(kind), together))
 
 
 @KINDS
 def test_the_gradient_passes_where_the_value_passed(kind: Kind):
-    given = ONES.clone().requires_grad_()
-    out = made(layer(kind), given)
+    inputs = ONES.clone().requires_grad_()
+    out = run_layer(layer(kind), inputs)
     out.sum().backward()
 
-    assert given.grad is not None and torch.equal(given.grad, out.detach())
+    assert inputs.grad is not None and torch.equal(inputs.grad, out.detach())
 
 
-def gradients(name: str, kept: tuple[str, ...] | None) -> dict[str, Tensor]:
+def gradients(name: str, checkpoints: tuple[str, ...] | None) -> dict[str, Tensor]:
     """Of two micro-batches forward, then both backward, the younger one first."""
     position = StepPosition(range(2))
     layers, size = BY_CHANCE[name].plan.layers, BY_CHANCE[name].size
     network = Slice(layers, build_layers(layers, 1, position), position)
-    module = network if kept is None else Recomputing(network, kept, nullcontext)
+    module = network if checkpoints is None else RecomputedSlice(network, checkpoints, nullcontext)
     passes = [module.train()(images_and_labels(2, size, seed)[0])[0] for seed in range(2)]
     for out in reversed(passes):
         out.square().sum().backward()
     return {n: one.grad for n, one in network.named_weights().items() if one.grad is not None}
 
 
-@pytest.mark.parametrize("kept", [(), ("blocks/3/0/conv_pwl", "fire4/relu", "pool8")])
+@pytest.mark.parametrize("checkpoints", [(), ("blocks/3/0/conv_pwl", "fire4/relu", "pool8")])
 @pytest.mark.parametrize("name", BY_CHANCE)
-def test_a_pass_computed_again_draws_what_it_drew(name: str, kept: tuple[str, ...]):
-    plain, again = gradients(name, None), gradients(name, kept)
+def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, ...]):
+    plain, again = gradients(name, None), gradients(name, checkpoints)
 
     assert plain.keys() == again.keys() and len(plain) > 20
     assert all(torch.equal(plain[one], again[one]) for one in plain)
@@ -169,11 +169,11 @@ def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
     network = Slice(layers, build_layers(layers, 1, position), position)
     images, _ = images_and_labels(2, size)
     first = network.train()(images)[0]
-    answers = [network.eval()(images)[0] for _ in range(2)]
+    outputs = [network.eval()(images)[0] for _ in range(2)]
     second = network.train()(images)[0]
 
-    assert (position.begun, position.update, position.micro) == (2, 0, 1)
-    assert torch.equal(*answers)
+    assert (position.num_entered, position.update, position.micro) == (2, 0, 1)
+    assert torch.equal(*outputs)
     assert not torch.equal(first, second)
 
 
@@ -182,4 +182,4 @@ def test_a_frozen_layer_leaves_nothing_out(kind: Kind):
     module = layer(kind)
     module.frozen = True
 
-    assert torch.equal(made(module), ONES)
+    assert torch.equal(run_layer(module), ONES)

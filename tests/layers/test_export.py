@@ -5,11 +5,11 @@ import sys
 
 import pytest
 import torch
-from networks import images_and_labels, slice_of, small_layers
+from support.networks import build_slice, images_and_labels, small_layers
 from torch import nn
 
 from convoy.errors import ConfigError
-from convoy.layers.export import OnnxNetwork, as_onnx, need_onnx
+from convoy.layers.export import OnnxNetwork, export_onnx, require_onnx
 
 CLOSE = 1e-4
 
@@ -18,12 +18,12 @@ CLOSE = 1e-4
 def network() -> nn.Module:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    return slice_of(small_layers()).to(memory_format=torch.channels_last)
+    return build_slice(small_layers()).to(memory_format=torch.channels_last)
 
 
 @pytest.fixture(scope="module")
 def model(network: nn.Module) -> bytes:
-    return as_onnx(network.train(), torch.zeros(1, 3, 16, 16))
+    return export_onnx(network.train(), torch.zeros(1, 3, 16, 16))
 
 
 @pytest.mark.slow
@@ -32,30 +32,30 @@ def test_onnx_runtime_answers_as_torch_does(network: nn.Module, model: bytes, sa
     images, _ = images_and_labels(samples, 16)
     with torch.inference_mode():
         (expected,) = network.eval()(images)
-    (made,) = OnnxNetwork(model, threads=1)(images.contiguous(memory_format=torch.channels_last))
+    (outputs,) = OnnxNetwork(model, threads=1)(images.contiguous(memory_format=torch.channels_last))
 
-    assert made.shape == expected.shape
-    assert torch.allclose(made, expected, rtol=CLOSE, atol=CLOSE)
+    assert outputs.shape == expected.shape
+    assert torch.allclose(outputs, expected, rtol=CLOSE, atol=CLOSE)
 
 
 @pytest.mark.slow
 def test_the_network_is_left_in_training(network: nn.Module) -> None:
-    as_onnx(network.train(), torch.zeros(2, 3, 16, 16))
+    export_onnx(network.train(), torch.zeros(2, 3, 16, 16))
 
     assert all(one.training for one in network.modules())
 
 
 @pytest.mark.slow
 def test_a_model_is_the_same_bytes_every_time(network: nn.Module, model: bytes) -> None:
-    assert as_onnx(network, torch.zeros(1, 3, 16, 16)) == model
+    assert export_onnx(network, torch.zeros(1, 3, 16, 16)) == model
 
 
-def test_what_is_missing_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convoy.layers.export.find_spec", lambda name: name == "onnx" or None)
-    with pytest.raises(ConfigError) as told:
-        need_onnx("--backend onnxruntime")
+    with pytest.raises(ConfigError) as message:
+        require_onnx("--backend onnxruntime")
 
-    assert str(told.value) == (
+    assert str(message.value) == (
         "--backend onnxruntime needs onnxscript, onnxruntime; "
         "install with: pip install 'convoy-cnn[onnx]'"
     )
@@ -64,6 +64,6 @@ def test_what_is_missing_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.processes
 def test_nothing_of_it_is_loaded_before_it_is_wanted() -> None:
     script = "import sys, convoy.layers.export; print([n for n in sys.modules if 'onnx' in n])"
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    message = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
-    assert "onnxruntime" not in said.stdout and "onnxscript" not in said.stdout
+    assert "onnxruntime" not in message.stdout and "onnxscript" not in message.stdout

@@ -23,14 +23,14 @@ def group_norm(
     strided: bool, two_passes: bool, scale: bool = True, offset: bool = True
 ) -> GroupNorm:
     """In 64 bits, with weights that are neither 0 nor 1."""
-    planned = NormSpec(
+    spec = NormSpec(
         *(CHANNELS, "group", GROUPS, EPS, 0.1),
         scale=scale,
         offset=offset,
-        strided=strided,
-        two_passes=two_passes,
+        interleaved_groups=strided,
+        stable=two_passes,
     )
-    norm = GroupNorm(planned).double()
+    norm = GroupNorm(spec).double()
     for seed, weight in enumerate(norm.parameters(), start=1):
         weight.data = noise(CHANNELS, seed=seed)
     return norm
@@ -46,10 +46,10 @@ def members(group: int, strided: bool) -> list[int]:
     ]
 
 
-def naive(norm: GroupNorm, given: Tensor, strided: bool) -> Tensor:
+def reference_norm(norm: GroupNorm, inputs: Tensor, strided: bool) -> Tensor:
     """One sample and one group after the other."""
     samples = []
-    for sample in given:
+    for sample in inputs:
         channels: dict[int, Tensor] = {}
         for group in range(GROUPS):
             inside = members(group, strided)
@@ -57,17 +57,17 @@ def naive(norm: GroupNorm, given: Tensor, strided: bool) -> Tensor:
             mean = values.sum() / values.numel()
             variance = ((values - mean) ** 2).sum() / values.numel()
             for channel in inside:
-                made = (sample[channel] - mean) / (variance + EPS) ** 0.5
-                made = made if norm.weight is None else made * norm.weight[channel]
-                channels[channel] = made if norm.bias is None else made + norm.bias[channel]
+                outputs = (sample[channel] - mean) / (variance + EPS) ** 0.5
+                outputs = outputs if norm.weight is None else outputs * norm.weight[channel]
+                channels[channel] = outputs if norm.bias is None else outputs + norm.bias[channel]
         samples.append(torch.stack([channels[channel] for channel in range(CHANNELS)]))
     return torch.stack(samples)
 
 
-def passed(made: Tensor, given: Tensor, norm: GroupNorm) -> list[Tensor]:
+def forward_backward(outputs: Tensor, inputs: Tensor, norm: GroupNorm) -> list[Tensor]:
     """What goes out of a norm in both directions."""
-    upward = noise(*made.shape, seed=9)
-    return [made, *torch.autograd.grad(made, [given, *norm.parameters()], upward)]
+    grad_output = noise(*outputs.shape, seed=9)
+    return [outputs, *torch.autograd.grad(outputs, [inputs, *norm.parameters()], grad_output)]
 
 
 @LAYOUTS
@@ -78,28 +78,28 @@ def test_a_group_norm_is_the_naive_one(
     strided: bool, two_passes: bool, scale: bool, offset: bool, layout: torch.memory_format
 ):
     norm = group_norm(strided, two_passes, scale, offset)
-    given = (2 * noise(2, CHANNELS, 3, 5) + 1).to(memory_format=layout).requires_grad_()
-    expected = passed(naive(norm, given, strided), given, norm)
-    made = passed(norm(given), given, norm)
+    inputs = (2 * noise(2, CHANNELS, 3, 5) + 1).to(memory_format=layout).requires_grad_()
+    expected = forward_backward(reference_norm(norm, inputs, strided), inputs, norm)
+    outputs = forward_backward(norm(inputs), inputs, norm)
 
-    assert len(made) == 2 + scale + offset
-    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10)
+    assert len(outputs) == 2 + scale + offset
+    torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-10)
 
 
 @STRIDED
 def test_both_ways_make_the_same_in_32_bits_on_ordinary_data(strided: bool):
-    given = (2 * noise(4, CHANNELS, 6, 6) + 1).float()
-    made = [group_norm(strided, passes).float()(given) for passes in (False, True)]
+    inputs = (2 * noise(4, CHANNELS, 6, 6) + 1).float()
+    outputs = [group_norm(strided, passes).float()(inputs) for passes in (False, True)]
 
-    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-4, atol=1e-4)
 
 
 @PASSES
 @STRIDED
 def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(strided: bool, two_passes: bool):
-    given = (noise(4, CHANNELS, 6, 6) + 3000).float().to(memory_format=torch.channels_last)
-    truth = group_norm(strided, True)(given.double())
-    apart = float((group_norm(strided, two_passes).float()(given) - truth).detach().abs().max())
+    inputs = (noise(4, CHANNELS, 6, 6) + 3000).float().to(memory_format=torch.channels_last)
+    truth = group_norm(strided, True)(inputs.double())
+    apart = float((group_norm(strided, two_passes).float()(inputs) - truth).detach().abs().max())
 
     assert (apart < 1e-2) == two_passes
 
@@ -107,32 +107,36 @@ def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(strided: bool,
 @STRIDED
 def test_a_variance_that_rounding_made_negative_counts_as_none(strided: bool):
     image = torch.linspace(1000, 9000, 64).view(-1, 1, 1, 1).expand(-1, CHANNELS, 5, 5)
-    given = image.contiguous(memory_format=torch.channels_last)
+    inputs = image.contiguous(memory_format=torch.channels_last)
 
-    assert bool(torch.isfinite(group_norm(strided, False).float()(given)).all())
+    assert bool(torch.isfinite(group_norm(strided, False).float()(inputs)).all())
 
 
 @PASSES
 def test_strided_groups_are_other_groups(two_passes: bool):
-    given = noise(2, CHANNELS, 3, 3) * torch.arange(1, CHANNELS + 1).view(-1, 1, 1)
-    made = [group_norm(strided, two_passes)(given) for strided in (False, True)]
+    inputs = noise(2, CHANNELS, 3, 3) * torch.arange(1, CHANNELS + 1).view(-1, 1, 1)
+    outputs = [
+        group_norm(interleaved_groups, two_passes)(inputs) for interleaved_groups in (False, True)
+    ]
 
-    assert not torch.allclose(made[0], made[1], atol=0.1)
+    assert not torch.allclose(outputs[0], outputs[1], atol=0.1)
 
 
 @pytest.mark.parametrize("groups", [1, CHANNELS])
 def test_where_all_or_single_channels_are_a_group_striding_means_nothing(groups: int):
-    given = noise(2, CHANNELS, 3, 3)
-    made = [
-        GroupNorm(NormSpec(CHANNELS, "group", groups, EPS, 0.1, strided=strided)).double()(given)
-        for strided in (False, True)
+    inputs = noise(2, CHANNELS, 3, 3)
+    outputs = [
+        GroupNorm(
+            NormSpec(CHANNELS, "group", groups, EPS, 0.1, interleaved_groups=interleaved_groups)
+        ).double()(inputs)
+        for interleaved_groups in (False, True)
     ]
 
-    torch.testing.assert_close(made[0], made[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-12, atol=1e-12)
 
 
 @OWN
-def test_only_what_the_norm_owns_is_a_weight(scale: bool, offset: bool):
+def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = group_norm(strided=False, two_passes=True, scale=scale, offset=offset)
     names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
 
@@ -142,8 +146,8 @@ def test_only_what_the_norm_owns_is_a_weight(scale: bool, offset: bool):
 @PASSES
 @STRIDED
 def test_pixels_stay_together_in_memory(strided: bool, two_passes: bool):
-    given = noise(2, CHANNELS, 4, 4).to(memory_format=torch.channels_last)
+    inputs = noise(2, CHANNELS, 4, 4).to(memory_format=torch.channels_last)
 
-    made = group_norm(strided, two_passes)(given)
+    outputs = group_norm(strided, two_passes)(inputs)
 
-    assert made.is_contiguous(memory_format=torch.channels_last)
+    assert outputs.is_contiguous(memory_format=torch.channels_last)

@@ -17,7 +17,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def planned(kind: str, scaled: bool = True, again: bool = False) -> ProxyActivationSpec:
+def proxy_spec(kind: str, scaled: bool = True, again: bool = False) -> ProxyActivationSpec:
     return ProxyActivationSpec(CHANNELS, kind, EPS, scaled, again)
 
 
@@ -26,10 +26,10 @@ def gate(kind: str, again: bool = False) -> ProxySqueezeExciteSpec:
         ConvSpec(CHANNELS, INNER, 1, bias=True),
         ConvSpec(INNER, CHANNELS, 1, bias=True),
     )
-    return ProxySqueezeExciteSpec(planned(kind, False, again), reduce, expand)
+    return ProxySqueezeExciteSpec(proxy_spec(kind, False, again), reduce, expand)
 
 
-def live(operation: ProxyActivationSpec | ProxySqueezeExciteSpec) -> nn.Module:
+def build_module(operation: ProxyActivationSpec | ProxySqueezeExciteSpec) -> nn.Module:
     """In 64 bits, with weights that are neither 0 nor 1."""
     (module,) = build_layers([LayerPlan("proxy", operation)], seed=0).values()
     module.double()
@@ -49,44 +49,44 @@ def moments(kind: str, gamma: Tensor, beta: Tensor, proxy: Tensor) -> tuple[Tens
     means, scales = [], []
     for channel in range(CHANNELS):
         z = (1 + proxy[0, channel]) * quantiles + proxy[1, channel]
-        made = function(kind, gamma[channel] * z + beta[channel])
-        mean = made.sum() / 200
+        outputs = function(kind, gamma[channel] * z + beta[channel])
+        mean = outputs.sum() / 200
         means.append(mean)
-        scales.append(1 / torch.sqrt(((made - mean) ** 2).sum() / 200 + EPS))
+        scales.append(1 / torch.sqrt(((outputs - mean) ** 2).sum() / 200 + EPS))
     return torch.stack(means).view(-1, 1, 1), torch.stack(scales).view(-1, 1, 1)
 
 
-def naive(kind: str, given: Tensor, weights: list[Tensor], scaled: bool) -> Tensor:
+def reference_proxy(kind: str, inputs: Tensor, weights: list[Tensor], scaled: bool) -> Tensor:
     gamma, beta, proxy = weights
     mean, scale = moments(kind, gamma, beta, proxy)
-    made = function(kind, gamma.view(-1, 1, 1) * given + beta.view(-1, 1, 1)) - mean
-    return made * scale if scaled else made
+    outputs = function(kind, gamma.view(-1, 1, 1) * inputs + beta.view(-1, 1, 1)) - mean
+    return outputs * scale if scaled else outputs
 
 
-def passed(made: Tensor, given: Tensor, module: nn.Module) -> list[Tensor]:
-    upward = noise(*made.shape, seed=9)
-    return [made, *torch.autograd.grad(made, [given, *module.parameters()], upward)]
+def forward_backward(outputs: Tensor, inputs: Tensor, module: nn.Module) -> list[Tensor]:
+    grad_output = noise(*outputs.shape, seed=9)
+    return [outputs, *torch.autograd.grad(outputs, [inputs, *module.parameters()], grad_output)]
 
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("kind", ["swish", "relu"])
 def test_a_proxy_activation_is_its_formula(kind: str, scaled: bool):
-    module = live(planned(kind, scaled))
-    given = noise(2, CHANNELS, 3, 3).requires_grad_()
+    module = build_module(proxy_spec(kind, scaled))
+    inputs = noise(2, CHANNELS, 3, 3).requires_grad_()
     weights = [module.get_parameter(name) for name in NAMES]
-    expected = passed(naive(kind, given, weights, scaled), given, module)
-    made = passed(module(given), given, module)
+    expected = forward_backward(reference_proxy(kind, inputs, weights, scaled), inputs, module)
+    outputs = forward_backward(module(inputs), inputs, module)
 
     # Our quantiles are written in 32 bits.
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["swish", "relu"])
 def test_the_scale_comes_behind_the_gate_which_sees_it_without(kind: str):
-    module = live(gate(kind))
-    given = noise(2, CHANNELS, 3, 3).requires_grad_()
+    module = build_module(gate(kind))
+    inputs = noise(2, CHANNELS, 3, 3).requires_grad_()
     weights = [module.get_parameter(f"act.{name}") for name in NAMES]
-    centered = naive(kind, given, weights, scaled=False)
+    centered = reference_proxy(kind, inputs, weights, scaled=False)
     _, scale = moments(kind, *weights)
     reduce, expand = (
         [module.get_parameter(f"{name}.{part}") for part in ("weight", "bias")]
@@ -94,14 +94,16 @@ def test_the_scale_comes_behind_the_gate_which_sees_it_without(kind: str):
     )
     inner = function(kind, centered.mean((2, 3)) @ reduce[0][:, :, 0, 0].T + reduce[1])
     opened = torch.sigmoid(inner @ expand[0][:, :, 0, 0].T + expand[1])
-    expected = passed(centered * opened[:, :, None, None] * scale, given, module)
+    expected = forward_backward(centered * opened[:, :, None, None] * scale, inputs, module)
 
-    torch.testing.assert_close(passed(module(given), given, module), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        forward_backward(module(inputs), inputs, module), expected, rtol=1e-5, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("operation", [planned("swish"), gate("swish")], ids=["plain", "gated"])
+@pytest.mark.parametrize("operation", [proxy_spec("swish"), gate("swish")], ids=["plain", "gated"])
 def test_gradients_flow_to_every_weight(operation: ProxyActivationSpec | ProxySqueezeExciteSpec):
-    module = live(operation)
+    module = build_module(operation)
     module(noise(2, CHANNELS, 3, 3)).square().sum().backward()
 
     for name, weight in module.named_parameters():
@@ -114,43 +116,43 @@ def test_gradients_flow_to_every_weight(operation: ProxyActivationSpec | ProxySq
 def test_computed_again_it_leaves_the_same_bits(gated: bool, kind: str):
     seen = []
     for again in (False, True):
-        module = live(gate(kind, again) if gated else planned(kind, again=again)).float()
-        given = noise(2, CHANNELS, 3, 3).float().requires_grad_()
-        made = module(given)
+        module = build_module(gate(kind, again) if gated else proxy_spec(kind, again=again)).float()
+        inputs = noise(2, CHANNELS, 3, 3).float().requires_grad_()
+        outputs = module(inputs)
         seen.append(
-            [made, *torch.autograd.grad(made.square().sum(), [given, *module.parameters()])]
+            [outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *module.parameters()])]
         )
 
     assert all(map(torch.equal, *seen))
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_computed_again_only_what_came_in_is_kept(gated: bool):
-    module = live(gate("swish", True) if gated else planned("swish", again=True))
-    kept: list[Tensor] = []
+def test_with_recomputation_only_the_input_is_saved(gated: bool):
+    module = build_module(gate("swish", True) if gated else proxy_spec("swish", again=True))
+    checkpoints: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
+        checkpoints.append(tensor)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         module(noise(2, CHANNELS, 3, 3).requires_grad_())
 
-    assert [tuple(one.shape) for one in kept] == [(2, CHANNELS, 3, 3)]
+    assert [tuple(one.shape) for one in checkpoints] == [(2, CHANNELS, 3, 3)]
 
 
 def test_it_begins_as_the_plain_activation_made_standard():
-    (module,) = build_layers([LayerPlan("proxy", planned("relu"))], seed=0).values()
-    given = torch.randn(20000, CHANNELS, 1, 1, generator=torch.Generator().manual_seed(1))
-    made = module(given).detach()
+    (module,) = build_layers([LayerPlan("proxy", proxy_spec("relu"))], seed=0).values()
+    inputs = torch.randn(20000, CHANNELS, 1, 1, generator=torch.Generator().manual_seed(1))
+    outputs = module(inputs).detach()
 
-    assert abs(float(made.mean())) < 0.02
-    assert float(made.var()) == pytest.approx(0.3408 / (0.3408 + EPS), rel=0.03)  # ½ − ½π⁻¹
+    assert abs(float(outputs.mean())) < 0.02
+    assert float(outputs.var()) == pytest.approx(0.3408 / (0.3408 + EPS), rel=0.03)  # ½ − ½π⁻¹
     assert set(dict(module.named_parameters())) == set(module.state_dict()) == set(NAMES)
 
 
 def test_samples_do_not_see_each_other():
-    module = live(gate("swish"))
-    given = noise(3, CHANNELS, 2, 2)
+    module = build_module(gate("swish"))
+    inputs = noise(3, CHANNELS, 2, 2)
 
-    torch.testing.assert_close(module(given)[1:2], module(given[1:2]), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(module(inputs)[1:2], module(inputs[1:2]), rtol=1e-12, atol=1e-12)

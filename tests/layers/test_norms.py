@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from spans import ThreadPartner, together
+from support.thread_replicas import ThreadPartner, together
 from torch import Tensor, nn
 
 from convoy.layers.modules import Add, GlobalPool, PadChannels
@@ -18,12 +18,12 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 def pair(momentum: float = 0.1) -> tuple[BatchNorm, nn.BatchNorm2d]:
     """Ours and torch's, with the same weights that are neither 0 nor 1."""
-    ours = BatchNorm(NormSpec(CHANNELS, "batch", 1, eps=1e-3, momentum=momentum))
-    theirs = nn.BatchNorm2d(CHANNELS, eps=1e-3, momentum=momentum)
-    for norm in (ours, theirs):
+    actual = BatchNorm(NormSpec(CHANNELS, "batch", 1, eps=1e-3, momentum=momentum))
+    reference = nn.BatchNorm2d(CHANNELS, eps=1e-3, momentum=momentum)
+    for norm in (actual, reference):
         norm.weight.data = noise(CHANNELS, seed=1)
         norm.bias.data = noise(CHANNELS, seed=2)
-    return ours, theirs
+    return actual, reference
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -31,66 +31,66 @@ def pair(momentum: float = 0.1) -> tuple[BatchNorm, nn.BatchNorm2d]:
 def test_training_equals_torchs_batch_norm_bit_for_bit(
     layout: torch.memory_format, momentum: float
 ):
-    ours, theirs = pair(momentum)
+    actual, reference = pair(momentum)
     for micro in range(4):
         values = (3 * noise(6, CHANNELS, 4, 4, seed=micro) + 1).to(memory_format=layout)
-        given, twin = values.clone().requires_grad_(), values.clone().requires_grad_()
-        made, expected = ours(given), theirs(twin)
-        upward = noise(*made.shape, seed=10 + micro)
-        made.backward(upward)
-        expected.backward(upward)
+        inputs, twin = values.clone().requires_grad_(), values.clone().requires_grad_()
+        outputs, expected = actual(inputs), reference(twin)
+        grad_output = noise(*outputs.shape, seed=10 + micro)
+        outputs.backward(grad_output)
+        expected.backward(grad_output)
 
-        assert torch.equal(made, expected)
-        assert given.grad is not None and twin.grad is not None
-        assert torch.equal(given.grad, twin.grad)
-    for name, weight in ours.named_parameters():
+        assert torch.equal(outputs, expected)
+        assert inputs.grad is not None and twin.grad is not None
+        assert torch.equal(inputs.grad, twin.grad)
+    for name, weight in actual.named_parameters():
         assert weight.grad is not None
 
-        assert torch.equal(weight.grad, theirs.get_parameter(name).grad)
+        assert torch.equal(weight.grad, reference.get_parameter(name).grad)
 
 
 def test_running_statistics_after_several_micro_batches_are_torchs():
-    ours, theirs = pair()
+    actual, reference = pair()
     for update in range(3):
         for micro in range(4):
-            given = noise(6, CHANNELS, 4, 4, seed=10 * update + micro) * 2 + 1
-            ours(given)
-            theirs(given)
-        PendingStatistics([ours]).apply()
+            inputs = noise(6, CHANNELS, 4, 4, seed=10 * update + micro) * 2 + 1
+            actual(inputs)
+            reference(inputs)
+        PendingStatistics([actual]).apply()
 
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(ours.running_var, theirs.running_var, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(actual.running_mean, reference.running_mean, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(actual.running_var, reference.running_var, rtol=1e-6, atol=1e-7)
 
 
 def test_evaluation_uses_the_running_statistics_as_torch_does():
-    ours, theirs = pair()
+    actual, reference = pair()
     for name in ("running_mean", "running_var"):
         values = noise(CHANNELS, seed=3).abs()
-        ours.get_buffer(name).copy_(values)
-        theirs.get_buffer(name).copy_(values)
-    given = noise(6, CHANNELS, 4, 4)
-    ours.eval()
-    theirs.eval()
+        actual.get_buffer(name).copy_(values)
+        reference.get_buffer(name).copy_(values)
+    inputs = noise(6, CHANNELS, 4, 4)
+    actual.eval()
+    reference.eval()
 
-    assert torch.equal(ours(given), theirs(given))
-    assert ours.waiting == []
+    assert torch.equal(actual(inputs), reference(inputs))
+    assert actual.pending_statistics == []
 
 
 def test_statistics_wait_for_the_update():
     norm, _ = pair()
     norm(noise(6, CHANNELS, 4, 4))
 
-    assert len(norm.waiting) == 1
+    assert len(norm.pending_statistics) == 1
     assert torch.equal(norm.running_mean, torch.zeros(CHANNELS))
     assert torch.equal(norm.running_var, torch.ones(CHANNELS))
 
 
 def test_waiting_statistics_are_the_mean_and_unbiased_variance_of_the_micro_batch():
     norm, _ = pair()
-    given = noise(6, CHANNELS, 4, 4) * 3 + 2
-    norm(given)
-    ((mean, variance),) = norm.waiting
-    wide = given.double().transpose(0, 1).reshape(CHANNELS, -1)
+    inputs = noise(6, CHANNELS, 4, 4) * 3 + 2
+    norm(inputs)
+    ((mean, variance),) = norm.pending_statistics
+    wide = inputs.double().transpose(0, 1).reshape(CHANNELS, -1)
 
     torch.testing.assert_close(mean.double(), wide.mean(1), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(variance.double(), wide.var(1, correction=1), rtol=1e-5, atol=1e-6)
@@ -104,19 +104,19 @@ def test_absorbing_applies_each_micro_batch_once_in_order():
             norm(scale * batch)
     expected = [torch.zeros(CHANNELS) for _ in norms]
     for index, norm in enumerate(norms):
-        for mean, _ in norm.waiting:
+        for mean, _ in norm.pending_statistics:
             expected[index] = 0.75 * expected[index] + 0.25 * mean
     PendingStatistics(norms).apply()
 
     for norm, mean in zip(norms, expected, strict=True):
         torch.testing.assert_close(norm.running_mean, mean, rtol=1e-6, atol=1e-7)
-    assert [norm.waiting for norm in norms] == [[], [], []]
+    assert [norm.pending_statistics for norm in norms] == [[], [], []]
 
 
-def absorbed(partner: ThreadPartner, group: int) -> Tensor:
+def statistics_after(partner: ThreadPartner, group: int) -> Tensor:
     """Two micro-batches of one of two partners, absorbed with those of another span of two."""
     norm, _ = pair()
-    norm.share_with(partner)
+    norm.sync_with(partner)
     for micro in range(2):
         norm(joint_batch(group, micro).chunk(2)[partner.place])
     others = [pair()[1] for _ in range(2)]
@@ -140,12 +140,12 @@ def joint_batch(group: int, micro: int) -> Tensor:
 
 @pytest.mark.parametrize("group", [0, 1])
 def test_a_joint_micro_batch_counts_once_and_where_one_of_its_size_would(group: int):
-    _, theirs = pair()
+    _, reference = pair()
     for span in range(2):
         for micro in range(2):
-            theirs(joint_batch(span, micro))
-    expected = torch.cat([theirs.running_mean, theirs.running_var])
-    for seen in together(2, lambda partner: absorbed(partner, group)):
+            reference(joint_batch(span, micro))
+    expected = torch.cat([reference.running_mean, reference.running_var])
+    for seen in together(2, lambda partner: statistics_after(partner, group)):
         torch.testing.assert_close(seen, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -155,7 +155,7 @@ def test_forgotten_statistics_change_nothing():
     PendingStatistics([norm]).discard()
     PendingStatistics([norm]).apply()
 
-    assert norm.waiting == []
+    assert norm.pending_statistics == []
     assert torch.equal(norm.running_mean, torch.zeros(CHANNELS))
 
 
@@ -173,18 +173,18 @@ def test_norms_that_saw_different_numbers_of_micro_batches_are_not_mixed():
 
 
 def test_names_are_those_of_torch_without_the_count_of_batches():
-    ours, theirs = pair()
+    actual, reference = pair()
 
-    assert set(ours.state_dict()) == set(theirs.state_dict()) - {"num_batches_tracked"}
+    assert set(actual.state_dict()) == set(reference.state_dict()) - {"num_batches_tracked"}
 
 
 def test_padding_takes_every_second_pixel_and_adds_channels_of_zeros():
-    given = noise(2, 3, 5, 5)
-    made = PadChannels(stride=2, added=4)(given)
+    inputs = noise(2, 3, 5, 5)
+    outputs = PadChannels(stride=2, extra_channels=4)(inputs)
 
-    assert made.shape == (2, 7, 3, 3)
-    assert torch.equal(made[:, :3], given[:, :, [0, 2, 4]][..., [0, 2, 4]])
-    assert not made[:, 3:].any()
+    assert outputs.shape == (2, 7, 3, 3)
+    assert torch.equal(outputs[:, :3], inputs[:, :, [0, 2, 4]][..., [0, 2, 4]])
+    assert not outputs[:, 3:].any()
 
 
 def test_a_sum_leaves_both_roads_as_they_were():
@@ -196,11 +196,11 @@ def test_a_sum_leaves_both_roads_as_they_were():
 
 
 def test_the_global_pool_is_the_mean_over_the_image():
-    given = noise(2, 3, 4, 4)
-    made = GlobalPool()(given)
+    inputs = noise(2, 3, 4, 4)
+    outputs = GlobalPool()(inputs)
 
-    assert made.shape == (2, 3)
-    torch.testing.assert_close(made, nn.AdaptiveAvgPool2d(1)(given).flatten(1))
+    assert outputs.shape == (2, 3)
+    torch.testing.assert_close(outputs, nn.AdaptiveAvgPool2d(1)(inputs).flatten(1))
 
 
 def test_a_frozen_norm_takes_the_running_statistics_and_leaves_none():
@@ -212,4 +212,4 @@ def test_a_frozen_norm_takes_the_running_statistics_and_leaves_none():
     images = noise(4, frozen.running_mean.numel(), 3, 3)
 
     assert torch.equal(frozen.train()(images), evaluating(images))
-    assert frozen.waiting == []
+    assert frozen.pending_statistics == []

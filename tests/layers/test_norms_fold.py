@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import bottleneck_layers, images_and_labels, small_layers
+from support.networks import bottleneck_layers, images_and_labels, small_layers
 from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
-from convoy.layers.norms import BatchNorm, fold_norms
+from convoy.layers.norms import BatchNorm, fold_batch_norms
 from convoy.models.layers import AddSpec, ConvSpec, LayerPlan, NormSpec, Route
 from convoy.parallel.slice import Slice
 
@@ -23,24 +23,24 @@ NETWORKS = {
 }
 
 
-def lived_in(layers: Layers) -> dict[str, nn.Module]:
+def with_random_statistics(layers: Layers) -> dict[str, nn.Module]:
     """Layers with norms as after a training: none of their numbers is one or zero."""
     modules = build_layers(layers, seed=1)
-    chance = torch.Generator().manual_seed(5)
+    rng = torch.Generator().manual_seed(5)
     for module in modules.values():
         if isinstance(module, BatchNorm):
             if module.weight is not None:
-                module.weight.data.uniform_(0.2, 2, generator=chance)
+                module.weight.data.uniform_(0.2, 2, generator=rng)
             if module.bias is not None:
-                module.bias.data.normal_(generator=chance)
-            module.running_mean.normal_(generator=chance)
-            module.running_var.uniform_(0.1, 3, generator=chance)
+                module.bias.data.normal_(generator=rng)
+            module.running_mean.normal_(generator=rng)
+            module.running_var.uniform_(0.1, 3, generator=rng)
         elif isinstance(module, nn.Conv2d) and module.bias is not None:
-            module.bias.data.normal_(generator=chance)
+            module.bias.data.normal_(generator=rng)
     return modules
 
 
-def answers(layers: list[LayerPlan] | Layers, modules: dict[str, nn.Module]) -> Tensor:
+def outputs_of(layers: list[LayerPlan] | Layers, modules: dict[str, nn.Module]) -> Tensor:
     images, _ = images_and_labels(3, 20)
     with torch.inference_mode():
         return Slice(layers, modules).eval()(images)[0]
@@ -52,10 +52,10 @@ def norms_in(layers: list[LayerPlan] | Layers) -> list[str]:
 
 @pytest.mark.parametrize("layers", NETWORKS.values(), ids=NETWORKS)
 def test_the_answers_are_those_of_the_whole_network_and_no_norm_is_left(layers: Layers) -> None:
-    modules = lived_in(layers)
-    expected = answers(layers, modules)
-    folded = fold_norms(layers, modules)
-    difference = (answers(*folded) - expected).abs().max()
+    modules = with_random_statistics(layers)
+    expected = outputs_of(layers, modules)
+    folded = fold_batch_norms(layers, modules)
+    difference = (outputs_of(*folded) - expected).abs().max()
 
     assert norms_in(layers)
     assert norms_in(folded[0]) == []
@@ -64,43 +64,47 @@ def test_the_answers_are_those_of_the_whole_network_and_no_norm_is_left(layers: 
 
 def test_a_bias_of_the_convolution_goes_through_the_norm() -> None:
     layers = (LayerPlan("conv", ConvSpec(3, 8, 3, bias=True)), LayerPlan("norm", NORM))
-    modules = lived_in(layers)
-    expected = answers(layers, modules)
+    modules = with_random_statistics(layers)
+    expected = outputs_of(layers, modules)
 
-    assert torch.allclose(answers(*fold_norms(layers, modules)), expected, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(
+        outputs_of(*fold_batch_norms(layers, modules)), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(False, False), (True, False), (False, True)])
 def test_a_norm_may_lack_its_scale_or_its_offset(scale: bool, offset: bool) -> None:
     norm = replace(NORM, scale=scale, offset=offset)
     layers = (LayerPlan("conv", ConvSpec(3, 8, 3)), LayerPlan("norm", norm))
-    modules = lived_in(layers)
-    kept, copies = fold_norms(layers, modules)
-    expected = answers(layers, modules)
+    modules = with_random_statistics(layers)
+    checkpoints, copies = fold_batch_norms(layers, modules)
+    expected = outputs_of(layers, modules)
 
-    assert [layer.name for layer in kept] == ["conv"]
-    assert torch.allclose(answers(kept, copies), expected, rtol=1e-5, atol=1e-5)
+    assert [layer.name for layer in checkpoints] == ["conv"]
+    assert torch.allclose(outputs_of(checkpoints, copies), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_road_that_begins_with_a_convolution_is_folded_too() -> None:
     layers = (
         LayerPlan("stem", ConvSpec(3, 8, 3)),
-        LayerPlan("conv", ConvSpec(8, 8, 3), Route.SPUR),
+        LayerPlan("conv", ConvSpec(8, 8, 3), Route.BRANCH),
         LayerPlan("norm", NORM, Route.SIDE),
         LayerPlan("add", AddSpec(), Route.JOIN),
     )
-    modules = lived_in(layers)
-    kept, copies = fold_norms(layers, modules)
+    modules = with_random_statistics(layers)
+    checkpoints, copies = fold_batch_norms(layers, modules)
 
-    assert [layer.name for layer in kept] == ["stem", "conv", "add"]
-    assert torch.allclose(answers(kept, copies), answers(layers, modules), rtol=1e-5, atol=1e-4)
+    assert [layer.name for layer in checkpoints] == ["stem", "conv", "add"]
+    assert torch.allclose(
+        outputs_of(checkpoints, copies), outputs_of(layers, modules), rtol=1e-5, atol=1e-4
+    )
 
 
-def test_what_was_given_keeps_its_weights_and_shares_none() -> None:
+def test_folding_does_not_modify_or_share_the_original_weights() -> None:
     layers = NETWORKS["basic"]
-    modules = lived_in(layers)
+    modules = with_random_statistics(layers)
     before = {name: one.clone() for name, one in Slice(layers, modules).named_tensors().items()}
-    _, copies = fold_norms(layers, modules)
+    _, copies = fold_batch_norms(layers, modules)
     with torch.no_grad():
         for copy in copies.values():
             for weight in copy.parameters():
@@ -113,10 +117,10 @@ def test_what_was_given_keeps_its_weights_and_shares_none() -> None:
 
 def test_pixels_still_lie_together() -> None:
     layers = NETWORKS["basic"]
-    modules = lived_in(layers)
+    modules = with_random_statistics(layers)
     for module in modules.values():
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-    _, copies = fold_norms(layers, modules)
+    _, copies = fold_batch_norms(layers, modules)
     conv = copies["layer1/0/conv1"]
 
     assert isinstance(conv, nn.Conv2d)
@@ -150,13 +154,13 @@ APART: dict[str, Layers] = {
 
 
 @pytest.mark.parametrize("layers", APART.values(), ids=APART)
-def test_a_norm_that_is_no_neighbor_stays(layers: Layers) -> None:
-    modules = lived_in(layers)
-    kept, copies = fold_norms(layers, modules)
+def test_a_norm_that_does_not_follow_a_convolution_is_not_folded(layers: Layers) -> None:
+    modules = with_random_statistics(layers)
+    checkpoints, copies = fold_batch_norms(layers, modules)
     images = torch.randn(2, 8, 5, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         expected = Slice(layers, modules).eval()(images)
-        made = Slice(kept, copies).eval()(images)
+        outputs = Slice(checkpoints, copies).eval()(images)
 
-    assert kept == list(layers)
-    assert all(torch.equal(one, other) for one, other in zip(made, expected, strict=True))
+    assert checkpoints == list(layers)
+    assert all(torch.equal(one, other) for one, other in zip(outputs, expected, strict=True))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from convoy.config.sections.network import FamilyConfig, NetworkConfig
-from convoy.models.blocks import InitRules, LayerFactory, NormParameters
+from convoy.models.blocks import InitRules, LayerFactory
 from convoy.models.efficientnet import efficientnet_layers
 from convoy.models.layers import (
     ConvSpec,
@@ -19,7 +19,11 @@ from convoy.models.layers import (
 )
 from convoy.models.resnet import resnet_layers
 
-INIT_RULES = {"pytorch": InitRules(InitRule.HE, InitRule.TORCH, InitRule.SMALL)}
+INIT_RULES = {
+    "pytorch": InitRules(
+        InitRule.KAIMING_NORMAL_FAN_OUT, InitRule.TORCH_DEFAULT, InitRule.NORMAL_STD_001
+    )
+}
 CONFIG = NetworkConfig(norm_num_groups=4, norm_eps=0.5, batchnorm_momentum=0.25)
 
 
@@ -27,34 +31,36 @@ def factory(config: NetworkConfig = CONFIG) -> LayerFactory:
     return LayerFactory(config, INIT_RULES)
 
 
-def norms(config: NetworkConfig, own: NormParameters = NormParameters.BOTH) -> list[LayerPlan]:
-    return list(factory(config).norm("bn", 8, Route.SIDE, own))
+def norms(config: NetworkConfig, **own: bool) -> list[LayerPlan]:
+    return list(factory(config).norm("bn", 8, Route.SIDE, **own))
 
 
 def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
     padded = replace(CONFIG, input_image_padding=True)
 
-    assert factory().image(3) == (3, [])
-    assert factory(padded).image(3) == (4, [LayerPlan("pad", PadChannelsSpec(1, 1))])
+    assert factory().padded_input(3) == (3, [])
+    assert factory(padded).padded_input(3) == (4, [LayerPlan("pad", PadChannelsSpec(1, 1))])
 
 
 @pytest.mark.parametrize("padding", ["symmetric", "same"])
 def test_convolutions_and_pools_are_padded_as_wished(padding: str):
     config = replace(CONFIG, conv_padding=padding, model="resnet50")
-    made = factory(config).conv(8, 16, 3, 2)
+    outputs = factory(config).conv(8, 16, 3, 2)
     (pool,) = [one for one in resnet_layers(config, 3, 10) if one.name == "maxpool"]
 
-    assert made == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.HE)
+    assert outputs == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.KAIMING_NORMAL_FAN_OUT)
     assert pool.operation == MaxPoolSpec(padding)
 
 
 def test_a_grouped_convolution_and_the_head_have_rules_of_their_own():
-    assert factory().conv(8, 16, 3, 2, 4) == ConvSpec(8, 16, 3, 2, groups=4, init=InitRule.TORCH)
-    assert factory().head(8, 10) == LinearSpec(8, 10, InitRule.SMALL)
+    assert factory().conv(8, 16, 3, 2, 4) == ConvSpec(
+        8, 16, 3, 2, groups=4, init=InitRule.TORCH_DEFAULT
+    )
+    assert factory().classifier(8, 10) == LinearSpec(8, 10, InitRule.NORMAL_STD_001)
 
 
 def test_a_gate_has_a_bias_whatever_the_norm():
-    assert factory().gate_conv(8, 2) == ConvSpec(8, 2, 1, bias=True)
+    assert factory().pointwise_conv(8, 2) == ConvSpec(8, 2, 1, bias=True)
 
 
 def test_without_norms_a_convolution_has_a_bias():
@@ -74,9 +80,9 @@ def test_a_norm_has_the_figures_asked_for(kind: str):
 @pytest.mark.parametrize(
     ("change", "option"),
     [
-        ({"strided": True}, {"enable_fast_groupnorm": True}),
-        ({"two_passes": False}, {"stable_norm": False}),
-        ({"first_variance": 0.0}, {"weight_init": "popart"}),
+        ({"interleaved_groups": True}, {"enable_fast_groupnorm": True}),
+        ({"stable": False}, {"stable_norm": False}),
+        ({"initial_running_var": 0.0}, {"weight_init": "popart"}),
         ({}, {"weight_init": "tensorflow"}),
     ],
 )
@@ -89,19 +95,19 @@ def test_an_option_changes_one_thing_of_a_norm(change: dict[str, float], option:
 @pytest.mark.parametrize(
     ("own", "scale", "offset", "zero", "parameters"),
     [
-        (NormParameters.BOTH, True, True, False, 16),
-        (NormParameters.ZERO, True, True, True, 16),
-        (NormParameters.SCALE, True, False, False, 8),
-        (NormParameters.NOTHING, False, False, False, 0),
+        ({}, True, True, False, 16),
+        ({"zero_init": True}, True, True, True, 16),
+        ({"offset": False}, True, False, False, 8),
+        ({"scale": False, "offset": False}, False, False, False, 0),
     ],
 )
 def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
-    own: NormParameters, scale: bool, offset: bool, zero: bool, parameters: int
+    own: dict[str, bool], scale: bool, offset: bool, zero: bool, parameters: int
 ):
-    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, own)]
+    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, **own)]
 
     assert isinstance(norm, NormSpec)
-    assert (norm.scale, norm.offset, norm.zero, norm.parameters) == (
+    assert (norm.scale, norm.offset, norm.zero_init, norm.parameters) == (
         scale,
         offset,
         zero,
@@ -119,4 +125,4 @@ def test_a_filter_that_is_one_group_begins_as_the_grouped_ones_do() -> None:
     }
 
     assert 1 in filters and len(filters) > 1
-    assert set(filters.values()) == {InitRule.TORCH}
+    assert set(filters.values()) == {InitRule.TORCH_DEFAULT}

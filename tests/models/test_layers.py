@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import CLASSES, short_name
+from support.networks import CLASSES, short_name
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,7 +21,7 @@ from convoy.models.layers import (
     Route,
     Shape,
     layer_costs,
-    taken,
+    layer_input,
 )
 from convoy.models.resnet import resnet_layers
 from convoy.parallel.slice import Slice
@@ -57,15 +57,15 @@ def test_a_bundle_grows_at_a_fork_and_shrinks_at_a_join():
         LayerPlan("d", AddSpec(), Route.JOIN),
     )
     costs = layer_costs(layers, Shape(3, 8))
-    given, made = Shape(3, 8), Shape(4, 8)
+    inputs, outputs = Shape(3, 8), Shape(4, 8)
 
-    assert [cost.bundle_in for cost in costs] == [
-        (given,),
-        (made, given),
-        (made, given),
-        (made, made),
+    assert [cost.input_shapes for cost in costs] == [
+        (inputs,),
+        (outputs, inputs),
+        (outputs, inputs),
+        (outputs, outputs),
     ]
-    assert costs[-1].bundle_out == (made,)
+    assert costs[-1].output_shapes == (outputs,)
 
 
 def test_a_side_road_may_lead_around_a_whole_block():
@@ -76,7 +76,7 @@ def test_a_side_road_may_lead_around_a_whole_block():
         LayerPlan("d", AddSpec(), Route.JOIN),
         LayerPlan("e", ActivationSpec("relu")),
     )
-    bundles = [cost.bundle_out for cost in layer_costs(layers, Shape(3, 8))]
+    bundles = [cost.output_shapes for cost in layer_costs(layers, Shape(3, 8))]
 
     assert [[shape.channels for shape in bundle] for bundle in bundles] == [
         [4, 3],
@@ -96,35 +96,33 @@ def test_every_bundle_has_the_shapes_of_a_real_pass(config: NetworkConfig, size:
         modules = build_layers(layers, seed=0)
         bundle: tuple[Tensor, ...] = (torch.empty(2, 3, size, size),)
         for layer, cost in zip(layers, costs, strict=True):
-            assert tuple(map(as_shape, bundle)) == cost.bundle_in
+            assert tuple(map(as_shape, bundle)) == cost.input_shapes
             bundle = Slice([layer], modules)(*bundle)
 
-            assert tuple(map(as_shape, bundle)) == cost.bundle_out
+            assert tuple(map(as_shape, bundle)) == cost.output_shapes
 
 
 @pytest.mark.parametrize("size", [8, 33])
 @pytest.mark.parametrize("config", NETWORKS, ids=short_name)
-def test_multiply_adds_are_half_of_what_torch_counts_as_operations(
-    config: NetworkConfig, size: int
-):
+def test_multiply_adds_are_half_of_the_flops_counted_by_torch(config: NetworkConfig, size: int):
     layers = resnet_layers(config, 3, CLASSES)
     for layer, cost in zip(layers, layer_costs(layers, Shape(3, size)), strict=True):
         if not isinstance(layer.operation, ConvSpec | LinearSpec):
             continue
-        given = taken(layer.route, cost.bundle_in)
-        pixels = () if isinstance(layer.operation, LinearSpec) else (given.size, given.size)
+        inputs = layer_input(layer.route, cost.input_shapes)
+        pixels = () if isinstance(layer.operation, LinearSpec) else (inputs.size, inputs.size)
         with torch.device("meta"), FlopCounterMode(display=False) as counter:
-            build_layers([layer], seed=0)[layer.name](torch.empty(5, given.channels, *pixels))
+            build_layers([layer], seed=0)[layer.name](torch.empty(5, inputs.channels, *pixels))
 
         assert counter.get_total_flops() == 5 * 2 * cost.macs
 
 
 def test_a_norm_costs_one_multiply_add_a_value_and_the_rest_nothing():
-    given = Shape(6, 10)
+    inputs = Shape(6, 10)
 
-    assert norm(6).macs(given) == 600
+    assert norm(6).macs(inputs) == 600
     assert [
-        one.macs(given)
+        one.macs(inputs)
         for one in (
             ActivationSpec("relu"),
             AddSpec(),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from families import Small
+from support.model_families import Small
 
 from convoy.models.layers import (
     ActivationSpec,
@@ -12,7 +12,7 @@ from convoy.models.layers import (
     LayerPlan,
     LinearSpec,
     NormSpec,
-    Operation,
+    OpSpec,
     Route,
 )
 
@@ -23,7 +23,7 @@ def layers(model: str, **options: Any) -> tuple[LayerPlan, ...]:
     return Small({"model": model, **options}, 224).plan.layers
 
 
-def found(kind: type[Operation], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
+def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
     return {one.name: one.operation for one in of if isinstance(one.operation, kind)}
 
 
@@ -54,7 +54,7 @@ def test_v2_goes_around_the_blocks_that_keep_the_shape():
 
 
 def test_v2_halves_the_image_five_times():
-    convs = found(ConvSpec, layers("mobilenet"))
+    convs = specs_of_type(ConvSpec, layers("mobilenet"))
     strided = [name for name, conv in convs.items() if conv.stride == 2]
 
     assert strided == [
@@ -64,7 +64,9 @@ def test_v2_halves_the_image_five_times():
 
 
 def test_v2_cuts_its_rectifiers_off_at_six():
-    assert {one.kind for one in found(ActivationSpec, layers("mobilenet")).values()} == {"relu6"}
+    assert {one.kind for one in specs_of_type(ActivationSpec, layers("mobilenet")).values()} == {
+        "relu6"
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_v2_cuts_its_rectifiers_off_at_six():
     [("mobilenet-v3-large", "1/0 2/0 3/0 5/0"), ("mobilenet-v3-small", "0/0 1/0 2/0 4/0")],
 )
 def test_v3_halves_the_image_five_times(model: str, blocks: str):
-    convs = found(ConvSpec, layers(model))
+    convs = specs_of_type(ConvSpec, layers(model))
 
     assert [name for name, conv in convs.items() if conv.stride == 2] == [
         "conv_stem",
@@ -88,7 +90,7 @@ def test_v3_halves_the_image_five_times(model: str, blocks: str):
     ],
 )
 def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
-    activations = found(ActivationSpec, layers(model))
+    activations = specs_of_type(ActivationSpec, layers(model))
     gates = [name for name in activations if name.endswith("/se/gate")]
 
     assert [name.removeprefix("blocks/").removesuffix("/se/gate") for name in gates] == (
@@ -122,7 +124,10 @@ def test_v3_ends_with_a_head_behind_its_pool(model: str, end: str):
 )
 def test_the_published_head_has_a_bias_and_another_width(model: str, head: int, bias: bool):
     planned = layers(model)
-    conv, linear = found(ConvSpec, planned)["conv_head"], found(LinearSpec, planned)["classifier"]
+    conv, linear = (
+        specs_of_type(ConvSpec, planned)["conv_head"],
+        specs_of_type(LinearSpec, planned)["classifier"],
+    )
 
     assert (conv.outputs, conv.bias, linear.inputs) == (head, bias, head)
 
@@ -131,10 +136,10 @@ def test_the_published_head_has_a_bias_and_another_width(model: str, head: int, 
     ("model", "name"),
     [("mobilenet", "classifier/0"), *((model, "dropout") for model in V3)],
 )
-def test_a_fifth_is_dropped_before_the_classifier_unless_told(model: str, name: str):
-    assert found(DropoutSpec, layers(model)) == {name: DropoutSpec(0.2)}
-    assert found(DropoutSpec, layers(model, dropout_rate=0.7)) == {name: DropoutSpec(0.7)}
-    assert found(DropoutSpec, layers(model, dropout_rate=0.0)) == {}
+def test_the_default_dropout_before_the_classifier_is_a_fifth(model: str, name: str):
+    assert specs_of_type(DropoutSpec, layers(model)) == {name: DropoutSpec(0.2)}
+    assert specs_of_type(DropoutSpec, layers(model, dropout_rate=0.7)) == {name: DropoutSpec(0.7)}
+    assert specs_of_type(DropoutSpec, layers(model, dropout_rate=0.0)) == {}
 
 
 @pytest.mark.parametrize("model", ["mobilenet", *V3])
@@ -144,6 +149,8 @@ def test_every_norm_may_be_a_group_norm_or_none(model: str):
     bare = layers(model, norm_type="none")
 
     assert [one.name for one in group] == [one.name for one in batch]
-    assert {one.kind for one in found(NormSpec, group).values()} == {"group"}
-    assert found(NormSpec, bare) == {}
-    assert all(conv.bias for name, conv in found(ConvSpec, bare).items() if name != "conv_head")
+    assert {one.kind for one in specs_of_type(NormSpec, group).values()} == {"group"}
+    assert specs_of_type(NormSpec, bare) == {}
+    assert all(
+        conv.bias for name, conv in specs_of_type(ConvSpec, bare).items() if name != "conv_head"
+    )

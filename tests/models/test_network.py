@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import images_and_labels, slice_of
+from support.networks import build_slice, images_and_labels
 
 from convoy.config.schema import build_config
 from convoy.errors import ConfigError
@@ -11,7 +11,7 @@ from convoy.models.network import plan_network
 
 
 @pytest.mark.parametrize(
-    ("asked", "size", "classes"),
+    ("options", "size", "classes"),
     [
         ({"model": "resnet8", "data": "cifar10"}, 32, 10),
         ({"model": "resnet50", "data": "cifar100"}, 32, 100),
@@ -22,12 +22,12 @@ from convoy.models.network import plan_network
     ],
 )
 def test_size_and_classes_follow_data_and_model_unless_given(
-    asked: dict[str, str | int], size: int, classes: int
+    options: dict[str, str | int], size: int, classes: int
 ):
-    plan = plan_network(build_config(asked))
+    plan = plan_network(build_config(options))
 
     assert (plan.image_size, plan.classes) == (size, classes)
-    assert (plan.costs[0].bundle_in[0].size, plan.costs[-1].bundle_out[0].channels) == (
+    assert (plan.costs[0].input_shapes[0].size, plan.costs[-1].output_shapes[0].channels) == (
         size,
         classes,
     )
@@ -42,9 +42,9 @@ def test_a_network_is_the_sum_of_its_layers():
 
 
 def test_one_pixel_of_one_image_is_refused_for_batch_norm_with_the_way_out():
-    asked = {"model": "resnet18", "data": "shapes", "image_size": 17}
+    options = {"model": "resnet18", "data": "shapes", "image_size": 17}
     with pytest.raises(ConfigError) as refused:
-        plan_network(build_config(asked)).check_micro_batch(1)
+        plan_network(build_config(options)).check_micro_batch(1)
 
     assert str(refused.value) == (
         "batch norm needs more than one value per channel, but layer4/0/bn1 gets 1 pixel of "
@@ -59,10 +59,10 @@ def test_one_pixel_of_one_image_is_refused_for_batch_norm_with_the_way_out():
 def test_exactly_the_micro_batches_that_torch_cannot_train_are_refused(
     size: int, micro: int, kind: str
 ):
-    asked = {"model": "resnet18", "data": "shapes", "image_size": size, "norm_type": kind}
-    plan = plan_network(build_config(asked))
+    options = {"model": "resnet18", "data": "shapes", "image_size": size, "norm_type": kind}
+    plan = plan_network(build_config(options))
     with torch.device("meta"):
-        network = slice_of(plan.layers)
+        network = build_slice(plan.layers)
         images = torch.empty(micro, 3, size, size)
         try:
             network(images)
@@ -79,10 +79,10 @@ def test_exactly_the_micro_batches_that_torch_cannot_train_are_refused(
 
 
 def test_the_way_out_of_one_pixel_trains():
-    asked = {"model": "resnet8", "data": "shapes", "image_size": 9, "norm_type": "group"}
-    plan = plan_network(build_config(asked | {"stem": "large", "norm_num_groups": 16}))
+    options = {"model": "resnet8", "data": "shapes", "image_size": 9, "norm_type": "group"}
+    plan = plan_network(build_config(options | {"stem": "large", "norm_num_groups": 16}))
     plan.check_micro_batch(1)
     images, labels = images_and_labels(1, 9)
-    (logits,) = slice_of(plan.layers)(images)
+    (logits,) = build_slice(plan.layers)(images)
 
     assert torch.isfinite(F.cross_entropy(logits, labels))

@@ -4,11 +4,11 @@ import pytest
 import torch
 from pages.published import PUBLISHED, Published
 
-from convoy.config.catalog import MODELS
 from convoy.config.schema import build_config
+from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.run.network import build_network, whole
+from convoy.run.network import build_network, whole_network_stage
 
 
 def planned(model: str, **options: object) -> NetworkPlan:
@@ -18,7 +18,7 @@ def planned(model: str, **options: object) -> NetworkPlan:
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
 def test_a_network_has_the_published_parameters(one: Published) -> None:
     plan = planned(one.model, **dict(one.options))
-    network = build_network(plan, [whole(plan)], 0, torch.device("meta"))
+    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("meta"))
     live = sum(weight.numel() for weight in network.slice.named_weights().values())
 
     assert (plan.parameters, live) == (one.parameters, one.parameters)
@@ -33,8 +33,5 @@ def test_the_one_network_that_cannot_be_filtered_by_sixteens_is_refused_with_the
     with pytest.raises(ConfigError) as refused:
         planned("efficientnet-b6", **wider)
 
-    assert str(refused.value) == (
-        "--group-dim 16 would cut the 56 channels of blocks/0/0/conv_dw into 3 groups, which they "
-        "do not divide into; try 8"
-    )
+    assert "56 channels of blocks/0/0/conv_dw into 3 equal groups; try 8" in str(refused.value)
     assert planned("efficientnet-b6", **wider | {"group_dim": 8}).parameters == 34_539_912

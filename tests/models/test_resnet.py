@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import short_name
+from support.networks import short_name
 
 from convoy.config.schema import RunConfig
 from convoy.config.sections.network import NetworkConfig
@@ -34,11 +34,11 @@ FOUR_CHANNELS = {
 }
 
 
-def planned(layers: tuple[LayerPlan, ...]) -> int:
+def count_planned_parameters(layers: tuple[LayerPlan, ...]) -> int:
     return sum(layer.operation.parameters for layer in layers)
 
 
-def live(layers: tuple[LayerPlan, ...]) -> int:
+def count_live_parameters(layers: tuple[LayerPlan, ...]) -> int:
     """The parameters of the modules themselves, none of which needs memory for this."""
     with torch.device("meta"):
         modules = build_layers(layers, seed=0).values()
@@ -60,15 +60,21 @@ def test_small_networks_have_their_published_parameters(depth: int, parameters: 
     config = NetworkConfig(model=f"resnet{depth}")
     ten, hundred = (resnet_layers(config, 3, classes) for classes in (10, 100))
 
-    assert (planned(ten), live(ten)) == (parameters, parameters)
-    assert (planned(hundred), live(hundred)) == (parameters + 5_850, parameters + 5_850)
+    assert (count_planned_parameters(ten), count_live_parameters(ten)) == (parameters, parameters)
+    assert (count_planned_parameters(hundred), count_live_parameters(hundred)) == (
+        parameters + 5_850,
+        parameters + 5_850,
+    )
 
 
 @pytest.mark.parametrize(("depth", "parameters"), LARGE.items())
 def test_large_networks_have_torchvisions_parameters(depth: int, parameters: int):
     layers = resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 1000)
 
-    assert (planned(layers), live(layers)) == (parameters, parameters)
+    assert (count_planned_parameters(layers), count_live_parameters(layers)) == (
+        parameters,
+        parameters,
+    )
 
 
 @pytest.mark.parametrize("norm_type", ["batch", "group"])
@@ -80,12 +86,12 @@ def test_either_stem_fits_any_depth(depth: int, parameters: tuple[int, int], nor
     small = resnet_layers(replace(config, stem="small"), 4, 10)
     large = resnet_layers(replace(config, stem="large"), 4, 1000)
 
-    assert (planned(small), planned(large)) == parameters
-    assert (live(small), live(large)) == parameters
+    assert (count_planned_parameters(small), count_planned_parameters(large)) == parameters
+    assert (count_live_parameters(small), count_live_parameters(large)) == parameters
 
 
 @pytest.mark.parametrize(("version", "strided"), [("v1", "conv1"), ("v1.5", "conv2")])
-def test_a_bottleneck_halves_the_image_where_its_version_says(version: str, strided: str):
+def test_the_resnet_version_decides_which_convolution_has_the_stride(version: str, strided: str):
     convs = operations(NetworkConfig(model="resnet50", resnet_version=version), ConvSpec)
     halving = {
         name for name, conv in convs.items() if isinstance(conv, ConvSpec) and conv.stride == 2
@@ -163,7 +169,7 @@ def test_names_are_torchvisions_and_unique(depth: int):
     assert names[-2:] == ["avgpool", "fc"]
 
 
-def test_a_block_with_a_projection_is_laid_out_as_drawn():
+def test_the_layers_of_a_block_with_a_projection():
     layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 10)
     block = [(one.name[9:], one.route) for one in layers if one.name.startswith("layer2/0/")]
 
@@ -233,11 +239,11 @@ def test_the_last_norm_starts_at_zero_in_bottlenecks_without_projection_and_nowh
     }
 
     assert {
-        name for name, norm in norms.items() if isinstance(norm, NormSpec) and norm.zero
+        name for name, norm in norms.items() if isinstance(norm, NormSpec) and norm.zero_init
     } == plain
 
 
 def test_no_norm_starts_at_zero_unless_asked():
     norms = operations(NetworkConfig(model="resnet50", zero_init_last_norm=False), NormSpec)
 
-    assert not any(isinstance(norm, NormSpec) and norm.zero for norm in norms.values())
+    assert not any(isinstance(norm, NormSpec) and norm.zero_init for norm in norms.values())

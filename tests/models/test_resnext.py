@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from families import Small
+from support.model_families import Small
 
 from convoy.errors import ConfigError
 from convoy.models.layers import ConvSpec
@@ -29,13 +29,13 @@ def convs(model: str, **options: Any) -> dict[str, ConvSpec]:
 def test_the_inner_widths_follow_cardinality_and_group(
     model: str, options: dict[str, Any], inner: tuple[int, ...], cardinality: int
 ):
-    found = convs(model, **options)
-    middle = [found[f"layer{group}/0/conv2"] for group in range(1, len(inner) + 1)]
+    matches = convs(model, **options)
+    middle = [matches[f"layer{group}/0/conv2"] for group in range(1, len(inner) + 1)]
 
     assert tuple(conv.inputs for conv in middle) == inner
     assert tuple(conv.outputs for conv in middle) == inner
     assert {conv.groups for conv in middle} == {cardinality}
-    assert {conv.groups for name, conv in found.items() if not name.endswith("conv2")} == {1}
+    assert {conv.groups for name, conv in matches.items() if not name.endswith("conv2")} == {1}
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_the_inner_widths_follow_cardinality_and_group(
 def test_a_block_makes_four_times_its_filters(
     model: str, options: dict[str, Any], outputs: tuple[int, ...]
 ):
-    found = convs(model, **options)
-    made = [found[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
+    matches = convs(model, **options)
+    made = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
 
     assert tuple(made) == outputs
 
@@ -61,12 +61,12 @@ def test_a_block_makes_four_times_its_filters(
     [
         (
             {"model": "resnext50", "cardinality": 10},
-            "--cardinality 10 × --group-dim 4 = 40 is no multiple of the 64 channels of the stem; "
+            "--cardinality 10 × --group-dim 4 = 40 is not a multiple of the 64 stem channels; "
             "--group-dim 64 always is",
         ),
         (
             {"model": "resnext11", "group_dim": 3, "cardinality": 7},
-            "--cardinality 7 × --group-dim 3 = 21 is no multiple of the 16 channels of the stem; "
+            "--cardinality 7 × --group-dim 3 = 21 is not a multiple of the 16 stem channels; "
             "--group-dim 16 always is",
         ),
     ],

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from families import Small
-from networks import slice_of
+from support.model_families import Small
+from support.networks import build_slice
 
-from convoy.config.catalog import MODELS
+from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 
 # By hand: each stride needs two pixels, a pool without padding three.
@@ -43,18 +43,18 @@ def test_the_size_offered_works_and_one_less_does_not(model: str, least: int):
 
 
 @pytest.mark.parametrize("model", ["resnet18", "efficientnet-cifar", "mobilenet", "squeezenet"])
-def test_at_the_least_size_the_live_network_answers(model: str):
+def test_the_network_runs_at_its_minimum_image_size(model: str):
     layers = Small({"model": model}, LEAST[model]).plan.layers
     images = torch.randn(2, 3, LEAST[model], LEAST[model], generator=torch.Generator())
-    (logits,) = slice_of(layers).eval()(images)
+    (logits,) = build_slice(layers).eval()(images)
 
     assert logits.shape == (2, 10)
 
 
 def test_the_first_layer_that_has_too_few_pixels_is_named():
-    assert "layer4/0/conv2 would shrink an image of 1 × 1 pixels" in refusal("resnet50", 16)
-    assert "blocks/5/0/conv_dw would shrink" in refusal("efficientnet-b0", 16)
-    assert "pool8 needs 3 × 3 pixels and would get 2 × 2" in refusal("squeezenet", 28)
+    assert "layer4/0/conv2 would downsample a 1 × 1 image" in refusal("resnet50", 16)
+    assert "blocks/5/0/conv_dw would downsample" in refusal("efficientnet-b0", 16)
+    assert "pool8 needs at least 3 × 3 pixels but would get 2 × 2" in refusal("squeezenet", 28)
 
 
 def test_every_model_works_at_its_own_size():

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from families import Small
+from support.model_families import Small
 
 from convoy.models.layers import ConvSpec, DropoutSpec, LayerPlan, MaxPoolSpec, NormSpec, Route
 from convoy.models.network import NetworkPlan
@@ -40,7 +40,7 @@ def test_a_bypass_goes_around_every_second_fire(number: int):
 
 
 def test_images_shrink_to_thirteen_pixels_before_the_classes():
-    costs = {one.name: one.bundle_out[0] for one in plan(227).costs}
+    costs = {one.name: one.output_shapes[0] for one in plan(227).costs}
 
     assert [costs[name].size for name in ("conv1", "pool1", "pool4", "pool8", "conv10")] == (
         [114, 56, 27, 13, 13]
@@ -70,7 +70,7 @@ def dropouts(layers: tuple[LayerPlan, ...]) -> list[DropoutSpec]:
     return [one.operation for one in layers if isinstance(one.operation, DropoutSpec)]
 
 
-def test_half_is_dropped_before_the_last_convolution_unless_told():
+def test_the_default_dropout_before_the_last_convolution_is_a_half():
     assert dropouts(plan().layers) == [DropoutSpec(0.5)]
     assert dropouts(plan(dropout_rate=0.1).layers) == [DropoutSpec(0.1)]
     assert dropouts(plan(dropout_rate=0.0).layers) == []

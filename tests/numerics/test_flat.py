@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import images_and_labels, slice_of, small_layers
+from support.networks import build_slice, images_and_labels, small_layers
 from torch import nn
 
-from convoy.numerics.flat import ALIGNMENT, FlatWeights
+from convoy.numerics.flat import ALIGNMENT, FlatParameters
 
 
 def weights() -> dict[str, nn.Parameter]:
@@ -18,7 +18,7 @@ def weights() -> dict[str, nn.Parameter]:
 
 def test_the_weights_keep_their_numbers_shapes_and_strides() -> None:
     named, twins = weights(), weights()
-    FlatWeights(named)
+    FlatParameters(named)
 
     for name, twin in twins.items():
         assert torch.equal(named[name], twin)
@@ -28,14 +28,14 @@ def test_the_weights_keep_their_numbers_shapes_and_strides() -> None:
 
 def test_a_change_of_the_vector_is_a_change_of_the_weights() -> None:
     named = weights()
-    flat = FlatWeights(named)
+    flat = FlatParameters(named)
     flat.values.fill_(3.0)
 
     assert all(bool((weight == 3).all()) for weight in named.values())
 
 
 def test_every_weight_begins_on_a_cache_line_and_none_overlaps() -> None:
-    flat = FlatWeights(weights())
+    flat = FlatParameters(weights())
     counted = torch.zeros(flat.elements)
     for view in flat.views(counted):
         view.add_(1)
@@ -47,32 +47,32 @@ def test_every_weight_begins_on_a_cache_line_and_none_overlaps() -> None:
 
 
 def test_weights_of_several_dimensions_come_first() -> None:
-    flat = FlatWeights(weights())
-    decaying = [view.storage_offset() < flat.decaying for view in flat.views(flat.values)]
+    flat = FlatParameters(weights())
+    decaying = [view.storage_offset() < flat.decayed_elements for view in flat.views(flat.values)]
 
-    assert flat.decaying == 112 + 16
+    assert flat.decayed_elements == 112 + 16
     assert decaying == [weight.dim() > 1 for weight in flat.weights.values()]
 
 
 def test_names_and_order_are_those_of_the_weights() -> None:
-    flat = FlatWeights(weights())
+    flat = FlatParameters(weights())
 
-    assert list(flat.named(flat.values)) == list(weights())
+    assert list(flat.named_views(flat.values)) == list(weights())
     assert [tuple(one.shape) for one in flat.views(flat.values)] == [
         tuple(weight.shape) for weight in weights().values()
     ]
 
 
 def test_flattening_named_tensors_gives_the_vector_back() -> None:
-    flat = FlatWeights(weights())
-    again = flat.flatten({name: one.clone() for name, one in flat.named(flat.values).items()})
+    flat = FlatParameters(weights())
+    again = flat.flatten({name: one.clone() for name, one in flat.named_views(flat.values).items()})
 
     assert torch.equal(again, flat.values)
 
 
 def test_a_network_computes_the_same_bits_from_views() -> None:
-    plain, viewed = slice_of(small_layers()), slice_of(small_layers())
-    FlatWeights(viewed.named_weights())
+    plain, viewed = build_slice(small_layers()), build_slice(small_layers())
+    FlatParameters(viewed.named_weights())
     images, _ = images_and_labels(4, 8)
     for network in (plain, viewed):
         network(images)[0].square().sum().backward()
@@ -84,23 +84,23 @@ def test_a_network_computes_the_same_bits_from_views() -> None:
 
 
 def test_a_stage_without_weights_is_an_empty_vector() -> None:
-    flat = FlatWeights({})
+    flat = FlatParameters({})
 
-    assert (flat.elements, flat.decaying, flat.views(flat.values)) == (0, 0, [])
+    assert (flat.elements, flat.decayed_elements, flat.views(flat.values)) == (0, 0, [])
 
 
 def test_a_weight_with_gaps_is_refused() -> None:
     gaps = nn.Parameter(torch.zeros(4, 6)[:, ::2])
 
     with pytest.raises(AssertionError, match="gaps"):
-        FlatWeights({"gaps": gaps})
+        FlatParameters({"gaps": gaps})
 
 
 def test_weights_of_two_types_are_refused() -> None:
     mixed = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(2).double())}
 
-    with pytest.raises(AssertionError, match="one kind"):
-        FlatWeights(mixed)
+    with pytest.raises(AssertionError, match="differ in dtype or device"):
+        FlatParameters(mixed)
 
 
 def test_a_frozen_weight_stays_where_it_is() -> None:
@@ -108,9 +108,9 @@ def test_a_frozen_weight_stays_where_it_is() -> None:
     name = next(iter(named))
     named[name].requires_grad_(False)
     place = named[name].data_ptr()
-    flat = FlatWeights(named)
+    flat = FlatParameters(named)
 
     assert flat.frozen.keys() == {name}
     assert flat.weights.keys() == named.keys() - {name}
     assert named[name].data_ptr() == place
-    assert flat.named(flat.values).keys() == flat.weights.keys()
+    assert flat.named_views(flat.values).keys() == flat.weights.keys()

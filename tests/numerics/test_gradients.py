@@ -7,23 +7,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweeps import sweep
+from support.sweeps import sweep
 from torch import Tensor, nn
 
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import (
-    ACCUMULATOR_TYPES,
+    ACCUMULATOR_DTYPES,
     GradientTree,
     Node,
-    Span,
-    fold,
-    spans_of,
+    fold_nodes,
+    node_spans,
 )
-from convoy.plan.memory import tree_vectors
+from convoy.parallel.replicas import Replicas
+from convoy.plan.memory import gradient_tree_vectors
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
-TYPES = [one for one in ACCUMULATOR_TYPES.values() if one]
-in_every_type = pytest.mark.parametrize("dtype", TYPES, ids=str)
+FLOAT_FORMATS = [one for one in ACCUMULATOR_DTYPES.values() if one]
+in_every_type = pytest.mark.parametrize("dtype", FLOAT_FORMATS, ids=str)
 
 
 def leaves(count: int, seed: int = 0) -> list[list[Tensor]]:
@@ -51,7 +51,7 @@ def tree(
     first: int = 0, dtype: torch.dtype | None = None, expected: int | None = None
 ) -> GradientTree:
     weights = {str(index): nn.Parameter(torch.zeros(shape)) for index, shape in enumerate(SHAPES)}
-    return GradientTree(FlatWeights(weights), first, dtype, expected)
+    return GradientTree(FlatParameters(weights), first, dtype, expected)
 
 
 def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None) -> GradientTree:
@@ -65,7 +65,7 @@ def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None
 
 def total(grown: GradientTree) -> list[Tensor]:
     """The sum in the shapes of the weights; the tree may be used again."""
-    whole = [view.clone() for view in grown.flat.views(fold(grown.nodes()))]
+    whole = [view.clone() for view in grown.flat.views(fold_nodes(grown.nodes()))]
     grown.clear()
     return whole
 
@@ -99,12 +99,12 @@ def test_the_sum_is_the_explicit_pairwise_one(count: int) -> None:
 def test_five_micro_batches_are_added_as_drawn() -> None:
     a, b, c, d, e = (torch.tensor(value) for value in (1e8, 1.0, -1e8, 1.0, 0.5))
     weight = nn.Parameter(torch.tensor(0.0))
-    single = GradientTree(FlatWeights({"w": weight}))
+    single = GradientTree(FlatParameters({"w": weight}))
     for gradient in (a, b, c, d, e):
         weight.grad = gradient.clone()
         single.collect()
 
-    assert torch.equal(fold(single.nodes())[0], ((a + b) + (c + d)) + e)
+    assert torch.equal(fold_nodes(single.nodes())[0], ((a + b) + (c + d)) + e)
 
 
 def test_another_order_gives_other_bits() -> None:
@@ -118,11 +118,11 @@ def test_another_order_gives_other_bits() -> None:
 @sweep("count", range(1, 25))
 def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold(grow(gradients).nodes())
+    whole = fold_nodes(grow(gradients).nodes())
     for replicas in (one for one in range(1, count + 1) if count % one == 0):
         split = blocks(gradients, [count // replicas] * replicas)
 
-        assert torch.equal(fold(split), whole)
+        assert torch.equal(fold_nodes(split), whole)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda one: sum(one) <= 24))
@@ -130,31 +130,31 @@ def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
 def test_any_blocks_give_the_bits_of_one_block(sizes: list[int]) -> None:
     gradients = leaves(sum(sizes), seed=7)
 
-    assert torch.equal(fold(blocks(gradients, sizes)), fold(grow(gradients).nodes()))
+    assert torch.equal(fold_nodes(blocks(gradients, sizes)), fold_nodes(grow(gradients).nodes()))
 
 
 def test_leaves_that_are_no_siblings_are_not_joined() -> None:
     nodes = grow(leaves(3), tree(first=1)).nodes()
 
-    assert [node.span for node in nodes] == [Span(1, 0), Span(2, 1)]
+    assert [node.span for node in nodes] == [range(1, 2), range(2, 4)]
 
 
 @sweep("first", range(17))
 @sweep("count", range(1, 14))
 def test_the_nodes_of_a_block_are_known_beforehand(first: int, count: int) -> None:
     spans = [node.span for node in grow(leaves(count), tree(first)).nodes()]
-    ends = [first, *(span.start + span.leaves for span in spans)]
+    ends = [first, *(span.stop for span in spans)]
 
-    assert spans == spans_of(first, count)
+    assert spans == node_spans(first, count)
     assert ends[:-1] == [span.start for span in spans] and ends[-1] == first + count
-    assert all(span.start % (1 << span.level) == 0 for span in spans)
+    assert all(len(span).bit_count() == 1 and span.start % len(span) == 0 for span in spans)
 
 
 def test_an_aligned_block_of_a_power_of_two_is_one_node() -> None:
     for count in (1, 2, 4, 8):
         for replica in range(5):
-            assert spans_of(replica * count, count) == [
-                Span(replica * count, count.bit_length() - 1)
+            assert node_spans(replica * count, count) == [
+                range(replica * count, (replica + 1) * count)
             ]
 
 
@@ -179,12 +179,12 @@ def test_a_cleared_tree_forgets_its_micro_batches_and_keeps_its_memory(count: in
 
 def test_an_empty_tree_has_no_sum() -> None:
     with pytest.raises(AssertionError, match="at least one micro-batch"):
-        fold(tree().nodes())
+        fold_nodes(tree().nodes())
 
 
 def test_room_between_the_weights_stays_zero() -> None:
     grown = grow(leaves(5))
-    vector = fold(grown.nodes())
+    vector = fold_nodes(grown.nodes())
     for view in grown.flat.views(vector):
         view.zero_()
 
@@ -192,11 +192,11 @@ def test_room_between_the_weights_stays_zero() -> None:
 
 
 def test_a_stage_without_weights_has_empty_sums() -> None:
-    empty = GradientTree(FlatWeights({}))
+    empty = GradientTree(FlatParameters({}))
     for _ in range(3):
         empty.collect()
 
-    assert fold(empty.nodes()).shape == (0,)
+    assert fold_nodes(empty.nodes()).shape == (0,)
 
 
 @sweep("count", range(1, 34))
@@ -207,7 +207,7 @@ def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> N
         grow([gradient], into=grown)
         most = max(most, len(grown.nodes()))
 
-    assert most == tree_vectors(count)
+    assert most == gradient_tree_vectors(count)
 
 
 @in_every_type
@@ -225,11 +225,11 @@ def test_equal_blocks_give_the_bits_of_one_block_in_every_type(
     dtype: torch.dtype, count: int
 ) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold(grow(gradients, tree(dtype=dtype)).nodes())
+    whole = fold_nodes(grow(gradients, tree(dtype=dtype)).nodes())
     for replicas in (one for one in range(1, count + 1) if count % one == 0):
         split = blocks(gradients, [count // replicas] * replicas, dtype)
 
-        assert torch.equal(fold(split), whole)
+        assert torch.equal(fold_nodes(split), whole)
 
 
 def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
@@ -240,7 +240,7 @@ def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
             float((one - other).abs().max())
             for one, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
         )
-        for dtype in TYPES
+        for dtype in FLOAT_FORMATS
     }
 
     assert far[torch.float64] < far[torch.float32] < far[torch.float16] < far[torch.bfloat16]
@@ -248,18 +248,15 @@ def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
 
 def test_sums_are_in_the_type_of_the_weights_unless_told_otherwise() -> None:
     plain, told = tree(), tree(dtype=torch.float32)
-    mean = plain.flat.values
 
     assert plain.dtype == torch.float32
-    assert plain.for_weights(mean) is mean
     assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), told)))
 
 
 def test_the_optimizer_gets_the_type_of_the_weights() -> None:
     grown = grow(leaves(2), tree(dtype=torch.float64))
-    mean = grown.for_weights(fold(grown.nodes()))
 
-    assert mean.dtype == torch.float32
+    assert Replicas().reduce(grown).dtype == torch.float32
 
 
 @sweep("places", list(permutations(range(3))))
@@ -270,7 +267,7 @@ def test_a_watched_tree_holds_the_same_bits_in_any_order(
     gradients = leaves(count)
     watched = tree(expected=count)
     seen: list[set[int]] = []
-    watched.watch(lambda: seen.append(set(watched.summed)))
+    watched.register_summed_hook(lambda: seen.append(set(watched.summed_weights)))
     for leaf in gradients:
         backward(watched, leaf, places)
         watched.collect()
@@ -282,7 +279,9 @@ def test_a_watched_tree_holds_the_same_bits_in_any_order(
 def test_what_a_watcher_is_told_of_is_complete_at_once() -> None:
     gradients = leaves(4)
     watched = tree(expected=4)
-    watched.watch(lambda: sums.append(watched.flat.views(fold(watched.nodes()))[2].clone()))
+    watched.register_summed_hook(
+        lambda: sums.append(watched.flat.views(fold_nodes(watched.nodes()))[2].clone())
+    )
     sums: list[Tensor] = []
     for leaf in gradients:
         backward(watched, leaf, [2, 1, 0])
@@ -295,7 +294,7 @@ def test_weights_without_a_hook_are_collected_at_the_end() -> None:
     """torch's split backward writes gradients past the hooks."""
     gradients = leaves(3)
     watched = tree(expected=3)
-    watched.watch(lambda: None)
+    watched.register_summed_hook(lambda: None)
     for leaf in gradients:
         backward(watched, leaf, [1])
         for place, weight in enumerate(watched.flat.weights.values()):
@@ -308,7 +307,7 @@ def test_weights_without_a_hook_are_collected_at_the_end() -> None:
 
 def test_a_watched_tree_can_be_used_again() -> None:
     watched = tree(expected=3)
-    watched.watch(lambda: None)
+    watched.register_summed_hook(lambda: None)
     for seed in (1, 2):
         gradients = leaves(3, seed)
         for leaf in gradients:
@@ -320,8 +319,8 @@ def test_a_watched_tree_can_be_used_again() -> None:
 
 def test_trees_of_one_process_know_nothing_of_each_other() -> None:
     one, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
-    one.watch(lambda: None)
-    other.watch(lambda: None)
+    one.register_summed_hook(lambda: None)
+    other.register_summed_hook(lambda: None)
     gradients = leaves(4)
     for number in range(2):
         backward(one, gradients[number], [2, 1])
@@ -336,11 +335,11 @@ def test_trees_of_one_process_know_nothing_of_each_other() -> None:
 
 def test_a_second_gradient_of_a_weight_is_no_silent_mistake() -> None:
     watched = tree(expected=1)
-    watched.watch(lambda: None)
+    watched.register_summed_hook(lambda: None)
     (leaf,) = leaves(1)
     backward(watched, leaf, [2])
 
-    with pytest.raises(AssertionError, match="one gradient"):
+    with pytest.raises(AssertionError, match="two gradients"):
         backward(watched, leaf, [2])
 
 

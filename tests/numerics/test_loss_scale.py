@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.numerics.loss_scale import Choice, Counts, GradientRangeCounter, LossScale, choose
-from convoy.numerics.precision import BFLOAT16, FLOAT16, NumberType
+from convoy.numerics.loss_scale import (
+    GradientRangeCounter,
+    LossScale,
+    RangeCounts,
+    ScaleDecision,
+    next_scale,
+)
+from convoy.numerics.precision import BFLOAT16, FLOAT16, FloatFormat
 from convoy.plan.loop import LossScalePlan
 
 TOTAL = 10**8  # of which one in ten million is 10
@@ -32,58 +38,58 @@ def expected(scale: float, over: int, near: int, under: int, finite: bool) -> tu
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_combination_of_counts_has_the_scale_it_should(scale: float) -> None:
     for over, near, under, finite in product(COUNTS, COUNTS, COUNTS, [True, False]):
-        found = choose(scale, Counts(over, max(over, near), under, TOTAL), finite)
+        found = next_scale(scale, RangeCounts(over, max(over, near), under, TOTAL), finite)
         case = (over, near, under, finite)
 
-        assert (found.scale, found.skips) == expected(
+        assert (found.scale, found.skip_update) == expected(
             scale, over, max(over, near), under, finite
         ), case
-        assert bool(found.why) == (found.scale != scale), case
+        assert bool(found.reason) == (found.scale != scale), case
 
 
 @pytest.mark.parametrize(
     ("counts", "finite", "why"),
     [
-        (Counts(3, 3, 9, 172506), True, "3 of 172,506 gradients are near overflow"),
-        (Counts(0, 0, 1200, 172506), True, "1,200 of 172,506 gradients are about to vanish"),
-        (Counts(3, 3, 9, 172506), False, "gradients are not finite, the update is skipped"),
+        (RangeCounts(3, 3, 9, 172506), True, "3 of 172,506 gradients are near overflow"),
+        (RangeCounts(0, 0, 1200, 172506), True, "1,200 of 172,506 gradients are near underflow"),
+        (RangeCounts(3, 3, 9, 172506), False, "gradients are not finite, so the update is skipped"),
     ],
 )
-def test_a_change_says_why(counts: Counts, finite: bool, why: str) -> None:
-    assert choose(64.0, counts, finite).why == why
+def test_a_change_says_why(counts: RangeCounts, finite: bool, why: str) -> None:
+    assert next_scale(64.0, counts, finite).reason == why
 
 
 def test_a_stage_without_weights_changes_nothing() -> None:
-    assert choose(64.0, Counts(), finite=True) == Choice(64.0)
+    assert next_scale(64.0, RangeCounts(), finite=True) == ScaleDecision(64.0)
 
 
 @pytest.mark.parametrize("of", [FLOAT16, BFLOAT16])
-def test_magnitudes_are_counted_as_plain_numbers_would_count_them(of: NumberType) -> None:
+def test_magnitudes_are_counted_as_plain_numbers_would_count_them(of: FloatFormat) -> None:
     chance = np.random.default_rng(0)
-    exponents = chance.uniform(np.log2(of.smallest_normal) - 3, np.log2(of.largest), 5000)
+    exponents = chance.uniform(np.log2(of.smallest_normal) - 3, np.log2(of.max_value), 5000)
     values = (chance.choice([-1.0, 1.0], 5000) * 2.0**exponents).astype(np.float32)
-    values[:3] = 0.0, 0.125 * of.largest, 0.0625 * of.largest
+    values[:3] = 0.0, 0.125 * of.max_value, 0.0625 * of.max_value
     values[3:5] = of.smallest_normal, -of.smallest_normal
     tally = GradientRangeCounter(of, counts=True, saturates=False)
     tally([torch.from_numpy(values[:2000]).view(40, 50), torch.from_numpy(values[2000:2000])])
     tally([torch.from_numpy(values[2000:])])
     size = np.abs(values.astype(np.float64))
-    edge = 0.125 * float(of.largest)
+    edge = 0.125 * float(of.max_value)
 
-    assert tally.take() == [
+    assert tally.pop_counts() == [
         int((size >= edge).sum()),
         int((size >= edge / 2).sum()),
         int((size < of.smallest_normal).sum()),
         5000,
     ]
-    assert tally.take() == [0, 0, 0, 0]
+    assert tally.pop_counts() == [0, 0, 0, 0]
 
 
 def test_an_infinity_counts_as_near_overflow() -> None:
     tally = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
     tally([torch.tensor([torch.inf, -torch.inf, 1.0])])
 
-    assert tally.take() == [2, 2, 0, 3]
+    assert tally.pop_counts() == [2, 2, 0, 3]
 
 
 def test_gradients_beyond_the_type_are_clipped_when_asked_and_counted_before() -> None:
@@ -93,30 +99,30 @@ def test_gradients_beyond_the_type_are_clipped_when_asked_and_counted_before() -
 
     assert gradients[0].tolist() == [65504.0, -65504.0, 65504.0, 3.0]
     assert bool(gradients[1].isnan())
-    assert tally.take() == [3, 3, 0, 5]
+    assert tally.pop_counts() == [3, 3, 0, 5]
 
 
 def test_a_planned_scale_does_not_follow_the_gradients() -> None:
     scale = LossScale(LossScalePlan(2, 8, updates_per_epoch=1, updates=6))
-    choice = scale.choose(Counts(TOTAL, TOTAL, 0, TOTAL), finite=False)
+    choice = scale.update(RangeCounts(TOTAL, TOTAL, 0, TOTAL), finite=False)
 
-    assert not choice.skips
-    assert [scale.at(update) for update in range(6)] == [2, 2, 4, 4, 8, 8]
+    assert not choice.skip_update
+    assert [scale.scale_at(update) for update in range(6)] == [2, 2, 4, 4, 8, 8]
 
 
 def test_a_followed_scale_begins_where_it_is_told_and_remembers() -> None:
     scale = LossScale(LossScalePlan(64, 64, automatic=True))
-    began = scale.at(0)
-    scale.choose(Counts(TOTAL, TOTAL, 0, TOTAL), finite=True)
-    scale.choose(Counts(TOTAL, TOTAL, 0, TOTAL), finite=True)
+    began = scale.scale_at(0)
+    scale.update(RangeCounts(TOTAL, TOTAL, 0, TOTAL), finite=True)
+    scale.update(RangeCounts(TOTAL, TOTAL, 0, TOTAL), finite=True)
 
-    assert (began, scale.at(5)) == (64, 16)
+    assert (began, scale.scale_at(5)) == (64, 16)
 
 
 def test_a_scale_that_overflowed_is_not_tried_again_for_a_thousand_updates() -> None:
-    scale = LossScale(LossScalePlan(first=8.0, last=8.0, automatic=True))
-    low = Counts(under=5, total=10)  # every single gradient asks for more
-    scale.choose(low, finite=False)
-    found = [scale.choose(low, finite=True).scale for _ in range(1001)]
+    scale = LossScale(LossScalePlan(initial=8.0, final=8.0, automatic=True))
+    low = RangeCounts(under=5, total=10)  # every single gradient asks for more
+    scale.update(low, finite=False)
+    found = [scale.update(low, finite=True).scale for _ in range(1001)]
 
     assert found == [4.0] * 1000 + [8.0]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from families import ALL
-from networks import images_and_labels
+from support.model_families import ALL
+from support.networks import images_and_labels
 from torch import Tensor
 
 from convoy.layers.build import build_layers
@@ -13,8 +13,8 @@ from convoy.numerics.precision import (
     FLOAT16,
     FLOAT32,
     Arithmetic,
-    NumberType,
-    makes_new_numbers,
+    FloatFormat,
+    needs_rounding,
 )
 from convoy.parallel.slice import Slice
 
@@ -26,7 +26,7 @@ NAMES = ["resnet8 A", "resnet8 strided groups", "efficientnet", "efficientnet by
 def network_of(name: str, arithmetic: Arithmetic) -> Slice:
     layers = ALL[name].plan.layers
     made = Slice(layers, build_layers(layers, seed=3))
-    made.compute_in(arithmetic, takes_images=True)
+    made.set_arithmetic(arithmetic, rounds_input=True)
     return made
 
 
@@ -34,19 +34,19 @@ def _note_gradient(made: Tensor, given: list[Tensor]) -> None:
     made.register_hook(lambda back: given.append(back.clone()))
 
 
-def is_of(number: NumberType, values: Tensor) -> bool:
-    return torch.equal(number.nearest(values), values)
+def is_of(number: FloatFormat, values: Tensor) -> bool:
+    return torch.equal(number.round_nearest(values), values)
 
 
 @pytest.mark.parametrize("number", HALVES, ids=lambda one: one.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_layer_is_given_16_bit_numbers_both_ways(name: str, number: NumberType):
+def test_every_layer_is_given_16_bit_numbers_both_ways(name: str, number: FloatFormat):
     network = network_of(name, Arithmetic(number))
     given: list[Tensor] = []
     for layer in ALL[name].plan.layers:
         one = network.layers[layer.name]
         one.register_forward_pre_hook(lambda _, args: given.extend(one.clone() for one in args))
-        if makes_new_numbers(layer.operation):
+        if needs_rounding(layer.operation):
             one.register_forward_hook(lambda _, __, made: _note_gradient(made, given))
     images, labels = images_and_labels(4, ALL[name].size)
     (logits,) = network.train()(images)
@@ -59,7 +59,7 @@ def test_every_layer_is_given_16_bit_numbers_both_ways(name: str, number: Number
 
 def test_a_convolution_and_its_gradient_are_rounded_once():
     """By hand: the layer computes in 32 bits, the rounding stands behind it."""
-    after = Arithmetic(FLOAT16).after
+    after = Arithmetic(FLOAT16).round_output
     chance = torch.Generator().manual_seed(1)
     given = torch.randn(2, 8, 5, 5, generator=chance, requires_grad=True)
     weight, back = torch.randn(4, 8, 3, 3, generator=chance), torch.randn(2, 4, 3, 3)
@@ -76,7 +76,9 @@ def test_a_gradient_too_large_is_infinite_or_the_largest():
     given = torch.ones(2, requires_grad=True)
     for saturates, largest in ((False, torch.inf), (True, 65504.0)):
         given.grad = None
-        Arithmetic(FLOAT16, saturates=saturates).after(given).backward(torch.tensor([1e6, 2.0]))
+        Arithmetic(FLOAT16, saturates=saturates).round_output(given).backward(
+            torch.tensor([1e6, 2.0])
+        )
 
         assert given.grad is not None
         assert given.grad.tolist() == [largest, 2.0]
@@ -85,7 +87,7 @@ def test_a_gradient_too_large_is_infinite_or_the_largest():
 def test_the_devices_own_gradients_are_clipped_as_well():
     given = torch.ones(2, requires_grad=True)
     back = torch.tensor([torch.inf, 2.0], dtype=torch.float16)
-    Arithmetic(FLOAT16, native=True, saturates=True).after(given * 1).backward(back)
+    Arithmetic(FLOAT16, native=True, saturates=True).round_output(given * 1).backward(back)
 
     assert given.grad is not None
     assert given.grad.tolist() == [65504.0, 2.0]
@@ -94,8 +96,8 @@ def test_the_devices_own_gradients_are_clipped_as_well():
 def test_32_bits_change_nothing():
     given = torch.randn(3)
 
-    assert Arithmetic(FLOAT32).after(given) is given
-    assert Arithmetic(FLOAT32, native=True).entered((given,))[0] is given
+    assert Arithmetic(FLOAT32).round_output(given) is given
+    assert Arithmetic(FLOAT32, native=True).cast_inputs((given,))[0] is given
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,7 +120,7 @@ def test_partial_sums_are_rounded_after_every_16_channels():
     chance = torch.Generator().manual_seed(2)
     given = torch.randn(3, 40, 6, 6, generator=chance)
     weight, bias = torch.randn(5, 40, 3, 3, generator=chance), torch.randn(5, generator=chance)
-    arithmetic = Arithmetic(FLOAT16, partials=True)
+    arithmetic = Arithmetic(FLOAT16, half_partials=True)
     with arithmetic.context(CPU):
         made = F.conv2d(given, weight, bias, 1, 1)
     total = torch.zeros(3, 5, 6, 6)
@@ -133,7 +135,7 @@ def test_partial_sums_are_rounded_after_every_16_channels():
 def test_partial_sums_of_a_linear_layer_too():
     chance = torch.Generator().manual_seed(2)
     given, weight = torch.randn(3, 33, generator=chance), torch.randn(7, 33, generator=chance)
-    with Arithmetic(BFLOAT16, partials=True).context(CPU):
+    with Arithmetic(BFLOAT16, half_partials=True).context(CPU):
         made = F.linear(given, weight)
     total = torch.zeros(3, 7)
     for first in (0, 16, 32):
@@ -145,9 +147,9 @@ def test_partial_sums_of_a_linear_layer_too():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch of itself
 @pytest.mark.parametrize("number", HALVES, ids=lambda one: one.name)
-def test_a_compiled_program_rounds_as_well(number: NumberType):
+def test_a_compiled_program_rounds_as_well(number: FloatFormat):
     """torch's compiler would take a cast and its way back for nothing."""
-    after = Arithmetic(number).after
+    after = Arithmetic(number).round_output
     program = torch.compile(lambda values: after(values + 0.001) + 0.0)
     values = torch.randn(100, requires_grad=True)
     made = program(values)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, TYPES, NumberType
+from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT_FORMATS, FloatFormat
 
 
-@pytest.mark.parametrize("number", TYPES.values(), ids=lambda one: one.name)
-def test_a_type_knows_its_figures(number: NumberType):
+@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda one: one.name)
+def test_a_type_knows_its_figures(number: FloatFormat):
     found = torch.finfo(number.dtype)
 
-    assert number.largest == found.max
+    assert number.max_value == found.max
     assert number.smallest_normal == found.smallest_normal
     assert 2.0**-number.fraction_bits == found.eps
 
@@ -20,22 +20,22 @@ def test_the_nearest_half_is_numpys():
     values = torch.randn(100_000, generator=torch.Generator().manual_seed(3)).mul_(1e-3)
     expected = values.numpy().astype(np.float16).astype(np.float32)
 
-    assert FLOAT16.nearest(values).numpy().tolist() == expected.tolist()
+    assert FLOAT16.round_nearest(values).numpy().tolist() == expected.tolist()
 
 
 def test_a_tie_goes_to_the_even_neighbor():
     ties = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8])  # between two values of bfloat16
 
-    assert BFLOAT16.nearest(ties).tolist() == [1.0, 1 + 2.0**-6]
+    assert BFLOAT16.round_nearest(ties).tolist() == [1.0, 1 + 2.0**-6]
 
 
 def test_32_bits_are_left_alone():
     values = torch.randn(10)
 
-    assert FLOAT32.nearest(values) is values
+    assert FLOAT32.round_nearest(values) is values
 
 
 def test_saturation_clips_the_infinite_too():
-    found = FLOAT16.saturated(torch.tensor([1e9, -torch.inf, 3.0]))
+    found = FLOAT16.saturate(torch.tensor([1e9, -torch.inf, 3.0]))
 
     assert found.tolist() == [65504.0, -65504.0, 3.0]

@@ -11,11 +11,11 @@ from convoy.numerics.precision import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
-    NumberType,
+    ElementRange,
+    FloatFormat,
     StochasticRounder,
-    UpdatedElements,
-    draws,
-    stochastic,
+    random_bits,
+    round_stochastic,
 )
 from convoy.rng import bits, key
 
@@ -28,14 +28,14 @@ EXTENTS = {"conv.weight": range(1000), "fc.bias": range(1008, 1040)}
 VALUES = (1.0003, -1.0003, 0.1, 1000.7, -3.01e-5, 6.0e-5, 1e-8, -2e-9, 3e-11, 1e-39, -1e-40)
 
 
-def rounded(value: float, to: NumberType, count: int = COUNT) -> Tensor:
+def rounded(value: float, to: FloatFormat, count: int = COUNT) -> Tensor:
     values = torch.full((count,), value, dtype=torch.float32)
-    return stochastic(values, draws(key("test", str(value)), range(count), CPU), to)
+    return round_stochastic(values, random_bits(key("test", str(value)), range(count), CPU), to)
 
 
-def neighbors(value: float, to: NumberType) -> tuple[float, float]:
+def neighbors(value: float, to: FloatFormat) -> tuple[float, float]:
     """The values of the type on both sides, by arithmetic of their own."""
-    exponent = max(math.frexp(value)[1] - 1, to.lowest_exponent)
+    exponent = max(math.frexp(value)[1] - 1, to.min_exponent)
     distance = 2.0 ** (exponent - to.fraction_bits)
     below = math.floor(value / distance) * distance
     return below, below + distance
@@ -43,7 +43,7 @@ def neighbors(value: float, to: NumberType) -> tuple[float, float]:
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
 @pytest.mark.parametrize("value", VALUES)
-def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: NumberType):
+def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: FloatFormat):
     exact = float(np.float32(value))
     below, above = neighbors(exact, to)
     share = (exact - below) / (above - below)
@@ -56,23 +56,25 @@ def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: Nu
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_a_value_of_the_type_stays(to: NumberType):
+def test_a_value_of_the_type_stays(to: FloatFormat):
     numbers = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(to.dtype).float()
     values = numbers[torch.isfinite(numbers)]
 
-    assert torch.equal(stochastic(values, draws(3, range(len(values)), CPU), to), values)
+    assert torch.equal(
+        round_stochastic(values, random_bits(3, range(len(values)), CPU), to), values
+    )
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_every_result_is_a_value_of_the_type(to: NumberType):
+def test_every_result_is_a_value_of_the_type(to: FloatFormat):
     values = torch.randn(COUNT, generator=torch.Generator().manual_seed(1)).mul_(0.01).pow_(3)
-    found = stochastic(values, draws(5, range(COUNT), CPU), to)
+    found = round_stochastic(values, random_bits(5, range(COUNT), CPU), to)
 
-    assert torch.equal(to.nearest(found), found)
+    assert torch.equal(to.round_nearest(found), found)
 
 
 def test_beyond_the_largest_a_value_becomes_infinite_and_between_it_may():
-    largest = FLOAT16.largest
+    largest = FLOAT16.max_value
     beyond = rounded(-70000.0, FLOAT16, 100)
     between = rounded(largest + 8, FLOAT16)
     share = float((between == torch.inf).double().mean())
@@ -83,9 +85,9 @@ def test_beyond_the_largest_a_value_becomes_infinite_and_between_it_may():
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_what_is_not_finite_stays_as_it_is(to: NumberType):
+def test_what_is_not_finite_stays_as_it_is(to: FloatFormat):
     values = torch.tensor([math.inf, -math.inf, math.nan, 1.0] * 50)
-    found = stochastic(values, draws(1, range(200), CPU), to)
+    found = round_stochastic(values, random_bits(1, range(200), CPU), to)
 
     assert torch.equal(found.nan_to_num(nan=7.0), values.nan_to_num(nan=7.0))
 
@@ -95,7 +97,7 @@ def test_the_draws_are_those_of_counter_based_chance():
 
     for elements in (range(1000), range(1, 8), range(7, 7), range(400, 999)):
         assert (
-            draws(key(9, "a"), elements, CPU).tolist()
+            random_bits(key(9, "a"), elements, CPU).tolist()
             == [*words[elements.start :]][: len(elements)]
         )
 
@@ -103,12 +105,12 @@ def test_the_draws_are_those_of_counter_based_chance():
 def test_any_cut_of_the_vector_gives_the_same_bits():
     rounder = StochasticRounder(7, EXTENTS)
     values = torch.randn(1040, generator=torch.Generator().manual_seed(2))
-    whole = rounder.round(values, FLOAT16, "weight", UpdatedElements(range(1040), 5))
+    whole = rounder.round(values, FLOAT16, "weight", ElementRange(range(1040), 5))
 
     for cut in (16, 17, 999, 1000, 1008, 1020):
         parts = [range(cut), range(cut, 1040)]
         pieces = [
-            rounder.round(values[one.start : one.stop], FLOAT16, "weight", UpdatedElements(one, 5))
+            rounder.round(values[one.start : one.stop], FLOAT16, "weight", ElementRange(one, 5))
             for one in parts
         ]
 
@@ -121,7 +123,7 @@ def test_another_seed_update_weight_or_slot_draws_otherwise():
     def found(
         seed: int = 7, what: str = "weight", update: int = 5, extents: dict[str, range] = EXTENTS
     ) -> Tensor:
-        place = UpdatedElements(range(1040), update)
+        place = ElementRange(range(1040), update)
         return StochasticRounder(seed, extents).round(values, FLOAT16, what, place)
 
     usual = found()
@@ -137,7 +139,7 @@ def test_what_is_kept_in_32_bits_is_not_touched():
     values = torch.randn(1040)
 
     found = StochasticRounder(7, EXTENTS).round(
-        values, FLOAT32, "weight", UpdatedElements(range(1040), 0)
+        values, FLOAT32, "weight", ElementRange(range(1040), 0)
     )
 
     assert found is values

@@ -9,21 +9,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweeps import sweep
+from support.sweeps import sweep
 from torch import Tensor, nn
 
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import (
-    BY_NAME,
     DIVIDED_FIRST,
+    REDUCTIONS,
     DividedFirst,
     GradientTree,
     Mean,
     Node,
     Reduction,
     RunningMean,
-    fold,
-    reduction_of,
+    fold_nodes,
+    make_reduction,
 )
 from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, DtypePolicy
 from convoy.parallel.replicas import Replicas
@@ -34,13 +34,13 @@ ELEMENTS = 37  # no multiple of what a CPU takes at once
 EPS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11} | {
     torch.bfloat16: 2.0**-8
 }
-WAYS = (*BY_NAME, DIVIDED_FIRST)
+WAYS = (*REDUCTIONS, DIVIDED_FIRST)
 in_every_way = pytest.mark.parametrize("way", WAYS)
 in_every_type = pytest.mark.parametrize("dtype", list(EPS), ids=str)
 
 
 def way_of(name: str, micro_batches: int) -> Reduction:
-    return reduction_of(DtypePolicy(reduction=name), micro_batches)
+    return make_reduction(DtypePolicy(reduction=name), micro_batches)
 
 
 def leaves(count: int, seed: int = 0) -> list[Tensor]:
@@ -52,7 +52,7 @@ def grown(
     gradients: Sequence[Tensor], reduction: Reduction, dtype: torch.dtype, first: int = 0
 ) -> GradientTree:
     weight = nn.Parameter(torch.zeros(len(gradients[0])))
-    tree = GradientTree(FlatWeights({"w": weight}), first, dtype, reduction=reduction)
+    tree = GradientTree(FlatParameters({"w": weight}), first, dtype, reduction=reduction)
     for one in gradients:
         weight.grad = one.clone()
         tree.collect()
@@ -117,7 +117,7 @@ def rounded_tree(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: int) -> None:
     gradients = leaves(count)
     tree = grown(gradients, RunningMean(), dtype)
-    found = fold(tree.nodes(), RunningMean())[:ELEMENTS]
+    found = fold_nodes(tree.nodes(), RunningMean())[:ELEMENTS]
     parts = [one.to(dtype).numpy() for one in gradients]
 
     assert np.array_equal(found.numpy(), rounded_tree(parts))
@@ -128,13 +128,13 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
 @sweep("count", [1, 2, 3, 5, 6, 7, 12, 15])
 def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, count: int) -> None:
     gradients, reduction = leaves(count, seed=count), way_of(way, count)
-    whole = fold(grown(gradients, reduction, dtype).nodes(), reduction)
+    whole = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
     for size in (one for one in range(1, count + 1) if count % one == 0):
         nodes: list[Node] = []
         for first in range(0, count, size):
             nodes += grown(gradients[first : first + size], reduction, dtype, first).nodes()
 
-        assert torch.equal(fold(nodes, reduction), whole)
+        assert torch.equal(fold_nodes(nodes, reduction), whole)
 
 
 @in_every_way
@@ -143,14 +143,14 @@ def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, cou
 def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
     count = sum(sizes)
     gradients, reduction = leaves(count, seed=1), way_of(way, count)
-    whole = fold(grown(gradients, reduction, torch.float16).nodes(), reduction)
+    whole = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
     nodes: list[Node] = []
     first = 0
     for size in sizes:
         nodes += grown(gradients[first : first + size], reduction, torch.float16, first).nodes()
         first += size
 
-    assert torch.equal(fold(nodes, reduction), whole)
+    assert torch.equal(fold_nodes(nodes, reduction), whole)
 
 
 @sweep("count", [2, 3, 4, 7, 64])
@@ -176,7 +176,7 @@ def test_a_leaf_is_divided_before_it_is_rounded() -> None:
 
 def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
     (gradient,) = leaves(1)
-    leaf = DividedFirst(3).leaf(gradient, torch.float64)
+    leaf = DividedFirst(3).prepare_leaf(gradient, torch.float64)
 
     assert np.array_equal(leaf.numpy(), gradient.double().numpy() / 3)
 
@@ -190,7 +190,7 @@ def test_one_micro_batch_is_its_own_result(way: str) -> None:
 
 @in_every_type
 def test_unasked_only_sums_in_float16_run(dtype: torch.dtype) -> None:
-    chosen = reduction_of(DtypePolicy(accumulator=dtype), 4)
+    chosen = make_reduction(DtypePolicy(accumulator=dtype), 4)
 
     assert type(chosen) is (RunningMean if dtype == torch.float16 else Mean)
 
@@ -205,7 +205,7 @@ def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() 
     assert [one.accumulator_dtype for one in (DtypePolicy(), *kinds)] == [
         *(torch.float32, torch.float16, torch.bfloat16, torch.float32),
     ]
-    assert type(reduction_of(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean
+    assert type(make_reduction(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean
 
 
 def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
@@ -217,14 +217,14 @@ def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
             DIVIDED_FIRST: DividedFirst,
         }
         for name, way in ways.items():
-            assert type(reduction_of(DtypePolicy(accumulator=sums, reduction=name), 4)) is way
+            assert type(make_reduction(DtypePolicy(accumulator=sums, reduction=name), 4)) is way
 
 
 @in_every_way
 def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
     left, right = leaves(2)
     before = right.clone()
-    way_of(way, 2).join([left], [right], (1, 1))
+    way_of(way, 2).merge([left], [right], (1, 1))
 
     assert torch.equal(right, before)
 
@@ -234,9 +234,9 @@ def test_a_result_may_be_written_elsewhere_or_in_its_place(way: str) -> None:
     (total,) = leaves(1)
     for micro_batches in (1, 5):
         elsewhere, reduction = torch.full_like(total, torch.nan), way_of(way, micro_batches)
-        reduction.finish(total, micro_batches, elsewhere)
+        reduction.finalize(total, micro_batches, elsewhere)
         place = total.clone()
 
-        assert reduction.finish(place, micro_batches, place) is place
+        assert reduction.finalize(place, micro_batches, place) is place
         assert torch.equal(place, elsewhere)
         assert torch.equal(place, total / micro_batches if way == "mean" else total)

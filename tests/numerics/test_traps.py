@@ -6,14 +6,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import SingleStage, images_and_labels, slice_of, small_layers
+from support.networks import SingleStage, build_slice, images_and_labels, small_layers
 from torch import Tensor, nn
 
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
-from convoy.numerics.precision import FLOAT16, FLOAT32, NumberType
-from convoy.numerics.traps import NOTHING, Note, Phase, Traps, Watched, all_finite
-from convoy.parallel.slice import Recomputing
+from convoy.numerics.precision import FLOAT16, FLOAT32, FloatFormat
+from convoy.numerics.traps import NO_RECORD, NonFiniteRecord, Phase, Traps, WatchedLayer, all_finite
+from convoy.parallel.slice import RecomputedSlice
 
 LAYERS = small_layers()
 NAMES = [layer.name for layer in LAYERS]
@@ -23,22 +23,22 @@ MICROS = range(6, 9)  # a replica's, of many
 class Trapped:
     """A small network, its gradients and its traps."""
 
-    def __init__(self, of: NumberType = FLOAT32, recomputes: bool = False) -> None:
-        self.network = slice_of(LAYERS)
-        self.network.position.micros = MICROS
-        flat = FlatWeights(self.network.named_weights())
-        self.tree = GradientTree(flat, MICROS.start)
+    def __init__(self, of: FloatFormat = FLOAT32, recomputes: bool = False) -> None:
+        self.network = build_slice(LAYERS)
+        self.network.position.micro_batches = MICROS
+        flat = FlatParameters(self.network.named_weights())
+        self.tree = GradientTree(flat, MICROS.start, gradient_format=of)
         watched = [
-            Watched(number, module, self.network.position)
+            WatchedLayer(number, module, self.network.position)
             for number, module in enumerate(self.network.layers.values())
         ]
-        self.traps = Traps(NAMES, watched, [(self.tree, of)])
+        self.traps = Traps(NAMES, watched, [self.tree])
         self.runs: nn.Module = self.network
         if recomputes:
-            self.runs = Recomputing(self.network, [NAMES[3]], nullcontext)
+            self.runs = RecomputedSlice(self.network, [NAMES[3]], nullcontext)
 
-    def run(self, scale: float = 1.0) -> Note | None:
-        with self.traps.set():
+    def run(self, scale: float = 1.0) -> NonFiniteRecord | None:
+        with self.traps.armed():
             self.passes(scale)
         return self.traps.first
 
@@ -84,7 +84,7 @@ def test_what_a_layer_makes_is_found_with_micro_batch_and_sample(
     trapped.spoil(layer, micro=7, row=2, value=value)
     number = NAMES.index(layer)
 
-    assert trapped.run() == Note(1, Phase.FORWARD, number, 7, number, 1, (2,))
+    assert trapped.run() == NonFiniteRecord(1, Phase.FORWARD, number, 7, number, 1, (2,))
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
@@ -99,7 +99,7 @@ def test_a_gradient_that_comes_back_wrong_is_found_before_it_reaches_weights(
     trapped.spoil_backward(NAMES[5], 8, change)
     note = trapped.run()
 
-    assert note == Note(2, Phase.BACKWARD, -5, 8, 5, 2, (1, 3))
+    assert note == NonFiniteRecord(2, Phase.BACKWARD, -5, 8, 5, 2, (1, 3))
 
 
 def test_a_weight_gradient_that_its_type_cannot_hold_is_found() -> None:
@@ -109,7 +109,7 @@ def test_a_weight_gradient_that_its_type_cannot_hold_is_found() -> None:
     assert wide.run(scale) is None
     note = narrow.run(scale)
     assert note is not None
-    assert (note.turn, note.phase, note.micro, note.rows) == (0, Phase.WEIGHTS, 6, ())
+    assert (note.local_micro, note.phase, note.micro, note.bad_samples) == (0, Phase.WEIGHTS, 6, ())
 
 
 def test_the_earliest_find_stays() -> None:
@@ -119,36 +119,36 @@ def test_the_earliest_find_stays() -> None:
     note = trapped.run()
 
     assert note is not None
-    assert (note.micro, note.layer, note.rows) == (7, 6, (3,))
+    assert (note.micro, note.layer, note.bad_samples) == (7, 6, (3,))
 
 
 def test_only_some_samples_are_named_but_all_are_counted() -> None:
     traps = Trapped().traps
-    traps._look(torch.full((11, 2), torch.nan), Note(0, Phase.FORWARD, 3, 6, 3))
+    traps._check_values(torch.full((11, 2), torch.nan), NonFiniteRecord(0, Phase.FORWARD, 3, 6, 3))
 
-    assert traps.first == Note(0, Phase.FORWARD, 3, 6, 3, 11, tuple(range(8)))
+    assert traps.first == NonFiniteRecord(0, Phase.FORWARD, 3, 6, 3, 11, tuple(range(8)))
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_traps_change_no_bit_and_leave_nothing_behind(recomputes: bool) -> None:
     trapped, plain = Trapped(recomputes=recomputes), Trapped(recomputes=recomputes)
-    with trapped.traps.set():
+    with trapped.traps.armed():
         ours = trapped.passes()
     theirs = plain.passes()
 
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
     assert trapped.traps.first is None
-    assert trapped.tree.on_leaf is None
+    assert trapped.tree.gradient_hook is None
     assert not any(one._forward_hooks for one in trapped.network.modules())
 
 
 def test_who_listened_before_is_told_all_the_same() -> None:
     trapped, heard = Trapped(), []
-    trapped.tree.on_leaf = lambda gradients: heard.append(len(gradients))
+    trapped.tree.gradient_hook = lambda gradients: heard.append(len(gradients))
     trapped.run()
 
     assert heard == [len(trapped.tree.flat.weights)] * len(MICROS)
-    assert trapped.tree.on_leaf is not None
+    assert trapped.tree.gradient_hook is not None
 
 
 def test_an_update_passes_again_as_it_did() -> None:
@@ -156,20 +156,24 @@ def test_an_update_passes_again_as_it_did() -> None:
     position = trapped.network.position
     position.resume_after(4)
     trapped.passes()
-    begun = position.begun
-    trapped.traps.go_back_to(4)
+    begun = position.num_entered
+    trapped.traps.rewind_to(4)
     trapped.passes()
 
-    assert position.begun == begun == 5 * len(MICROS)
+    assert position.num_entered == begun == 5 * len(MICROS)
 
 
 @pytest.mark.parametrize(
-    "note", [Note(1, Phase.BACKWARD, -7, 3, 7, 2, (0, 3)), Note(0, Phase.WEIGHTS, -2, 5, 2)]
+    "note",
+    [
+        NonFiniteRecord(1, Phase.BACKWARD, -7, 3, 7, 2, (0, 3)),
+        NonFiniteRecord(0, Phase.WEIGHTS, -2, 5, 2),
+    ],
 )
-def test_a_note_travels_as_numbers(note: Note) -> None:
-    assert note.as_tensor().shape == NOTHING.shape
-    assert Note.from_tensor(note.as_tensor()) == note
-    assert Note.from_tensor(NOTHING) is None
+def test_a_note_travels_as_numbers(note: NonFiniteRecord) -> None:
+    assert note.as_tensor().shape == NO_RECORD.shape
+    assert NonFiniteRecord.from_tensor(note.as_tensor()) == note
+    assert NonFiniteRecord.from_tensor(NO_RECORD) is None
 
 
 def test_finite_is_said_of_nothing_and_of_numbers_alone() -> None:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.numerics.flat import FlatWeights
+from convoy.config.sections.training import OptimizerConfig
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy
 from convoy.optim.ema import ExponentialMovingAverage
-from convoy.optim.optimizer import BLOCK, Optimizer, Shard
+from convoy.optim.optimizer import BLOCK_SIZE, Optimizer, OptimizerShard
 from convoy.optim.update_rules import Sgd, StepContext
 
 SHAPES = {"conv.weight": (9, 7, 3, 3), "bn.weight": (9,), "fc.weight": (5, 9), "fc.bias": (5,)}
@@ -28,13 +28,15 @@ def optimizer_of(
     named: dict[str, nn.Parameter], owned: range | None = None, kind: DtypePolicy | None = None
 ) -> Optimizer:
     rule = Sgd(OptimizerConfig(momentum=0.9, weight_decay=0.0))
-    part = None if owned is None else Shard(owned)
-    return Optimizer(FlatWeights(named), rule, part, policy=kind)
+    part = None if owned is None else OptimizerShard(owned)
+    return Optimizer(FlatParameters(named), rule, part, policy=kind)
 
 
 def step(optimizer: Optimizer, update: int) -> None:
-    whole = torch.randn(optimizer.flat.elements, generator=torch.Generator().manual_seed(update))
-    owned = optimizer.owned
+    whole = torch.randn(
+        optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
+    )
+    owned = optimizer.shard_range
     optimizer.step(whole[owned.start : owned.stop].clone(), StepContext(0.1))
 
 
@@ -53,10 +55,10 @@ def test_fifty_updates_are_the_written_formula(decay: float):
             now = one.detach().double().numpy()
             before = expected.get(name)
             expected[name] = now if before is None else decay * before + (1 - decay) * now
-    found = average.named()
+    actual = average.named_averages()
 
-    assert found.keys() == expected.keys()
-    for name, one in found.items():
+    assert actual.keys() == expected.keys()
+    for name, one in actual.items():
         np.testing.assert_allclose(one.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
 
 
@@ -69,7 +71,7 @@ def test_it_begins_with_the_weights_after_the_first_update():
     step(optimizer, 0)
     average.update()
     assert average.started
-    assert all(torch.equal(one, named[name]) for name, one in average.named().items())
+    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
 
 
 def test_weights_that_rest_are_their_own_average_to_the_bit():
@@ -79,26 +81,26 @@ def test_weights_that_rest_are_their_own_average_to_the_bit():
     for _ in range(100):
         average.update()
 
-    assert all(torch.equal(one, named[name]) for name, one in average.named().items())
+    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
 
 
 def test_a_long_memory_loses_no_share_of_the_weights():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(1, 4))})
     average = ExponentialMovingAverage(0.9999, [optimizer], {})
     average.update()
-    optimizer.flat.values.fill_(1.0)
+    optimizer.flat_params.values.fill_(1.0)
     for _ in range(20_000):
         average.update()
     # In 64 bits; with 0.9999 and 0.0001 rounded to 32 bits apart it would be off by 3e-4.
     expected = 1 - 0.9999**20_000
 
-    assert float(average.named()["w"][0, 0]) == pytest.approx(expected, abs=5e-5)
+    assert float(average.named_averages()["w"][0, 0]) == pytest.approx(expected, abs=5e-5)
 
 
 def test_owned_ranges_cut_anywhere_make_the_same_bits():
     whole = optimizer_of(weights())
     alone = ExponentialMovingAverage(0.97, [whole], {})
-    elements = whole.flat.elements
+    elements = whole.flat_params.elements
     cuts = [0, 16, 16 * 13, elements]
     parts = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(cuts)]
     averages = [ExponentialMovingAverage(0.97, [one], {}) for one in parts]
@@ -112,13 +114,13 @@ def test_owned_ranges_cut_anywhere_make_the_same_bits():
 
 
 def test_a_vector_of_several_blocks_is_followed_to_its_end():
-    optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(3, BLOCK))})
+    optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(3, BLOCK_SIZE))})
     average = ExponentialMovingAverage(0.5, [optimizer], {})
     average.update()
-    optimizer.flat.values.fill_(2.0)
+    optimizer.flat_params.values.fill_(2.0)
     average.update()
 
-    assert bool((average.named()["w"] == 1.0).all())
+    assert bool((average.named_averages()["w"] == 1.0).all())
 
 
 def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
@@ -127,11 +129,11 @@ def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
     average = ExponentialMovingAverage(0.9, [optimizer], {})
     step(optimizer, 0)
     average.update()
-    found = average.named()["fc.weight"]
-    used = optimizer.flat.named(optimizer.flat.values)["fc.weight"]
+    actual = average.named_averages()["fc.weight"]
+    used = optimizer.flat_params.named_views(optimizer.flat_params.values)["fc.weight"]
 
-    assert torch.equal(found, optimizer.named_masters()["fc.weight"])
-    assert not torch.equal(found, used)
+    assert torch.equal(actual, optimizer.named_master_weights()["fc.weight"])
+    assert not torch.equal(actual, used)
 
 
 def test_a_saved_average_goes_on_as_if_nothing_had_been():
@@ -141,14 +143,14 @@ def test_a_saved_average_goes_on_as_if_nothing_had_been():
     for update in range(3):
         step(optimizer, update)
         average.update()
-    saved = {name: one.clone() for name, one in average.named().items()}
+    saved = {name: one.clone() for name, one in average.named_averages().items()}
     resumed = ExponentialMovingAverage(0.9, [again], {"s": statistic})
-    resumed.load(saved)
-    again.flat.values.copy_(optimizer.flat.values)
+    resumed.load_averages(saved)
+    again.flat_params.values.copy_(optimizer.flat_params.values)
     for one in (average, resumed):
         statistic.fill_(3.0)
         one.update()
-    pairs = zip(average.named().values(), resumed.named().values(), strict=True)
+    pairs = zip(average.named_averages().values(), resumed.named_averages().values(), strict=True)
 
     assert all(torch.equal(one, other) for one, other in pairs)
 
@@ -157,6 +159,6 @@ def test_without_a_saved_average_the_next_update_begins_it():
     optimizer = optimizer_of(weights())
     average = ExponentialMovingAverage(0.9, [optimizer], {})
     average.update()
-    average.load({})
+    average.load_averages({})
 
     assert not average.started

@@ -3,24 +3,24 @@
 import numpy as np
 import pytest
 import torch
-from small_weights import noise
+from support.small_weights import noise
 
-from convoy.optim.update_rules import folded, norms_of, row_squares
+from convoy.optim.update_rules import euclidean_norms, pairwise_sum, row_sums_of_squares
 
 
 def test_a_row_is_the_sum_of_sixteen_squares() -> None:
     values = noise((48,), 3)
     expected = (values.double().numpy() ** 2).reshape(3, 16).sum(1)
 
-    assert np.abs(row_squares(values).numpy() - expected).max() < 1e-12
+    assert np.abs(row_sums_of_squares(values).numpy() - expected).max() < 1e-12
 
 
 def test_a_row_has_the_same_bits_wherever_a_vector_is_cut() -> None:
     values = noise((16 * 40,), 3)
-    whole = row_squares(values)
+    whole = row_sums_of_squares(values)
 
     for rows in range(1, 40):
-        parts = [row_squares(values[: 16 * rows]), row_squares(values[16 * rows :])]
+        parts = [row_sums_of_squares(values[: 16 * rows]), row_sums_of_squares(values[16 * rows :])]
         assert torch.equal(torch.cat(parts), whole)
 
 
@@ -28,19 +28,21 @@ def test_the_far_half_comes_upon_the_near_one() -> None:
     parts = torch.tensor([1e16, 1.0, -1e16, 1.0, 1.0], dtype=torch.float64)
     # three and two: 1e16 + 1 (lost), 1 + 1, -1e16; two and one: -1e16 upon 1e16; 0 + 2
 
-    assert float(folded(parts)) == 2.0
+    assert float(pairwise_sum(parts)) == 2.0
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64, 1000])
 def test_a_length_is_the_root_of_all_squares(rows: int) -> None:
     weight, gradient = noise((rows, 16), 1), noise((rows, 16), 2)
-    both = torch.stack([row_squares(weight.flatten()), row_squares(gradient.flatten())], 1)
-    found = norms_of(both)
+    both = torch.stack(
+        [row_sums_of_squares(weight.flatten()), row_sums_of_squares(gradient.flatten())], 1
+    )
+    actual = euclidean_norms(both)
 
-    assert found.weight == pytest.approx(np.linalg.norm(weight.double().numpy()), rel=1e-14)
-    assert found.gradient == pytest.approx(np.linalg.norm(gradient.double().numpy()), rel=1e-14)
+    assert actual.weight == pytest.approx(np.linalg.norm(weight.double().numpy()), rel=1e-14)
+    assert actual.gradient == pytest.approx(np.linalg.norm(gradient.double().numpy()), rel=1e-14)
 
 
 def test_squares_that_32_bits_cannot_hold_are_counted() -> None:
-    assert row_squares(torch.full((16,), 1e-30)).item() == pytest.approx(16e-60, rel=1e-6)
-    assert row_squares(torch.full((16,), 1e30)).item() == pytest.approx(16e60, rel=1e-6)
+    assert row_sums_of_squares(torch.full((16,), 1e-30)).item() == pytest.approx(16e-60, rel=1e-6)
+    assert row_sums_of_squares(torch.full((16,), 1e30)).item() == pytest.approx(16e60, rel=1e-6)

@@ -5,20 +5,20 @@ from itertools import pairwise
 
 import pytest
 import torch
-from small_weights import RATES, SHAPES, flattened, gradients, noise, weights
+from support.small_weights import RATES, SHAPES, flattened, gradients, noise, weights
 from torch import Tensor, nn
 
-from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.numerics.flat import FlatWeights
-from convoy.optim.optimizer import BLOCK, Optimizer, Shard
+from convoy.config.sections.training import OptimizerConfig
+from convoy.numerics.flat import FlatParameters
+from convoy.optim.optimizer import BLOCK_SIZE, Optimizer, OptimizerShard
 from convoy.optim.update_rules import Sgd, StepContext
 
 
-def made(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Optimizer:
-    return Optimizer(FlatWeights(named), Sgd(config))
+def make_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> Optimizer:
+    return Optimizer(FlatParameters(named), Sgd(config))
 
 
-def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.SGD:
+def torch_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.SGD:
     """torch's own, with decay for weights of more than one dimension alone."""
     values = list(named.values())
     groups = [
@@ -33,8 +33,8 @@ def torchs(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dtype: torch.dtype):
     config = OptimizerConfig(momentum=momentum, weight_decay=decay)
-    ours, theirs = weights(dtype), weights(dtype)
-    optimizer, reference = made(ours, config), torchs(theirs, config)
+    actual, theirs = weights(dtype), weights(dtype)
+    optimizer, reference = make_optimizer(actual, config), torch_optimizer(theirs, config)
     for update, rate in enumerate(RATES):
         optimizer.step(flattened(optimizer, update), StepContext(rate))
         for weight, gradient in zip(theirs.values(), gradients(update, dtype), strict=True):
@@ -43,15 +43,15 @@ def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dt
             group["lr"] = rate
         reference.step()
 
-    assert [name for name in SHAPES if not torch.equal(ours[name], theirs[name])] == []
+    assert [name for name in SHAPES if not torch.equal(actual[name], theirs[name])] == []
 
 
 def test_one_update_is_the_written_formula():
     config = OptimizerConfig(momentum=0.5, weight_decay=0.1)
     weight, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
-    optimizer = made({"weight": weight, "bias": bias}, config)
+    optimizer = make_optimizer({"weight": weight, "bias": bias}, config)
     for _ in range(2):
-        optimizer.step(torch.ones_like(optimizer.flat.values), StepContext(0.1))
+        optimizer.step(torch.ones_like(optimizer.flat_params.values), StepContext(0.1))
     # weight: v = 1 + 0.1 · 2 = 1.2, w = 1.88; v = 0.6 + 1 + 0.188 = 1.788, w = 1.7012
     # bias:   v = 1, w = 1.9; v = 1.5, w = 1.75
 
@@ -62,7 +62,7 @@ def test_one_update_is_the_written_formula():
 def test_a_rate_of_zero_moves_the_velocity_alone():
     named = weights()
     before = {name: weight.detach().clone() for name, weight in named.items()}
-    optimizer = made(named, OptimizerConfig())
+    optimizer = make_optimizer(named, OptimizerConfig())
     optimizer.step(flattened(optimizer, 0), StepContext(0.0))
 
     assert all(torch.equal(named[name], before[name]) for name in SHAPES)
@@ -70,7 +70,7 @@ def test_a_rate_of_zero_moves_the_velocity_alone():
 
 
 def test_the_state_is_named_by_weight():
-    state = made(weights(), OptimizerConfig()).named_state()
+    state = make_optimizer(weights(), OptimizerConfig()).named_state()
 
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
         f"{name}/velocity": shape for name, shape in SHAPES.items()
@@ -78,7 +78,7 @@ def test_the_state_is_named_by_weight():
 
 
 def test_without_momentum_there_is_no_state():
-    optimizer = made(weights(), OptimizerConfig(momentum=0))
+    optimizer = make_optimizer(weights(), OptimizerConfig(momentum=0))
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert optimizer.named_state() == {}
@@ -87,13 +87,13 @@ def test_without_momentum_there_is_no_state():
 def test_a_restored_optimizer_goes_on_with_the_same_bits():
     config = OptimizerConfig()
     straight = weights()
-    optimizer = made(straight, config)
+    optimizer = make_optimizer(straight, config)
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
-    kept = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
+    state = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
     resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
-    other = made(resumed, config)
-    other.load_state(kept)
+    other = make_optimizer(resumed, config)
+    other.load_state(state)
     for update in range(3, 6):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
         other.step(flattened(other, update), StepContext(0.1))
@@ -102,7 +102,7 @@ def test_a_restored_optimizer_goes_on_with_the_same_bits():
 
 
 def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
-    optimizer = made(weights(), OptimizerConfig())
+    optimizer = make_optimizer(weights(), OptimizerConfig())
     state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
     optimizer.load_state(state)
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
@@ -112,7 +112,7 @@ def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
 
 def test_the_weights_still_ask_for_gradients():
     named = weights()
-    optimizer = made(named, OptimizerConfig())
+    optimizer = make_optimizer(named, OptimizerConfig())
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert all(weight.requires_grad and weight.is_leaf for weight in named.values())
@@ -127,24 +127,32 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(cuts: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
-    whole, parts = made(weights(), config), FlatWeights(weights())
-    owners = [Optimizer(parts, Sgd(config), Shard(owned)) for owned in ranges(parts.elements, cuts)]
+    whole, parts = make_optimizer(weights(), config), FlatParameters(weights())
+    owners = [
+        Optimizer(parts, Sgd(config), OptimizerShard(owned))
+        for owned in ranges(parts.elements, cuts)
+    ]
     for update in range(3):
         gradient = flattened(whole, update)
         for owner in owners:
-            owner.step(gradient[owner.owned.start : owner.owned.stop].clone(), StepContext(0.1))
+            owner.step(
+                gradient[owner.shard_range.start : owner.shard_range.stop].clone(), StepContext(0.1)
+            )
         whole.step(gradient, StepContext(0.1))
 
-    assert torch.equal(parts.values, whole.flat.values)
+    assert torch.equal(parts.values, whole.flat_params.values)
 
 
 def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
-    large = nn.Parameter(noise((BLOCK + 77, 2), 0, torch.float32))
+    large = nn.Parameter(noise((BLOCK_SIZE + 77, 2), 0, torch.float32))
     twin = nn.Parameter(large.detach().clone())
     config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
-    optimizer, reference = made({"large": large}, config), torchs({"large": twin}, config)
-    gradient = noise((BLOCK + 77, 2), 1, torch.float32)
-    optimizer.step(optimizer.flat.flatten({"large": gradient}), StepContext(0.1))
+    optimizer, reference = (
+        make_optimizer({"large": large}, config),
+        torch_optimizer({"large": twin}, config),
+    )
+    gradient = noise((BLOCK_SIZE + 77, 2), 1, torch.float32)
+    optimizer.step(optimizer.flat_params.flatten({"large": gradient}), StepContext(0.1))
     twin.grad = gradient
     for group in reference.param_groups:
         group["lr"] = 0.1
@@ -154,17 +162,19 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
 
 
 def test_a_part_takes_its_range_out_of_a_whole_state():
-    whole = made(weights(), OptimizerConfig())
+    whole = make_optimizer(weights(), OptimizerConfig())
     whole.step(flattened(whole, 0), StepContext(0.1))
-    part = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), Shard(range(32, 128)))
+    part = Optimizer(
+        FlatParameters(weights()), Sgd(OptimizerConfig()), OptimizerShard(range(32, 128))
+    )
     part.load_state(whole.named_state())
 
     assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
 
 
 def test_the_form_of_the_state_is_known_without_its_numbers():
-    optimizer = made(weights(), OptimizerConfig())
-    form = optimizer.named_form()
+    optimizer = make_optimizer(weights(), OptimizerConfig())
+    form = optimizer.state_template()
 
     assert {name: (one.shape, one.dtype) for name, one in form.items()} == {
         name: (one.shape, one.dtype) for name, one in optimizer.named_state().items()
@@ -173,23 +183,23 @@ def test_the_form_of_the_state_is_known_without_its_numbers():
 
 
 def test_room_between_the_weights_stays_zero_while_they_move():
-    optimizer = made(weights(), OptimizerConfig(weight_decay=0.1))
+    optimizer = make_optimizer(weights(), OptimizerConfig(weight_decay=0.1))
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
-    for vector in (optimizer.flat.values, optimizer.slots["velocity"]):
-        for view in optimizer.flat.views(vector):
+    for vector in (optimizer.flat_params.values, optimizer.slots["velocity"]):
+        for view in optimizer.flat_params.views(vector):
             view.zero_()
 
         assert not vector.any()
 
 
-class Guest:
+class RecordingStorage:
     """A storage that counts evictions."""
 
     def __init__(self) -> None:
         self.evictions = 0
 
-    def vector(self, elements: int, like: Tensor) -> Tensor:
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
         return like.new_zeros(elements)
 
     def evict(self) -> None:
@@ -197,8 +207,8 @@ class Guest:
 
 
 def test_state_is_evicted_after_every_update():
-    storage = Guest()
-    optimizer = Optimizer(FlatWeights(weights()), Sgd(OptimizerConfig()), storage=storage)
+    storage = RecordingStorage()
+    optimizer = Optimizer(FlatParameters(weights()), Sgd(OptimizerConfig()), storage=storage)
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
 
@@ -209,22 +219,22 @@ def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
-    optimizer = made(named, OptimizerConfig(weight_decay=0.1))
-    optimizer.step(torch.ones(optimizer.flat.elements), StepContext(0.5))
+    optimizer = make_optimizer(named, OptimizerConfig(weight_decay=0.1))
+    optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
     state = optimizer.named_state()
 
     assert torch.equal(named["conv.weight"], before)
-    assert state.keys() == made(weights(), OptimizerConfig()).named_state().keys()
+    assert state.keys() == make_optimizer(weights(), OptimizerConfig()).named_state().keys()
     assert not state["conv.weight/velocity"].any() and state["fc.weight/velocity"].all()
-    assert optimizer.named_form().keys() == state.keys()
+    assert optimizer.state_template().keys() == state.keys()
 
 
 def test_the_state_of_a_training_with_frozen_weights_loads_into_one_without() -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
-    optimizer = made(named, OptimizerConfig())
-    optimizer.step(torch.ones(optimizer.flat.elements), StepContext(0.5))
-    whole = made(weights(), OptimizerConfig())
+    optimizer = make_optimizer(named, OptimizerConfig())
+    optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
+    whole = make_optimizer(weights(), OptimizerConfig())
     whole.load_state(optimizer.named_state())
 
     assert torch.equal(

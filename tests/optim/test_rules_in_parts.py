@@ -8,13 +8,13 @@ from threading import Barrier
 
 import pytest
 import torch
-from small_weights import flattened, noise, weights
+from support.small_weights import flattened, noise, weights
 from torch import Tensor, nn
 
-from convoy.config.sections.optimizer import OptimizerConfig
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.precision import TYPES, DtypePolicy
-from convoy.optim.optimizer import MappedFile, Optimizer, Shard, StateStorage
+from convoy.config.sections.training import OptimizerConfig
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.precision import FLOAT_FORMATS, DtypePolicy
+from convoy.optim.optimizer import MmapStorage, Optimizer, OptimizerShard, StateStorage
 from convoy.optim.update_rules import StepContext, UpdateRule, make_update_rule
 
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
@@ -25,12 +25,16 @@ def rule(optimizer: str) -> UpdateRule:
     return make_update_rule(config, 64, ["conv.weight", "fc.weight"])
 
 
-def made(optimizer: str, state: str = "float32", storage: StateStorage | None = None) -> Optimizer:
-    flat = FlatWeights(weights())
-    return Optimizer(flat, rule(optimizer), storage=storage, policy=DtypePolicy(state=TYPES[state]))
+def make_optimizer(
+    optimizer: str, state: str = "float32", storage: StateStorage | None = None
+) -> Optimizer:
+    flat = FlatParameters(weights())
+    return Optimizer(
+        flat, rule(optimizer), storage=storage, policy=DtypePolicy(state=FLOAT_FORMATS[state])
+    )
 
 
-def move_on(optimizer: Optimizer, updates: range) -> None:
+def run_updates(optimizer: Optimizer, updates: range) -> None:
     for update in updates:
         optimizer.step(flattened(optimizer, update), StepContext(0.1, update, update))
 
@@ -39,7 +43,7 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
     return [range(first, last) for first, last in pairwise([0, *cuts, elements])]
 
 
-class Meeting:
+class ThreadGather:
     """Owners that wait for each other, as replicas do: each brings its rows, and gets all."""
 
     def __init__(self, owners: int) -> None:
@@ -62,11 +66,11 @@ CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
 def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
     cuts: list[int], optimizer: str
 ) -> None:
-    whole, parts = made(optimizer), FlatWeights(weights())
+    whole, parts = make_optimizer(optimizer), FlatParameters(weights())
     owned = ranges(parts.elements, cuts)
-    meeting = Meeting(len(owned))
+    meeting = ThreadGather(len(owned))
     owners = [
-        Optimizer(parts, rule(optimizer), Shard(one, partial(meeting.complete, number)))
+        Optimizer(parts, rule(optimizer), OptimizerShard(one, partial(meeting.complete, number)))
         for number, one in enumerate(owned)
     ]
     with ThreadPoolExecutor(len(owners)) as threads:
@@ -82,7 +86,7 @@ def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
                 move.result()
             whole.step(gradient, at)
 
-    assert torch.equal(parts.values, whole.flat.values)
+    assert torch.equal(parts.values, whole.flat_params.values)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -92,9 +96,9 @@ def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
     gradient = noise((elements,), 1)
 
     def after(cuts: list[int]) -> Tensor:
-        flat = FlatWeights({"plain": nn.Parameter(noise((elements, 1), 0))})
+        flat = FlatParameters({"plain": nn.Parameter(noise((elements, 1), 0))})
         for owned in ranges(elements, cuts):
-            owner = Optimizer(flat, rule(optimizer), Shard(owned))
+            owner = Optimizer(flat, rule(optimizer), OptimizerShard(owned))
             for update in range(3):
                 owner.step(
                     gradient[owned.start : owned.stop].clone(), StepContext(0.1, update, update)
@@ -109,12 +113,12 @@ def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> None:
-    one = made(optimizer)
-    move_on(one, range(3))
-    for view in one.flat.views(one.flat.values):
+    one = make_optimizer(optimizer)
+    run_updates(one, range(3))
+    for view in one.flat_params.views(one.flat_params.values):
         view.zero_()
 
-    assert not one.flat.values.any()
+    assert not one.flat_params.values.any()
 
 
 @pytest.mark.parametrize("state", ["float32", "float16", "bfloat16"])
@@ -122,37 +126,40 @@ def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> 
 def test_saved_and_loaded_in_the_middle_it_goes_on_with_the_same_bits(
     optimizer: str, state: str
 ) -> None:
-    first = made(optimizer, state)
-    move_on(first, range(3))
+    first = make_optimizer(optimizer, state)
+    run_updates(first, range(3))
     named = first.named_state()
-    second = made(optimizer, state)
+    second = make_optimizer(optimizer, state)
     second.load_state({name: one.clone() for name, one in named.items()})
-    second.load_weights({name: one.detach().clone() for name, one in first.flat.weights.items()})
+    second.load_weights(
+        {name: one.detach().clone() for name, one in first.flat_params.weights.items()}
+    )
     for one in (first, second):
-        move_on(one, range(3, 6))
+        run_updates(one, range(3, 6))
 
-    assert torch.equal(first.flat.values, second.flat.values)
-    assert {one.dtype for one in named.values()} == {TYPES[state].dtype}
-    assert {one.dtype for one in first.slots.values()} == {TYPES[state].dtype}
+    assert torch.equal(first.flat_params.values, second.flat_params.values)
+    assert {one.dtype for one in named.values()} == {FLOAT_FORMATS[state].dtype}
+    assert {one.dtype for one in first.slots.values()} == {FLOAT_FORMATS[state].dtype}
 
 
 @pytest.mark.parametrize("state", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_state_that_lives_in_a_file_gives_the_same_bits(
-    optimizer: str, state: str, tmp_path: Path
-) -> None:
-    kept, mapped = made(optimizer, state), made(optimizer, state, MappedFile(tmp_path))
+def test_state_in_a_file_gives_the_same_bits(optimizer: str, state: str, tmp_path: Path) -> None:
+    kept, mapped = (
+        make_optimizer(optimizer, state),
+        make_optimizer(optimizer, state, MmapStorage(tmp_path)),
+    )
     for one in (kept, mapped):
-        move_on(one, range(4))
+        run_updates(one, range(4))
 
-    assert torch.equal(kept.flat.values, mapped.flat.values)
+    assert torch.equal(kept.flat_params.values, mapped.flat_params.values)
 
 
 def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
-    one = made("sgd", "bfloat16")
+    one = make_optimizer("sgd", "bfloat16")
     gradient = flattened(one, 0)
-    expected = one.flat.values * 0.05
-    expected[one.flat.decaying :] = 0
+    expected = one.flat_params.values * 0.05
+    expected[one.flat_params.decayed_elements :] = 0
     expected += gradient
     one.step(gradient, StepContext(0.0))
 
@@ -164,10 +171,10 @@ def test_a_frozen_weight_keeps_its_first_state_and_never_moves(optimizer: str) -
     named = weights()
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
-    one = Optimizer(FlatWeights(named), rule(optimizer))
-    one.step(torch.ones(one.flat.elements), StepContext(0.5))
+    one = Optimizer(FlatParameters(named), rule(optimizer))
+    one.step(torch.ones(one.flat_params.elements), StepContext(0.5))
     firsts = one.rule.slots
-    made(optimizer).load_state(one.named_state())
+    make_optimizer(optimizer).load_state(one.named_state())
 
     assert torch.equal(named["conv.weight"], before)
     assert all(

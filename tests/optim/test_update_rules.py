@@ -7,15 +7,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from small_weights import RATES, SHAPES, flattened, gradients, weights
+from support.small_weights import RATES, SHAPES, flattened, gradients, weights
 from torch import nn
 
-from convoy.config.sections.optimizer import OptimizerConfig
+from convoy.config.sections.training import OptimizerConfig
 from convoy.errors import ConfigError
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.precision import TYPES, DtypePolicy
-from convoy.optim.optimizer import Optimizer, Shard
-from convoy.optim.update_rules import Lars, Norms, StepContext, make_update_rule
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.precision import FLOAT_FORMATS, DtypePolicy
+from convoy.optim.optimizer import Optimizer, OptimizerShard
+from convoy.optim.update_rules import Lars, ParamNorms, StepContext, make_update_rule
 
 Array = npt.NDArray[np.float64]
 SAMPLES = 4096  # of an update
@@ -31,14 +31,14 @@ def config_of(optimizer: str, momentum: float = 0.9) -> OptimizerConfig:
     return replace(FIGURES, optimizer=optimizer, momentum=momentum)
 
 
-def made(
-    named: dict[str, nn.Parameter], config: OptimizerConfig, owned: Shard | None = None
+def make_optimizer(
+    named: dict[str, nn.Parameter], config: OptimizerConfig, owned: OptimizerShard | None = None
 ) -> Optimizer:
-    return Optimizer(FlatWeights(named), make_update_rule(config, SAMPLES, SCALED), owned)
+    return Optimizer(FlatParameters(named), make_update_rule(config, SAMPLES, SCALED), owned)
 
 
 @dataclass
-class Sheet:
+class ReferenceState:
     """One weight with its state, in 64 bits."""
 
     w: Array
@@ -49,7 +49,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Now:
+class ReferenceStep:
     """One update."""
 
     g: Array  # of the scaled loss
@@ -58,16 +58,16 @@ class Now:
     count: int  # from 1
 
 
-Formula = Callable[[Sheet, Now, OptimizerConfig], None]
+Formula = Callable[[ReferenceState, ReferenceStep, OptimizerConfig], None]
 
 
-def sgd(x: Sheet, at: Now, c: OptimizerConfig) -> None:
+def sgd(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
     h = at.g / at.scale + x.decay * x.w
     x.m = c.momentum * x.m + h
     x.w = x.w - at.rate * x.m
 
 
-def adamw(x: Sheet, at: Now, c: OptimizerConfig) -> None:
+def adamw(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
     h = at.g / at.scale
     x.m = 0.9 * x.m + 0.1 * h
     x.s = 0.999 * x.s + 0.001 * h**2
@@ -75,14 +75,14 @@ def adamw(x: Sheet, at: Now, c: OptimizerConfig) -> None:
     x.w = x.w - at.rate * x.decay * x.w - at.rate * mean / (np.sqrt(square) + c.optimizer_eps)
 
 
-def rmsprop(x: Sheet, at: Now, c: OptimizerConfig) -> None:
+def rmsprop(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
     h = at.g / at.scale + x.decay * x.w
     x.s = c.rmsprop_decay * x.s + (1 - c.rmsprop_decay) * h**2
     x.m = c.momentum * x.m + h / (np.sqrt(x.s) + c.optimizer_eps)
     x.w = x.w - at.rate * x.m
 
 
-def rmsprop_tf(x: Sheet, at: Now, c: OptimizerConfig) -> None:
+def rmsprop_tf(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
     h = (at.g + at.scale * x.decay * x.w) / at.scale
     before = np.ones_like(x.s) if at.count == 1 else x.s
     x.s = before + (1 - c.rmsprop_decay) * (h**2 - before)
@@ -90,7 +90,7 @@ def rmsprop_tf(x: Sheet, at: Now, c: OptimizerConfig) -> None:
     x.w = x.w - x.m
 
 
-def lars(x: Sheet, at: Now, c: OptimizerConfig) -> None:
+def lars(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
     own = c.lars_weight_decay
     inner = c.weight_decay if own is None else own
     h = at.g / at.scale + (0 if own is None else x.decay) * x.w
@@ -120,15 +120,15 @@ def by_formula(config: OptimizerConfig, scales: list[float]) -> dict[str, Array]
     for name, weight in weights().items():
         w = weight.detach().double().numpy()
         decay = config.weight_decay if w.ndim > 1 else 0.0
-        sheets[name] = Sheet(w, np.zeros_like(w), np.zeros_like(w), decay, name in SCALED)
+        sheets[name] = ReferenceState(w, np.zeros_like(w), np.zeros_like(w), decay, name in SCALED)
     for update, (rate, scale) in enumerate(zip(RATES, scales, strict=True)):
         for sheet, gradient in zip(sheets.values(), gradients(update), strict=True):
-            now = Now(gradient.double().numpy() * scale, rate, scale, update + 1)
+            now = ReferenceStep(gradient.double().numpy() * scale, rate, scale, update + 1)
             FORMULAS[config.optimizer](sheet, now, config)
     return {name: sheet.w for name, sheet in sheets.items()}
 
 
-def moved(optimizer: Optimizer, scales: list[float]) -> None:
+def run_updates(optimizer: Optimizer, scales: list[float]) -> None:
     before = scales[0]
     for update, (rate, scale) in enumerate(zip(RATES, scales, strict=True)):
         gradient = flattened(optimizer, update, scale)
@@ -136,9 +136,9 @@ def moved(optimizer: Optimizer, scales: list[float]) -> None:
         before = scale
 
 
-def furthest(found: dict[str, nn.Parameter], expected: dict[str, Array]) -> float:
+def max_difference(actual: dict[str, nn.Parameter], expected: dict[str, Array]) -> float:
     """The largest difference of any number."""
-    pairs = ((found[name].detach().double().numpy(), one) for name, one in expected.items())
+    pairs = ((actual[name].detach().double().numpy(), one) for name, one in expected.items())
     return max(float(np.abs(one - other).max()) for one, other in pairs)
 
 
@@ -154,27 +154,27 @@ def test_twenty_updates_follow_the_formula(
     optimizer: str, momentum: float, scales: list[float]
 ) -> None:
     config, named = config_of(optimizer, momentum), weights()
-    moved(made(named, config), scales)
+    run_updates(make_optimizer(named, config), scales)
     expected = by_formula(config, scales)
 
-    assert furthest(weights(), expected) > 0.5
-    assert furthest(named, expected) < 2e-5
+    assert max_difference(weights(), expected) > 0.5
+    assert max_difference(named, expected) < 2e-5
 
 
 def test_decay_in_both_places_of_lars_follows_the_formula() -> None:
     config, named = replace(config_of("lars"), lars_weight_decay=0.2), weights()
-    moved(made(named, config), ODD)
+    run_updates(make_optimizer(named, config), ODD)
 
-    assert furthest(named, by_formula(config, ODD)) < 2e-5
+    assert max_difference(named, by_formula(config, ODD)) < 2e-5
 
 
 def test_the_decay_of_squares_may_follow_the_samples_of_an_update() -> None:
     config = replace(config_of("rmsprop_tf"), rmsprop_base_decay_exp=-14.0)
     named = weights()
-    moved(made(named, config), STEADY)
+    run_updates(make_optimizer(named, config), STEADY)
     said = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
 
-    assert furthest(named, by_formula(said, STEADY)) < 2e-5
+    assert max_difference(named, by_formula(said, STEADY)) < 2e-5
 
 
 def test_a_decay_of_squares_below_zero_is_refused_with_the_arithmetic() -> None:
@@ -188,7 +188,9 @@ def test_the_exponent_of_another_rule_is_not_looked_at() -> None:
     make_update_rule(replace(config_of("adamw"), rmsprop_base_decay_exp=-1.0), SAMPLES)
 
 
-def torchs(named: dict[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
+def torch_optimizer(
+    named: dict[str, nn.Parameter], config: OptimizerConfig
+) -> torch.optim.Optimizer:
     values = list(named.values())
     groups = [
         {"params": [one for one in values if one.dim() > 1], "weight_decay": config.weight_decay},
@@ -205,9 +207,9 @@ def torchs(named: dict[str, nn.Parameter], config: OptimizerConfig) -> torch.opt
 )
 def test_twenty_updates_are_torchs_to_the_last_bits(config: OptimizerConfig) -> None:
     """torch joins some operations that are apart here: seven digits remain of 1."""
-    ours, theirs = weights(), weights()
-    moved(made(ours, config), STEADY)
-    reference = torchs(theirs, config)
+    actual, theirs = weights(), weights()
+    run_updates(make_optimizer(actual, config), STEADY)
+    reference = torch_optimizer(theirs, config)
     for update, rate in enumerate(RATES):
         for weight, gradient in zip(theirs.values(), gradients(update), strict=True):
             weight.grad = gradient
@@ -215,23 +217,23 @@ def test_twenty_updates_are_torchs_to_the_last_bits(config: OptimizerConfig) -> 
             group["lr"] = rate
         reference.step()
 
-    differences = [(ours[name] - theirs[name]).abs().max().item() for name in SHAPES]
+    differences = [(actual[name] - theirs[name]).abs().max().item() for name in SHAPES]
     assert max(differences) < 3e-6
 
 
 def test_a_scale_of_twos_powers_gives_the_bits_of_plain_descent() -> None:
     plain, combined = weights(), weights()
     config = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=0.25)
-    moved(made(plain, config_of("sgd")), RISING)
-    moved(made(combined, config), RISING)
+    run_updates(make_optimizer(plain, config_of("sgd")), RISING)
+    run_updates(make_optimizer(combined, config), RISING)
 
     assert all(torch.equal(plain[name], combined[name]) for name in SHAPES)
 
 
 def test_the_velocity_of_combined_descent_is_in_the_units_of_the_scaled_loss() -> None:
-    plain = made(weights(), config_of("sgd"))
+    plain = make_optimizer(weights(), config_of("sgd"))
     ratio = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=4.0)
-    combined = made(weights(), ratio)
+    combined = make_optimizer(weights(), ratio)
     for update, (scale, before) in enumerate([(128.0, 128.0), (256.0, 128.0)]):
         at = StepContext(0.1, update, update, scale, before)
         plain.step(flattened(plain, update, scale), at)
@@ -242,18 +244,18 @@ def test_the_velocity_of_combined_descent_is_in_the_units_of_the_scaled_loss() -
 
 def test_a_velocity_of_sixteen_bits_keeps_small_gradients_in_scaled_units_alone() -> None:
     kind, at = (
-        DtypePolicy(state=TYPES["float16"]),
-        StepContext(0.1, scale=1024.0, scale_before=1024.0),
+        DtypePolicy(state=FLOAT_FORMATS["float16"]),
+        StepContext(0.1, loss_scale=1024.0, previous_loss_scale=1024.0),
     )
-    kept = {}
+    state = {}
     for optimizer in ("sgd", "sgd_combined"):
-        flat = FlatWeights(weights())
+        flat = FlatParameters(weights())
         one = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
         flat.values.zero_()
         one.step(torch.full_like(flat.values, 1e-8 * 1024), at)
-        kept[optimizer] = bool(one.slots["velocity"].any())
+        state[optimizer] = bool(one.slots["velocity"].any())
 
-    assert kept == {"sgd": False, "sgd_combined": True}
+    assert state == {"sgd": False, "sgd_combined": True}
 
 
 @pytest.mark.parametrize(
@@ -264,12 +266,12 @@ def test_where_a_length_is_zero_lars_takes_the_plain_way(
 ) -> None:
     rule = Lars(config_of("lars"), SCALED)
 
-    assert rule.ratio(Norms(weight, gradient)) == pytest.approx(ratio)
+    assert rule.trust_ratio(ParamNorms(weight, gradient)) == pytest.approx(ratio)
 
 
 def test_a_weight_of_zeros_moves_with_lars() -> None:
     weight = nn.Parameter(torch.zeros(2, 2))
-    optimizer = Optimizer(FlatWeights({"conv.weight": weight}), Lars(config_of("lars"), SCALED))
+    optimizer = Optimizer(FlatParameters({"conv.weight": weight}), Lars(config_of("lars"), SCALED))
     optimizer.step(torch.ones(16), StepContext(0.5))
 
     assert (weight == -0.5).all()

@@ -1,9 +1,11 @@
 """Who differs, from digests alone."""
 
+import re
+
 import pytest
 
 from convoy.errors import NumericError
-from convoy.parallel.replicas import check_agreement, odd_ones
+from convoy.parallel.replicas import check_replicas_equal
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 
@@ -11,8 +13,6 @@ A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 @pytest.mark.parametrize(
     ("digests", "odd"),
     [
-        ([A], []),
-        ([A, A, A], []),
         ([A, A, B], [2]),
         ([B, A, A], [0]),
         ([A, B, A, C], [1, 3]),
@@ -20,16 +20,21 @@ A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
     ],
 )
 def test_those_unlike_most_are_found(digests: list[bytes], odd: list[int]) -> None:
-    assert odd_ones(digests) == odd
+    with pytest.raises(NumericError) as caught:
+        check_replicas_equal(digests, range(len(digests)), update=7)
+
+    blamed = str(caught.value).partition(", but replica ")[0]
+    assert [int(one) for one in re.findall(r"replica (\d+)", blamed)] == odd
 
 
-def test_equal_digests_are_no_error() -> None:
-    check_agreement([A, A], ranks=[0, 1], update=7)
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_equal_digests_are_no_error(replicas: int) -> None:
+    check_replicas_equal([A] * replicas, range(replicas), update=7)
 
 
 def test_the_error_names_replica_rank_and_update() -> None:
     with pytest.raises(NumericError) as caught:
-        check_agreement([A, A, B], ranks=[1, 3, 5], update=700)
+        check_replicas_equal([A, A, B], ranks=[1, 3, 5], update=700)
 
     text = str(caught.value)
     assert "after update 700" in text

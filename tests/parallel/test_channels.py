@@ -10,8 +10,8 @@ from torch import Tensor
 from convoy.config.schema import build_config
 from convoy.layers.build import build_layers
 from convoy.models.network import plan_network
-from convoy.parallel.channels import P2PChannel, with_strides
-from convoy.parallel.slice import Slice, carry
+from convoy.parallel.channels import P2PChannel, to_strides
+from convoy.parallel.slice import Slice, apply_route
 
 CPU = torch.device("cpu")
 FAMILIES = ("resnet50", "resnext14", "efficientnet-b0", "mobilenet", "mobilenet-v3-small")
@@ -67,7 +67,7 @@ def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]
     with torch.no_grad():
         for (name, layer), route in zip(network.layers.items(), network.routes, strict=True):
             found.append((name, bundle))
-            bundle = carry(layer, route, tuple(one.clone() for one in bundle))
+            bundle = apply_route(layer, route, tuple(one.clone() for one in bundle))
     return found
 
 
@@ -95,7 +95,7 @@ def test_an_image_of_one_pixel_lies_the_same_whatever_its_strides_say(
 ) -> None:
     told, given = (PIXELS.as_strided(PIXELS.shape, one) for one in (first, later))
     sent = handed_over((told,), (given,))[1]
-    seen = with_strides(given, first)
+    seen = to_strides(given, first)
 
     assert not is_copy(sent, given)
     assert not is_copy(seen, given)

@@ -1,19 +1,26 @@
 """Portions in their turns: late layers first, two under way, the same order in every update."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree, Node
-from convoy.parallel.collectives import UNDER_WAY, Exchange, Pending, weights_in
+from convoy.parallel.collectives import (
+    MAX_IN_FLIGHT,
+    BucketedReducer,
+    PendingWorks,
+    overlapping_weights,
+)
 
 LAYERS = 6  # of 16 elements each
 
 
-class Diary:
+class EventLog:
     """What happened, in order; `slots` holds who is under way."""
 
     def __init__(self) -> None:
@@ -26,52 +33,54 @@ class Diary:
         return " ".join(lines)
 
 
-class Arrival(Pending):
+class LoggedWork(dist.Work):
     """A message that writes down when it was waited for."""
 
-    def __init__(self, diary: Diary, line: str) -> None:
-        super().__init__([])
+    def __init__(self, diary: EventLog, line: str) -> None:
+        super().__init__()
         self.diary = diary
         self.line = line
 
-    def wait(self) -> None:
+    def wait(self, timeout: timedelta = timedelta()) -> bool:
+        del timeout
         self.diary.lines.append(self.line)
+        return True
 
 
 class Told:
     """A portion that only writes down its turns: +3 begun, 3 waited for, -3 settled."""
 
-    def __init__(self, diary: Diary, name: str, elements: Sequence[range]) -> None:
+    def __init__(self, diary: EventLog, name: str, elements: Sequence[range]) -> None:
         self.diary = diary
         self.name = name
         self.elements = list(elements)
 
-    def stretches(self) -> list[range]:
+    def element_ranges(self) -> list[range]:
         return self.elements
 
-    def begin(self, mine: list[Node], slot: int) -> Pending:
+    def start(self, mine: list[Node], slot: int) -> PendingWorks:
         assert mine and slot not in self.diary.slots
         self.diary.slots[slot] = self.name
         self.diary.lines.append(f"+{self.name}")
-        return Arrival(self.diary, self.name)
+        return [LoggedWork(self.diary, self.name)]
 
-    def settle(self, mine: list[Node], slot: int) -> Pending:
+    def finish(self, mine: list[Node], slot: int) -> PendingWorks:
         assert mine and self.diary.slots.pop(slot) == self.name
         self.diary.lines.append(f"-{self.name}")
-        return Pending([])
+        return []
 
 
-class Scene:
+class ReducerScenario:
     """A network of equal layers, a portion for each, and an exchange that follows the tree."""
 
     def __init__(self, stretches: Sequence[Sequence[range]]) -> None:
         self.weights = [nn.Parameter(torch.zeros(4, 4)) for _ in range(LAYERS)]
         named = {str(place): weight for place, weight in enumerate(self.weights)}
-        self.tree = GradientTree(FlatWeights(named), expected=1)
-        self.diary = Diary()
+        self.tree = GradientTree(FlatParameters(named), expected_leaves=1)
+        self.diary = EventLog()
         portions = [Told(self.diary, str(one), parts) for one, parts in enumerate(stretches)]
-        self.exchange = Exchange(self.tree, portions)
-        self.tree.watch(self.exchange.begin_ready)
+        self.exchange = BucketedReducer(self.tree, portions)
+        self.tree.register_summed_hook(self.exchange.start_ready)
 
     def backward(self, *places: int) -> str:
         for place in places:
@@ -90,7 +99,7 @@ def each_layer() -> list[list[range]]:
 
 
 def test_late_layers_go_first_and_two_are_under_way() -> None:
-    scene = Scene(each_layer())
+    scene = ReducerScenario(each_layer())
 
     assert scene.backward(5) == "+5"
     assert scene.backward(4) == "+4"
@@ -100,7 +109,7 @@ def test_late_layers_go_first_and_two_are_under_way() -> None:
 
 
 def test_a_portion_that_is_ready_early_waits_for_its_turn() -> None:
-    scene = Scene(each_layer())
+    scene = ReducerScenario(each_layer())
 
     assert scene.backward(0, 2, 4) == ""
     assert scene.backward(5) == "+5 +4"
@@ -109,7 +118,7 @@ def test_a_portion_that_is_ready_early_waits_for_its_turn() -> None:
 
 @pytest.mark.parametrize("reached", range(LAYERS + 1))
 def test_what_no_hook_began_is_begun_at_the_end_in_the_same_order(reached: int) -> None:
-    scene = Scene(each_layer())
+    scene = ReducerScenario(each_layer())
     told = scene.backward(*range(LAYERS - 1, LAYERS - 1 - reached, -1))
     for weight in scene.weights[: LAYERS - reached]:
         weight.grad = torch.zeros_like(weight)  # past the hooks, as torch's split backward does
@@ -119,7 +128,7 @@ def test_what_no_hook_began_is_begun_at_the_end_in_the_same_order(reached: int) 
 
 
 def test_every_update_tells_the_same() -> None:
-    scene = Scene(each_layer())
+    scene = ReducerScenario(each_layer())
     told = [scene.backward(5, 4, 3, 2, 1, 0) + scene.finish() for _ in range(3)]
 
     assert len(set(told)) == 1 and scene.diary.slots == {}
@@ -127,7 +136,7 @@ def test_every_update_tells_the_same() -> None:
 
 def test_a_portion_of_several_stretches_waits_for_its_earliest_layer() -> None:
     """Two shards of three layers each: a portion takes a stretch of both."""
-    scene = Scene(
+    scene = ReducerScenario(
         [[range(16 * one, 16 * one + 16), range(48 + 16 * one, 64 + 16 * one)] for one in range(3)]
     )
 
@@ -139,11 +148,11 @@ def test_a_portion_of_several_stretches_waits_for_its_earliest_layer() -> None:
 def test_a_weight_belongs_to_every_stretch_that_touches_it() -> None:
     extents = [range(10), range(16, 40), range(48, 49)]
 
-    assert weights_in([range(16)], extents) == {0}
-    assert weights_in([range(10, 16)], extents) == set()
-    assert weights_in([range(32, 48)], extents) == {1}
-    assert weights_in([range(5, 17), range(48, 64)], extents) == {0, 1, 2}
+    assert overlapping_weights([range(16)], extents) == {0}
+    assert overlapping_weights([range(10, 16)], extents) == set()
+    assert overlapping_weights([range(32, 48)], extents) == {1}
+    assert overlapping_weights([range(5, 17), range(48, 64)], extents) == {0, 1, 2}
 
 
 def test_there_is_a_slot_for_each_portion_under_way() -> None:
-    assert UNDER_WAY == 2
+    assert MAX_IN_FLIGHT == 2

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lines import Case, Crew, crew, starts_of
-from span_crew import Arrays, Spanned, gather, train
+from support.pipelines import Case, PipelinePool, pipeline_pool, starts_of
+from support.sync_norm_processes import Arrays, NormSyncCase, gather, train
 
 from convoy.plan.topology import BatchPlan
 
@@ -19,31 +19,31 @@ TWO_STAGES = starts_of(Case(), "layer2/0/conv2")  # inside a block
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    with crew(2, tmp_path_factory.mktemp("two")) as made:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
+    with pipeline_pool(2, tmp_path_factory.mktemp("two")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    with crew(4, tmp_path_factory.mktemp("four")) as made:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
+    with pipeline_pool(4, tmp_path_factory.mktemp("four")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def plain(two: Crew) -> Arrays:
+def plain(two: PipelinePool) -> Arrays:
     """Two replicas of one stage, nothing computed again."""
     first, second = two.run(train, of_two())
     assert same(first, second)
     return first
 
 
-def of_two(**words: Any) -> Spanned:
-    return Spanned(Case(**SMALL, **words), BatchPlan(4, 4, 2, bn_span=2))
+def of_two(**words: Any) -> NormSyncCase:
+    return NormSyncCase(Case(**SMALL, **words), BatchPlan(4, 4, 2, bn_span=2))
 
 
 @cache
-def one_replica(spanned: Spanned) -> Arrays:
+def one_replica(spanned: NormSyncCase) -> Arrays:
     return train(None, spanned.larger())
 
 
@@ -57,7 +57,7 @@ def apart(one: Arrays, two: Arrays) -> float:
     return max(float(np.abs(one[name] - two[name]).max() / np.abs(two[name]).max()) for name in one)
 
 
-def test_parts_come_in_the_order_of_the_replicas_and_of_the_calls(four: Crew):
+def test_parts_come_in_the_order_of_the_replicas_and_of_the_calls(four: PipelinePool):
     sizes = [(2, 1 + 37 * number % 500) for number in range(40)]
     seen = four.run(gather, sizes)
 
@@ -65,7 +65,7 @@ def test_parts_come_in_the_order_of_the_replicas_and_of_the_calls(four: Crew):
 
 
 def test_two_replicas_train_as_one_with_larger_micro_batches(plain: Arrays):
-    """Seen was 1e-6 after three updates, statistics included."""
+    """StageResult was 1e-6 after three updates, statistics included."""
 
     assert apart(plain, one_replica(of_two())) < 1e-4
 
@@ -73,25 +73,25 @@ def test_two_replicas_train_as_one_with_larger_micro_batches(plain: Arrays):
 @pytest.mark.parametrize("span", [2, 4])
 @pytest.mark.parametrize("recompute", [None, ()], ids=["kept", "recomputed"])
 def test_four_replicas_train_as_one_with_larger_micro_batches(
-    four: Crew, span: int, recompute: tuple[str, ...] | None
+    four: PipelinePool, span: int, recompute: tuple[str, ...] | None
 ):
-    """Seen were 1e-6 for two spans of two and 2e-6 for one of four."""
-    spanned = Spanned(Case(**SMALL, recompute=recompute), BatchPlan(4, 2, 4, span))
+    """StageResult were 1e-6 for two spans of two and 2e-6 for one of four."""
+    spanned = NormSyncCase(Case(**SMALL, recompute=recompute), BatchPlan(4, 2, 4, span))
     first, *others = four.run(train, spanned)
 
     assert all(same(first, other) for other in others)
     assert apart(first, one_replica(spanned)) < 1e-4
 
 
-def test_without_a_span_the_training_is_another_one(two: Crew):
-    alone = Spanned(Case(**SMALL), BatchPlan(4, 4, 2))
+def test_without_a_span_the_training_is_another_one(two: PipelinePool):
+    alone = NormSyncCase(Case(**SMALL), BatchPlan(4, 4, 2))
     first, _ = two.run(train, alone)
 
     assert apart(first, one_replica(of_two())) > 1e-2
 
 
 @pytest.mark.parametrize("points", [(), (r"layer\d/\d/relu",), (".*",)], ids=str)
-def test_recomputation_changes_no_bit(two: Crew, plain: Arrays, points: tuple[str, ...]):
+def test_recomputation_changes_no_bit(two: PipelinePool, plain: Arrays, points: tuple[str, ...]):
     ended = two.run(train, of_two(recompute=points))
 
     assert all(same(one, plain) for one in ended)
@@ -100,7 +100,7 @@ def test_recomputation_changes_no_bit(two: Crew, plain: Arrays, points: tuple[st
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
 @pytest.mark.parametrize("recompute", [None, ()], ids=["kept", "recomputed"])
 def test_stages_and_schedules_change_no_bit(
-    four: Crew, plain: Arrays, schedule: str, recompute: tuple[str, ...] | None
+    four: PipelinePool, plain: Arrays, schedule: str, recompute: tuple[str, ...] | None
 ):
     """Several micro-batches are between forward and backward."""
     staged = of_two(starts=TWO_STAGES, schedule=schedule, recompute=recompute)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from lines import (
+from support.pipelines import (
     Case,
-    Crew,
-    crew,
+    PipelinePool,
+    pipeline_pool,
     starts_of,
     train_all,
     train_stage,
@@ -20,7 +20,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from convoy.plan.actions import Action
-from convoy.plan.schedules import SCHEDULES, schedule_of
+from convoy.plan.schedules import SCHEDULES, make_schedule
 
 STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 
@@ -28,12 +28,12 @@ STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 @pytest.fixture(scope="module", params=[2, 3, 4])
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Crew]:
-    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+) -> Iterator[PipelinePool]:
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
         yield made
 
 
-def case_for(line: Crew, schedule: str, rounds: int = 2) -> Case:
+def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
     """Twice the micro-batches that grouped needs, so that all stages reach full flow."""
     stages = len(line.pipes)
     starts = starts_of(Case(), *STARTS[: stages - 1])
@@ -42,7 +42,7 @@ def case_for(line: Crew, schedule: str, rounds: int = 2) -> Case:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_holds_what_the_schedule_says(line: Crew, schedule: str):
+def test_each_stage_holds_what_the_schedule_says(line: PipelinePool, schedule: str):
     case = case_for(line, schedule)
     seen = line.run(train_stage, case)
     stages = len(seen)
@@ -55,7 +55,9 @@ def test_each_stage_holds_what_the_schedule_says(line: Crew, schedule: str):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gradients_are_told_once_for_each_micro_batch_of_every_update(line: Crew, schedule: str):
+def test_gradients_are_told_once_for_each_micro_batch_of_every_update(
+    line: PipelinePool, schedule: str
+):
     case = case_for(line, schedule, rounds=1)
     seen = line.run(train_stage, case, 2)
 
@@ -68,7 +70,7 @@ def test_gradients_are_told_once_for_each_micro_batch_of_every_update(line: Crew
 
 
 @pytest.mark.processes
-def test_images_are_taken_from_the_feed_as_forwards_come(line: Crew):
+def test_images_are_taken_from_the_feed_as_forwards_come(line: PipelinePool):
     case = case_for(line, "interleaved")
     first = line.run(watch, case)[0]
     ahead = len(line.pipes) - 1
@@ -78,7 +80,7 @@ def test_images_are_taken_from_the_feed_as_forwards_come(line: Crew):
 
 
 @pytest.mark.processes
-def test_results_exist_on_the_last_stage_only(line: Crew):
+def test_results_exist_on_the_last_stage_only(line: PipelinePool):
     case = case_for(line, "grouped")
     *others, last = line.run(watch, case)
 
@@ -88,12 +90,12 @@ def test_results_exist_on_the_last_stage_only(line: Crew):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_nothing_that_traveled_is_left_after_the_update(line: Crew, schedule: str):
+def test_nothing_that_traveled_is_left_after_the_update(line: PipelinePool, schedule: str):
     assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
 
 
 @pytest.mark.processes
-def test_one_line_after_another_runs_in_the_same_processes(line: Crew):
+def test_one_line_after_another_runs_in_the_same_processes(line: PipelinePool):
     cases = [case_for(line, schedule) for schedule in ("grouped", "sequential", "interleaved")]
     by_stage = line.run(train_all, cases)
 
@@ -103,10 +105,12 @@ def test_one_line_after_another_runs_in_the_same_processes(line: Crew):
 
 @pytest.mark.processes
 def test_a_schedule_that_holds_more_than_it_promised_is_stopped(tmp_path_factory):
-    with crew(1, tmp_path_factory.mktemp("alone")) as alone:
+    with pipeline_pool(1, tmp_path_factory.mktemp("alone")) as alone:
         (said,) = alone.run(train_unruly, Case(micro_batches=3))
 
-    assert said.startswith("stage 0 of 1 holds 2 activation sets, but unruly with 3 micro-batches")
+    assert said.startswith(
+        "stage 0 of 1 stashes 2 activation sets, but unruly with 3 micro-batches"
+    )
 
 
 def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:
@@ -142,6 +146,8 @@ def test_zero_bubble_is_the_order_of_torch(stages: int):
 def test_looped_is_the_order_of_torch(processes: int, rounds: int):
     stages = processes * rounds
     for count in range(processes, 5 * processes, processes):
-        ours = [list(map(str, row)) for row in schedule_of("looped", rounds).orders(stages, count)]
+        ours = [
+            list(map(str, row)) for row in make_schedule("looped", rounds).orders(stages, count)
+        ]
 
         assert ours == torch_order(ScheduleInterleaved1F1B, processes, stages, count)

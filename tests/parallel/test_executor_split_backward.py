@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from families import ALL as FAMILIES
-from families import Small
-from networks import images_and_labels, slice_of, small_layers
+from support.model_families import ALL as FAMILIES
+from support.model_families import Small
+from support.networks import build_slice, images_and_labels, small_layers
 from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
@@ -26,7 +26,7 @@ def images_of(seed: int) -> Tensor:
 
 
 def made_network(norm: str) -> Slice:
-    return laid_together(slice_of(small_layers(norm)))
+    return laid_together(build_slice(small_layers(norm)))
 
 
 def laid_together(network: Slice) -> Slice:

@@ -4,8 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from lines import Answers, Case, Crew, Trained, crew, digest, infer, joined, starts_of, train_alone
-from loops import answer_around, infer_around
+from support.looped_pipelines import answer_around, infer_looped
+from support.pipelines import (
+    Case,
+    PipelinePool,
+    PredictionDigests,
+    Trained,
+    digest,
+    infer,
+    joined,
+    pipeline_pool,
+    starts_of,
+    train_single_process,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -15,12 +26,12 @@ STARTS = ("layer2/0/bn2", "layer3/0/relu1")
 @pytest.fixture(scope="module", params=[2, 3])
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Crew]:
-    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+) -> Iterator[PipelinePool]:
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
         yield made
 
 
-def case_for(line: Crew, batches: int = 6) -> Case:
+def case_for(line: PipelinePool, batches: int = 6) -> Case:
     starts = starts_of(Case(), *STARTS[: len(line.pipes) - 1])
     return Case(starts, "sequential", batches)
 
@@ -32,7 +43,9 @@ def answers_alone(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7])
-def test_logits_arrive_at_the_last_stage_as_one_process_makes_them(line: Crew, batches: int):
+def test_logits_arrive_at_the_last_stage_as_one_process_makes_them(
+    line: PipelinePool, batches: int
+):
     case = case_for(line, batches)
     *others, last = line.run(infer, case)
 
@@ -41,18 +54,21 @@ def test_logits_arrive_at_the_last_stage_as_one_process_makes_them(line: Crew, b
 
 
 @pytest.mark.parametrize("is_training", [False, True])
-def test_the_network_is_left_as_it_was(line: Crew, is_training: bool):
+def test_the_network_is_left_as_it_was(line: PipelinePool, is_training: bool):
     case = case_for(line)
-    answers: list[Answers] = line.run(infer, case, is_training)
+    answers: list[PredictionDigests] = line.run(infer, case, is_training)
 
     assert all(one.is_as_before for one in answers)
     assert answers[-1].logits == answers_alone(case)
 
 
-def test_training_goes_on_after_a_validation(line: Crew):
+def test_training_goes_on_after_a_validation(line: PipelinePool):
     case = case_for(line)
-    answers: list[Answers] = line.run(infer, case)
-    after, alone = joined([one.update_after for one in answers]), train_alone(case_alone(case))
+    answers: list[PredictionDigests] = line.run(infer, case)
+    after, alone = (
+        joined([one.update_after for one in answers]),
+        train_single_process(case_alone(case)),
+    )
 
     assert (after.gradients, after.losses) == (alone.gradients, alone.losses)
 
@@ -65,27 +81,27 @@ def case_alone(case: Case) -> Case:
 AROUND = ("layer1/0/bn2", "layer2/0/conv2", "layer2/0/add", "layer3/0/relu1", "layer3/0/conv2")
 
 
-def case_around(line: Crew, rounds: int, batches: int) -> Case:
+def case_around(line: PipelinePool, rounds: int, batches: int) -> Case:
     stages = rounds * len(line.pipes)
     starts = starts_of(Case(), *AROUND[: stages - 1])
     return Case(starts, "looped", batches, stages_per_process=rounds)
 
 
-def rounds_on(line: Crew) -> int:
+def rounds_on(line: PipelinePool) -> int:
     return 6 // len(line.pipes)
 
 
 @pytest.mark.parametrize("turns", [1, 3])
-def test_batches_go_around_and_the_logits_are_those_of_one_process(line: Crew, turns: int):
+def test_batches_go_around_and_the_logits_are_those_of_one_process(line: PipelinePool, turns: int):
     case = case_around(line, rounds_on(line), turns * len(line.pipes))
-    *others, last = line.run(infer_around, case)
+    *others, last = line.run(infer_looped, case)
 
     assert last[-1].logits == answers_alone(case)
     assert all(one.logits == [None] * case.micro_batches for stages in others for one in stages)
 
 
 @pytest.mark.parametrize("batches", range(1, 6))
-def test_a_turn_that_is_not_full_goes_around_as_well(line: Crew, batches: int):
+def test_a_turn_that_is_not_full_goes_around_as_well(line: PipelinePool, batches: int):
     case = case_around(line, rounds_on(line), batches)
     *others, last = line.run(answer_around, case)
 
@@ -94,18 +110,18 @@ def test_a_turn_that_is_not_full_goes_around_as_well(line: Crew, batches: int):
 
 
 @pytest.mark.parametrize("is_training", [False, True])
-def test_all_stages_of_a_process_are_left_as_they_were(line: Crew, is_training: bool):
+def test_all_stages_of_a_process_are_left_as_they_were(line: PipelinePool, is_training: bool):
     case = case_around(line, rounds_on(line), len(line.pipes))
-    answers: list[list[Answers]] = line.run(infer_around, case, is_training)
+    answers: list[list[PredictionDigests]] = line.run(infer_looped, case, is_training)
 
     assert all(one.is_as_before for stages in answers for one in stages)
 
 
-def test_training_goes_on_after_a_validation_that_went_around(line: Crew):
+def test_training_goes_on_after_a_validation_that_went_around(line: PipelinePool):
     case = case_around(line, rounds_on(line), 2 * len(line.pipes))
-    answers: list[list[Answers]] = line.run(infer_around, case)
+    answers: list[list[PredictionDigests]] = line.run(infer_looped, case)
     turns = zip(*answers, strict=True)
     after = joined([one.update_after for turn in turns for one in turn])
-    alone = train_alone(Case(micro_batches=case.micro_batches))
+    alone = train_single_process(Case(micro_batches=case.micro_batches))
 
     assert (after.gradients, after.losses) == (alone.gradients, alone.losses)

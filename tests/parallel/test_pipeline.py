@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from networks import CLASSES, images_and_labels, slice_of, small_layers
+from support.networks import CLASSES, build_slice, images_and_labels, single_stage, small_layers
 from torch import Tensor
 
-from convoy.parallel.executor import Pipeline
 from convoy.parallel.slice import Slice
 
 PipelineInput = tuple[Tensor, Tensor]
@@ -22,36 +21,36 @@ def nothing() -> None:
 
 
 def test_micro_batches_go_forward_and_backward_one_after_the_other():
-    network = slice_of(small_layers())
+    network = build_slice(small_layers())
     seen: list[str] = []
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         seen.append("forward")
         return F.cross_entropy(logits, labels)
 
-    pipeline = Pipeline.single_stage(network, loss, lambda: seen.append("backward"), 3)
+    pipeline = single_stage(network, loss, lambda: seen.append("backward"), 3)
     pipeline.run(micro_batches(3))
 
     assert seen == ["forward", "backward"] * 3
 
 
 def test_gradients_are_there_when_backward_is_told():
-    network = slice_of(small_layers())
+    network = build_slice(small_layers())
     complete: list[bool] = []
 
     def collect() -> None:
         complete.append(all(weight.grad is not None for weight in network.parameters()))
         network.zero_grad()
 
-    Pipeline.single_stage(network, F.cross_entropy, collect, 2).run(micro_batches(2))
+    single_stage(network, F.cross_entropy, collect, 2).run(micro_batches(2))
 
     assert complete == [True, True]
 
 
 def test_the_gradients_are_those_of_the_mean_loss():
-    ours, plain = slice_of(small_layers()), slice_of(small_layers())
+    ours, plain = build_slice(small_layers()), build_slice(small_layers())
     ((images, labels),) = batch = micro_batches(1)
-    Pipeline.single_stage(ours, F.cross_entropy, nothing, 1).run(batch)
+    single_stage(ours, F.cross_entropy, nothing, 1).run(batch)
     F.cross_entropy(plain(images)[0], labels).backward()
 
     for name, weight in ours.named_weights().items():
@@ -61,9 +60,9 @@ def test_the_gradients_are_those_of_the_mean_loss():
 
 
 def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
-    network, twin = slice_of(small_layers()), slice_of(small_layers())
+    network, twin = build_slice(small_layers()), build_slice(small_layers())
     batches = micro_batches(3)
-    passed = Pipeline.single_stage(network, F.cross_entropy, nothing, 3).run(batches)
+    passed = single_stage(network, F.cross_entropy, nothing, 3).run(batches)
 
     for one, (images, labels) in zip(passed, batches, strict=True):
         (logits,) = twin(images)
@@ -74,7 +73,7 @@ def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
 
 
 def test_what_is_left_behind_holds_no_graph():
-    (one,) = Pipeline.single_stage(slice_of(small_layers()), F.cross_entropy, nothing, 1).run(
+    (one,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
         micro_batches(1)
     )
 
@@ -83,20 +82,20 @@ def test_what_is_left_behind_holds_no_graph():
 
 def test_right_answers_are_counted():
     images, labels = torch.zeros(4, 3, 8, 8), torch.tensor([2, 2, 1, 2])
-    network = slice_of(small_layers())
+    network = build_slice(small_layers())
     head = network.named_weights()["fc.bias"]
     with torch.no_grad():
         network.named_weights()["fc.weight"].zero_()
         head.copy_(torch.eye(CLASSES)[2])
-    (one,) = Pipeline.single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
+    (one,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
 
     assert int(one.correct) == 3
 
 
 def test_a_network_that_was_validated_trains_again():
-    network: Slice = slice_of(small_layers())
+    network: Slice = build_slice(small_layers())
     network.eval()
-    Pipeline.single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
+    single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
 
     assert all(module.training for module in network.modules())
 
@@ -113,6 +112,6 @@ def test_micro_batches_are_taken_one_at_a_time():
     def note() -> None:
         done.append(len(taken))
 
-    Pipeline.single_stage(slice_of(small_layers()), F.cross_entropy, note, 3).run(feed())
+    single_stage(build_slice(small_layers()), F.cross_entropy, note, 3).run(feed())
 
     assert done == [1, 2, 3]

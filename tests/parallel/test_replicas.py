@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
-from convoy.parallel.replicas import Replicas, gatherer
+from convoy.parallel.replicas import Replicas, shard_gatherer
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])
 def test_the_mean_of_equal_gradients_is_that_gradient(count: int) -> None:
     weight = nn.Parameter(torch.zeros(5, 3))
-    tree = GradientTree(FlatWeights({"weight": weight}))
+    tree = GradientTree(FlatParameters({"weight": weight}))
     for _ in range(count):
         weight.grad = torch.full_like(weight, 3.0)
         tree.collect()
@@ -23,7 +23,7 @@ def test_the_mean_of_equal_gradients_is_that_gradient(count: int) -> None:
 
 def test_the_sum_is_divided_once() -> None:
     weight = nn.Parameter(torch.zeros(2))
-    tree = GradientTree(FlatWeights({"weight": weight}))
+    tree = GradientTree(FlatParameters({"weight": weight}))
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
@@ -35,7 +35,7 @@ def test_the_sum_is_divided_once() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch.dtype) -> None:
     weight = nn.Parameter(torch.zeros(2))
-    tree = GradientTree(FlatWeights({"weight": weight}), dtype=dtype)
+    tree = GradientTree(FlatParameters({"weight": weight}), dtype=dtype)
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
@@ -49,15 +49,15 @@ def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch
 def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
     values = torch.arange(48.0)
     replicas = Replicas()
-    replicas.share(values)
+    replicas.all_gather_shards(values)
 
-    assert replicas.owned(48) == range(48)
-    assert replicas.gather_statistics(values) is values
-    assert gatherer(replicas, 48)(values) is values
+    assert replicas.shard_range(48) == range(48)
+    assert replicas.all_gather_statistics(values) is values
+    assert shard_gatherer(replicas, 48)(values) is values
 
 
 def test_a_lone_replica_never_computes_a_digest() -> None:
     def digest() -> bytes:
         raise AssertionError("a pass over all weights for nothing")
 
-    Replicas().agree(digest, update=100)
+    Replicas().check_weights_equal(digest, update=100)

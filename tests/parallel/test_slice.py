@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import bottleneck_layers, images_and_labels, slice_of, small_layers
+from support.networks import bottleneck_layers, build_slice, images_and_labels, small_layers
 from torch import Tensor, nn
 
 from convoy.layers.build import build_layers
@@ -57,7 +57,7 @@ class Cut:
                 found[name] = weight.grad
             for name, norm in one.layers.items():
                 if isinstance(norm, BatchNorm):
-                    ((found[f"{name} mean"], found[f"{name} variance"]),) = norm.waiting
+                    ((found[f"{name} mean"], found[f"{name} variance"]),) = norm.pending_statistics
         return found
 
 
@@ -99,7 +99,7 @@ def test_a_slice_does_not_write_on_what_it_receives():
 
 
 def test_layers_inside_a_slice_still_work_in_place():
-    network = slice_of(small_layers())
+    network = build_slice(small_layers())
     rectifiers = [one for one in network.modules() if isinstance(one, nn.ReLU)]
 
     assert rectifiers and all(one.inplace for one in rectifiers)
@@ -141,12 +141,12 @@ def test_names_do_not_know_of_stages(starts: list[int]):
     slices = Cut(layers, starts).slices
     names = [name for one in slices for name in one.named_tensors()]
 
-    assert names == list(slice_of(layers).named_tensors())
+    assert names == list(build_slice(layers).named_tensors())
     assert {"conv1.weight", "layer2.0.bn1.running_var", "fc.bias"} <= set(names)
 
 
 def test_weights_are_the_tensors_that_train():
-    network = slice_of(small_layers())
+    network = build_slice(small_layers())
     tensors, weights = network.named_tensors(), network.named_weights()
 
     assert all(weight is tensors[name] for name, weight in weights.items())

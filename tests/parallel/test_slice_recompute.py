@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lines import Case, Trained, smooth, train_alone
-from networks import SingleStage
+from support.networks import SingleStage
+from support.pipelines import Case, Trained, smooth, train_single_process
 from torch import Tensor
 
 from convoy.plan.memory import plan_recompute
@@ -24,9 +24,9 @@ POINTS = {
 def test_the_bits_are_the_same_with_and_without(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
     names = [layer.name for layer in case.layers]
-    kept = plan_recompute(points, names).kept
+    kept = plan_recompute(points, names).checkpoints
 
-    assert train_alone(replace(case, recompute=kept)) == train_alone(case)
+    assert train_single_process(replace(case, recompute=kept)) == train_single_process(case)
 
 
 def test_names_of_other_stages_change_nothing():
@@ -68,8 +68,10 @@ def test_statistics_are_recorded_again_after_the_backward_pass():
     trained = Trained(case, 0)
     SingleStage(trained.module, smooth, trained.collect).run(case.batches())
 
-    assert [len(norm.waiting) for norm in trained.norms.values()] == [3] * len(trained.norms)
-    assert all(norm.recording for norm in trained.norms.values())
+    assert [len(norm.pending_statistics) for norm in trained.norms.values()] == [3] * len(
+        trained.norms
+    )
+    assert all(norm.records_statistics for norm in trained.norms.values())
 
 
 def test_a_validated_network_computes_everything_once():

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from families import ALL as FAMILIES
-from running import convoy
+from support.model_families import ALL as FAMILIES
+from support.run_convoy import convoy
 
-from convoy.cli.prove import Bench
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.settings import from_source
+from convoy.cli.prove import LayoutProver
+from convoy.config.resolve import resolve
+from convoy.config.schema import RequestedOptions, settings_from
 from convoy.plan.topology import Layout
 
 pytestmark = pytest.mark.processes
@@ -38,11 +38,11 @@ LAYOUTS = (
 )
 
 
-def bench_of(folder: Path, **more: object) -> Bench:
+def bench_of(folder: Path, **more: object) -> LayoutProver:
     small = FAMILIES["efficientnet by chance"]
     asked = {**ASKED, **small.options, "image_size": small.size, **more}
-    resolved = resolve(RequestedOptions(named=from_source("test", asked), environment={}))
-    return Bench(resolved, MICRO_BATCHES, folder)
+    resolved = resolve(RequestedOptions(named_config=settings_from("test", asked), environment={}))
+    return LayoutProver(resolved, MICRO_BATCHES, folder)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_run_that_goes_on_elsewhere_leaves_out_the_same(
 ):
     bench = bench_of(tmp_path)
     expected = bench.train(ALONE).summary.weights_sha256
-    went_on = bench.cross(before, after)
+    went_on = bench.resume_under(before, after)
 
     assert went_on.summary.weights_sha256 == expected
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configured import (
+from support.pipeline_configs import (
     DOCUMENTED,
     UPDATES,
     Cut,

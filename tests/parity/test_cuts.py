@@ -7,8 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from lines import Case, Crew, Seen, crew, joined, starts_of, train_all, train_alone
-from loops import in_order, train_loops
+from support.looped_pipelines import in_order, train_loops
+from support.pipelines import (
+    Case,
+    PipelinePool,
+    StageResult,
+    joined,
+    pipeline_pool,
+    starts_of,
+    train_all,
+    train_single_process,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -21,23 +30,25 @@ INSIDE_BLOCKS = {
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
     """Two processes for all cuts."""
-    with crew(2, tmp_path_factory.mktemp("pair")) as made:
+    with pipeline_pool(2, tmp_path_factory.mktemp("pair")) as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=[3, 4])
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Crew]:
-    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+) -> Iterator[PipelinePool]:
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
         yield made
 
 
-def differing(line: Crew, cases: Sequence[Case]) -> dict[Case, list[str]]:
+def differing(line: PipelinePool, cases: Sequence[Case]) -> dict[Case, list[str]]:
     """The cases whose update is not that of the network in one piece, and what differs."""
-    alone = {case: train_alone(case) for case in {replace(one, starts=(0,)) for one in cases}}
+    alone = {
+        case: train_single_process(case) for case in {replace(one, starts=(0,)) for one in cases}
+    }
     parts = line.run(train_all, list(cases))
     found = {
         case: differences(
@@ -48,7 +59,7 @@ def differing(line: Crew, cases: Sequence[Case]) -> dict[Case, list[str]]:
     return {case: names for case, names in found.items() if names}
 
 
-def differences(ours: Seen, alone: Seen) -> list[str]:
+def differences(ours: StageResult, alone: StageResult) -> list[str]:
     assert ours.gradients.keys() == alone.gradients.keys()
     names = [name for name, one in ours.gradients.items() if one != alone.gradients[name]]
     if (ours.statistics, ours.losses, ours.right) != (alone.statistics, alone.losses, alone.right):
@@ -62,7 +73,7 @@ def every_cut(case: Case) -> list[Case]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_cut_at_any_layer_leaves_the_same_bits(pair: Crew, schedule: str):
+def test_a_cut_at_any_layer_leaves_the_same_bits(pair: PipelinePool, schedule: str):
     assert differing(pair, every_cut(Case(schedule=schedule))) == {}
 
 
@@ -79,21 +90,21 @@ def test_a_cut_at_any_layer_leaves_the_same_bits(pair: Crew, schedule: str):
     ],
     ids=["shortcuts without weights", "group norm", "single pixels", "pooled norm", "bottlenecks"],
 )
-def test_other_networks_may_be_cut_anywhere_as_well(pair: Crew, case: Case, schedule: str):
+def test_other_networks_may_be_cut_anywhere_as_well(pair: PipelinePool, case: Case, schedule: str):
     assert differing(pair, every_cut(replace(case, schedule=schedule))) == {}
 
 
 @pytest.mark.slow
-def test_recomputation_in_stages_leaves_the_same_bits(pair: Crew):
+def test_recomputation_in_stages_leaves_the_same_bits(pair: PipelinePool):
     cases = every_cut(Case(recompute=(), schedule="interleaved"))
-    alone = train_alone(Case(schedule="interleaved"))
+    alone = train_single_process(Case(schedule="interleaved"))
     parts = pair.run(train_all, cases)
 
     for case, first, second in zip(cases, *parts, strict=True):
         assert differences(joined([first, second]), alone) == [], case.starts
 
 
-def test_a_cut_inside_a_block_leaves_the_same_bits(pair: Crew):
+def test_a_cut_inside_a_block_leaves_the_same_bits(pair: PipelinePool):
     case = Case()
     cases = [
         replace(case, starts=starts_of(case, "layer2/0/conv2"), schedule=schedule)
@@ -104,7 +115,7 @@ def test_a_cut_inside_a_block_leaves_the_same_bits(pair: Crew):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_more_stages_that_end_inside_blocks_leave_the_same_bits(line: Crew, schedule: str):
+def test_more_stages_that_end_inside_blocks_leave_the_same_bits(line: PipelinePool, schedule: str):
     stages = len(line.pipes)
     case = Case(schedule=schedule, micro_batches=2 * stages)
     starts = starts_of(case, *INSIDE_BLOCKS[stages])
@@ -126,12 +137,14 @@ AROUND = (
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet8-group"])
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_several_stages_in_each_process_leave_the_same_bits(pair: Crew, rounds: int, model: str):
+def test_several_stages_in_each_process_leave_the_same_bits(
+    pair: PipelinePool, rounds: int, model: str
+):
     case = Case(schedule="looped", micro_batches=6, model=model, stages_per_process=rounds)
     starts = starts_of(case, *AROUND[: 2 * rounds - 1])
     plain = replace(case, starts=starts)
     cases = [plain, replace(plain, recompute=KEPT)]
-    alone = train_alone(replace(case, starts=(0,), stages_per_process=1))
+    alone = train_single_process(replace(case, starts=(0,), stages_per_process=1))
     parts = pair.run(train_loops, cases)
 
     for index, one in enumerate(cases):
@@ -141,12 +154,12 @@ def test_several_stages_in_each_process_leave_the_same_bits(pair: Crew, rounds: 
 
 
 @pytest.mark.slow
-def test_three_stages_that_begin_anywhere_in_one_process_leave_the_same_bits(pair: Crew):
+def test_three_stages_that_begin_anywhere_in_one_process_leave_the_same_bits(pair: PipelinePool):
     """Every border inside the network stands once at each of the three places."""
     case = Case(schedule="looped", micro_batches=2, stages_per_process=2)
     last = len(case.layers) - 3
     cases = [replace(case, starts=(0, one, one + 1, one + 2)) for one in range(1, last + 1)]
-    alone = train_alone(replace(case, starts=(0,), stages_per_process=1))
+    alone = train_single_process(replace(case, starts=(0,), stages_per_process=1))
     parts = pair.run(train_loops, cases)
 
     for index, one in enumerate(cases):

@@ -1,9 +1,9 @@
 """What a plan says that a forward pass keeps, against what autograd saves, in every family."""
 
 import pytest
-from families import Small
-from networks import images_and_labels, slice_of
-from saved import saved_bytes, small_change
+from support.model_families import Small
+from support.networks import build_slice, images_and_labels
+from support.saved_tensors import saved_bytes, small_change
 
 from convoy.plan.activations import activation_footprint
 
@@ -29,8 +29,8 @@ NETWORKS = {
 def test_a_network_keeps_what_its_plan_says(name: str):
     plan, size = NETWORKS[name].plan, NETWORKS[name].size
     images, labels = images_and_labels(SAMPLES, size)
-    saved = saved_bytes(slice_of(plan.layers), (images,), labels)
+    saved = saved_bytes(build_slice(plan.layers), (images,), labels)
     held = activation_footprint(plan.layers, plan.costs, None, is_first=True)
-    planned = 4 * SAMPLES * held.between + small_change(plan.layers, SAMPLES)
+    planned = 4 * SAMPLES * held.stashed + small_change(plan.layers, SAMPLES)
 
     assert saved == pytest.approx(planned, rel=0.01)

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from running import convoy
+from support.run_convoy import convoy
 
-from convoy.cli.prove import Bench
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.settings import from_source
+from convoy.cli.prove import LayoutProver
+from convoy.config.resolve import resolve
+from convoy.config.schema import RequestedOptions, settings_from
 from convoy.plan.topology import Layout
 
 pytestmark = pytest.mark.processes
@@ -33,9 +33,11 @@ REPLICAS = Layout(replicas=2)
 STAGES = Layout(stages=2, workers=2)
 
 
-def bench_of(folder: Path, **more: object) -> Bench:
-    resolved = resolve(RequestedOptions(named=from_source("test", ASKED | more), environment={}))
-    return Bench(resolved, MICRO_BATCHES, folder)
+def bench_of(folder: Path, **more: object) -> LayoutProver:
+    resolved = resolve(
+        RequestedOptions(named_config=settings_from("test", ASKED | more), environment={})
+    )
+    return LayoutProver(resolved, MICRO_BATCHES, folder)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def test_a_run_goes_on_in_another_layout_within_an_epoch(alone: str | None, tmp_
     bench = bench_of(tmp_path, updates=4, samples=3 * 4 * MICRO_BATCHES)
     whole = bench.train(ALONE).summary.weights_sha256
 
-    assert bench.cross(REPLICAS, STAGES).summary.weights_sha256 == whole != alone
+    assert bench.resume_under(REPLICAS, STAGES).summary.weights_sha256 == whole != alone
 
 
 @pytest.mark.evidence

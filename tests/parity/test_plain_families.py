@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from families import Small
-from networks import images_and_labels, slice_of
-from plain_families import (
+from support.model_families import Small
+from support.networks import build_slice, images_and_labels
+from support.torch_families import (
     Conv,
     EfficientNet,
     Gate,
@@ -35,7 +35,7 @@ GROUP: Norm = partial(nn.GroupNorm, 4, eps=1e-3)
 
 def ours(options: Mapping[str, Any], size: int) -> Slice:
     """With weights, offsets and statistics that are neither 0 nor 1."""
-    network = slice_of(Small(options, size).plan.layers, seed=2).double()
+    network = build_slice(Small(options, size).plan.layers, seed=2).double()
     chance = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for name, tensor in network.named_tensors().items():

@@ -3,13 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import CLASSES, SingleStage, images_and_labels, slice_of, small_layers
+from support.networks import CLASSES, SingleStage, build_slice, images_and_labels, small_layers
 from torch import Tensor, nn
 
-from convoy.config.sections.optimizer import LossConfig, OptimizerConfig
+from convoy.config.sections.training import LossConfig, OptimizerConfig
 from convoy.engine.update import CrossEntropy, ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
-from convoy.numerics.flat import FlatWeights
+from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
@@ -68,7 +68,7 @@ def batches(accumulated: int) -> list[list[tuple[Tensor, Tensor]]]:
 
 def train_ours(network: Slice, accumulated: int) -> list[float]:
     """The losses of all micro-batches; the network is changed."""
-    flat = FlatWeights(network.named_weights())
+    flat = FlatParameters(network.named_weights())
     gradients = GradientTree(flat)
     norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
@@ -109,7 +109,7 @@ def train_plainly(network: ResNet8, accumulated: int) -> list[float]:
 
 @pytest.mark.parametrize("accumulated", [1, 3])
 def test_five_updates_equal_a_plain_loop(accumulated: int):
-    ours, plain = slice_of(LAYERS, seed=5), ResNet8()
+    ours, plain = build_slice(LAYERS, seed=5), ResNet8()
     plain.load_state_dict(ours.named_tensors(), strict=False)  # all but torch's counts of batches
     losses = train_ours(ours, accumulated)
     expected = train_plainly(plain, accumulated)
@@ -123,7 +123,7 @@ def test_five_updates_equal_a_plain_loop(accumulated: int):
 
 
 def test_the_weights_really_moved():
-    network = slice_of(LAYERS, seed=5)
+    network = build_slice(LAYERS, seed=5)
     before = {name: tensor.detach().clone() for name, tensor in network.named_tensors().items()}
     train_ours(network, 1)
     moved = {
@@ -135,7 +135,7 @@ def test_the_weights_really_moved():
 
 
 def test_a_validated_network_answers_as_the_plain_one():
-    ours, plain = slice_of(LAYERS, seed=5), ResNet8()
+    ours, plain = build_slice(LAYERS, seed=5), ResNet8()
     train_ours(ours, 1)
     plain.load_state_dict(ours.named_tensors(), strict=False)
     images, _ = images_and_labels(8, 12, seed=99)

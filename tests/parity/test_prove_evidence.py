@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import TINY, convoy, convoy_process
+from support.run_convoy import TINY, convoy, convoy_process
 
 pytestmark = [pytest.mark.processes, pytest.mark.evidence, pytest.mark.timeout(3600)]
 
@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_in_another_layout_to_the_same_bits(
     went_on = convoy("resume", run, *NOTHING, *LAYOUTS[after], other)
 
     assert killed.code == 7
-    assert f"(rank {kill.partition(':')[2]}) was ended by SIGKILL" in killed.err
+    assert f"(rank {kill.partition(':')[2]}) was killed by SIGKILL" in killed.err
     assert (went_on.code, went_on.err) == (0, "")
     assert kept(run) == undisturbed
 

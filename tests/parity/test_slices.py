@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from families import ALL, BY_CHANCE
-from networks import images_and_labels
+from support.model_families import ALL, BY_CHANCE
+from support.networks import images_and_labels
 from torch import Tensor
 
 from convoy.batch import Bundle
@@ -19,9 +19,9 @@ from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.models.network import NetworkPlan
 from convoy.numerics.precision import BFLOAT16, FLOAT16, Arithmetic
-from convoy.parallel.channels import P2PChannel, with_strides
+from convoy.parallel.channels import P2PChannel, to_strides
 from convoy.parallel.slice import Slice
-from convoy.plan.stages import StagePlan, divide, stage_boundary
+from convoy.plan.stages import StagePlan, stage_boundary, stages_from_starts
 from convoy.rng import StepPosition
 
 SEED, SAMPLES = 3, 2
@@ -31,7 +31,7 @@ WHOLE = Arithmetic()
 HALVES = {
     "float16": Arithmetic(FLOAT16),
     "bfloat16": Arithmetic(BFLOAT16),
-    "float16 partial sums": Arithmetic(FLOAT16, partials=True),
+    "float16 partial sums": Arithmetic(FLOAT16, half_partials=True),
     "float16 of the device": Arithmetic(FLOAT16, native=True),
 }
 Numbers = dict[str, Tensor]
@@ -68,7 +68,7 @@ class Part:
         layers, position = plan.layers[stage.first : stage.last + 1], StepPosition()
         self.slice = Slice(layers, build_layers(layers, SEED, position), position)
         self.slice.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-        self.slice.compute_in(arithmetic, takes_images=stage.first == 0)
+        self.slice.set_arithmetic(arithmetic, rounds_input=stage.first == 0)
         shapes = stage_boundary(plan, stage, SAMPLES).outgoing
         self.onward, self.back = (Mailbox(shapes) for _ in range(2))
         self.received: Bundle = ()
@@ -92,7 +92,7 @@ class Part:
         if any(one.requires_grad for one in self.made):  # a stage may have no weights at all
             torch.autograd.backward(self.made, gradients)
         return [
-            with_strides(tensor.grad, self.strides[index])
+            to_strides(tensor.grad, self.strides[index])
             for index, tensor in enumerate(self.received)
             if tensor.grad is not None
         ]
@@ -107,7 +107,7 @@ def parts_of(
     plan: NetworkPlan, starts: Sequence[int], arithmetic: Arithmetic = WHOLE
 ) -> list[Part]:
     names = [layer.name for layer in plan.layers]
-    return [Part(plan, one, arithmetic) for one in divide(names, starts)]
+    return [Part(plan, one, arithmetic) for one in stages_from_starts(names, starts)]
 
 
 def train(parts: list[Part], size: int, micro_batches: int) -> Numbers:
@@ -137,7 +137,7 @@ def left_behind(parts: list[Part]) -> Numbers:
             found[name] = weight.grad
         for name, norm in part.slice.layers.items():
             if isinstance(norm, BatchNorm):
-                for number, pair in enumerate(norm.waiting):
+                for number, pair in enumerate(norm.pending_statistics):
                     found[f"{name} {number}"] = torch.stack(pair)
     return found
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from lines import Case, Crew, crew, train_stage
+from support.pipelines import Case, PipelinePool, pipeline_pool, train_stage
 
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import balance
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.processes
 @pytest.fixture(scope="module", params=[2, 3, 4, 5, 6])
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Crew]:
-    with crew(request.param, tmp_path_factory.mktemp("line")) as made:
+) -> Iterator[PipelinePool]:
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
         yield made
 
 
@@ -34,7 +34,7 @@ def law(schedule: str, stages: int) -> list[int]:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_holds_as_many_sets_as_the_law_says(line: Crew, schedule: str):
+def test_each_stage_holds_as_many_sets_as_the_law_says(line: PipelinePool, schedule: str):
     stages = len(line.pipes)
     starts = balance([1] * len(Case().layers), stages)
     case = Case(starts, schedule, 4 * stages, samples=2, size=8)

@@ -4,8 +4,8 @@ import re
 from itertools import combinations
 
 import pytest
-from simulation import Costs, simulate
-from sweeps import sweep
+from support.schedule_simulation import Costs, simulate
+from support.sweeps import sweep
 
 from convoy.plan.actions import (
     Action,
@@ -15,24 +15,24 @@ from convoy.plan.actions import (
     Forward,
     start_times,
 )
-from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
+from convoy.plan.schedules import SCHEDULES, Schedule, make_schedule
 
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
 
 
-PASSES = {one.letter: one for one in (Forward, Backward, BackwardInput, BackwardWeight)}
+PASSES = {one.symbol: one for one in (Forward, Backward, BackwardInput, BackwardWeight)}
 
 
 def orders(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Action]]:
     return schedule.orders(stages, micro_batches)
 
 
-def read(line: str) -> list[Action]:
+def parse_actions(line: str) -> list[Action]:
     """`F0 B0`, or with stages `2F0 2B0`."""
-    return [_read(*re.fullmatch(r"(\d*)(\D)(\d+)", word).groups()) for word in line.split()]
+    return [parse_action(*re.fullmatch(r"(\d*)(\D)(\d+)", word).groups()) for word in line.split()]
 
 
-def _read(stage: str, letter: str, micro: str) -> Action:
+def parse_action(stage: str, letter: str, micro: str) -> Action:
     return PASSES[letter](int(micro), int(stage) if stage else None)
 
 
@@ -55,7 +55,7 @@ def test_with_equal_costs_no_schedule_is_slower_than_its_timetable(name: str, st
         result = simulate(orders(schedule, stages, micro_batches))
         column = 2 if name == "grouped" and stages > 1 else 1
 
-        assert result.seconds <= column * schedule.length(stages, micro_batches)
+        assert result.seconds <= column * schedule.num_columns(stages, micro_batches)
         assert all(0 <= idle < 1 for idle in result.idle)
 
 
@@ -66,8 +66,10 @@ def test_with_equal_costs_time_and_idle_share_are_the_timetables(name: str, stag
     for micro_batches in range(stages, 25, stages):
         result = simulate(orders(schedule, stages, micro_batches))
 
-        assert result.seconds == schedule.length(stages, micro_batches)
-        assert result.idle == pytest.approx([schedule.ramp_share(stages, micro_batches)] * stages)
+        assert result.seconds == schedule.num_columns(stages, micro_batches)
+        assert result.idle == pytest.approx(
+            [schedule.bubble_fraction(stages, micro_batches)] * stages
+        )
 
 
 def test_sequential_takes_the_sum_of_all_costs():
@@ -102,7 +104,7 @@ def test_a_longer_lead_hides_slow_transfers():
 
 
 def test_a_deadlock_names_the_stages_and_what_they_wait_for():
-    result = simulate([read("F0 B0 F1 B1"), read("F0 F1 B0 B1")])
+    result = simulate([parse_actions("F0 B0 F1 B1"), parse_actions("F0 F1 B0 B1")])
 
     assert result.deadlocked
     assert [str(stuck) for stuck in result.stuck] == [
@@ -113,7 +115,7 @@ def test_a_deadlock_names_the_stages_and_what_they_wait_for():
 
 
 def test_a_link_delivers_in_the_order_of_sending():
-    result = simulate([read("F0 F1 B0 B1"), read("F1 B1 F0 B0")])
+    result = simulate([parse_actions("F0 F1 B0 B1"), parse_actions("F1 B1 F0 B0")])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 0 cannot run B0: it waits for B0 of stage 1",
@@ -122,7 +124,7 @@ def test_a_link_delivers_in_the_order_of_sending():
 
 
 def test_a_backward_before_its_own_forward_is_caught():
-    result = simulate([read("B0 F0")])
+    result = simulate([parse_actions("B0 F0")])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 0 cannot run B0: it waits for its own F0"
@@ -130,7 +132,7 @@ def test_a_backward_before_its_own_forward_is_caught():
 
 
 def test_a_weight_half_before_its_input_half_is_caught():
-    result = simulate([read("F0 W0 I0")])
+    result = simulate([parse_actions("F0 W0 I0")])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 0 cannot run W0: it waits for its own I0"
@@ -138,7 +140,7 @@ def test_a_weight_half_before_its_input_half_is_caught():
 
 
 def test_a_second_input_half_is_caught():
-    result = simulate([read("F0 I0 I0 W0")])
+    result = simulate([parse_actions("F0 I0 I0 W0")])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 0 cannot run I0: it waits for its own F0"
@@ -147,7 +149,7 @@ def test_a_second_input_half_is_caught():
 
 def test_the_stage_before_waits_for_the_input_half_only():
     costs = Costs(forward=(1.0, 1.0), backward=(4.0, 4.0), weight_share=0.75)
-    result = simulate([read("F0 I0 W0"), read("F0 I0 W0")], costs)
+    result = simulate([parse_actions("F0 I0 W0"), parse_actions("F0 I0 W0")], costs)
 
     assert result.starts == ((0, 3, 4), (1, 2, 3))
     assert result.seconds == 7
@@ -156,22 +158,25 @@ def test_the_stage_before_waits_for_the_input_half_only():
 def test_a_split_backward_costs_as_much_as_a_whole_one():
     costs = Costs(forward=(1.0,), backward=(3.0,), weight_share=0.25)
 
-    assert simulate([read("F0 I0 W0")], costs).seconds == simulate([read("F0 B0")], costs).seconds
+    assert (
+        simulate([parse_actions("F0 I0 W0")], costs).seconds
+        == simulate([parse_actions("F0 B0")], costs).seconds
+    )
 
 
 def test_a_set_is_kept_until_its_weight_half():
-    result = simulate([read("F0 I0 F1 I1 F2 I2 W0 W1 W2")])
+    result = simulate([parse_actions("F0 I0 F1 I1 F2 I2 W0 W1 W2")])
 
     assert result.stash == result.process_stash == (3,)
 
 
 def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
-    right = orders(schedule_of("looped", 2), 4, 2)
-    result = simulate([read("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
+    right = orders(make_schedule("looped", 2), 4, 2)
+    result = simulate([parse_actions("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
 
     assert [str(stuck) for stuck in result.stuck] == []
 
-    result = simulate([read("2F0 0F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
+    result = simulate([parse_actions("2F0 0F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 2 cannot run F0: it waits for F0 of stage 1",
@@ -180,14 +185,14 @@ def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
 
 
 def test_several_stages_of_a_process_hold_together_less_than_each_at_its_peak():
-    result = simulate(orders(schedule_of("looped", 2), 4, 4))
+    result = simulate(orders(make_schedule("looped", 2), 4, 4))
 
     assert result.stash == (4, 3, 2, 1)
     assert result.process_stash == (5, 3)
 
 
 def test_a_stage_that_ended_is_not_among_the_stuck():
-    result = simulate([read("F0"), read("F0 F1")])
+    result = simulate([parse_actions("F0"), parse_actions("F0 F1")])
 
     assert [stuck.stage for stuck in result.stuck] == [1]
 
@@ -230,4 +235,4 @@ def test_actions_begin_when_the_simulation_has_them_begin(name: str, stages: int
 
 def test_an_order_that_never_ends_has_no_times():
     with pytest.raises(AssertionError, match="waits for another"):
-        start_times([read("B0 F0"), read("F0 B0")])
+        start_times([parse_actions("B0 F0"), parse_actions("F0 B0")])

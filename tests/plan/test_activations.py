@@ -1,18 +1,18 @@
 """What a micro-batch holds: against autograd behind every cut, and against torch's whole life."""
 
 import pytest
-from activation_bytes import measure_alone
-from families import ALL as FAMILIES
-from families import Small
-from networks import (
+from support.activation_bytes import measure_alone
+from support.model_families import ALL as FAMILIES
+from support.model_families import Small
+from support.networks import (
     CLASSES,
     bottleneck_layers,
+    build_slice,
     images_and_labels,
     short_name,
-    slice_of,
     small_layers,
 )
-from saved import saved_bytes, small_change
+from support.saved_tensors import saved_bytes, small_change
 from torch import Tensor
 
 from convoy.config.schema import build_config
@@ -28,7 +28,7 @@ from convoy.models.layers import (
     ProxyActivationSpec,
     Route,
     Shape,
-    SqueezeSpec,
+    SpatialMeanSpec,
     layer_costs,
 )
 from convoy.models.resnet import resnet_layers
@@ -37,43 +37,43 @@ from convoy.plan.activations import (
     ActivationFootprint,
     activation_footprint,
     autograd_steps,
-    kept_elements,
+    saved_elements,
 )
 from convoy.plan.plan import plan_run
 
 
 @pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
-def test_behind_cuts_of_every_family_the_stash_is_what_autograd_saves(small: Small):
+def test_the_stash_after_any_split_of_every_family_matches_autograd(small: Small):
     layers, costs = small.plan.layers, small.plan.costs
     images, labels = images_and_labels(2, small.size)
     modules = build_layers(layers, seed=0)
     for start in range(1, len(layers), 11):
-        held = activation_footprint(layers[start:], costs[start:], None, is_first=False)
+        stash = activation_footprint(layers[start:], costs[start:], None, is_first=False)
         received = _received(layers[:start], images)
         saved = saved_bytes(Slice(layers[start:], modules), received, labels)
 
-        assert saved == 8 * held.between + small_change(layers[start:], 2), layers[start].name
+        assert saved == 8 * stash.stashed + small_change(layers[start:], 2), layers[start].name
 
 
 @pytest.mark.parametrize("layers", [small_layers(), small_layers("group"), bottleneck_layers()])
-def test_behind_every_cut_the_stash_is_what_came_in_and_what_autograd_saves(
+def test_the_stash_after_every_split_is_the_input_and_the_saved_tensors(
     layers: tuple[LayerPlan, ...],
 ):
     images, labels = images_and_labels(2, 16)
     costs = layer_costs(layers, Shape(3, 16))
     modules = build_layers(layers, seed=0)
     for start in range(1, len(layers)):
-        held = activation_footprint(layers[start:], costs[start:], None, is_first=False)
+        stash = activation_footprint(layers[start:], costs[start:], None, is_first=False)
         saved = saved_bytes(
             Slice(layers[start:], modules), _received(layers[:start], images), labels
         )
 
-        assert saved == 8 * held.between + small_change(layers[start:], 2), layers[start].name
+        assert saved == 8 * stash.stashed + small_change(layers[start:], 2), layers[start].name
 
 
 def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ...]:
     """What the layers before the cut send, as tensors of the receiver's own."""
-    bundle: tuple[Tensor, ...] = slice_of(before)(images)
+    bundle: tuple[Tensor, ...] = build_slice(before)(images)
     return tuple(tensor.detach().clone().requires_grad_() for tensor in bundle)
 
 
@@ -82,21 +82,21 @@ def small_footprint(starts: list[int] | None) -> ActivationFootprint:
     return activation_footprint(layers, layer_costs(layers, Shape(3, 32)), starts, is_first=True)
 
 
-def test_recomputation_keeps_what_came_in_and_what_goes_out():
-    held = small_footprint([0])
+def test_recomputation_stores_inputs_and_outputs():
+    stash = small_footprint([0])
 
-    assert held.between == held.came_in + held.goes_out == 3 * 32 * 32 + 10
+    assert stash.stashed == stash.input_elements + stash.output_elements == 3 * 32 * 32 + 10
 
 
 def test_the_backward_of_one_segment_needs_as_much_as_without_recomputation():
-    assert small_footprint([0]).backward == small_footprint(None).backward
+    assert small_footprint([0]).peak_backward == small_footprint(None).peak_backward
 
 
 def test_segments_make_the_backward_cheaper():
     names = [layer.name for layer in small_layers()]
     after_blocks = [0, *(index + 1 for index, name in enumerate(names) if name.endswith("/relu"))]
 
-    assert small_footprint(after_blocks).backward < 0.9 * small_footprint(None).backward
+    assert small_footprint(after_blocks).peak_backward < 0.9 * small_footprint(None).peak_backward
 
 
 def test_a_tensor_that_two_segments_need_is_kept_once():
@@ -104,7 +104,7 @@ def test_a_tensor_that_two_segments_need_is_kept_once():
     inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
     road = 16 * 32 * 32
 
-    assert small_footprint(inside).between == 3 * 32 * 32 + 10 + 3 * road  # the side road once
+    assert small_footprint(inside).stashed == 3 * 32 * 32 + 10 + 3 * road  # the side road once
 
 
 def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
@@ -112,40 +112,40 @@ def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
         LayerPlan("relu", ActivationSpec("relu")),
         LayerPlan("conv", ConvSpec(4, 2, 3), Route.FORK),
     )
-    held = activation_footprint(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
-    road, made = 4 * 25, 2 * 25
-    gradients = made + road + road + road  # received for both, the new one, and the sum
+    stash = activation_footprint(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
+    road, actual = 4 * 25, 2 * 25
+    gradients = actual + road + road + road  # received for both, the new one, and the sum
 
-    assert held.between == road + road + made  # the rectifier may not write over what came in
-    assert held.backward == held.between + gradients
+    assert stash.stashed == road + road + actual  # the rectifier may not write over what came in
+    assert stash.peak_backward == stash.stashed + gradients
 
 
 def backward_of(*layers: LayerPlan) -> int:
     """Of a stage that was sent images of 4 × 5 × 5."""
     return activation_footprint(
         layers, layer_costs(layers, Shape(4, 5)), None, is_first=False
-    ).backward
+    ).peak_backward
 
 
 def test_the_gradient_of_a_gate_is_as_large_as_the_image_before_it_is_summed():
     gate = (
-        LayerPlan("pool", SqueezeSpec(), Route.SPUR),
+        LayerPlan("pool", SpatialMeanSpec(), Route.BRANCH),
         LayerPlan("mul", MultiplySpec(), Route.JOIN),
     )
     image, channels = 4 * 25, 4
-    kept = image + channels + image  # came in, the gate, goes out
+    checkpoints = image + channels + image  # came in, the gate, goes out
     gradients = image + image + channels + image  # received, both that are made, and the product
 
-    assert backward_of(*gate) == kept + gradients
+    assert backward_of(*gate) == checkpoints + gradients
 
 
 def test_the_gradient_of_a_scale_is_as_large_as_the_image_before_it_is_summed():
     kept_proxy = ProxyActivationSpec(4, "swish", eps=0.03, scaled=False, recompute=False)
     image = 4 * 25
-    kept = image + image  # came in and goes out; what was scaled and moved is gone by then
+    checkpoints = image + image  # came in and goes out; what was scaled and moved is gone by then
     gradients = image + image + image + image  # received, on its way, made, and the product
 
-    assert backward_of(LayerPlan("act", kept_proxy)) == kept + gradients
+    assert backward_of(LayerPlan("act", kept_proxy)) == checkpoints + gradients
 
 
 ALONE = {
@@ -157,8 +157,8 @@ ALONE = {
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet14", "resnet18"])
-@pytest.mark.parametrize("asked", ALONE.values(), ids=ALONE.keys())
-def test_one_process_holds_what_the_plan_says(asked: dict[str, object], model: str):
+@pytest.mark.parametrize("options", ALONE.values(), ids=ALONE.keys())
+def test_the_planned_memory_of_one_process_matches(options: dict[str, object], model: str):
     whole = {
         "model": model,
         "norm_type": "batch",
@@ -167,7 +167,7 @@ def test_one_process_holds_what_the_plan_says(asked: dict[str, object], model: s
         "image_size": 32,
         "micro_batch_size": 6,
         "gradient_accumulation": 2,
-        **asked,
+        **options,
     }
     (planned,) = plan_run(build_config(whole)).memory
 
@@ -196,26 +196,26 @@ CHOSEN = (
 
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("way", ["everything kept", "blocks"])
-def test_chosen_families_hold_what_the_plan_says(name: str, way: str):
+def test_the_planned_memory_of_selected_families_matches(name: str, way: str):
     assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("way", WAYS)
-def test_every_family_holds_what_the_plan_says(name: str, way: str):
+def test_the_planned_memory_of_every_family_matches(name: str, way: str):
     assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize("way", ["everything kept", "blocks"])
-def test_proxies_that_are_kept_hold_what_the_plan_says(way: str):
+def test_the_planned_memory_of_proxies_without_recomputation_matches(way: str):
     small = FAMILIES["efficientnet by proxy"]
     ratio = planned_by_seen(small, proxy_recompute=False, **WAYS[way])
 
     assert ratio == pytest.approx(1, rel=0.05)
 
 
-def planned_by_seen(small: Small, **asked: object) -> float:
+def planned_by_seen(small: Small, **options: object) -> float:
     whole = {
         "data": "generated",
         "num_classes": 10,
@@ -223,7 +223,7 @@ def planned_by_seen(small: Small, **asked: object) -> float:
         "micro_batch_size": 7,  # no weight has 7 as its first dimension
         "gradient_accumulation": 2,
         **small.options,
-        **asked,
+        **options,
     }
     (planned,) = plan_run(build_config(whole)).memory
     return planned.activations / measure_alone(whole).activations
@@ -238,23 +238,23 @@ KEPT = [
 
 
 @pytest.mark.parametrize("config", KEPT, ids=short_name)
-def test_what_is_kept_is_what_autograd_saves_up_to_norm_statistics(config: NetworkConfig):
+def test_saved_elements_match_autograd_except_for_norm_statistics(config: NetworkConfig):
     layers = resnet_layers(config, 3, CLASSES)
     images, labels = images_and_labels(2, 32)
     network = Slice(layers, build_layers(layers, 0))
-    kept = kept_elements(layers, Shape(3, 32))
-    planned = 4 * 2 * (Shape(3, 32).elements + sum(kept))
+    checkpoints = saved_elements(layers, Shape(3, 32))
+    planned = 4 * 2 * (Shape(3, 32).elements + sum(checkpoints))
 
     assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
 
 
 @pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
-def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
+def test_saved_elements_of_every_family_match_autograd(small: Small):
     network = small.plan
     images, labels = images_and_labels(2, small.size)
-    live = slice_of(network.layers)
+    live = build_slice(network.layers)
     image = Shape(3, small.size)
-    planned = 8 * (image.elements + sum(kept_elements(network.layers, image)))
+    planned = 8 * (image.elements + sum(saved_elements(network.layers, image)))
     change = small_change(network.layers, samples=2)
 
     assert saved_bytes(live, (images,), labels) == planned + change
@@ -263,37 +263,37 @@ def test_what_every_family_keeps_is_what_autograd_saves(small: Small):
 def test_a_result_that_only_a_sum_takes_is_not_kept():
     layers = small_layers()
     names = [layer.name for layer in layers]
-    kept = dict(zip(names, kept_elements(layers, Shape(3, 32)), strict=True))
+    checkpoints = dict(zip(names, saved_elements(layers, Shape(3, 32)), strict=True))
     plain, halved = 16 * 32 * 32, 32 * 16 * 16
 
-    assert kept["layer1/0/conv2"] == kept["layer1/0/add"] == plain
-    assert kept["layer1/0/bn2"] == kept["layer1/0/relu"] == 0
-    assert kept["layer2/0/conv1"] == kept["layer2/0/bn1"] == halved
-    assert kept["layer2/0/downsample/0"] == 0
+    assert checkpoints["layer1/0/conv2"] == checkpoints["layer1/0/add"] == plain
+    assert checkpoints["layer1/0/bn2"] == checkpoints["layer1/0/relu"] == 0
+    assert checkpoints["layer2/0/conv1"] == checkpoints["layer2/0/bn1"] == halved
+    assert checkpoints["layer2/0/downsample/0"] == 0
 
 
-def test_padding_needs_nothing_of_what_it_was_given():
+def test_padding_saves_nothing():
     layers = (
         LayerPlan("a", ConvSpec(3, 4, 3)),
         LayerPlan("b", PadChannelsSpec(2, 4)),
         LayerPlan("c", ConvSpec(8, 8, 3)),
     )
 
-    assert kept_elements(layers, Shape(3, 8)) == [0, 8 * 16, 8 * 16]
+    assert saved_elements(layers, Shape(3, 8)) == [0, 8 * 16, 8 * 16]
 
 
 def test_a_maximum_is_kept_with_its_place_in_64_bits():
     layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
-    kept, _ = kept_elements(layers, Shape(4, 10))
+    checkpoints, _ = saved_elements(layers, Shape(4, 10))
 
-    assert kept == 3 * MaxPoolSpec().shape(Shape(4, 10)).elements
+    assert checkpoints == 3 * MaxPoolSpec().output_shape(Shape(4, 10)).elements
 
 
 def test_the_logits_are_kept_for_the_loss():
-    assert kept_elements(small_layers(), Shape(3, 32))[-1] == CLASSES
+    assert saved_elements(small_layers(), Shape(3, 32))[-1] == CLASSES
 
 
-def test_only_rectifiers_write_over_what_they_are_given():
+def test_only_relu_works_in_place():
     source = Shape(16, 8)
     written = [
         autograd_steps(layer.operation, source)[-1].in_place for layer in small_layers("none")

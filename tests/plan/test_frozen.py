@@ -7,17 +7,17 @@ import pytest
 from convoy.config.schema import build_config
 from convoy.errors import ConfigError
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.printed import plan_as_text
+from convoy.plan.render import plan_as_text
 
 
 def plan(first: str | None, **values: Any) -> RunPlan:
-    asked = {"model": "resnet8", "fine_tune_first_trainable_layer": first}
-    return plan_run(build_config(asked | values))
+    options = {"model": "resnet8", "fine_tune_first_trainable_layer": first}
+    return plan_run(build_config(options | values))
 
 
 def begins(first: str, **values: Any) -> str:
-    made = plan(first, **values)
-    return made.network.layers[made.num_frozen].name
+    actual = plan(first, **values)
+    return actual.network.layers[actual.num_frozen].name
 
 
 def test_without_a_word_everything_is_trained() -> None:
@@ -57,12 +57,12 @@ def test_the_layers_before_it_are_the_frozen_ones() -> None:
     assert [layer.name for layer in plan("layer1").frozen_layers] == ["conv1", "bn1", "relu"]
 
 
-def test_a_word_that_is_no_layer_is_refused_with_near_names() -> None:
+def test_an_unknown_layer_is_refused_with_near_names() -> None:
     with pytest.raises(ConfigError) as error:
         plan("layer2/0/conv9")
 
     assert str(error.value).startswith(
-        "--fine-tune-first-trainable-layer 'layer2/0/conv9' is no layer of this model; "
+        "--fine-tune-first-trainable-layer 'layer2/0/conv9' is not a layer of this model; "
         "did you mean layer2/0/conv"
     )
 
@@ -72,7 +72,7 @@ def test_a_layer_behind_all_weights_is_refused() -> None:
         plan("avgpool", model="squeezenet", data="generated", image_size=64)
 
 
-def test_gradients_and_state_are_planned_for_what_is_trained() -> None:
+def test_gradients_and_state_are_planned_for_trained_parameters_only() -> None:
     alone, all_of_it = plan("fc").memory[0], plan(None).memory[0]
     head = 4 * (64 * 10 + 10)
 
@@ -85,6 +85,6 @@ def test_how_much_stays_is_printed_and_nothing_if_all_is_trained() -> None:
     lines = plan_as_text(plan("fc"), 100)
 
     assert [line for line in lines if line.startswith("frozen")] == [
-        "frozen    27 layers with 74,640 of 75,290 parameters as they are, training begins at fc"
+        "frozen         27 layers (74,640 of 75,290 parameters), training starts at fc"
     ]
     assert not any(line.startswith("frozen") for line in plan_as_text(plan(None), 100))

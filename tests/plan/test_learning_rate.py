@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.sections.training import LearningRateConfig
 from convoy.plan.learning_rate import LearningRatePlan
 
 Rates = npt.NDArray[np.float64]
@@ -61,7 +61,9 @@ def test_a_whole_run_follows_the_written_formula(schedule: str, frequency: float
     )
 
 
-def torchs(make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]) -> Rates:
+def torch_scheduler(
+    make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler],
+) -> Rates:
     """The rates that one of torch's schedulers gives to the same updates."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=CONFIG.lr)
     scheduler = make(optimizer)
@@ -74,35 +76,41 @@ def torchs(make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRSc
 
 
 def test_cosine_at_every_update_is_torchs():
-    theirs = torchs(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=STEPS * EPOCHS))
+    reference = torch_scheduler(
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=STEPS * EPOCHS)
+    )
 
-    np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="cosine")), theirs, rtol=1e-9)
+    np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="cosine")), reference, rtol=1e-9)
 
 
 def test_step_is_torchs():
     drops = [math.ceil(epoch * STEPS) for epoch in CONFIG.lr_epoch_decay]
-    theirs = torchs(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, drops, CONFIG.lr_decay))
+    reference = torch_scheduler(
+        lambda o: torch.optim.lr_scheduler.MultiStepLR(o, drops, CONFIG.lr_decay)
+    )
 
-    np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="step")), theirs, rtol=1e-12)
+    np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="step")), reference, rtol=1e-12)
 
 
 def test_exponential_at_every_update_is_torchs():
-    theirs = torchs(lambda o: torch.optim.lr_scheduler.ExponentialLR(o, CONFIG.lr_decay))
+    reference = torch_scheduler(
+        lambda o: torch.optim.lr_scheduler.ExponentialLR(o, CONFIG.lr_decay)
+    )
 
     np.testing.assert_allclose(
-        rates(replace(CONFIG, lr_schedule="exponential")), theirs, rtol=1e-12
+        rates(replace(CONFIG, lr_schedule="exponential")), reference, rtol=1e-12
     )
 
 
 def test_polynomial_to_zero_is_torchs():
     config = replace(CONFIG, lr_schedule="polynomial", poly_lr_end_ratio=0)
-    theirs = torchs(
+    reference = torch_scheduler(
         lambda o: torch.optim.lr_scheduler.PolynomialLR(
             o, STEPS * EPOCHS, CONFIG.poly_lr_decay_power
         )
     )
 
-    np.testing.assert_allclose(rates(config), theirs, rtol=1e-9)
+    np.testing.assert_allclose(rates(config), reference, rtol=1e-9)
 
 
 def test_steps_drop_at_the_first_update_of_their_epochs():
@@ -152,7 +160,7 @@ def test_a_warm_up_longer_than_the_run_is_cut_off_by_its_end(schedule: str):
     assert not flat or seen[-1] == pytest.approx(CONFIG.lr * 41 / 420)
 
 
-def test_a_drop_happens_where_its_decimal_says():
+def test_a_drop_happens_at_its_decimal_epoch():
     places = []
     for hundredths in range(1, 100):
         config = LearningRateConfig(
@@ -206,7 +214,7 @@ def test_no_rate_is_negative_or_above_the_asked_one(
 def test_the_highest_rate_is_the_highest(config: LearningRateConfig, steps: int, updates: int):
     plan = LearningRatePlan(config, steps, updates)
 
-    assert plan.highest == max(plan.rate(update) for update in range(updates))
+    assert plan.max_lr == max(plan.rate(update) for update in range(updates))
 
 
 rising = st.lists(st.floats(0, 1), max_size=4).flatmap(
@@ -232,17 +240,17 @@ def test_the_highest_rate_is_found_where_rates_rise(
 ):
     plan = LearningRatePlan(config, steps, updates)
 
-    assert plan.highest == max(plan.rate(update) for update in range(updates))
+    assert plan.max_lr == max(plan.rate(update) for update in range(updates))
 
 
-class Watched(LearningRatePlan):
+class CountingPlan(LearningRatePlan):
     """Counts how often it is asked."""
 
     asked = 0
 
-    def rate(self, update: int) -> float:
-        Watched.asked += 1
-        return super().rate(update)
+    def rate(self, update: int, warmup_update: int | None = None) -> float:
+        CountingPlan.asked += warmup_update is None  # the others are bounds
+        return super().rate(update, warmup_update)
 
 
 @pytest.mark.parametrize("decay", [0.9, 0.97, 1.0])
@@ -258,10 +266,10 @@ def test_a_warm_up_of_millions_of_updates_is_not_walked_through(
         lr_scheduler_freq=frequency,
         warmup_epoch=70,
     )
-    Watched.asked = 0
-    highest = Watched(config, 100_000, 35_000_000).highest
+    CountingPlan.asked = 0
+    highest = CountingPlan(config, 100_000, 35_000_000).max_lr
 
-    assert Watched.asked < 20_000
+    assert CountingPlan.asked < 20_000
     assert 0 < highest <= CONFIG.lr
 
 

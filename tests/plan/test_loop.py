@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from convoy.config.schema import build_config
-from convoy.plan.loop import LoopPlan, Rhythm, plan_loop
+from convoy.plan.loop import EventSchedule, LoopPlan, plan_loop
 from convoy.plan.topology import BatchPlan
 
 
-def loop(samples: int = 100, **asked: Any) -> LoopPlan:
-    config = build_config(asked)
+def loop(samples: int = 100, **options: Any) -> LoopPlan:
+    config = build_config(options)
     batch = config.batch
     plan = BatchPlan(batch.micro_batch_size, batch.gradient_accumulation, batch.replicas)
     return plan_loop(config, plan, samples)
 
 
-def due(rhythm: Rhythm, plan: LoopPlan) -> list[int]:
-    return [update for update in range(1, plan.updates + 1) if rhythm.due(update)]
+def due(rhythm: EventSchedule, plan: LoopPlan) -> list[int]:
+    return [update for update in range(1, plan.updates + 1) if rhythm.is_due(update)]
 
 
 def test_epochs_give_the_length_and_the_remainder_is_dropped():
@@ -95,14 +95,14 @@ def test_without_checkpoints_none_is_due():
     assert due(plan.checkpoints, plan) == []
 
 
-def epochs_saved(epoch: float, **asked: Any) -> list[float]:
+def epochs_saved(epoch: float, **options: Any) -> list[float]:
     """After how many epochs of five updates a checkpoint is due."""
-    plan = loop(samples=50, micro_batch_size=10, epoch=epoch, **asked)
+    plan = loop(samples=50, micro_batch_size=10, epoch=epoch, **options)
     return [update / 5 for update in due(plan.checkpoints, plan)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "saved"),
+    ("options", "saved"),
     [
         ({"epochs_per_ckpt": 4}, [2, 6, 10]),
         ({"epochs_per_ckpt": 5}, [5, 10]),
@@ -117,8 +117,8 @@ def epochs_saved(epoch: float, **asked: Any) -> list[float]:
         ({"ckpts_per_epoch": 0, "ckpt_epochs_offset": 8}, []),
     ],
 )
-def test_a_checkpoint_may_come_after_several_epochs(asked: dict[str, Any], saved: list[int]):
-    assert epochs_saved(10, **asked) == saved
+def test_a_checkpoint_may_come_after_several_epochs(options: dict[str, Any], saved: list[int]):
+    assert epochs_saved(10, **options) == saved
 
 
 def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
@@ -126,7 +126,7 @@ def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
 
 
 @pytest.mark.parametrize(
-    ("asked", "averages"),
+    ("options", "averages"),
     [
         ({}, False),
         ({"weight_avg_strategy": "mean"}, True),
@@ -134,8 +134,8 @@ def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
         ({"weight_avg_strategy": "mean", "ckpts_per_epoch": 0, "epochs_per_ckpt": 2}, True),
     ],
 )
-def test_only_what_is_saved_can_be_averaged(asked: dict[str, Any], averages: bool):
-    assert loop(**asked).averages is averages
+def test_only_what_is_saved_can_be_averaged(options: dict[str, Any], averages: bool):
+    assert loop(**options).averages_checkpoints is averages
 
 
 def test_reports_may_come_after_so_many_updates():

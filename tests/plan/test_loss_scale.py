@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 import pytest
-from sweeps import sweep
+from support.sweeps import sweep
 
 from convoy.config.schema import build_config
-from convoy.plan.loop import Level, LossScalePlan
+from convoy.plan.loop import LossScalePlan, ScaleLevel
 from convoy.plan.plan import plan_phases, plan_run
-from convoy.plan.printed import loss_scale_as_text
+from convoy.plan.render import loss_scale_as_text
 
 
 def ladder(first: float, last: float, epochs: int, per_epoch: int = 1) -> LossScalePlan:
@@ -48,15 +48,15 @@ def test_a_ladder_is_climbed_as_documented(first: float, last: float, epochs: in
 
 def test_the_last_level_takes_the_epochs_that_are_left() -> None:
     assert ladder(16, 128, 11).levels == (
-        Level(16, 0),
-        Level(32, 2),
-        Level(64, 4),
-        Level(128, 6),
+        ScaleLevel(16, 0),
+        ScaleLevel(32, 2),
+        ScaleLevel(64, 4),
+        ScaleLevel(128, 6),
     )
 
 
 def test_a_run_with_fewer_epochs_than_levels_is_divided_by_updates() -> None:
-    assert [one.first for one in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
+    assert [one.start for one in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
 
 
 @sweep("updates", range(1, 8))
@@ -76,11 +76,11 @@ def test_a_constant_scale_has_one_level() -> None:
 
 
 def test_an_automatic_scale_takes_no_ladder() -> None:
-    asked = {"loss_scaling": 64.0, "initial_loss_scaling": 16.0, "auto_loss_scaling": True}
-    plan = planned(precision="16.32", **asked)
+    options = {"loss_scaling": 64.0, "initial_loss_scaling": 16.0, "auto_loss_scaling": True}
+    plan = planned(precision="16.32", **options)
 
-    assert (plan.first, plan.last, plan.automatic) == (64.0, 64.0, True)
-    assert not planned(**asked).automatic
+    assert (plan.initial, plan.final, plan.automatic) == (64.0, 64.0, True)
+    assert not planned(**options).automatic
 
 
 def test_fine_tuning_goes_on_with_the_last_scale() -> None:
@@ -98,28 +98,28 @@ def test_fine_tuning_goes_on_with_the_last_scale() -> None:
     )
     first, second = (one.loop.loss_scale for one in plan_phases(plan_run(config)))
 
-    assert (len(first.levels), second.levels) == (3, (Level(64.0, 0),))
+    assert (len(first.levels), second.levels) == (3, (ScaleLevel(64.0, 0),))
 
 
 @pytest.mark.parametrize(
     ("plan", "lines"),
     [
         (LossScalePlan(), []),
-        (LossScalePlan(128, 128), ["scale     128 times the loss"]),
+        (LossScalePlan(128, 128), ["loss scale     128"]),
         (
             LossScalePlan(1, 1, automatic=True),
-            ["scale     1 at first, then as the gradients want it"],
+            ["loss scale     starts at 1, then automatic"],
         ),
         (
             ladder(16, 64, 9, per_epoch=5),
-            ["scale     16 at first, 32 after 3 epochs, 64 after 6 epochs"],
+            ["loss scale     starts at 16, 32 after 3 epochs, 64 after 6 epochs"],
         ),
         (
             ladder(1, 4, 1, per_epoch=7),
-            ["scale     1 at first, 2 after 2 updates, 4 after 4 updates"],
+            ["loss scale     starts at 1, 2 after 2 updates, 4 after 4 updates"],
         ),
-        (ladder(1, 2, 2, per_epoch=7), ["scale     1 at first, 2 after 1 epoch"]),
+        (ladder(1, 2, 2, per_epoch=7), ["loss scale     starts at 1, 2 after 1 epoch"]),
     ],
 )
-def test_a_plan_says_when_the_scale_changes(plan: LossScalePlan, lines: list[str]) -> None:
+def test_the_plan_shows_when_the_loss_scale_changes(plan: LossScalePlan, lines: list[str]) -> None:
     assert list(loss_scale_as_text(plan)) == lines

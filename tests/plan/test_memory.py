@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweeps import sweep
+from support.sweeps import sweep
 
 from convoy.config.schema import build_config
-from convoy.numerics.gradients import spans_of
-from convoy.plan.memory import StageMemory, most_sums, tree_vectors
+from convoy.numerics.gradients import node_spans
+from convoy.plan.memory import StageMemory, gradient_tree_vectors, peak_tree_vectors
 from convoy.plan.plan import plan_run
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.topology import BatchPlan
 
 
-def memory(**asked: Any) -> tuple[StageMemory, ...]:
-    chosen = {"model": "resnet8", "micro_batch_size": 2, "norm_type": "batch", **asked}
+def memory(**options: Any) -> tuple[StageMemory, ...]:
+    chosen = {"model": "resnet8", "micro_batch_size": 2, "norm_type": "batch", **options}
     return plan_run(build_config(chosen)).memory
 
 
@@ -33,16 +33,16 @@ def test_a_stage_holds_weights_gradients_momentum_and_activations():
 
 def test_the_activations_of_the_head_are_counted_by_hand():
     _, last = memory(pipeline_splits=("fc",), gradient_accumulation=4)
-    given, made = 64, 10
-    stash = given + made
-    backward = stash + made + given  # and the gradients of both
-    on_their_way = given + given  # the next one comes in, a gradient goes back
+    values, actual = 64, 10
+    stash = values + actual
+    backward = stash + actual + values  # and the gradients of both
+    on_their_way = values + values  # the next one comes in, a gradient goes back
 
     assert last.stash == 4 * 2 * stash
     assert last.activations == 4 * 2 * (backward + on_their_way)
 
 
-def test_what_travels_on_is_told_for_all_but_the_last():
+def test_all_stages_but_the_last_have_a_link():
     first, last = memory(pipeline_splits=("layer2/0/conv2",), gradient_accumulation=4)
 
     assert first.link == 4 * 2 * (32 * 16 * 16 + 16 * 32 * 32)  # both roads of the block
@@ -71,7 +71,7 @@ def test_optimizer_state_is_divided_over_replicas_and_rounded_up():
     assert alone.optimizer_state == 4 * -(-75_290 // 4)
 
 
-def test_offloaded_state_is_no_memory_of_the_device():
+def test_offloaded_state_uses_no_device_memory():
     (resident,), (offloaded,) = memory(), memory(offload_optimizer=True)
 
     assert (offloaded.optimizer_state, offloaded.offloaded) == (0, resident.optimizer_state)
@@ -93,43 +93,45 @@ def test_sums_have_a_type_of_their_own(kind: str, size: int):
     assert alone.gradients == (4 + 3 * size) * 75_290
 
 
-def test_recomputation_saves_most_of_what_waits():
-    kept = memory(model="resnet20", enable_recompute=False)[0]
+def test_recomputation_saves_most_of_the_stash():
+    checkpoints = memory(model="resnet20", enable_recompute=False)[0]
     recomputed = memory(model="resnet20", enable_recompute=True)[0]
     at_blocks = memory(
         model="resnet20", enable_recompute=True, recompute_checkpoints=(r"layer\d/\d",)
     )[0]
 
-    assert recomputed.stash < at_blocks.stash < 0.3 * kept.stash
-    assert at_blocks.activations < 0.4 * kept.activations
-    assert recomputed.activations <= kept.activations  # one segment: all of it comes back at once
+    assert recomputed.stash < at_blocks.stash < 0.3 * checkpoints.stash
+    assert at_blocks.activations < 0.4 * checkpoints.activations
+    assert (
+        recomputed.activations <= checkpoints.activations
+    )  # one segment: all of it comes back at once
 
 
 @pytest.mark.parametrize(
     ("micro_batches", "sums"), [(1, 1), (2, 1), (3, 2), (4, 2), (7, 3), (8, 3), (1024, 10)]
 )
 def test_one_sum_waits_for_each_level_of_the_tree(micro_batches: int, sums: int):
-    assert tree_vectors(micro_batches) == sums
+    assert gradient_tree_vectors(micro_batches) == sums
 
 
 def vectors_by_growing(first: int, count: int) -> int:
-    return max(len(spans_of(first, grown)) for grown in range(1, count + 1))
+    return max(len(node_spans(first, grown)) for grown in range(1, count + 1))
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.integers(0, 300), st.integers(1, 70))
 def test_the_tree_of_any_block_holds_as_many_vectors_as_it_really_does(first: int, count: int):
-    assert tree_vectors(count, first) == vectors_by_growing(first, count)
+    assert gradient_tree_vectors(count, first) == vectors_by_growing(first, count)
 
 
 @sweep("count", [*range(1, 20), 31, 32, 48, 63])
 @sweep("replicas", [1, 2, 3, 5, 8, 70])
 def test_of_all_replicas_the_one_with_most_sums_counts(count: int, replicas: int):
-    most = max(vectors_by_growing(replica * count, count) for replica in range(replicas))
+    peak = max(vectors_by_growing(replica * count, count) for replica in range(replicas))
 
-    assert most_sums(BatchPlan(1, count, replicas)) == most
+    assert peak_tree_vectors(BatchPlan(1, count, replicas)) == peak
 
 
 def test_a_block_that_begins_anywhere_may_need_twice_as_many():
-    assert tree_vectors(6, first=0) == 2
-    assert tree_vectors(6, first=1) == 4
+    assert gradient_tree_vectors(6, first=0) == 2
+    assert gradient_tree_vectors(6, first=1) == 4

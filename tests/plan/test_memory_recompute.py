@@ -4,7 +4,7 @@ import pytest
 
 from convoy.config.schema import build_config
 from convoy.errors import ConfigError
-from convoy.plan.memory import RecomputePlan, plan_recompute, recomputes, segment_starts
+from convoy.plan.memory import RecomputePlan, plan_recompute, resolve_recompute, segment_starts
 from convoy.plan.schedules import SCHEDULES
 
 NAMES = [
@@ -30,12 +30,14 @@ def problems(*patterns: str) -> list[str]:
     return str(refused.value).splitlines()
 
 
-def is_on(stages: int, schedule: str = "interleaved", **asked: bool | tuple[str, ...]) -> bool:
-    return recomputes(build_config(asked).memory, SCHEDULES[schedule], stages)
+def is_enabled(
+    stages: int, schedule: str = "interleaved", **options: bool | tuple[str, ...]
+) -> bool:
+    return resolve_recompute(build_config(options).memory, SCHEDULES[schedule], stages)
 
 
 @pytest.mark.parametrize(
-    ("asked", "stages", "enabled"),
+    ("options", "stages", "enabled"),
     [
         ({}, 1, False),
         ({}, 2, True),
@@ -44,50 +46,49 @@ def is_on(stages: int, schedule: str = "interleaved", **asked: bool | tuple[str,
     ],
 )
 def test_unset_recomputation_is_on_where_there_are_several_stages(
-    asked: dict[str, bool], stages: int, enabled: bool
+    options: dict[str, bool], stages: int, enabled: bool
 ):
-    assert is_on(stages, **asked) == enabled
+    assert is_enabled(stages, **options) == enabled
 
 
 def test_unset_recomputation_is_off_where_the_schedule_does_not_allow_it():
-    assert not is_on(4, "zero-bubble")
-    assert is_on(1, "zero-bubble", enable_recompute=True)
+    assert not is_enabled(4, "zero-bubble")
+    assert is_enabled(1, "zero-bubble", enable_recompute=True)
 
 
 def test_recomputation_that_the_schedule_does_not_allow_is_refused():
     with pytest.raises(ConfigError) as refused:
-        is_on(4, "zero-bubble", enable_recompute=True)
+        is_enabled(4, "zero-bubble", enable_recompute=True)
 
-    assert str(refused.value) == (
-        "--enable-recompute cannot be used with --pipeline-schedule zero-bubble: each half of a "
-        "backward pass would compute its forward again; leave it out, or use --pipeline-schedule "
-        "interleaved"
+    message = str(refused.value)
+    assert message.startswith(
+        "--enable-recompute cannot be used with --pipeline-schedule zero-bubble"
     )
+    assert message.endswith("use --pipeline-schedule interleaved")
 
 
 @pytest.mark.parametrize(
-    ("asked", "stages", "schedule", "why"),
+    ("options", "stages", "schedule", "reason"),
     [
         ({}, 1, "grouped", "with one stage; use --enable-recompute"),
         ({"enable_recompute": False}, 2, "grouped", "by --no-enable-recompute; use --enable-"),
         ({}, 2, "zero-bubble", "with --pipeline-schedule zero-bubble; choose another schedule"),
     ],
 )
-def test_patterns_without_recomputation_are_refused_with_the_way_out(
-    asked: dict[str, bool], stages: int, schedule: str, why: str
+def test_checkpoints_without_recomputation_are_refused(
+    options: dict[str, bool], stages: int, schedule: str, reason: str
 ):
     with pytest.raises(ConfigError) as refused:
-        is_on(stages, schedule, recompute_checkpoints=("relu",), **asked)
+        is_enabled(stages, schedule, recompute_checkpoints=("relu",), **options)
 
-    told = str(refused.value)
-    assert told.startswith(
-        f"--recompute-checkpoints says what recomputation keeps, but recomputation is off {why}"
-    )
-    assert told.endswith(", or leave it out")
+    message = str(refused.value)
+    assert message.startswith("--recompute-checkpoints has no effect")
+    assert f"recomputation is off {reason}" in message
+    assert message.endswith("or omit --recompute-checkpoints")
 
 
 @pytest.mark.parametrize(
-    ("pattern", "kept"),
+    ("pattern", "checkpoints"),
     [
         ("relu", ("relu",)),
         (".*/relu", ("layer1/0/relu", "layer1/1/relu")),
@@ -100,23 +101,23 @@ def test_patterns_without_recomputation_are_refused_with_the_way_out(
     ],
 )
 def test_a_pattern_means_whole_names_and_a_block_its_last_layer(
-    pattern: str, kept: tuple[str, ...]
+    pattern: str, checkpoints: tuple[str, ...]
 ):
-    assert plan(pattern).kept == kept
+    assert plan(pattern).checkpoints == checkpoints
 
 
 def test_kept_layers_stand_in_their_order_and_once():
-    assert plan("layer1/1", "relu", "layer1/1/relu").kept == ("relu", "layer1/1/relu")
+    assert plan("layer1/1", "relu", "layer1/1/relu").checkpoints == ("relu", "layer1/1/relu")
 
 
-def test_what_comes_into_a_folded_stage_is_kept():
+def test_the_input_of_a_folded_stage_is_stored():
     assert plan_recompute(("relu",), NAMES, [2, 6]) == RecomputePlan(
         True, ("relu", "layer1/0/relu")
     )
 
 
 @pytest.mark.parametrize(
-    ("pattern", "kept"),
+    ("pattern", "checkpoints"),
     [
         ("b1/0", ("layer1/0/relu",)),
         ("stage1/unit2", ("layer1/1/relu",)),
@@ -125,8 +126,10 @@ def test_what_comes_into_a_folded_stage_is_kept():
         ("fc1|b0", ("conv1", "fc")),
     ],
 )
-def test_a_pattern_may_match_the_words_of_other_applications(pattern: str, kept: tuple[str, ...]):
-    assert plan(pattern).kept == kept
+def test_a_pattern_may_match_the_words_of_other_applications(
+    pattern: str, checkpoints: tuple[str, ...]
+):
+    assert plan(pattern).checkpoints == checkpoints
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
@@ -136,10 +139,12 @@ def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
     ]
 
 
-def test_what_is_no_pattern_is_refused():
+def test_an_invalid_pattern_is_refused():
     (problem,) = problems("layer(1")
 
-    assert problem.startswith("--recompute-checkpoints 'layer(1' is no pattern: missing ), ")
+    assert problem.startswith(
+        "--recompute-checkpoints 'layer(1' is not a valid pattern: missing ), "
+    )
 
 
 def test_all_problems_of_the_patterns_are_reported_together():
@@ -159,5 +164,5 @@ def test_a_segment_begins_after_each_kept_layer_but_the_last():
 def test_a_stage_has_segments_of_its_own_layers_alone():
     recompute = RecomputePlan(True, ("relu", "layer1/0/relu"))
 
-    assert recompute.starts(NAMES[2:7]) == [0, 4]
-    assert RecomputePlan(False).starts(NAMES) is None
+    assert recompute.segment_starts(NAMES[2:7]) == [0, 4]
+    assert RecomputePlan(False).segment_starts(NAMES) is None

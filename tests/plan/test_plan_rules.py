@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from convoy.config.catalog import MODELS
 from convoy.config.schema import build_config
+from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 from convoy.plan.plan import RunPlan, plan_run
 
 SPLITS = ("block2b", "block4b", "block6c")
 
 
-def planned(found: int | None = None, **asked: Any) -> RunPlan:
-    given = {"model": "efficientnet-b4", "data": "imagenet", **asked}
-    return plan_run(build_config(given), found)
+def planned(found: int | None = None, **options: Any) -> RunPlan:
+    values = {"model": "efficientnet-b4", "data": "imagenet", **options}
+    return plan_run(build_config(values), found)
 
 
 def test_the_parts_of_a_plan_agree():
@@ -29,21 +29,21 @@ def test_the_parts_of_a_plan_agree():
 
     assert plan.batch.samples_per_update == plan.loop.samples_per_update == 768
     assert (len(plan.stages), plan.topology.stages, plan.topology.processes) == (4, 4, 16)
-    assert plan.devices == (0, 1, 2, 3)
+    assert plan.process_devices == (0, 1, 2, 3)
     assert (plan.loop.updates_per_epoch, plan.loop.updates) == (1668, 3336)
     assert plan.layout == "4 replicas × 4 stages"
-    assert plan.recompute.enabled and not plan.balanced and not plan.folded_stages
+    assert plan.recompute.enabled and not plan.is_balanced and not plan.folded_stages
 
 
-def test_without_splits_the_number_says_how_many_stages_there_are():
+def test_without_splits_shards_sets_the_number_of_stages():
     plan = planned(shards=4, gradient_accumulation=4)
 
-    assert (len(plan.stages), plan.balanced) == (4, True)
+    assert (len(plan.stages), plan.is_balanced) == (4, True)
 
 
 def test_stages_that_go_around_share_their_devices():
-    asked = {"pipeline_schedule": "looped", "stages_per_device": 2, "gradient_accumulation": 2}
-    plan = planned(shards=4, device_mapping=(6, 7), **asked)
+    options = {"pipeline_schedule": "looped", "stages_per_device": 2, "gradient_accumulation": 2}
+    plan = planned(shards=4, device_mapping=(6, 7), **options)
 
     assert (len(plan.stages), plan.topology.stages, plan.layout) == (
         *(4, 2, "1 replica × 4 stages on 2 devices"),
@@ -52,24 +52,24 @@ def test_stages_that_go_around_share_their_devices():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [{"shards": 1}, {"device_mapping": (3, 3, 3, 3)}, {"shards": 1, "device_mapping": (3,)}],
 )
-def test_sequential_stages_of_one_device_are_one_process(asked: dict[str, Any]):
-    plan = planned(pipeline_splits=SPLITS, pipeline_schedule="sequential", **asked)
+def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]):
+    plan = planned(pipeline_splits=SPLITS, pipeline_schedule="sequential", **options)
 
     assert (len(plan.stages), plan.topology.processes, len(plan.folded_stages)) == (1, 1, 4)
-    assert plan.devices == ((3,) if "device_mapping" in asked else (0,))
+    assert plan.process_devices == ((3,) if "device_mapping" in options else (0,))
     assert plan.recompute.enabled  # at the borders of the stages
 
 
-def test_the_source_says_how_many_samples_there_are():
+def test_the_number_of_samples_comes_from_the_source():
     assert planned(found=640).loop.samples == 640
     assert planned().loop.samples == 1_281_167
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("options", "reason"),
     [
         (
             {
@@ -98,12 +98,12 @@ def test_the_source_says_how_many_samples_there_are():
             },
             "--enable-recompute cannot be used with --pipeline-schedule zero-bubble",
         ),
-        ({"micro_batch_size": 2_000_000}, "the source has 1281167"),
+        ({"micro_batch_size": 2_000_000}, "the data set has 1281167;"),
     ],
 )
-def test_every_rule_that_needs_no_layers_holds(asked: dict[str, Any], reason: str):
+def test_every_rule_that_needs_no_layers_holds(options: dict[str, Any], reason: str):
     with pytest.raises(ConfigError, match=reason):
-        planned(**asked)
+        planned(**options)
 
 
 @pytest.mark.parametrize("model", list(MODELS))

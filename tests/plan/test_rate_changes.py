@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.config.schema import build_config
-from convoy.config.sections.learning_rate import LearningRateConfig
+from convoy.config.sections.training import LearningRateConfig
 from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loop import LoopPlan, RateChange, rate_changes, shown_changes
+from convoy.plan.loop import LoopPlan, RateChange, rate_table, sample_rate_changes
 from convoy.plan.plan import plan_run
 
 MOST = 40
@@ -34,7 +34,7 @@ def loop(updates: int = 40, per_epoch: int = 4, before: float = 0, **config: Any
     )
 
 
-def walked(whole: LoopPlan) -> list[int]:
+def all_rate_changes(whole: LoopPlan) -> list[int]:
     """Every update whose rate is not that of the one before."""
     seen = [whole.learning_rate.rate(update) for update in range(whole.updates)]
     return [0, *(n for n in range(1, len(seen)) if seen[n] != seen[n - 1])]
@@ -56,51 +56,51 @@ configs = st.builds(
 @given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MOST))
 def test_few_changes_are_all_there(config: LearningRateConfig, per_epoch: int, updates: int):
     whole = loop(updates, per_epoch, **vars(config))
-    found = rate_changes(whole, MOST)
+    actual = sample_rate_changes(whole, MOST)
 
-    assert [one.update for one in found] == walked(whole)
-    assert all(one.rate == whole.learning_rate.rate(one.update) for one in found)
+    assert [one.update for one in actual] == all_rate_changes(whole)
+    assert all(one.rate == whole.learning_rate.rate(one.update) for one in actual)
 
 
-def test_a_change_says_its_update_its_epoch_and_its_rate():
+def test_a_change_has_update_epoch_and_rate():
     step = loop(8, 2, 3.0, lr=1.0, lr_schedule="step", lr_decay=0.5, lr_epoch_decay=(1.5, 3))
 
-    assert rate_changes(step, MOST) == [
+    assert sample_rate_changes(step, MOST) == [
         RateChange(0, 3.0, 1.0),
         RateChange(3, 4.5, 0.5),
         RateChange(6, 6.0, 0.25),
     ]
 
 
-def test_a_drop_at_the_end_of_the_run_is_no_change():
+def test_a_drop_at_the_end_of_the_run_is_not_a_change():
     step = loop(8, 2, lr_schedule="step", lr_share_decay=(0.5, 1.0))
 
-    assert [one.update for one in rate_changes(step, MOST)] == [0, 4]
-    assert [one.update for one in shown_changes(step).rows] == [0, 4]
+    assert [one.update for one in sample_rate_changes(step, MOST)] == [0, 4]
+    assert [one.update for one in rate_table(step).rows] == [0, 4]
 
 
-def test_a_long_warm_up_is_told_by_its_ends_and_hides_no_drop():
+def test_a_long_warm_up_is_reduced_to_its_ends_and_hides_no_drop():
     step = loop(10_000, 100, lr=1.0, lr_schedule="step", lr_epoch_decay=(30, 80), warmup_epoch=10)
 
-    assert [one.update for one in rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
+    assert [one.update for one in sample_rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
 
 
-def test_a_schedule_that_moves_too_often_is_told_by_even_points():
+def test_a_schedule_with_many_changes_is_sampled_evenly():
     cosine = loop(1001, 10)
-    found = [one.update for one in rate_changes(cosine, 11)]
+    actual = [one.update for one in sample_rate_changes(cosine, 11)]
 
-    assert found == [0, 1, 112, 223, 334, 445, 556, 667, 778, 889, 1000]
+    assert actual == [0, 1, 112, 223, 334, 445, 556, 667, 778, 889, 1000]
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
 @pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
 def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: float):
-    asked: list[int] = []
+    options: list[int] = []
 
     class Watched(LearningRatePlan):
-        def rate(self, update: int) -> float:
-            asked.append(update)
-            return super().rate(update)
+        def rate(self, update: int, warmup_update: int | None = None) -> float:
+            options.append(update)
+            return super().rate(update, warmup_update)
 
     config = LearningRateConfig(
         lr_schedule=schedule,
@@ -111,10 +111,10 @@ def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: fl
     rates = Watched(config, 100_000, 35_000_000)
     whole = loop(35_000_000, 100_000)
     watched = LoopPlan(**{**vars(whole), "learning_rate": rates})
-    found, shown = rate_changes(watched, MOST), shown_changes(watched)
+    actual, shown = sample_rate_changes(watched, MOST), rate_table(watched)
 
-    assert len(found) <= MOST and len(asked) <= MOST + 12
-    assert len(shown.rows) + bool(shown.left_out) <= 12
+    assert len(actual) <= MOST and len(options) <= MOST + 12
+    assert len(shown.rows) + bool(shown.num_omitted) <= 12
 
 
 @pytest.mark.parametrize(("drops", "rows"), [(3, 4), (11, 12)])
@@ -122,29 +122,29 @@ def test_few_drops_are_all_shown(drops: int, rows: int):
     step = loop(
         200, 10, lr_schedule="step", lr_epoch_decay=tuple(float(n + 1) for n in range(drops))
     )
-    shown = shown_changes(step)
+    shown = rate_table(step)
 
     assert [one.update for one in shown.rows] == [10 * row for row in range(rows)]
-    assert shown.left_out == 0
+    assert shown.num_omitted == 0
 
 
 def test_of_many_drops_the_first_and_the_last_are_shown_and_the_rest_counted():
     often = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
-    shown = shown_changes(often)
+    shown = rate_table(often)
 
     assert [one.update for one in shown.rows] == [*range(0, 100, 10), 190]
-    assert len(shown.rows) + shown.left_out == len(walked(often))
+    assert len(shown.rows) + shown.num_omitted == len(all_rate_changes(often))
 
 
 def test_of_a_rate_that_always_moves_the_quarters_are_shown():
-    shown = shown_changes(loop(401, 10, warmup_epoch=1))
+    shown = rate_table(loop(401, 10, warmup_epoch=1))
 
     assert [one.update for one in shown.rows] == [0, 10, 100, 200, 300, 400]
-    assert shown.left_out == 0
+    assert shown.num_omitted == 0
 
 
 def test_quarters_within_the_warm_up_are_left_out():
-    shown = shown_changes(loop(401, 10, warmup_epoch=25))
+    shown = rate_table(loop(401, 10, warmup_epoch=25))
 
     assert [one.update for one in shown.rows] == [0, 250, 300, 400]
 
@@ -158,5 +158,5 @@ def test_quarters_within_the_warm_up_are_left_out():
     ],
 )
 def test_a_rate_that_never_changes_has_one_row(config: dict[str, Any]):
-    assert [one.update for one in shown_changes(loop(**config)).rows] == [0]
-    assert len(rate_changes(loop(**config), MOST)) == 1
+    assert [one.update for one in rate_table(loop(**config)).rows] == [0]
+    assert len(sample_rate_changes(loop(**config), MOST)) == 1

@@ -7,17 +7,17 @@ import pytest
 from convoy.config.schema import build_config
 from convoy.plan.loop import LoopPlan
 from convoy.plan.plan import plan_phases, plan_run
-from convoy.plan.printed import phases_as_text, rate_as_text
+from convoy.plan.render import phases_as_text, rate_as_text
 
 
-def loop(**asked: Any) -> LoopPlan:
-    return plan_run(build_config({"model": "resnet8", "epoch": 4, **asked})).loop
+def loop(**options: Any) -> LoopPlan:
+    return plan_run(build_config({"model": "resnet8", "epoch": 4, **options})).loop
 
 
 def test_steps_are_drawn_as_steps():
-    asked = {"lr_schedule": "step", "lr_epoch_decay": (1.0, 2.0), "lr_decay": 0.5, "lr": 0.8}
+    options = {"lr_schedule": "step", "lr_epoch_decay": (1.0, 2.0), "lr_decay": 0.5, "lr": 0.8}
 
-    assert rate_as_text(loop(**asked), 22) == [
+    assert rate_as_text(loop(**options), 22) == [
         "0.8 │█████",
         "    │█████",
         "    │█████████",
@@ -44,9 +44,9 @@ def test_a_rate_grows_by_eighths_of_a_line():
     assert len(set(heights)) > 20
 
 
-def test_a_rate_above_zero_is_never_drawn_as_nothing():
-    asked = {"lr_schedule": "step", "lr_epoch_decay": (2.0,), "lr_decay": 1e-9}
-    lowest = rate_as_text(loop(**asked), 80)[3]
+def test_a_positive_rate_is_never_drawn_as_empty():
+    options = {"lr_schedule": "step", "lr_epoch_decay": (2.0,), "lr_decay": 1e-9}
+    lowest = rate_as_text(loop(**options), 80)[3]
 
     assert lowest.endswith("█▁" + "▁" * 31)
 
@@ -66,11 +66,11 @@ def test_the_curve_stays_within_the_width(width: int):
     assert all(len(line) <= 73 for line in curve)
 
 
-@pytest.mark.parametrize("asked", [{"lr": 0.0}, {"lr_schedule": "step"}])
-def test_a_constant_rate_is_not_drawn(asked: dict[str, Any]):
-    assert rate_as_text(loop(**asked), 80) == []
+@pytest.mark.parametrize("options", [{"lr": 0.0}, {"lr_schedule": "step"}])
+def test_a_constant_rate_is_not_drawn(options: dict[str, Any]):
+    assert rate_as_text(loop(**options), 80) == []
     assert "└" not in "\n".join(
-        phases_as_text(plan_run(build_config({"model": "resnet8", **asked})), 80)
+        phases_as_text(plan_run(build_config({"model": "resnet8", **options})), 80)
     )
 
 
@@ -86,13 +86,13 @@ def test_two_updates_are_drawn():
 
 
 def test_each_phase_has_its_curve_and_counts_its_own_epochs():
-    asked = {
+    options = {
         "half_res_training": True,
         "weight_avg_strategy": "mean",
         "fine_tune_epoch": 2,
         "fine_tune_first_trainable_layer": "layer2",
     }
-    plan = plan_run(build_config({"model": "resnet8", "epoch": 4, **asked}))
+    plan = plan_run(build_config({"model": "resnet8", "epoch": 4, **options}))
     axes = [
         line.split() for line in phases_as_text(plan, 80) if " epoch " in line and "up" not in line
     ]

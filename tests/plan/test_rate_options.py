@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweeps import sweep
+from support.sweeps import sweep
 
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.sections.learning_rate import LearningRateConfig
-from convoy.config.settings import from_source
+from convoy.config.resolve import resolve
+from convoy.config.schema import RequestedOptions, settings_from
+from convoy.config.sections.training import LearningRateConfig
 from convoy.plan.learning_rate import LearningRatePlan
 from convoy.plan.plan import plan_run
 
@@ -22,8 +22,8 @@ def rates(updates: int, per_epoch: int, **config: Any) -> list[float]:
 
 def planned(**values: Any) -> LearningRatePlan:
     """The rates of a whole configuration."""
-    asked = from_source("command line", values)
-    return plan_run(resolve(RequestedOptions(asked, environment={})).config).loop.learning_rate
+    options = settings_from("command line", values)
+    return plan_run(resolve(RequestedOptions(options, environment={})).config).loop.learning_rate
 
 
 def step(updates: int, per_epoch: int = 2, **config: Any) -> list[float]:
@@ -38,20 +38,20 @@ def test_an_exponent_gives_a_power_of_two_for_each_sample_of_an_update(
 ) -> None:
     config = LearningRateConfig(lr=None, base_learning_rate_exponent=-11.0)
 
-    assert LearningRatePlan(config, 10, 100, samples).initial == initial
+    assert LearningRatePlan(config, 10, 100, samples).initial_lr == initial
 
 
 def test_the_samples_of_an_update_are_those_of_all_replicas() -> None:
     batch = {"micro_batch_size": 16, "gradient_accumulation": 4, "replicas": 2}
     plan = planned(base_learning_rate_exponent=-8.0, warmup_epoch=0.0, **batch)
 
-    assert plan.initial == plan.rate(0) == 128 / 256
+    assert plan.initial_lr == plan.rate(0) == 128 / 256
 
 
 def test_an_exponent_need_not_be_whole() -> None:
     config = LearningRateConfig(lr=None, base_learning_rate_exponent=-0.5)
 
-    assert LearningRatePlan(config, 1, 1, 4).initial == pytest.approx(4 / 2**0.5, rel=1e-15)
+    assert LearningRatePlan(config, 1, 1, 4).initial_lr == pytest.approx(4 / 2**0.5, rel=1e-15)
 
 
 def test_shares_of_the_run_are_where_step_drops() -> None:
@@ -120,7 +120,7 @@ def test_as_many_drops_as_asked_for_would_end_with_the_run(
     config = LearningRateConfig(lr_schedule="exponential", lr_drops=drops)
     plan = LearningRatePlan(config, per_epoch, updates)
 
-    assert [math.floor(update * plan._pace) for update in range(updates + 1)] == [
+    assert [math.floor(update * plan._changes_per_update) for update in range(updates + 1)] == [
         update * drops // updates for update in range(updates + 1)
     ]
 

@@ -1,11 +1,11 @@
 """The orders of work: drawn once, then their properties over all small sizes."""
 
 import pytest
-from sweeps import sweep
+from support.sweeps import sweep
 
 from convoy.errors import ConfigError
-from convoy.plan.actions import Forward, answers, is_last_of_its_micro
-from convoy.plan.schedules import SCHEDULES, Schedule, schedule_of
+from convoy.plan.actions import Forward, frees_stash, sends_gradient
+from convoy.plan.schedules import SCHEDULES, Schedule, make_schedule
 
 GROUPED, INTERLEAVED, SEQUENTIAL = (
     SCHEDULES[name] for name in ("grouped", "interleaved", "sequential")
@@ -32,7 +32,7 @@ def lines(schedule: Schedule, stages: int, micro_batches: int) -> list[str]:
 
 def refusal(schedule: Schedule, stages: int, micro_batches: int) -> str:
     with pytest.raises(ConfigError) as refused:
-        schedule.check_count(stages, micro_batches)
+        schedule.check_micro_batches(stages, micro_batches)
     return str(refused.value)
 
 
@@ -55,14 +55,14 @@ def test_sequential_ends_one_micro_batch_before_the_next():
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_one_stage_is_no_pipeline(name: str):
+def test_one_stage_alternates_forward_and_backward(name: str):
     for micro_batches in range(1, 8):
-        SCHEDULES[name].check_count(1, micro_batches)
+        SCHEDULES[name].check_micro_batches(1, micro_batches)
 
     assert lines(SCHEDULES[name], stages=1, micro_batches=3) == ["F0 B0 F1 B1 F2 B2"]
     assert SCHEDULES[name].stash(0, 1) == SCHEDULES[name].peak_stash(0, 1, 3) == 1
-    assert SCHEDULES[name].length(1, 3) == 6
-    assert SCHEDULES[name].ramp_share(1, 3) == 0
+    assert SCHEDULES[name].num_columns(1, 3) == 6
+    assert SCHEDULES[name].bubble_fraction(1, 3) == 0
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
@@ -73,8 +73,8 @@ def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
         for stage in range(stages):
             actions = schedule.actions(stage, stages, micro_batches)
             forwards = [action.micro for action in actions if isinstance(action, Forward)]
-            answered = [action.micro for action in actions if answers(action)]
-            ended = [action.micro for action in actions if is_last_of_its_micro(action)]
+            answered = [action.micro for action in actions if sends_gradient(action)]
+            ended = [action.micro for action in actions if frees_stash(action)]
 
             assert forwards == answered == ended == list(range(micro_batches))
 
@@ -83,14 +83,14 @@ def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
 def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
         for stage in range(stages):
-            held, most = 0, 0
+            stash, peak = 0, 0
             for action in schedule.actions(stage, stages, micro_batches):
-                held += isinstance(action, Forward)
-                most = max(most, held)
-                held -= is_last_of_its_micro(action)
+                stash += isinstance(action, Forward)
+                peak = max(peak, stash)
+                stash -= frees_stash(action)
 
-            assert held == 0
-            assert most == schedule.peak_stash(stage, stages, micro_batches)
+            assert stash == 0
+            assert peak == schedule.peak_stash(stage, stages, micro_batches)
 
 
 @sweep("stages", range(2, 7))
@@ -104,7 +104,7 @@ def test_depths_are_those_of_the_reference(stages: int):
 
 
 @sweep("stages", range(2, 7))
-def test_only_grouped_holds_one_more_than_what_waits_since_its_forward_comes_first(stages: int):
+def test_only_grouped_has_a_peak_stash_of_one_more(stages: int):
     for stage in range(stages):
         stash = [schedule.stash(stage, stages) for schedule in (GROUPED, INTERLEAVED, SEQUENTIAL)]
         peak = [
@@ -118,14 +118,14 @@ def test_only_grouped_holds_one_more_than_what_waits_since_its_forward_comes_fir
 @sweep("stages", range(2, 7))
 def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
     for count in range(2 * stages, 25, 2 * stages):
-        ahead = 2 * stages - 1
+        warmup = 2 * stages - 1
 
-        assert GROUPED.length(stages, count) == count + ahead
-        assert GROUPED.ramp_share(stages, count) == ahead / (count + ahead)
-        assert INTERLEAVED.length(stages, count) == 2 * (count + stages - 1)
-        assert INTERLEAVED.ramp_share(stages, count) == (stages - 1) / (count + stages - 1)
-        assert SEQUENTIAL.length(stages, count) == count * 2 * stages
-        assert SEQUENTIAL.ramp_share(stages, count) == (stages - 1) / stages
+        assert GROUPED.num_columns(stages, count) == count + warmup
+        assert GROUPED.bubble_fraction(stages, count) == warmup / (count + warmup)
+        assert INTERLEAVED.num_columns(stages, count) == 2 * (count + stages - 1)
+        assert INTERLEAVED.bubble_fraction(stages, count) == (stages - 1) / (count + stages - 1)
+        assert SEQUENTIAL.num_columns(stages, count) == count * 2 * stages
+        assert SEQUENTIAL.bubble_fraction(stages, count) == (stages - 1) / stages
 
 
 @sweep("stages", range(2, 7))
@@ -138,7 +138,7 @@ def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
 @sweep(("schedule", "stages"), LAYOUTS)
 def test_allowed_counts_pass(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
-        schedule.check_count(stages, micro_batches)
+        schedule.check_micro_batches(stages, micro_batches)
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
@@ -178,7 +178,7 @@ def test_interleaved_refuses_two_stages_on_one_device():
         INTERLEAVED.check_devices((0, 1, 1, 0))
 
     assert str(refused.value) == (
-        "Interleaved trains one stage on a device, but --device-mapping gives device 0, 1 more "
+        "Interleaved trains one stage per device, but --device-mapping gives device 0, 1 more "
         "than one; name 4 different devices, or use --pipeline-schedule grouped or sequential"
     )
 
@@ -200,14 +200,14 @@ def test_a_schedule_that_is_none_is_refused_with_near_names():
 
 def test_options_name_a_schedule():
     for name in SCHEDULES:
-        assert schedule_of(name) is SCHEDULES[name]
+        assert make_schedule(name) is SCHEDULES[name]
 
-    assert schedule_of("looped", 3).stages_per_process == 3
+    assert make_schedule("looped", 3).stages_per_process == 3
 
 
 def test_several_stages_on_a_device_are_for_looped_alone():
     with pytest.raises(ConfigError) as refused:
-        schedule_of("grouped", 2)
+        make_schedule("grouped", 2)
 
     assert str(refused.value) == (
         "--stages-per-device 2 needs --pipeline-schedule looped, got grouped; leave "
@@ -217,16 +217,16 @@ def test_several_stages_on_a_device_are_for_looped_alone():
 
 def test_looped_with_one_stage_on_a_device_is_refused():
     with pytest.raises(ConfigError) as refused:
-        schedule_of("looped")
+        make_schedule("looped")
 
     assert str(refused.value) == (
-        "--pipeline-schedule looped needs --stages-per-device of at least 2, got 1; with one "
-        "stage on each device use --pipeline-schedule interleaved"
+        "--pipeline-schedule looped needs --stages-per-device to be at least 2, got 1; with one "
+        "stage per device use --pipeline-schedule interleaved"
     )
 
 
 def test_only_a_backward_in_one_piece_can_compute_its_forward_again():
-    allowed = {name: schedule_of(name).allows_recompute for name in SCHEDULES}
+    allowed = {name: make_schedule(name).allows_recompute for name in SCHEDULES}
 
     assert allowed == {
         "grouped": True,
@@ -235,4 +235,4 @@ def test_only_a_backward_in_one_piece_can_compute_its_forward_again():
         "sequential": True,
         "zero-bubble": False,
     }
-    assert schedule_of("looped", 2).allows_recompute
+    assert make_schedule("looped", 2).allows_recompute

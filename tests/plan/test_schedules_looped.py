@@ -1,12 +1,12 @@
 """Looped: its order, then what it costs and holds over all small sizes."""
 
 import pytest
-from simulation import simulate
-from sweeps import sweep
+from support.schedule_simulation import simulate
+from support.sweeps import sweep
 
 from convoy.errors import ConfigError
 from convoy.plan.actions import Backward, Forward
-from convoy.plan.schedules import SCHEDULES, schedule_of
+from convoy.plan.schedules import SCHEDULES, make_schedule
 
 SIZES = [
     (processes, rounds, count)
@@ -18,12 +18,12 @@ SIZES = [
 
 def refusal(stages: int, count: int) -> str:
     with pytest.raises(ConfigError) as refused:
-        schedule_of("looped", 3).check_count(stages, count)
+        make_schedule("looped", 3).check_micro_batches(stages, count)
     return str(refused.value)
 
 
 def test_two_processes_of_two_stages_take_turns_of_two_micro_batches():
-    rows = [" ".join(map(str, row)) for row in schedule_of("looped", 2).orders(4, 4)]
+    rows = [" ".join(map(str, row)) for row in make_schedule("looped", 2).orders(4, 4)]
 
     assert rows == [
         "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
@@ -35,7 +35,7 @@ def test_two_processes_of_two_stages_take_turns_of_two_micro_batches():
 def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
     processes: int, rounds: int, count: int
 ):
-    schedule, stages = schedule_of("looped", rounds), processes * rounds
+    schedule, stages = make_schedule("looped", rounds), processes * rounds
     rows = schedule.orders(stages, count)
 
     assert len(rows) == processes
@@ -50,14 +50,14 @@ def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
-def test_it_ends_and_holds_what_it_says(processes: int, rounds: int, count: int):
-    schedule, stages = schedule_of("looped", rounds), processes * rounds
+def test_the_schedule_finishes_with_the_planned_stash(processes: int, rounds: int, count: int):
+    schedule, stages = make_schedule("looped", rounds), processes * rounds
     result = simulate(schedule.orders(stages, count))
 
     assert not result.deadlocked
     assert result.stash == tuple(schedule.peak_stash(one, stages, count) for one in range(stages))
     assert result.process_stash == tuple(
-        schedule.process_stash(one, stages, count) for one in range(processes)
+        schedule.process_peak_stash(one, stages, count) for one in range(processes)
     )
     for stage in range(stages):
         assert schedule.peak_stash(stage, stages, count) <= schedule.stash(stage, stages)
@@ -68,19 +68,19 @@ def test_it_ends_and_holds_what_it_says(processes: int, rounds: int, count: int)
 def test_the_idle_time_is_that_of_interleaved_in_stages_so_much_shorter(
     processes: int, rounds: int, count: int
 ):
-    schedule, stages = schedule_of("looped", rounds), processes * rounds
-    length = schedule.length(stages, count)
+    schedule, stages = make_schedule("looped", rounds), processes * rounds
+    length = schedule.num_columns(stages, count)
     idle = length - 2 * rounds * count
-    interleaved = SCHEDULES["interleaved"].length(processes, count) - 2 * count
+    interleaved = SCHEDULES["interleaved"].num_columns(processes, count) - 2 * count
 
     assert length == simulate(schedule.orders(stages, count)).seconds
     assert idle == interleaved == 2 * (processes - 1)
-    assert schedule.ramp_share(stages, count) == idle / length
+    assert schedule.bubble_fraction(stages, count) == idle / length
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
 def test_allowed_counts_pass(processes: int, rounds: int, count: int):
-    schedule_of("looped", rounds).check_count(processes * rounds, count)
+    make_schedule("looped", rounds).check_micro_batches(processes * rounds, count)
 
 
 def test_a_count_that_leaves_a_turn_unfilled_is_refused():
@@ -104,12 +104,12 @@ def test_one_device_has_nothing_to_go_around(stages: int):
 
 
 def test_devices_of_their_own_suit():
-    schedule_of("looped", 2).check_devices((3, 1, 0))
+    make_schedule("looped", 2).check_devices((3, 1, 0))
 
 
 def test_a_device_for_two_processes_is_refused():
     with pytest.raises(ConfigError) as refused:
-        schedule_of("looped", 2).check_devices((0, 1, 0))
+        make_schedule("looped", 2).check_devices((0, 1, 0))
 
     assert str(refused.value) == (
         "Looped trains the stages of one process on one device, but --device-mapping gives "

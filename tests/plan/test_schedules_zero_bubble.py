@@ -1,8 +1,8 @@
 """Zero bubble: its order, then what it costs and holds over all small sizes."""
 
 import pytest
-from simulation import Costs, simulate
-from sweeps import sweep
+from support.schedule_simulation import Costs, simulate
+from support.sweeps import sweep
 
 from convoy.errors import ConfigError
 from convoy.plan.actions import BackwardInput, BackwardWeight, Forward
@@ -33,61 +33,60 @@ def test_each_half_comes_once_for_each_micro_batch_and_in_order(stages: int, cou
 @sweep(("stages", "count"), SIZES)
 def test_without_weight_halves_it_is_interleaved(stages: int, count: int):
     for stage in range(stages):
-        ours = ZERO_BUBBLE.actions(stage, stages, count)
-        kept = [
+        actual = ZERO_BUBBLE.actions(stage, stages, count)
+        checkpoints = [
             "FB"[isinstance(one, BackwardInput)] + str(one.micro)
-            for one in ours
+            for one in actual
             if not isinstance(one, BackwardWeight)
         ]
 
-        assert kept == [str(one) for one in INTERLEAVED.actions(stage, stages, count)]
+        assert checkpoints == [str(one) for one in INTERLEAVED.actions(stage, stages, count)]
 
 
 @sweep(("stages", "count"), SIZES)
 def test_no_stage_holds_more_than_the_first_of_interleaved(stages: int, count: int):
     result = simulate(ZERO_BUBBLE.orders(stages, count))
-    most = INTERLEAVED.peak_stash(0, stages, count)
+    peak = INTERLEAVED.peak_stash(0, stages, count)
 
     assert not result.deadlocked
-    assert result.stash == result.process_stash == (most,) * stages
+    assert result.stash == result.process_stash == (peak,) * stages
     for stage in range(stages):
-        assert ZERO_BUBBLE.peak_stash(stage, stages, count) == most
-        assert ZERO_BUBBLE.process_stash(stage, stages, count) == most
+        assert ZERO_BUBBLE.peak_stash(stage, stages, count) == peak
 
 
 @sweep(("stages", "count"), SIZES)
 def test_all_that_is_idle_is_one_pass_along_the_line(stages: int, count: int):
     """Interleaved idles three times as long: (S − 1) times F, I and W."""
-    length = ZERO_BUBBLE.length(stages, count)
+    length = ZERO_BUBBLE.num_columns(stages, count)
     whole = simulate(
         INTERLEAVED.orders(stages, count), Costs((1.0,) * stages, (2.0,) * stages)
     ).seconds
 
     assert length == simulate(ZERO_BUBBLE.orders(stages, count)).seconds == 3 * count + stages - 1
-    assert ZERO_BUBBLE.ramp_share(stages, count) == (stages - 1) / length
+    assert ZERO_BUBBLE.bubble_fraction(stages, count) == (stages - 1) / length
     assert whole == 3 * (count + stages - 1)
 
 
 @sweep(("stages", "count"), SIZES)
-def test_a_stage_never_runs_further_ahead_of_answers_than_told(stages: int, count: int):
+def test_a_stage_never_exceeds_its_maximum_lead(stages: int, count: int):
     for stage, row in enumerate(ZERO_BUBBLE.orders(stages, count)):
-        waits = most = 0
+        waits = peak = 0
         for action in row:
             waits += isinstance(action, Forward) - isinstance(action, BackwardInput)
-            most = max(most, waits)
+            peak = max(peak, waits)
 
-        assert most == ZERO_BUBBLE.unanswered(stage, stages, count)
+        assert peak == ZERO_BUBBLE.max_lead(stage, stages, count)
 
 
 def test_any_count_that_fills_the_line_will_do():
     for count in range(4, 30):
-        ZERO_BUBBLE.check_count(4, count)
+        ZERO_BUBBLE.check_micro_batches(4, count)
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_a_count_that_does_not_fill_the_line_is_refused(count: int):
     with pytest.raises(ConfigError) as refused:
-        ZERO_BUBBLE.check_count(4, count)
+        ZERO_BUBBLE.check_micro_batches(4, count)
 
     assert str(refused.value) == (
         "Zero-bubble with 4 stages needs --gradient-accumulation to be at least 4, "

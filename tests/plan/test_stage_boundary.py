@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lines import Case, starts_of
+from support.pipelines import Case, starts_of
 
 from convoy.config.schema import build_config
 from convoy.plan.plan import plan_run
@@ -12,13 +12,13 @@ from convoy.plan.stages import StageBoundary, stage_boundary
 SPLITS = ("layer1", "layer2/0/conv2", "fc")
 
 
-def ways(**asked: Any) -> list[tuple[bool, bool]]:
+def ways(**options: Any) -> list[tuple[bool, bool]]:
     """Of each stage: whether it sends gradients, and whether it receives any."""
     layout = {"pipeline_splits": SPLITS, "gradient_accumulation": 4}
-    config = build_config({"model": "resnet8", **layout, **asked})
+    config = build_config({"model": "resnet8", **layout, **options})
     plan = plan_run(config)
     boundaries = [
-        stage_boundary(plan.network, stage, 4, plan.first_trained) for stage in plan.stages
+        stage_boundary(plan.network, stage, 4, plan.first_trained_layer) for stage in plan.stages
     ]
     return [(one.sends_gradients, one.receives_gradients) for one in boundaries]
 
@@ -27,15 +27,15 @@ FROM_THE_THIRD = [(False, False), (False, False), (False, True), (True, True)]
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"fine_tune_first_trainable_layer": "layer2/0/conv2"},
         {"variable_filter": ("layer2.0.conv2", "fc.bias")},
     ],
     ids=["frozen", "filtered"],
 )
-def test_no_gradient_goes_back_beyond_what_is_trained(asked: dict[str, Any]) -> None:
-    assert ways(**asked) == FROM_THE_THIRD
+def test_no_gradient_is_sent_before_the_first_trained_layer(options: dict[str, Any]) -> None:
+    assert ways(**options) == FROM_THE_THIRD
     assert ways()[1] == (True, True)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.errors import ConfigError
-from convoy.plan.stages import StagePlan, balance, cut, divide
+from convoy.plan.stages import StagePlan, balance, split_into_stages, stages_from_starts
 
-LISTED = " (`--pipeline-splits list` shows where a stage may begin)"
+LISTED = " (`--pipeline-splits list` shows where a stage can start)"
 
 LAYERS = (
     "conv1",
@@ -28,12 +28,12 @@ LAYERS = (
 
 def problems(splits: Sequence[str]) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        cut(LAYERS, splits)
+        split_into_stages(LAYERS, splits)
     return str(refused.value).splitlines()
 
 
 def test_a_split_names_the_first_layer_of_the_next_stage():
-    assert cut(("a", "b", "c", "d"), ["b", "d"]) == (
+    assert split_into_stages(("a", "b", "c", "d"), ["b", "d"]) == (
         StagePlan(stage=0, first=0, last=0, names=("a",)),
         StagePlan(stage=1, first=1, last=2, names=("b", "c")),
         StagePlan(stage=2, first=3, last=3, names=("d",)),
@@ -41,13 +41,13 @@ def test_a_split_names_the_first_layer_of_the_next_stage():
 
 
 def test_no_split_makes_one_stage_of_everything():
-    assert cut(LAYERS, []) == (StagePlan(0, 0, len(LAYERS) - 1, LAYERS),)
+    assert split_into_stages(LAYERS, []) == (StagePlan(0, 0, len(LAYERS) - 1, LAYERS),)
 
 
 @pytest.mark.parametrize("count", range(len(LAYERS)))
 def test_stages_cover_every_layer_once_in_order(count: int):
     for splits in combinations(LAYERS[1:], count):
-        stages = cut(LAYERS, splits)
+        stages = split_into_stages(LAYERS, splits)
 
         assert tuple(name for stage in stages for name in stage.names) == LAYERS
         assert [stage.stage for stage in stages] == list(range(count + 1))
@@ -66,7 +66,7 @@ def test_stages_cover_every_layer_once_in_order(count: int):
     ],
 )
 def test_a_group_means_its_first_layer(split: str, first: str):
-    assert cut(LAYERS, [split])[1].names[0] == first
+    assert split_into_stages(LAYERS, [split])[1].names[0] == first
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,19 @@ def test_a_group_means_its_first_layer(split: str, first: str):
     ],
 )
 def test_a_split_may_be_a_word_of_another_application(split: str, first: str):
-    assert cut(LAYERS, [split])[1].names[0] == first
+    assert split_into_stages(LAYERS, [split])[1].names[0] == first
 
 
 def test_a_layers_own_name_wins_over_a_word_of_another_application():
     names = ("stem", "fc", "fc1", "add", "block/add")
 
-    assert cut(names, ["fc1", "add"]) == divide(names, [0, 2, 3])
+    assert split_into_stages(names, ["fc1", "add"]) == stages_from_starts(names, [0, 2, 3])
 
 
 def test_two_words_for_one_layer_are_refused():
     assert problems(["b2/0/relu", "stage2/unit1/relu"]) == [
-        "--pipeline-splits 'stage2/unit1/relu' is the layer of 'b2/0/relu'; name it once" + LISTED
+        "--pipeline-splits 'stage2/unit1/relu' is the same layer as 'b2/0/relu'; name it once"
+        + LISTED
     ]
 
 
@@ -103,18 +104,18 @@ def test_only_the_models_own_names_are_offered():
 
 
 def test_a_group_ends_at_a_slash():
-    assert problems(["layer2/1"])[0].startswith("--pipeline-splits 'layer2/1' is no layer")
+    assert problems(["layer2/1"])[0].startswith("--pipeline-splits 'layer2/1' is not a layer")
 
 
 def test_a_layers_own_name_wins_over_its_group():
-    assert cut(("stem", "block/a", "block", "head"), ["block"])[1].first == 2
+    assert split_into_stages(("stem", "block/a", "block", "head"), ["block"])[1].first == 2
 
 
-def test_a_split_that_is_no_layer_is_refused_with_near_names():
+def test_an_unknown_split_is_refused_with_near_names():
     (problem,) = problems(["layer1/1/conv2"])
 
     assert problem.startswith(
-        "--pipeline-splits 'layer1/1/conv2' is no layer of this model; did you mean layer1/1/conv1"
+        "--pipeline-splits 'layer1/1/conv2' is not a layer of this model; did you mean layer1/1/con"
     )
     assert problem.endswith("?" + LISTED)
 
@@ -128,7 +129,7 @@ def test_a_group_is_offered_as_a_near_name():
 def test_a_split_on_the_first_layer_is_refused():
     assert problems(["conv1"]) == [
         "--pipeline-splits 'conv1' is the first layer: the stage before it would be empty; "
-        "leave it out" + LISTED
+        "omit it" + LISTED
     ]
 
 
@@ -140,7 +141,7 @@ def test_a_split_given_twice_is_refused():
 
 def test_two_names_of_one_layer_are_refused():
     assert problems(["layer2", "layer2/0/conv1"]) == [
-        "--pipeline-splits 'layer2/0/conv1' is the layer of 'layer2'; name it once" + LISTED
+        "--pipeline-splits 'layer2/0/conv1' is the same layer as 'layer2'; name it once" + LISTED
     ]
 
 
@@ -155,14 +156,14 @@ def test_all_problems_of_a_list_are_reported_together():
 
     assert [" ".join(line.split()[1:4]) for line in listed] == [
         "'conv1' is the",
-        "'nothing-like-it' is no",
+        "'nothing-like-it' is not",
         "'fc' is given",
         "conv1 fc layer2",
     ]
     assert listed[-1].endswith("is out of order; use layer2 fc" + LISTED)
 
 
-def dearest(costs: Sequence[float], starts: Sequence[int]) -> float:
+def max_stage_cost(costs: Sequence[float], starts: Sequence[int]) -> float:
     return max(stage_costs(costs, starts))
 
 
@@ -202,7 +203,7 @@ def test_balance_is_the_best_of_all_cuts(layers: int):
             best = min(
                 all_cuts(layers, stages),
                 key=lambda starts, costs=costs: (
-                    dearest(costs, starts),
+                    max_stage_cost(costs, starts),
                     sum(cost**2 for cost in stage_costs(costs, starts)),
                     starts,
                 ),
@@ -213,11 +214,13 @@ def test_balance_is_the_best_of_all_cuts(layers: int):
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=9), st.data())
-def test_no_other_cut_has_a_cheaper_dearest_stage(costs: list[int], data: st.DataObject):
+def test_no_other_split_has_a_cheaper_most_expensive_stage(costs: list[int], data: st.DataObject):
     stages = data.draw(st.integers(1, len(costs)))
     others = all_cuts(len(costs), stages)
 
-    assert dearest(costs, balance(costs, stages)) == min(dearest(costs, cut) for cut in others)
+    assert max_stage_cost(costs, balance(costs, stages)) == min(
+        max_stage_cost(costs, cut) for cut in others
+    )
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -231,8 +234,8 @@ def test_any_costs_give_that_many_stages_none_empty(costs: list[int], data: st.D
     assert all(before < after for before, after in pairwise([*starts, len(costs)]))
 
 
-def test_what_balance_returns_can_be_cut():
-    stages = divide(LAYERS, balance([1] * len(LAYERS), 5))
+def test_balanced_starts_can_be_split():
+    stages = stages_from_starts(LAYERS, balance([1] * len(LAYERS), 5))
 
     assert [len(stage.names) for stage in stages] == [2, 2, 2, 2, 2]
 

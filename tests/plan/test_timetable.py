@@ -1,10 +1,16 @@
 """The reference's timelines, cell by cell; then every cell by its formula; then the drawing."""
 
-from sweeps import sweep
+from support.sweeps import sweep
 
-from convoy.plan.actions import Backward, Forward, is_last_of_its_micro
-from convoy.plan.schedules import SCHEDULES, schedule_of
-from convoy.plan.timetable import Timetable, draw, place, received_ahead, timed_orders
+from convoy.plan.actions import Backward, Forward, frees_stash
+from convoy.plan.schedules import SCHEDULES, make_schedule
+from convoy.plan.timetable import (
+    Timetable,
+    draw_timetable,
+    make_timetable,
+    prefetched_inputs,
+    timed_actions,
+)
 
 REFERENCE = ("grouped", "interleaved", "sequential")
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
@@ -26,21 +32,21 @@ def cells(timetable: Timetable) -> list[str]:
 
 
 def test_the_reference_timeline_of_grouped():
-    assert cells(place(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
+    assert cells(make_timetable(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
         "F0 | F1 | F2 | F3 B0 | B1 | B2 | B3",
         "– | F0 | F1 B0 | F2 B1 | F3 B2 | B3 | –",
     ]
 
 
 def test_the_reference_timeline_of_interleaved():
-    assert cells(place(SCHEDULES["interleaved"], stages=2, micro_batches=4)) == [
+    assert cells(make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=4)) == [
         "F0 | – | F1 | B0 | F2 | B1 | F3 | B2 | – | B3",
         "– | F0 | B0 | F1 | B1 | F2 | B2 | F3 | B3 | –",
     ]
 
 
 def test_the_reference_timeline_of_sequential():
-    assert cells(place(SCHEDULES["sequential"], stages=2, micro_batches=2)) == [
+    assert cells(make_timetable(SCHEDULES["sequential"], stages=2, micro_batches=2)) == [
         "F0 | – | – | B0 | F1 | – | – | B1",
         "– | F0 | B0 | – | – | F1 | B1 | –",
     ]
@@ -49,7 +55,7 @@ def test_the_reference_timeline_of_sequential():
 @sweep(("name", "stages"), LAYOUTS)
 def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
-        timetable = place(SCHEDULES[name], stages, micro_batches)
+        timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
             read = [action for cell in row for action in cell]
 
@@ -57,9 +63,9 @@ def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int
 
 
 @sweep(("name", "stages"), REFERENCE_LAYOUTS)
-def test_every_action_stands_where_the_formula_says(name: str, stages: int):
+def test_every_action_is_in_the_column_of_the_formula(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
-        timetable = place(SCHEDULES[name], stages, micro_batches)
+        timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         between = {"grouped": 1, "interleaved": 2, "sequential": 2 * stages}[name]
         between = between if stages > 1 else 2  # one stage: forward and backward in turn
         for stage, row in enumerate(timetable.rows):
@@ -71,24 +77,24 @@ def test_every_action_stands_where_the_formula_says(name: str, stages: int):
 @sweep(("name", "stages"), LAYOUTS)
 def test_counted_idle_places_are_the_ramp_share(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
-        timetable = place(SCHEDULES[name], stages, micro_batches)
+        timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         places = 2 if name == "grouped" and stages > 1 else 1
         for row in timetable.rows:
             whole = places * timetable.columns
             idle = whole - sum(len(cell) for cell in row)
 
             assert max(len(cell) for cell in row) <= places
-            assert idle / whole == SCHEDULES[name].ramp_share(stages, micro_batches)
+            assert idle / whole == SCHEDULES[name].bubble_fraction(stages, micro_batches)
 
 
 @sweep(("name", "stages"), LAYOUTS)
 def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
-        timetable = place(SCHEDULES[name], stages, micro_batches)
+        timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
 
-        assert timetable.columns == SCHEDULES[name].length(stages, micro_batches)
+        assert timetable.columns == SCHEDULES[name].num_columns(stages, micro_batches)
         assert [str(action)[1:] for action in timetable.rows[0][-1]] == [str(micro_batches - 1)]
-        assert all(is_last_of_its_micro(action) for action in timetable.rows[0][-1])
+        assert all(frees_stash(action) for action in timetable.rows[0][-1])
 
 
 @sweep(("name", "stages"), LAYOUTS)
@@ -96,22 +102,22 @@ def test_sets_from_earlier_columns_are_never_more_than_the_stash_and_equal_at_fu
     name: str, stages: int
 ):
     for micro_batches in allowed_counts(name, stages):
-        timetable = place(SCHEDULES[name], stages, micro_batches)
+        timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
-            kept: set[int] = set()
+            checkpoints: set[int] = set()
             seen = []
             for cell in row:
-                ended = {action.micro for action in cell if is_last_of_its_micro(action)}
+                ended = {action.micro for action in cell if frees_stash(action)}
                 if ended:
-                    seen.append(len(kept))
-                kept |= {action.micro for action in cell if isinstance(action, Forward)}
-                kept -= ended
+                    seen.append(len(checkpoints))
+                checkpoints |= {action.micro for action in cell if isinstance(action, Forward)}
+                checkpoints -= ended
 
             assert max(seen) == min(SCHEDULES[name].stash(stage, stages), micro_batches)
 
 
 def test_the_timeline_of_zero_bubble_has_weight_halves_in_its_gaps():
-    assert draw(place(SCHEDULES["zero-bubble"], stages=3, micro_batches=4)) == [
+    assert draw_timetable(make_timetable(SCHEDULES["zero-bubble"], stages=3, micro_batches=4)) == [
         "third-step  0   1   2   3   4   5   6   7   8   9   10  11  12  13",
         "stage 0     F0  F1  F2  –   –   I0  W0  F3  I1  W1  I2  W2  I3  W3",
         "stage 1     –   F0  F1  –   I0  F2  I1  W0  F3  I2  W1  I3  W2  W3",
@@ -120,7 +126,9 @@ def test_the_timeline_of_zero_bubble_has_weight_halves_in_its_gaps():
 
 
 def test_the_timeline_of_looped_has_a_row_for_each_process_and_names_stages():
-    assert draw(place(schedule_of("looped", 2), stages=4, micro_batches=2)) == [
+    assert draw_timetable(
+        make_timetable(make_schedule("looped", 2), stages=4, micro_batches=2)
+    ) == [
         "half-step  0    1    2    3    4    5    6    7    8    9",
         "process 0  0F0  0F1  2F0  2F1  –    2B0  –    2B1  0B0  0B1",
         "process 1  –    1F0  1F1  3F0  3B0  3F1  3B1  1B0  1B1  –",
@@ -128,7 +136,7 @@ def test_the_timeline_of_looped_has_a_row_for_each_process_and_names_stages():
 
 
 def test_the_drawing_has_the_time_above_and_a_row_for_each_stage():
-    assert draw(place(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
+    assert draw_timetable(make_timetable(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
         "time step  0   1   2      3      4      5   6",
         "stage 0    F0  F1  F2     F3 B0  B1     B2  B3",
         "stage 1    –   F0  F1 B0  F2 B1  F3 B2  B3  –",
@@ -136,9 +144,9 @@ def test_the_drawing_has_the_time_above_and_a_row_for_each_stage():
 
 
 def test_a_wide_drawing_leaves_out_its_middle():
-    timetable = place(SCHEDULES["interleaved"], stages=2, micro_batches=64)
+    timetable = make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=64)
 
-    assert draw(timetable, width=60) == [
+    assert draw_timetable(timetable, width=60) == [
         "half-step  0   1   2   3   … 123 columns …  127  128  129",
         "stage 0    F0  –   F1  B0         …         B62  –    B63",
         "stage 1    –   F0  B0  F1         …         F63  B63  –",
@@ -148,21 +156,23 @@ def test_a_wide_drawing_leaves_out_its_middle():
 @sweep("width", range(40, 200))
 def test_a_drawing_keeps_to_its_width(width: int):
     for name in SCHEDULES:
-        lines = draw(place(SCHEDULES[name], stages=3, micro_batches=24), width)
+        lines = draw_timetable(make_timetable(SCHEDULES[name], stages=3, micro_batches=24), width)
 
         assert max(map(len, lines)) <= width
 
 
 def test_a_drawing_that_fits_is_whole():
-    timetable = place(SCHEDULES["interleaved"], stages=2, micro_batches=4)
-    whole = draw(timetable)
+    timetable = make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=4)
+    whole = draw_timetable(timetable)
 
-    assert draw(timetable, width=max(map(len, whole))) == whole
-    assert draw(timetable, width=max(map(len, whole)) - 1) != whole
+    assert draw_timetable(timetable, width=max(map(len, whole))) == whole
+    assert draw_timetable(timetable, width=max(map(len, whole)) - 1) != whole
 
 
 def test_a_very_small_width_still_shows_both_ends():
-    lines = draw(place(SCHEDULES["interleaved"], stages=2, micro_batches=8), width=1)
+    lines = draw_timetable(
+        make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=8), width=1
+    )
 
     assert lines == [
         "half-step  0   … 16 columns …  17",
@@ -173,11 +183,11 @@ def test_a_very_small_width_still_shows_both_ends():
 
 def drawn_receives(name: str, stages: int, micro_batches: int) -> list[str]:
     """Each row with a + behind the actions during which the input of the next one arrives."""
-    orders = timed_orders(SCHEDULES[name], stages, micro_batches)
+    orders = timed_actions(SCHEDULES[name], stages, micro_batches)
     return [
         " ".join(
             f"{timed.action}{'+' if is_ahead else ''}"
-            for timed, is_ahead in zip(row, received_ahead(orders, row), strict=True)
+            for timed, is_ahead in zip(row, prefetched_inputs(orders, row), strict=True)
         )
         for row in orders
     ]

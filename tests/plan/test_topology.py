@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from sweeps import sweep
+from support.sweeps import sweep
 
 from convoy.errors import ConfigError
 from convoy.plan.topology import Coordinates, TopologyPlan
@@ -18,14 +18,14 @@ def test_a_layout_reads_as_a_reader_would_draw_it():
     plan = TopologyPlan(hosts=2, instances=2, replicas=4, stages=2)
 
     assert [plan.coordinates(rank) for rank in range(plan.processes)] == [
-        Coordinates(host=0, instance=0, replica=0, stage=0),
-        Coordinates(host=0, instance=0, replica=0, stage=1),
-        Coordinates(host=0, instance=0, replica=1, stage=0),
-        Coordinates(host=0, instance=0, replica=1, stage=1),
-        Coordinates(host=1, instance=1, replica=2, stage=0),
-        Coordinates(host=1, instance=1, replica=2, stage=1),
-        Coordinates(host=1, instance=1, replica=3, stage=0),
-        Coordinates(host=1, instance=1, replica=3, stage=1),
+        Coordinates(replica=0, stage=0),
+        Coordinates(replica=0, stage=1),
+        Coordinates(replica=1, stage=0),
+        Coordinates(replica=1, stage=1),
+        Coordinates(replica=2, stage=0),
+        Coordinates(replica=2, stage=1),
+        Coordinates(replica=3, stage=0),
+        Coordinates(replica=3, stage=1),
     ]
 
 
@@ -35,24 +35,9 @@ def test_rank_and_coordinates_are_each_others_inverse(plan: TopologyPlan):
 
     assert plan.processes == plan.replicas * plan.stages
     assert len(set(places)) == plan.processes
-    assert [plan.rank(place.replica, place.stage) for place in places] == list(
+    assert [plan.stage_ranks(place.replica)[place.stage] for place in places] == list(
         range(plan.processes)
     )
-
-
-@sweep("plan", LAYOUTS)
-def test_blocks_are_equal_and_contiguous(plan: TopologyPlan):
-    places = [plan.coordinates(rank) for rank in range(plan.processes)]
-    hosts = [place.host for place in places]
-    instances = [place.instance for place in places]
-
-    assert hosts == sorted(hosts)
-    assert instances == sorted(instances)
-    assert {hosts.count(host) for host in range(plan.hosts)} == {plan.processes // plan.hosts}
-    assert {instances.count(instance) for instance in range(plan.instances)} == {
-        plan.replicas_per_instance * plan.stages
-    }
-    assert all(place.instance // plan.instances_per_host == place.host for place in places)
 
 
 @sweep("plan", LAYOUTS)
@@ -96,7 +81,7 @@ def test_more_instances_than_replicas_are_refused():
         TopologyPlan(hosts=1, instances=4, replicas=2, stages=1)
 
 
-def test_stages_take_their_own_devices_unless_told():
+def test_stages_have_their_own_devices_by_default():
     plan = TopologyPlan(hosts=1, instances=1, replicas=1, stages=4)
 
     assert plan.device_map() == (0, 1, 2, 3)

@@ -40,9 +40,9 @@ def test_an_epoch_is_the_most_whole_updates_its_samples_allow(plan: BatchPlan):
 
 @pytest.mark.parametrize("plan", SMALL)
 def test_every_micro_batch_of_an_update_belongs_to_one_replica_in_order(plan: BatchPlan):
-    held = [micro for replica in range(plan.replicas) for micro in plan.micro_batches_of(replica)]
+    stash = [micro for replica in range(plan.replicas) for micro in plan.micro_batches_of(replica)]
 
-    assert held == list(range(plan.micro_batches))
+    assert stash == list(range(plan.micro_batches))
     assert {len(plan.micro_batches_of(r)) for r in range(plan.replicas)} == {
         plan.gradient_accumulation
     }
@@ -52,18 +52,18 @@ def test_a_replica_holds_a_block_of_neighbors():
     assert BatchPlan(4, 3, 2).micro_batches_of(1) == range(3, 6)
 
 
-def test_partners_hold_neighbors_as_it_is_drawn():
+def test_replicas_that_share_statistics_have_consecutive_micro_batches():
     spans = [BatchPlan(4, 2, 4, bn_span=span) for span in (1, 2, 4)]
-    held = [
+    stash = [
         " | ".join("".join(map(str, plan.micro_batches_of(replica))) for replica in range(4))
         for plan in spans
     ]
 
-    assert held == ["01 | 23 | 45 | 67", "02 | 13 | 46 | 57", "04 | 15 | 26 | 37"]
+    assert stash == ["01 | 23 | 45 | 67", "02 | 13 | 46 | 57", "04 | 15 | 26 | 37"]
 
 
 @pytest.mark.parametrize("plan", SPANNED)
-def test_partners_hold_together_what_one_replica_with_larger_micro_batches_would(plan: BatchPlan):
+def test_replicas_that_share_statistics_equal_one_with_larger_micro_batches(plan: BatchPlan):
     span, accumulation = plan.bn_span, plan.gradient_accumulation
     larger = BatchPlan(plan.micro_batch_size * span, accumulation, plan.replicas // span)
     for replica in range(larger.replicas):
@@ -85,10 +85,11 @@ def test_too_few_samples_are_refused_with_the_numbers_and_the_way_out():
     with pytest.raises(ConfigError) as refused:
         BatchPlan(16, 8, 4).updates_per_epoch(511)
 
-    assert str(refused.value) == (
-        "one update needs 512 samples (16 micro × 8 accumulated × 4 replicas) but the source has "
-        "511; lower --micro-batch-size, --gradient-accumulation or --replicas"
+    message = str(refused.value)
+    assert message.startswith(
+        "one update needs 512 samples (16 micro × 8 accumulated × 4 replicas) but"
     )
+    assert "has 511; lower --micro-batch-size, --gradient-accumulation or --replicas" in message
 
 
 def test_exactly_enough_samples_make_one_update():
@@ -115,7 +116,7 @@ def test_the_shortest_run_is_one_update():
 
 
 @pytest.mark.parametrize("epochs", [0, -1, float("inf"), float("nan")])
-def test_a_length_that_is_no_length_is_refused(epochs: float):
+def test_an_invalid_number_of_epochs_is_refused(epochs: float):
     with pytest.raises(ConfigError, match="--epoch must be a number above 0, got"):
         BatchPlan(1, 1, 1).total_updates(10, epochs)
 

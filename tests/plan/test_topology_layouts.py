@@ -4,31 +4,31 @@ from itertools import product
 
 import pytest
 
-from convoy.config.resolve import RequestedOptions, resolve
-from convoy.config.settings import from_source
+from convoy.config.resolve import resolve
+from convoy.config.schema import RequestedOptions, settings_from
 from convoy.plan.plan import plan_run
-from convoy.plan.topology import Layout, all_layouts, crossings
+from convoy.plan.topology import Layout, all_layouts, resume_pairs
 
 
-@pytest.mark.parametrize(("micro_batches", "most"), list(product((1, 6, 8, 12, 24), (1, 4, 8))))
+@pytest.mark.parametrize(("micro_batches", "peak"), list(product((1, 6, 8, 12, 24), (1, 4, 8))))
 def test_every_layout_can_be_planned_and_has_the_same_samples(
-    micro_batches: int, most: int
+    micro_batches: int, peak: int
 ) -> None:
-    layouts = all_layouts(micro_batches, layers=40, most_processes=most)
-    values = [one.values(micro_batches) | {"model": "resnet8"} for one in layouts]
-    asked = [RequestedOptions(from_source("test", one), environment={}) for one in values]
-    plans = [plan_run(resolve(one).config) for one in asked]
+    layouts = all_layouts(micro_batches, layers=40, max_processes=peak)
+    values = [one.option_values(micro_batches) | {"model": "resnet8"} for one in layouts]
+    options = [RequestedOptions(settings_from("test", one), environment={}) for one in values]
+    plans = [plan_run(resolve(one).config) for one in options]
 
     assert {plan.batch.micro_batches for plan in plans} == {micro_batches}
     assert [plan.topology.processes for plan in plans] == [one.processes for one in layouts]
-    assert all(one.processes <= most for one in layouts)
+    assert all(one.processes <= peak for one in layouts)
     assert len(set(layouts)) == len(layouts)
     assert layouts[0] == Layout()
 
 
 def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
-    layouts = all_layouts(24, layers=40, most_processes=8)
-    exact = [one for one in layouts if one.exact]
+    layouts = all_layouts(24, layers=40, max_processes=8)
+    exact = [one for one in layouts if one.is_bit_exact]
     shapes = {(one.stages, one.replicas) for one in exact}
 
     assert len(exact) >= 24
@@ -47,7 +47,7 @@ def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
 
 
 def test_every_two_choices_are_met_together() -> None:
-    exact = [one for one in all_layouts(24, layers=40, most_processes=8) if one.exact]
+    exact = [one for one in all_layouts(24, layers=40, max_processes=8) if one.is_bit_exact]
     choices = [(one.recompute, one.offload, one.sharding, one.workers > 0) for one in exact]
 
     for first, second in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
@@ -57,13 +57,13 @@ def test_every_two_choices_are_met_together() -> None:
 
 
 def test_only_the_quick_sum_over_replicas_is_inexact() -> None:
-    inexact = [one for one in all_layouts(24, 40, 8) if not one.exact]
+    inexact = [one for one in all_layouts(24, 40, 8) if not one.is_bit_exact]
 
     assert inexact == [Layout(replicas=4, reduction="fast")]
 
 
 def test_four_shapes_are_crossed_with_each_other() -> None:
-    pairs = crossings(all_layouts(24, 40, 8))
+    pairs = resume_pairs(all_layouts(24, 40, 8))
     shapes = {(one.stages, one.replicas) for one, _ in pairs}
 
     assert len(pairs) == 12
@@ -72,4 +72,4 @@ def test_four_shapes_are_crossed_with_each_other() -> None:
 
 
 def test_one_process_alone_crosses_nothing() -> None:
-    assert crossings(all_layouts(1, 40, 1)) == []
+    assert resume_pairs(all_layouts(1, 40, 1)) == []

@@ -17,11 +17,11 @@ from convoy.events import (
 )
 from convoy.report.format import (
     ProgressState,
-    duration,
     event_line,
-    loss_text,
+    format_duration,
+    format_loss,
+    format_throughput,
     progress_line,
-    speed_text,
 )
 
 
@@ -39,29 +39,29 @@ from convoy.report.format import (
     ],
 )
 def test_a_duration_reads_as_on_a_clock(seconds: float, text: str):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("speed", "text"), [(4123.4, "4123"), (412.3, "412"), (41.23, "41.2"), (4.123, "4.12")]
 )
 def test_a_speed_has_three_figures(speed: float, text: str):
-    assert speed_text(speed) == f"{text} images/s"
+    assert format_throughput(speed) == f"{text} images/s"
 
 
 @pytest.mark.parametrize(
     ("loss", "text"), [(0.41234, "0.412"), (123456.0, "1.23e+05"), (math.nan, "nan")]
 )
 def test_a_loss_stays_short(loss: float, text: str):
-    assert loss_text(loss) == text
+    assert format_loss(loss) == text
 
 
 def test_the_whole_state_of_a_run_is_one_line():
     state = ProgressState(lambda: 0.0)
-    state.take(Began(318, 1250, 250, 64))
-    state.take(Updated(319, 5.0))
-    state.take(Updated(320, 0.0775))
-    state.take(Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0))
+    state.handle_event(Began(318, 1250, 250, 64))
+    state.handle_event(Updated(319, 5.0))
+    state.handle_event(Updated(320, 0.0775))
+    state.handle_event(Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0))
 
     assert progress_line(state) == (
         "epoch 2/5  update 320/1250  loss 0.412  accuracy 86.1 %  rate 0.0905  "
@@ -72,10 +72,10 @@ def test_the_whole_state_of_a_run_is_one_line():
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (Began(0, 1250, 250, 64), "begins 1250 updates of 64 images, 250 updates an epoch"),
+        (Began(0, 1250, 250, 64), "starting 1250 updates of 64 images, 250 updates per epoch"),
         (
             Began(320, 1250, 250, 64),
-            "goes on after update 320 of 1250 updates of 64 images, 250 updates an epoch",
+            "resuming after update 320 of 1250 updates of 64 images, 250 updates per epoch",
         ),
         (Updated(7, 0.25), "update 7 in 0.250 s"),
         (
@@ -85,7 +85,7 @@ def test_the_whole_state_of_a_run_is_one_line():
         (
             Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0, 64.0, 3, 2),
             "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  scale 64  "
-            "412 images/s  3 skipped  2 micro-batches without a finite loss left out",
+            "412 images/s  3 skipped  2 micro-batches with a non-finite loss left out",
         ),
         (
             Validated(250, 1.0, 0.842, 0.99, 0.501, 10000, 12.0, 833.0),

@@ -11,26 +11,26 @@ from convoy.report.format import ProgressState, Throughput
 )
 def test_the_epoch_changes_with_the_first_update_of_the_next(update: int, epoch: int):
     state = ProgressState()
-    state.take(Began(update, 1250, 250, 64))
+    state.handle_event(Began(update, 1250, 250, 64))
 
     assert (state.epoch, state.epochs) == (epoch, 5)
 
 
 def test_a_last_epoch_that_ends_early_counts():
     state = ProgressState()
-    state.take(Began(0, 251, 250, 64))
+    state.handle_event(Began(0, 251, 250, 64))
 
     assert state.epochs == 2
 
 
 def test_epochs_before_the_run_are_counted():
     state = ProgressState()
-    state.take(Began(251, 500, 250, 64, first_epoch=3))
+    state.handle_event(Began(251, 500, 250, 64, first_epoch=3))
 
     assert (state.epoch, state.epochs) == (5, 5)
 
 
-def test_nothing_is_known_before_the_run_begins():
+def test_nothing_is_known_before_the_run_starts():
     state = ProgressState()
 
     assert (state.epoch, state.epochs, state.update) == (1, 1, 0)
@@ -40,11 +40,11 @@ def test_nothing_is_known_before_the_run_begins():
 
 def test_speed_is_seen_first_and_reported_later():
     state = ProgressState()
-    state.take(Began(0, 10, 5, 64))
-    state.take(Updated(1, 9.0))
-    state.take(Updated(2, 0.5))
+    state.handle_event(Began(0, 10, 5, 64))
+    state.handle_event(Updated(1, 9.0))
+    state.handle_event(Updated(2, 0.5))
     seen = state.images_per_second
-    state.take(Reported(2, 0.4, 2.0, 0.1, 0.1, 77.0, 9.5))
+    state.handle_event(Reported(2, 0.4, 2.0, 0.1, 0.1, 77.0, 9.5))
 
     assert (seen, state.images_per_second) == (128, 77)
 
@@ -52,15 +52,15 @@ def test_speed_is_seen_first_and_reported_later():
 def test_the_newest_of_each_kind_is_kept():
     state = ProgressState()
     validated = Validated(5, 1.0, 0.5, 0.9, 1.2, 100, 1.0, 100.0)
-    state.take(Validated(4, 0.8, 0.4, 0.8, 1.3, 100, 1.0, 100.0))
-    state.take(validated)
-    state.take(Ended(6, "done"))
+    state.handle_event(Validated(4, 0.8, 0.4, 0.8, 1.3, 100, 1.0, 100.0))
+    state.handle_event(validated)
+    state.handle_event(Ended(6, "done"))
 
     assert state.validated == validated
     assert state.update == 6
 
 
-class Watch:
+class ManualClock:
     """A clock that a test turns by hand."""
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ class Watch:
         return self.now
 
 
-def filled(*seconds: float, window: int = 20) -> tuple[Throughput, Watch]:
-    watch = Watch()
+def filled(*seconds: float, window: int = 20) -> tuple[Throughput, ManualClock]:
+    watch = ManualClock()
     throughput = Throughput(64, window, watch)
     for one in seconds:
         watch.now += one
-        throughput.take(one)
+        throughput.add(one)
     return throughput, watch
 
 
@@ -84,14 +84,14 @@ def test_no_speed_is_known_before_the_second_update(seconds: tuple[float, ...]):
     throughput, _ = filled(*seconds)
 
     assert throughput.images_per_second is None
-    assert throughput.overall is None
+    assert throughput.mean_images_per_second is None
     assert throughput.seconds_left(5) is None
 
 
 def test_the_first_update_is_dropped():
     throughput, _ = filled(30.0, 0.5, 0.5)
 
-    assert throughput.images_per_second == throughput.overall == 128
+    assert throughput.images_per_second == throughput.mean_images_per_second == 128
 
 
 def test_the_mean_is_of_times_and_not_of_speeds():
@@ -104,7 +104,7 @@ def test_the_window_forgets_and_the_overall_mean_does_not():
     throughput, _ = filled(9.0, 4.0, 1.0, 1.0, window=2)
 
     assert throughput.images_per_second == 64
-    assert throughput.overall == 3 * 64 / 6
+    assert throughput.mean_images_per_second == 3 * 64 / 6
 
 
 def test_time_left_is_the_pace_of_the_last_updates():

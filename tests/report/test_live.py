@@ -76,7 +76,9 @@ def resize(terminal: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
-def watch(extra: str = "pass", end: str = END, columns: int = 100, **environment: str) -> Screen:
+def run_in_terminal(
+    extra: str = "pass", end: str = END, columns: int = 100, **environment: str
+) -> Screen:
     """Run the script with all three streams on a new terminal."""
     ours, theirs = pty.openpty()
     resize(ours, columns)
@@ -108,12 +110,12 @@ pytestmark = pytest.mark.processes
 
 
 def test_the_screen_at_the_end_is_one_frame_with_every_value():
-    screen = watch("print('a print'); sys.stderr.write('a warning\\n')")
+    screen = run_in_terminal("print('a print'); sys.stderr.write('a warning\\n')")
 
     assert screen.code == 0
     assert re.fullmatch(r"epoch 2/5  [━╸╺]+  320/1250  25 %  left 1:12", screen.rows[5])
     assert [*screen.rows[:5], *screen.rows[6:]] == [
-        "begins 1250 updates of 64 images, 250 updates an epoch",
+        "starting 1250 updates of 64 images, 250 updates per epoch",
         "notice  a [bold]bad[/bold] \\x1b[31mrecord (skip, update 250)",
         "average  runs/x/averaged  mean of 2 checkpoints",
         "a print",
@@ -126,32 +128,32 @@ def test_the_screen_at_the_end_is_one_frame_with_every_value():
 
 
 def test_the_cursor_is_hidden_once_and_comes_back():
-    sent = watch().sent
+    sent = run_in_terminal().sent
 
     assert sent.count("\x1b[?25l") == 1
     assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
 
 
 def test_the_cursor_comes_back_after_a_crash():
-    screen = watch(end="raise SystemExit(3)")
+    screen = run_in_terminal(end="raise SystemExit(3)")
 
     assert screen.code == 3
     assert screen.sent.rindex("\x1b[?25h") > screen.sent.rindex("\x1b[?25l")
 
 
 def test_frames_are_few_however_many_updates_there_are():
-    frames = watch().sent.count("epoch ")
+    frames = run_in_terminal().sent.count("epoch ")
 
     assert 40 < frames < 72  # 6.4 s on the clock of the run, ten a second, and the events
 
 
 def test_what_comes_from_outside_cannot_color_the_terminal():
-    assert "\x1b[31m" not in watch().sent
+    assert "\x1b[31m" not in run_in_terminal().sent
 
 
 @pytest.mark.parametrize("columns", [20, 40, 78, 300])
 def test_no_line_of_the_frame_is_wider_than_the_terminal_or_than_most_terminals(columns: int):
-    texts = watch(columns=columns).texts
+    texts = run_in_terminal(columns=columns).texts
     frames = [text for text in texts if text.startswith(("epoch", "loss", "validation"))]
 
     assert frames
@@ -163,7 +165,7 @@ def test_a_smaller_window_gets_a_smaller_frame():
         "import fcntl, struct, termios;"
         "fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 50, 0, 0))"
     )
-    screen = watch(shrink)
+    screen = run_in_terminal(shrink)
     frames = [text for text in screen.texts if text.startswith("epoch")]
 
     assert screen.code == 0
@@ -172,7 +174,7 @@ def test_a_smaller_window_gets_a_smaller_frame():
 
 
 def test_no_color_is_honored():
-    colored, plain = watch().sent, watch(NO_COLOR="1").sent
+    colored, plain = run_in_terminal().sent, run_in_terminal(NO_COLOR="1").sent
 
     assert "\x1b[38;5;" in colored
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)

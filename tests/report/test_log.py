@@ -31,7 +31,7 @@ def validated(update: int) -> Validated:
     return Validated(update, update / 4, 0.5, 0.9, 1.5, 100, 2.0, 50.0)
 
 
-def tell(folder: RunFolder, *events: Event) -> None:
+def write_events(folder: RunFolder, *events: Event) -> None:
     log = Log(folder, lambda: NOON, lambda _: None)
     for event in events:
         log.write(event)
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
-    tell(folder, reported(4))
+    write_events(folder, reported(4))
 
     assert list(read_jsonl(folder.metrics)) == [
         {
@@ -67,7 +67,7 @@ def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
 
 
 def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
-    tell(folder, validated(4))
+    write_events(folder, validated(4))
     (record,) = read_jsonl(folder.validation)
 
     assert (record["update"], record["top1"], record["samples"]) == (4, 0.5, 100)
@@ -76,8 +76,8 @@ def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
 
 def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
     average = Averaged(8, "a/8", "mean", 2, "ab")
-    tell(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5))
-    tell(folder, average, Ended(8, "done"))
+    write_events(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5))
+    write_events(folder, average, Ended(8, "done"))
     records = list(read_jsonl(folder.events))
 
     assert [record["event"] for record in records] == [
@@ -94,7 +94,7 @@ def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
 
 
 def test_the_log_has_one_stamped_line_for_each_event_but_not_for_each_update(folder: RunFolder):
-    tell(folder, Began(0, 8, 4, 64), Updated(1, 0.1), reported(1), Noticed("k", "a\nb", 1))
+    write_events(folder, Began(0, 8, 4, 64), Updated(1, 0.1), reported(1), Noticed("k", "a\nb", 1))
     lines = folder.log.read_text().splitlines()
 
     assert len(lines) == 3
@@ -110,33 +110,33 @@ def test_a_run_stopped_anywhere_and_resumed_has_each_update_once(
     checkpoint = stop // every * every
     first = [event for n in range(1, stop + 1) for event in (reported(n), validated(n))]
     second = [event for n in range(checkpoint + 1, 13) for event in (reported(n), validated(n))]
-    tell(folder, Began(0, 12, 6, 64), *first)
+    write_events(folder, Began(0, 12, 6, 64), *first)
     with folder.metrics.open("a") as file:
         file.write('{"update": 9')  # the crash cut a line short
-    tell(folder, Began(checkpoint, 12, 6, 64), *second)
+    write_events(folder, Began(checkpoint, 12, 6, 64), *second)
 
     assert [record["update"] for record in read_jsonl(folder.metrics)] == list(range(1, 13))
     assert [record["update"] for record in read_jsonl(folder.validation)] == list(range(1, 13))
 
 
 def test_the_history_of_events_is_kept_on_resume(folder: RunFolder):
-    tell(folder, Began(0, 12, 6, 64), Noticed("lost", "worker 2 died", 9))
-    tell(folder, Began(5, 12, 6, 64))
+    write_events(folder, Began(0, 12, 6, 64), Noticed("lost", "worker 2 died", 9))
+    write_events(folder, Began(5, 12, 6, 64))
 
     assert [record["update"] for record in read_jsonl(folder.events)] == [0, 9, 5]
 
 
 def test_lost_metrics_are_confessed_at_the_end(folder: RunFolder):
     folder.metrics.symlink_to("/dev/full")
-    tell(folder, reported(1), reported(2), Ended(2, "done"))
+    write_events(folder, reported(1), reported(2), Ended(2, "done"))
     records = list(read_jsonl(folder.events))
 
     assert [record["event"] for record in records] == ["noticed", "ended"]
-    assert records[0]["text"] == "metrics.jsonl lacks 2 lines (updates 1 to 2)"
-    assert re.search("lacks 2 lines", folder.log.read_text())
+    assert records[0]["text"] == "metrics.jsonl is missing 2 lines (updates 1 to 2)"
+    assert re.search("is missing 2 lines", folder.log.read_text())
 
 
-def test_a_disk_that_takes_nothing_stops_no_run(folder: RunFolder):
+def test_a_disk_that_is_full_does_not_stop_the_run(folder: RunFolder):
     for path in (folder.log, folder.metrics, folder.validation, folder.events):
         path.symlink_to("/dev/full")
     told: list[str] = []
@@ -148,7 +148,7 @@ def test_a_disk_that_takes_nothing_stops_no_run(folder: RunFolder):
     assert len(told) == 4  # each file once
 
 
-def test_a_metrics_file_that_cannot_be_read_costs_no_other_file(folder: RunFolder):
+def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: RunFolder):
     folder.metrics.mkdir()
     warnings: list[str] = []
     log = Log(folder, lambda: NOON, warnings.append)
@@ -163,6 +163,6 @@ def test_a_metrics_file_that_cannot_be_read_costs_no_other_file(folder: RunFolde
 
 def test_a_closed_log_holds_no_file(folder: RunFolder):
     before = open_files()
-    tell(folder, Began(0, 8, 4, 64), reported(1), validated(1), Ended(1, "done"))
+    write_events(folder, Began(0, 8, 4, 64), reported(1), validated(1), Ended(1, "done"))
 
     assert open_files() == before

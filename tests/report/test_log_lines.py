@@ -81,7 +81,7 @@ def test_numbers_that_are_not_finite_become_words(tmp_path: Path):
     ]
 
 
-def test_a_file_name_that_is_no_text_is_written_and_read_back(tmp_path: Path):
+def test_a_file_name_that_is_not_text_is_written_and_read_back(tmp_path: Path):
     name = os.fsdecode(b"caf\xe9")
     lines, text = JsonLog(tmp_path / "m.jsonl"), TextLog(tmp_path / "log.txt")
     lines.append_record({"path": name})
@@ -100,7 +100,7 @@ def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path: Path):
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
-def test_a_last_half_line_is_ignored_wherever_it_is_cut(tmp_path: Path, cut: int):
+def test_a_last_half_line_is_ignored_wherever_it_is_truncated(tmp_path: Path, cut: int):
     path = tmp_path / "m.jsonl"
     write(path, 3)
     whole = path.read_bytes()
@@ -197,7 +197,7 @@ def test_a_rewrite_that_fails_leaves_the_old_file(tmp_path: Path):
     assert [file.name for file in tmp_path.iterdir()] == ["m.jsonl"]
 
 
-def test_a_full_disk_is_told_once_and_stops_nobody(tmp_path: Path):
+def test_a_full_disk_is_reported_once_and_does_not_stop_the_run(tmp_path: Path):
     (tmp_path / "m.jsonl").symlink_to("/dev/full")
     told: list[str] = []
     lines = JsonLog(tmp_path / "m.jsonl", told.append)
@@ -206,8 +206,10 @@ def test_a_full_disk_is_told_once_and_stops_nobody(tmp_path: Path):
     lines.close()
 
     assert lines.failures == 3
-    assert lines.gap == "m.jsonl lacks 3 lines (updates 10 to 30)"
-    assert told == [f"{tmp_path}/m.jsonl: a line is lost: No space left on device; the run goes on"]
+    assert lines.missing_lines == "m.jsonl is missing 3 lines (updates 10 to 30)"
+    assert told == [
+        f"{tmp_path}/m.jsonl: cannot write a line: No space left on device; the run continues"
+    ]
 
 
 def test_a_file_that_cannot_be_opened_is_a_gap_too(tmp_path: Path):
@@ -234,10 +236,10 @@ def test_a_line_torn_by_a_full_disk_spoils_only_itself(tmp_path: Path):
     reading = list(read_jsonl(tmp_path / "m.jsonl"))
 
     assert reading == [{"update": 1}, {"update": 4}, {"update": 5}]
-    assert lines.gap == "m.jsonl lacks 2 lines (updates 2 to 3)"
+    assert lines.missing_lines == "m.jsonl is missing 2 lines (updates 2 to 3)"
 
 
-def test_lines_come_back_when_a_real_disk_has_room_again(small_disk: Path):
+def test_lines_come_back_when_a_real_disk_has_space_again(small_disk: Path):
     lines = JsonLog(small_disk / "m.jsonl", lambda _: None)
     with pytest.raises(OSError, match="No space left"), (small_disk / "ballast").open("wb") as file:
         file.write(bytes(1 << 17))

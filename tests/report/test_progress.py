@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from convoy.errors import ConfigError
 from convoy.events import (
     Averaged,
     Began,
@@ -21,7 +20,6 @@ from convoy.events import (
 )
 from convoy.report.live import LiveBar
 from convoy.report.progress import (
-    KINDS,
     PlainBar,
     PlainProgress,
     make_bar,
@@ -43,7 +41,7 @@ sys.stderr.write("rich" if "rich" in sys.modules else "no rich")
 """
 
 
-class Watch:
+class FakeClock:
     """A clock that a test turns by hand."""
 
     def __init__(self) -> None:
@@ -58,7 +56,7 @@ def reported(update: int) -> Reported:
 
 
 def lines_of(timed: Iterable[tuple[float, Event]], interval: float = 5.0) -> list[str]:
-    stream, watch = io.StringIO(), Watch()
+    stream, watch = io.StringIO(), FakeClock()
     progress = PlainProgress(stream, interval, watch)
     for now, event in timed:
         watch.now = 100 + now
@@ -86,7 +84,7 @@ def test_a_run_reads_as_a_short_log():
             (4, Ended(10, "preempted")),
         ]
     ) == [
-        "begins 1250 updates of 64 images, 250 updates an epoch",
+        "starting 1250 updates of 64 images, 250 updates per epoch",
         "epoch 1/5  update 10/1250  loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
         "validation  update 10  top-1 50.0 %  top-5 90.0 %  loss 1.500  100 images in 2.0 s",
         "checkpoint  runs/x/update-10  in 0.2 s",
@@ -96,14 +94,14 @@ def test_a_run_reads_as_a_short_log():
     ]
 
 
-def test_reports_are_told_at_most_once_an_interval():
+def test_reports_are_reported_at_most_once_an_interval():
     timed = [(n / 10, reported(n)) for n in range(201)]
     told = [line.split("update ")[1].split("/")[0] for line in lines_of(timed)]
 
     assert told == ["0", "50", "100", "150", "200"]
 
 
-def test_the_last_state_is_told_even_inside_the_interval():
+def test_the_last_state_is_reported_even_inside_the_interval():
     lines = lines_of([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
 
     assert [line.split("  ")[1] for line in lines[:2]] == ["update 1/0", "update 2/0"]
@@ -121,11 +119,11 @@ def test_a_run_that_seldom_reports_shows_that_it_lives():
     ]
 
 
-def test_an_update_alone_is_no_line():
+def test_an_update_alone_prints_no_line():
     assert lines_of([(n / 1000, Updated(n, 0.001)) for n in range(1000)]) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["auto", "rich", "plain", "none"])
 def test_without_a_stream_every_kind_is_silent(kind: str, capfd: pytest.CaptureFixture[str]):
     progress = make_progress(kind, None)
     progress.write(Ended(1, "done"))
@@ -141,13 +139,8 @@ def test_none_is_silent():
     assert stream.getvalue() == ""
 
 
-def test_a_stream_that_is_no_terminal_gets_plain_lines():
+def test_a_stream_that_is_not_a_terminal_gets_plain_lines():
     assert isinstance(make_progress("auto", io.StringIO()), PlainProgress)
-
-
-def test_an_unknown_kind_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="auto, rich, plain, none"):
-        make_progress("fancy", io.StringIO())
 
 
 @pytest.mark.processes
@@ -157,7 +150,7 @@ def test_on_a_pipe_there_are_lines_without_controls_and_rich_is_not_even_loaded(
 
     assert done.stderr == "no rich"
     assert "\x1b" not in done.stdout
-    assert lines[0] == "begins 500 updates of 64 images, 100 updates an epoch"
+    assert lines[0] == "starting 500 updates of 64 images, 100 updates per epoch"
     assert lines[-2] == (
         "epoch 5/5  update 500/500  loss 0.412  accuracy 86.1 %  rate 0.0905  "
         "412 images/s  left 0:00"
@@ -198,7 +191,7 @@ def test_a_log_gets_a_line_for_every_tenth() -> None:
     assert lines[-1] == "reading: 1,000 of 1,000 records"
 
 
-def test_bytes_are_told_as_megabytes() -> None:
+def test_bytes_are_reported_as_megabytes() -> None:
     stream = io.StringIO()
     PlainBar(stream, "reading", "bytes")(25_000_000, 50_000_000)
 
@@ -215,7 +208,7 @@ def test_the_next_piece_of_work_is_counted_from_its_own_start() -> None:
     assert len(stream.getvalue().splitlines()) == 2
 
 
-def test_nothing_to_do_is_told_by_no_line() -> None:
+def test_nothing_to_do_is_reported_by_no_line() -> None:
     stream = io.StringIO()
     PlainBar(stream, "reading", "records")(0, 0)
 

@@ -3,7 +3,7 @@
 import json
 
 from convoy.plan.topology import Layout
-from convoy.report.proof import HEAD, Proof, as_json, closing, row
+from convoy.report.proof import TABLE_HEADER, Proof, as_json, format_row, summary_line
 from convoy.report.summary import Summary
 
 SUMMARY = Summary(
@@ -23,31 +23,31 @@ FAST = Proof(Layout(replicas=2, reduction="fast"), SUMMARY, equal=False, differe
 
 
 def test_a_row_stands_under_its_head() -> None:
-    words = row(EVEN)
+    words = format_row(EVEN)
 
     assert words.startswith("1 × 2 ")
     for column, value in [("schedule", "interleaved"), ("recompute", "yes"), ("peak", "290 295")]:
-        assert words.index(value) == HEAD.index(column)
+        assert words.index(value) == TABLE_HEADER.index(column)
     assert words.endswith("yes")
 
 
 def test_a_crossing_names_both_layouts() -> None:
-    crossed = Proof(Layout(replicas=4), SUMMARY, True, 0.0, before=Layout(stages=2))
+    crossed = Proof(Layout(replicas=4), SUMMARY, True, 0.0, resumed_from=Layout(stages=2))
 
-    assert row(crossed).startswith("1 × 2 → 4 × 1")
+    assert format_row(crossed).startswith("1 × 2 → 4 × 1")
 
 
-def test_other_weights_are_told_with_their_distance() -> None:
-    assert row(ODD).endswith("no: differs by 3.0e-07")
-    assert row(FAST).endswith("no, as documented: differs by 3.0e-07")
-    assert not ODD.holds and FAST.holds and EVEN.holds
+def test_other_weights_are_reported_with_their_distance() -> None:
+    assert format_row(ODD).endswith("no: differs by 3.0e-07")
+    assert format_row(FAST).endswith("no, as documented: differs by 3.0e-07")
+    assert not ODD.is_as_expected and FAST.is_as_expected and EVEN.is_as_expected
 
 
 def test_the_closing_line_counts_what_is_promised() -> None:
-    assert closing([EVEN, FAST]) == (
+    assert summary_line([EVEN, FAST]) == (
         f"1 of 1 exact layouts have the same weights: sha256 {'ab' * 32}"
     )
-    assert closing([EVEN, ODD]) == "1 of 2 exact layouts have other weights than the first"
+    assert summary_line([EVEN, ODD]) == "1 of 2 exact layouts differ from the first"
 
 
 def test_programs_read_it_too() -> None:

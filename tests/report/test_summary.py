@@ -120,10 +120,10 @@ def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
         json.dumps({**asdict(DONE), "fine_tune": {"path": "a", "updates": 3}}),
     ],
 )
-def test_what_is_no_summary_is_refused_with_its_path(tmp_path: Path, content: str):
+def test_an_invalid_summary_is_refused_with_its_path(tmp_path: Path, content: str):
     (tmp_path / "s.json").write_text(content)
 
-    with pytest.raises(ConfigError, match=r"s\.json is no summary"):
+    with pytest.raises(ConfigError, match=r"s\.json is not a valid run summary"):
         Summary.read(tmp_path / "s.json")
 
 
@@ -139,7 +139,7 @@ def test_a_complete_run_closes_with_its_result_and_validate():
         "validation: top-1 84.2 %, top-5 99.0 %",
         "weights: sha256 0123456789ab…",
         "run folder: runs/my run",
-        "go on: convoy validate 'runs/my run'",
+        "next: convoy validate 'runs/my run'",
     ]
 
 
@@ -148,7 +148,7 @@ def test_an_average_and_the_first_weights_have_their_lines():
     unmeasured = replace(AVERAGE, top1=None, top5=None, checkpoints=1)
 
     assert lines[2:5] == [
-        "began with: runs/before",
+        "initial weights: runs/before",
         "validation: top-1 84.2 %, top-5 99.0 %",
         "average: mean of 5 checkpoints, top-1 85.1 %, top-5 99.2 %, "
         "checkpoints/averaged/mean-5-keep/update-1250",
@@ -176,7 +176,7 @@ def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
         "fine-tuned: 80 updates, 2 epochs, top-1 86.1 %, top-5 99.3 %, fine-tune",
         "weights: sha256 89abcdef0123…",
         "run folder: runs/a",
-        "go on: convoy validate runs/a",
+        "next: convoy validate runs/a",
     ]
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
             "preempted",
             "fine-tuned: 80 updates, 2 epochs, fine-tune (preempted, not complete)",
         ),
-        ("limit", "pending", "fine-tuning: still to be done"),
+        ("limit", "pending", "fine-tuning: pending"),
     ],
 )
 def test_a_run_that_is_not_yet_fine_tuned_closes_with_resume(first: str, second: str, told: str):
@@ -196,12 +196,12 @@ def test_a_run_that_is_not_yet_fine_tuned_closes_with_resume(first: str, second:
     summary = replace(DONE, exit_reason=first, fine_tune=tuned)
     lines = closing_lines(summary, Path("runs/a"))
 
-    assert summary.ending == (first if first != "done" else second)
+    assert summary.final_exit_reason == (first if first != "done" else second)
     assert lines[-4:] == [
         told,
         "weights: sha256 0123456789ab…",
         "run folder: runs/a",
-        "go on: convoy resume runs/a",
+        "next: convoy resume runs/a",
     ]
 
 
@@ -210,18 +210,16 @@ def test_a_preempted_run_closes_with_resume():
         "trained a model, 1 (preempted, not complete)",
         "0 updates, 0 epochs, 0 images in 0:00",
         "run folder: runs/net-3",
-        "go on: convoy resume runs/net-3",
+        "next: convoy resume runs/net-3",
     ]
 
 
-def test_skipped_updates_are_told_where_there_are_any():
+def test_skipped_updates_are_reported_where_there_are_any():
     told, silent = (
         closing_lines(one, Path("r")) for one in (replace(DONE, skipped_updates=3), DONE)
     )
 
-    assert [line for line in told if line not in silent] == [
-        "skipped: 3 of these updates, which changed nothing"
-    ]
+    assert [line for line in told if line not in silent] == ["skipped: 3 of these updates"]
 
 
 @pytest.mark.parametrize(

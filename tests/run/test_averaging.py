@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from convoy.checkpoint import reading
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import build_config
-from convoy.config.sections.checkpoint import AverageConfig
+from convoy.config.sections.outputs import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.models.network import plan_network
-from convoy.run.averaging import AveragingStopped, average_checkpoints
-from convoy.run.network import build_network, whole
+from convoy.run.averaging import AveragingInterrupted, average_checkpoints
+from convoy.run.network import build_network, whole_network_stage
 
 CONFIG = build_config(
     {
@@ -32,9 +32,11 @@ CONFIG = build_config(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     plan = plan_network(CONFIG)
-    model = build_network(plan, [whole(plan)], 0, torch.device("cpu")).tensors()
+    model = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
     for update in (2, 4):
-        Store(tmp_path).save(Contents(model=model, state={"update": update}), update)
+        CheckpointStore(tmp_path).save(
+            CheckpointContents(model=model, state={"update": update}), update
+        )
     return tmp_path
 
 
@@ -53,7 +55,9 @@ def test_so_many_of_the_newest_are_averaged(
     values = [1.0, 8.0, -3.0, 0.5, 6.0]
     for update, value in enumerate(values, start=1):
         model = {"w": torch.full((3,), value)}
-        Store(tmp_path).save(Contents(model=model, state={"update": update}), update)
+        CheckpointStore(tmp_path).save(
+            CheckpointContents(model=model, state={"update": update}), update
+        )
     wish = AverageConfig(
         weight_avg_strategy=strategy,
         weight_avg_n=asked,
@@ -80,7 +84,7 @@ def test_an_urgent_end_stops_it_at_the_next_micro_batch(folder: Path) -> None:
         asked.append(len(asked))
         return len(asked) == 3
 
-    with pytest.raises(AveragingStopped):
+    with pytest.raises(AveragingInterrupted):
         average_checkpoints(CONFIG, folder, after_three)
 
     assert len(asked) == 3

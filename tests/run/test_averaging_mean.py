@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from convoy.checkpoint.format import Contents
+from convoy.checkpoint.format import CheckpointContents
 from convoy.errors import CheckpointError
 from convoy.run.averaging import average
 
 
-def holding(value: float, count: int = 0, dtype: torch.dtype = torch.float32) -> Contents:
-    return Contents(
+def checkpoint_with(
+    value: float, count: int = 0, dtype: torch.dtype = torch.float32
+) -> CheckpointContents:
+    return CheckpointContents(
         model={
             "w": torch.full((2,), value, dtype=dtype),
             "bn.running_mean": torch.full((2,), value),
@@ -23,7 +25,7 @@ def holding(value: float, count: int = 0, dtype: torch.dtype = torch.float32) ->
 
 
 def test_the_mean_counts_every_checkpoint_the_same():
-    averaged = average(holding(value, count) for count, value in enumerate((1.0, 2.0, 6.0)))
+    averaged = average(checkpoint_with(value, count) for count, value in enumerate((1.0, 2.0, 6.0)))
 
     assert averaged["w"].tolist() == [3.0, 3.0]
     assert averaged["bn.running_mean"].tolist() == [3.0, 3.0]
@@ -31,24 +33,24 @@ def test_the_mean_counts_every_checkpoint_the_same():
 
 
 def test_the_exponential_average_forgets_at_the_given_rate():
-    averaged = average((holding(value) for value in (8.0, 4.0, 2.0)), decay=0.75)
+    averaged = average((checkpoint_with(value) for value in (8.0, 4.0, 2.0)), decay=0.75)
 
     assert averaged["w"].tolist() == [(8 * 0.75 + 4 * 0.25) * 0.75 + 2 * 0.25] * 2
 
 
-def drawn(dtype: torch.dtype, count: int = 6) -> list[Contents]:
+def random_checkpoints(dtype: torch.dtype, count: int = 6) -> list[CheckpointContents]:
     chance = np.random.default_rng(5)
     weights = [chance.normal(scale=3, size=(7, 5)) for _ in range(count)]
-    return [Contents(model={"w": torch.from_numpy(one).to(dtype)}) for one in weights]
+    return [CheckpointContents(model={"w": torch.from_numpy(one).to(dtype)}) for one in weights]
 
 
-def as_numpy(checkpoints: list[Contents]) -> list[np.ndarray]:
+def as_numpy(checkpoints: list[CheckpointContents]) -> list[np.ndarray]:
     return [one.model["w"].double().numpy() for one in checkpoints]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 def test_the_mean_is_that_of_sixty_four_bit_numbers_rounded_once(dtype: torch.dtype):
-    checkpoints = drawn(dtype)
+    checkpoints = random_checkpoints(dtype)
     expected = np.mean(as_numpy(checkpoints), axis=0)
     found = average(checkpoints)["w"]
 
@@ -59,7 +61,7 @@ def test_the_mean_is_that_of_sixty_four_bit_numbers_rounded_once(dtype: torch.dt
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_exponential_average_is_the_sum_of_its_powers(decay: float, dtype: torch.dtype):
     """d^(n−1) of the first, (1 − d) · d^(n−1−i) of each later one."""
-    checkpoints = drawn(dtype)
+    checkpoints = random_checkpoints(dtype)
     last = len(checkpoints) - 1
     shares = [decay**last, *((1 - decay) * decay ** (last - i) for i in range(1, last + 1))]
     pairs = zip(shares, as_numpy(checkpoints), strict=True)
@@ -71,14 +73,17 @@ def test_the_exponential_average_is_the_sum_of_its_powers(decay: float, dtype: t
 
 
 def test_whole_numbers_come_from_the_newest():
-    checkpoints = [holding(1.0, count) for count in (5, 7, 9)]
+    checkpoints = [checkpoint_with(1.0, count) for count in (5, 7, 9)]
     averages = [average(checkpoints), average(checkpoints, 0.5)]
 
     assert [average["bn.num_batches_tracked"].item() for average in averages] == [9, 9]
 
 
 def test_named_tensors_come_from_the_newest():
-    averaged = average([holding(1.0), holding(3.0)], keep=lambda name: "running" in name)
+    averaged = average(
+        [checkpoint_with(1.0), checkpoint_with(3.0)],
+        keep_suffixes=(".running_mean", ".running_var"),
+    )
 
     assert averaged["bn.running_mean"].tolist() == [3.0, 3.0]
     assert averaged["w"].tolist() == [2.0, 2.0]
@@ -87,24 +92,24 @@ def test_named_tensors_come_from_the_newest():
 def test_sums_are_kept_in_float64():
     values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # 2^24 + 1 is no float32
 
-    assert average(map(holding, values))["w"][0].item() == 0.5
+    assert average(map(checkpoint_with, values))["w"][0].item() == 0.5
 
 
 def test_types_come_back_as_they_were():
-    halves = [holding(value, dtype=torch.bfloat16) for value in (1.0, 2.0)]
+    halves = [checkpoint_with(value, dtype=torch.bfloat16) for value in (1.0, 2.0)]
 
     assert average(halves)["w"].dtype == torch.bfloat16
 
 
 def test_the_average_of_equals_is_that_model_to_the_bit():
     weight = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    same = [Contents(model={"w": weight}) for _ in range(7)]
+    same = [CheckpointContents(model={"w": weight}) for _ in range(7)]
 
     assert average(same)["w"].equal(weight)
 
 
 def test_averaging_changes_none_of_its_inputs_and_shares_no_memory():
-    checkpoints = [holding(1.0, 1), holding(3.0, 2)]
+    checkpoints = [checkpoint_with(1.0, 1), checkpoint_with(3.0, 2)]
     averaged = average(checkpoints)
     for tensor in averaged.values():
         tensor.zero_()
@@ -116,12 +121,12 @@ def test_averaging_changes_none_of_its_inputs_and_shares_no_memory():
 def test_one_checkpoint_is_in_memory_at_a_time():
     alive, earlier = [], []
 
-    def loaded() -> Iterator[Contents]:
+    def loaded() -> Iterator[CheckpointContents]:
         for value in range(5):
             alive.append(sum(one() is not None for one in earlier))
             tensor = torch.full((2,), float(value))
             earlier.append(weakref.ref(tensor))
-            contents = Contents(model={"w": tensor})
+            contents = CheckpointContents(model={"w": tensor})
             del tensor
             yield contents
             del contents
@@ -133,16 +138,21 @@ def test_one_checkpoint_is_in_memory_at_a_time():
 
 
 def test_live_parameters_leave_no_graph_behind():
-    live = [Contents(model={"w": torch.nn.Parameter(torch.ones(2))}) for _ in range(2)]
+    live = [CheckpointContents(model={"w": torch.nn.Parameter(torch.ones(2))}) for _ in range(2)]
 
     assert not average(live)["w"].requires_grad
 
 
 def test_checkpoints_of_different_models_are_refused():
-    with pytest.raises(CheckpointError, match="1 of another shape or type"):
-        average([Contents(model={"w": torch.ones(2)}), Contents(model={"w": torch.ones(3)})])
+    with pytest.raises(CheckpointError, match="1 with the wrong shape or dtype"):
+        average(
+            [
+                CheckpointContents(model={"w": torch.ones(2)}),
+                CheckpointContents(model={"w": torch.ones(3)}),
+            ]
+        )
 
 
-def test_nothing_to_average_is_said_so():
+def test_nothing_to_average_is_refused():
     with pytest.raises(CheckpointError, match="no checkpoint to average"):
         average([])

@@ -6,16 +6,16 @@ import pytest
 from PIL import Image
 
 from convoy.errors import ConfigError
-from convoy.run.contact_sheet import Cell, Row, Sheet, draw
+from convoy.run.contact_sheet import Cell, Sheet, draw
 
 RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
 
-def plain(color: tuple[int, int, int], side: int, caption: str = "") -> Cell:
+def plain_cell(color: tuple[int, int, int], side: int, caption: str = "") -> Cell:
     return Cell(bytes(color) * side * side, caption)
 
 
-def drawn(sheet: Sheet) -> Image.Image:
+def draw_image(sheet: Sheet) -> Image.Image:
     picture = Image.open(BytesIO(draw(sheet)))
     assert picture.format == "PNG"
     return picture.convert("RGB")
@@ -29,31 +29,31 @@ def colors(picture: Image.Image) -> dict[tuple[int, int, int], int]:
 
 
 def test_every_image_is_there_in_its_size() -> None:
-    row = Row((plain(RED, 64), plain(BLUE, 64)))
-    picture = drawn(Sheet(64, (row, row)))
+    row = (plain_cell(RED, 64), plain_cell(BLUE, 64))
+    picture = draw_image(Sheet(64, (row, row)))
 
     assert colors(picture)[RED] == colors(picture)[BLUE] == 2 * 64 * 64
 
 
 def test_a_small_image_becomes_larger_by_whole_pixels() -> None:
     half = bytes(RED) * 4 * 8 + bytes(BLUE) * 4 * 8
-    picture = drawn(Sheet(8, (Row((Cell(half),)),)))
+    picture = draw_image(Sheet(8, ((Cell(half),),)))
 
     assert colors(picture).keys() == {RED, BLUE, WHITE}
     assert colors(picture)[RED] == 32 * 64
 
 
 def test_rows_go_down_and_columns_across() -> None:
-    sheet = Sheet(64, (Row((plain(RED, 64), plain(BLUE, 64))), Row((plain(BLUE, 64),))))
-    picture = drawn(sheet)
+    sheet = Sheet(64, ((plain_cell(RED, 64), plain_cell(BLUE, 64)), (plain_cell(BLUE, 64),)))
+    picture = draw_image(sheet)
     middle = [(4 + 32, 4 + 32), (4 + 68 + 32, 4 + 32), (4 + 32, 4 + 68 + 32)]
 
     assert [picture.getpixel(at) for at in middle] == [RED, BLUE, BLUE]
 
 
-def test_names_take_room_beside_above_and_beneath() -> None:
-    bare = drawn(Sheet(64, (Row((plain(RED, 64),)),)))
-    named = drawn(Sheet(64, (Row((plain(RED, 64, "cat"),), "a cat"),), ("epoch 1",)))
+def test_names_take_space_beside_above_and_beneath() -> None:
+    bare = draw_image(Sheet(64, ((plain_cell(RED, 64),),)))
+    named = draw_image(Sheet(64, ((plain_cell(RED, 64, "cat"),),), ("a cat",), ("epoch 1",)))
 
     assert named.width > bare.width and named.height >= bare.height + 2 * 16
     assert BLACK in colors(named) and BLACK not in colors(bare)
@@ -62,20 +62,20 @@ def test_names_take_room_beside_above_and_beneath() -> None:
 
 @pytest.mark.parametrize("name", ["x" * 500, "two\nlines\x1b[31m", "Türkçe 猫", "…"])
 def test_no_name_is_too_odd_to_be_written(name: str) -> None:
-    picture = drawn(Sheet(64, (Row((plain(RED, 64, name),), name),), (name,)))
+    picture = draw_image(Sheet(64, ((plain_cell(RED, 64, name),),), (name,), (name,)))
 
     assert picture.width < 300
     assert colors(picture)[RED] == 64 * 64
 
 
 def test_the_same_sheet_gives_the_same_bytes() -> None:
-    sheet = Sheet(64, (Row((plain(RED, 64),), "red"),))
+    sheet = Sheet(64, ((plain_cell(RED, 64),),), ("red",))
 
     assert draw(sheet) == draw(sheet)
 
 
 def test_a_sheet_beyond_all_measure_is_refused_before_it_is_drawn() -> None:
-    row = Row((plain(RED, 64),) * 200)
+    row = (plain_cell(RED, 64),) * 200
 
     with pytest.raises(ConfigError, match=r"too large.*fewer --rows or --columns"):
         draw(Sheet(64, (row,) * 200))

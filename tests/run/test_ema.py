@@ -6,72 +6,74 @@ import pytest
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.format import Contents
+from convoy.checkpoint.format import CheckpointContents
 from convoy.config.schema import build_config
-from convoy.config.sections.checkpoint import AverageConfig
+from convoy.config.sections.outputs import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.events import Validated
-from convoy.numerics.flat import FlatWeights
-from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, NumberType
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, FloatFormat
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.replicas import Replicas
 from convoy.plan.plan import plan_run
-from convoy.run.network import Network, build_network, freeze, whole
+from convoy.run.network import Network, build_network, freeze, whole_network_stage
 from convoy.run.parameter_groups import make_ema
-from convoy.run.state import refuse_misfit
+from convoy.run.state import check_fits
 from convoy.run.validation import with_ema
 
 CONFIG = build_config({"model": "resnet8", "image_size": 12, "samples": 64, "micro_batch_size": 8})
 PLAN = plan_run(CONFIG)
 
 
-def built(*frozen: str) -> Network:
-    stage = [whole(PLAN.network)]
+def make_network(*frozen: str) -> Network:
+    stage = [whole_network_stage(PLAN.network)]
     return freeze(build_network(PLAN.network, stage, 0, torch.device("cpu")), frozen)
 
 
-def averaging(
+def make_average(
     network: Network, decay: float = 0.5, policy: DtypePolicy | None = None
 ) -> ExponentialMovingAverage:
-    weights = FlatWeights(network.slice.named_weights())
+    weights = FlatParameters(network.slice.named_weights())
     optimizer = Optimizer(weights, make_update_rule(CONFIG.optimizer, 1), policy=policy)
     config = replace(CONFIG, average=AverageConfig(ema_decay=decay))
     return make_ema(config, network, [optimizer], Replicas())
 
 
-def shift(network: Network) -> None:
+def add_one_to_weights(network: Network) -> None:
     with torch.no_grad():
         for one in network.tensors().values():
             one.add_(1.0)
 
 
 def test_it_starts_with_the_first_update_and_has_its_statistics():
-    network = built()
-    average = averaging(network)
+    network = make_network()
+    average = make_average(network)
 
-    assert not average.started and average.named() == {}
-    shift(network)
+    assert not average.started and average.named_averages() == {}
+    add_one_to_weights(network)
     average.update()
     assert average.started
-    assert torch.equal(average.named()["bn1.running_mean"], network.tensors()["bn1.running_mean"])
+    assert torch.equal(
+        average.named_averages()["bn1.running_mean"], network.tensors()["bn1.running_mean"]
+    )
 
 
 def test_without_a_decay_there_is_no_average():
-    average = averaging(built(), decay=0.0)
+    average = make_average(make_network(), decay=0.0)
     average.update()
-    average.load({"fc.weight": torch.zeros(1)})
+    average.load_averages({"fc.weight": torch.zeros(1)})
 
-    assert not average.started and average.named() == {}
+    assert not average.started and average.named_averages() == {}
 
 
 def test_every_tensor_of_a_network_has_its_average_frozen_ones_too():
-    network = built("conv1", "bn1")
-    average = averaging(network)
+    network = make_network("conv1", "bn1")
+    average = make_average(network)
     for _ in range(3):
         average.update()
-    live, found = network.tensors(), average.named()
+    live, found = network.tensors(), average.named_averages()
 
     assert found.keys() == live.keys()
     assert all(torch.equal(found[name], live[name]) for name in live)
@@ -82,13 +84,13 @@ def validated(loss: float) -> Validated:
 
 
 @pytest.mark.parametrize("used", [FLOAT32, BFLOAT16])
-def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_as_it_was(
-    used: NumberType,
+def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_unchanged(
+    used: FloatFormat,
 ):
-    network = built()
-    average = averaging(network, policy=DtypePolicy(compute=used))
+    network = make_network()
+    average = make_average(network, policy=DtypePolicy(compute=used))
     for _ in range(2):
-        shift(network)
+        add_one_to_weights(network)
         average.update()
     before = {name: one.clone() for name, one in network.tensors().items()}
     seen: list[Tensor] = []
@@ -98,7 +100,7 @@ def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_as_
         return validated(loss=float(len(seen)))
 
     told = with_ema(measure, average, 3, 1.0)
-    expected = used.nearest(average.named()["fc.weight"])
+    expected = used.round_nearest(average.named_averages()["fc.weight"])
 
     assert torch.equal(seen[0], before["fc.weight"])
     assert torch.equal(seen[1], expected)
@@ -108,16 +110,16 @@ def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_as_
 
 
 def test_weights_without_an_average_are_measured_once():
-    told = with_ema(lambda *_: validated(0.7), averaging(built()), 3, 1.0)
+    told = with_ema(lambda *_: validated(0.7), make_average(make_network()), 3, 1.0)
 
     assert told == validated(0.7)
 
 
 def test_weights_come_back_when_measuring_fails():
-    network = built()
-    average = averaging(network)
+    network = make_network()
+    average = make_average(network)
     average.update()
-    shift(network)
+    add_one_to_weights(network)
     before = network.tensors()["fc.weight"].clone()
     calls: list[int] = []
 
@@ -134,12 +136,12 @@ def test_weights_come_back_when_measuring_fails():
 
 
 def test_an_average_of_another_network_is_refused_where_one_is_wanted():
-    network = built()
+    network = make_network()
     optimizer = Optimizer(
-        FlatWeights(network.slice.named_weights()), make_update_rule(CONFIG.optimizer, 1)
+        FlatParameters(network.slice.named_weights()), make_update_rule(CONFIG.optimizer, 1)
     )
     meter = {"loss": 0.0, "right": 0, "micro_batches": 0, "samples": 0}
-    contents = Contents(
+    contents = CheckpointContents(
         model=network.tensors(),
         optimizer=optimizer.named_state(),
         averages={"fc.weight": torch.zeros(3, 3)},
@@ -147,6 +149,6 @@ def test_an_average_of_another_network_is_refused_where_one_is_wanted():
     )
     averages = replace(CONFIG, average=AverageConfig(ema_decay=0.9))
 
-    refuse_misfit(PLAN, contents)  # nobody asks for it
-    with pytest.raises(CheckpointError, match="does not fit this average"):
-        refuse_misfit(plan_run(averages), contents)
+    check_fits(PLAN, contents)  # nobody asks for it
+    with pytest.raises(CheckpointError, match="does not match this average"):
+        check_fits(plan_run(averages), contents)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from convoy.config.schema import RunConfig, build_config
 from convoy.errors import BusyError, ConfigError, ExitCode, StorageError
 from convoy.files import write_atomically
 from convoy.run import folder as run_folder
@@ -24,6 +25,11 @@ from convoy.run.folder import (
     open_run_folder,
     reclaim_run_folder,
 )
+
+
+def named(parent: Path, name: str | None) -> RunConfig:
+    return build_config({"log_dir": str(parent), "name": name})
+
 
 OWNER = """
 import sys, time
@@ -102,7 +108,7 @@ def test_the_write_test_leaves_nothing_behind(tmp_path: Path):
 
 
 @pytest.mark.processes
-def test_a_second_process_is_told_the_host_and_pid_of_the_first(tmp_path: Path):
+def test_a_second_process_is_given_the_host_and_pid_of_the_first(tmp_path: Path):
     process, _ = start(OWNER, tmp_path)
     try:
         with pytest.raises(BusyError) as caught:
@@ -133,14 +139,14 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path
     try:
         os.kill(int(child), 0)  # it lives
 
-        with claimed_at_last(tmp_path) as folder:
+        with claim_when_free(tmp_path) as folder:
             assert folder.locked
     finally:
         os.kill(int(child), signal.SIGKILL)
         process.communicate()
 
 
-def claimed_at_last(path: Path) -> RunFolder:
+def claim_when_free(path: Path) -> RunFolder:
     """A child that was just born lets go of the lock a moment later."""
     for _ in range(10_000):
         with suppress(BusyError):
@@ -171,7 +177,7 @@ def test_an_owner_that_has_not_written_its_name_yet_is_still_respected(tmp_path:
     with claim_run_folder(tmp_path):
         (tmp_path / ".lock").write_text("")
 
-        with pytest.raises(BusyError, match="left no name"):
+        with pytest.raises(BusyError, match="did not write its name"):
             RunFolder(tmp_path).lock()
 
 
@@ -191,13 +197,13 @@ def test_new_folders_count_upwards_past_gaps_and_strangers(tmp_path: Path):
         (tmp_path / taken).mkdir()
     (tmp_path / "net-8").write_text("a file may have the name too")
 
-    with new_run_folder(tmp_path, None, "net") as folder:
+    with new_run_folder(named(tmp_path, None), "net") as folder:
         assert folder.path == tmp_path / "net-9"
 
 
 def test_runs_that_start_at_once_get_different_folders(tmp_path: Path):
     def claim(_: int) -> Path:
-        with new_run_folder(tmp_path / "runs", None, "net") as folder:
+        with new_run_folder(named(tmp_path / "runs", None), "net") as folder:
             return folder.path
 
     with ThreadPoolExecutor(8) as pool:
@@ -208,20 +214,20 @@ def test_runs_that_start_at_once_get_different_folders(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["a", "resnet50-16.b_2", "9", "x" * 100])
 def test_a_plain_name_is_taken_as_given(tmp_path: Path, name: str):
-    with new_run_folder(tmp_path, name, "net") as folder:
+    with new_run_folder(named(tmp_path, name), "net") as folder:
         assert folder.path == tmp_path / name
 
 
 @pytest.mark.parametrize(("name", "path"), [("a", "a-fast"), (None, "net-fast-1")])
 def test_a_suffix_comes_behind_the_name(tmp_path: Path, name: str | None, path: str):
-    with new_run_folder(tmp_path, name, "net", "fast") as folder:
+    with new_run_folder(named(tmp_path, name), "net", "fast") as folder:
         assert folder.path == tmp_path / path
 
 
 @pytest.mark.parametrize("suffix", ["a/b", "é", "x" * 100])
 def test_a_suffix_that_could_be_more_than_a_name_is_refused(tmp_path: Path, suffix: str):
     with pytest.raises(ConfigError, match="run name 'net-"):
-        new_run_folder(tmp_path, None, "net", suffix)
+        new_run_folder(named(tmp_path, None), "net", suffix)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -231,13 +237,13 @@ def test_a_suffix_that_could_be_more_than_a_name_is_refused(tmp_path: Path, suff
 )
 def test_a_name_that_could_be_more_than_a_name_is_refused(tmp_path: Path, name: str):
     with pytest.raises(ConfigError, match="run name"):
-        new_run_folder(tmp_path, name, "net")
+        new_run_folder(named(tmp_path, name), "net")
 
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("left", ["config.yaml", "metrics.jsonl", "checkpoints/update-3/x"])
-def test_a_folder_that_holds_a_run_is_not_started_anew(tmp_path: Path, left: str):
+def test_a_folder_that_contains_a_run_is_not_started_again(tmp_path: Path, left: str):
     path = tmp_path / "my run"
     (path / left).parent.mkdir(parents=True)
     (path / left).write_text("")
@@ -248,15 +254,15 @@ def test_a_folder_that_holds_a_run_is_not_started_anew(tmp_path: Path, left: str
         assert folder.locked
 
 
-def test_an_empty_checkpoint_folder_is_no_run(tmp_path: Path):
+def test_an_empty_checkpoint_folder_is_not_a_run(tmp_path: Path):
     (tmp_path / "checkpoints").mkdir()
 
     with claim_run_folder(tmp_path) as folder:
-        assert not folder.holds_run
+        assert not folder.has_run
 
 
-def test_a_folder_without_a_run_cannot_go_on_and_is_not_made(tmp_path: Path):
-    with pytest.raises(ConfigError, match="holds no run"):
+def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_made(tmp_path: Path):
+    with pytest.raises(ConfigError, match="does not contain a run"):
         open_run_folder(tmp_path / "typo")
 
     assert not (tmp_path / "typo").exists()
@@ -269,7 +275,7 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path, place
     with pytest.raises(StorageError, match=r"cannot write in .*another --output") as caught:
         claim_run_folder(tmp_path / place)
     with pytest.raises(StorageError, match="cannot make a run folder"):
-        new_run_folder(tmp_path / place, None, "net")
+        new_run_folder(named(tmp_path / place, None), "net")
     assert caught.value.code is ExitCode.STORAGE
 
 
@@ -290,7 +296,7 @@ def test_a_folder_is_reclaimed_from_a_run_that_did_not_come_far(tmp_path: Path):
         for file in (folder.config, folder.metrics, folder.path / "mine.txt"):
             file.write_text("x")
     with reclaim_run_folder(tmp_path / "run") as again:
-        assert again.locked and not again.holds_run
+        assert again.locked and not again.has_run
 
     assert sorted(path.name for path in folder.path.iterdir()) == [".lock", "mine.txt"]
 

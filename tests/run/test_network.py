@@ -6,9 +6,9 @@ from convoy.config.schema import build_config
 from convoy.layers.dropout import Dropout, DropPath
 from convoy.layers.norms import BatchNorm
 from convoy.plan.plan import plan_run
-from convoy.run.network import Network, build_network, freeze, whole
+from convoy.run.network import Network, build_network, freeze, whole_network_stage
 
-ASKED = {
+OPTIONS = {
     "model": "efficientnet-cifar",
     "norm_num_groups": 4,
     "dropout_rate": 0.5,
@@ -17,22 +17,25 @@ ASKED = {
 
 
 def network(first: str) -> Network:
-    plan = plan_run(build_config(ASKED | {"fine_tune_first_trainable_layer": first}))
-    built = build_network(plan.network, [whole(plan.network)], 0, torch.device("cpu"))
+    plan = plan_run(build_config(OPTIONS | {"fine_tune_first_trainable_layer": first}))
+    built = build_network(plan.network, [whole_network_stage(plan.network)], 0, torch.device("cpu"))
     return freeze(built, [layer.name for layer in plan.frozen_layers])
 
 
-def at_work(one: Network) -> dict[type, int]:
+def training_modules(one: Network) -> dict[type, int]:
     """Layers that measure or draw in a training pass."""
     parts = list(one.slice.train().modules())
-    norms = sum(isinstance(part, BatchNorm) and part.measures for part in parts)
-    drops = sum(isinstance(part, DropPath) and part.draws for part in parts)
-    outs = sum(isinstance(part, Dropout) and part.draws for part in parts)
+    norms = sum(isinstance(part, BatchNorm) and part.training and not part.frozen for part in parts)
+    drops = sum(isinstance(part, DropPath) and part.is_active for part in parts)
+    outs = sum(isinstance(part, Dropout) and part.is_active for part in parts)
     return {BatchNorm: norms, DropPath: drops, Dropout: outs}
 
 
 def test_what_is_frozen_measures_nothing_and_leaves_nothing_out() -> None:
-    everything, last = at_work(network("conv_stem")), at_work(network("classifier"))
+    everything, last = (
+        training_modules(network("conv_stem")),
+        training_modules(network("classifier")),
+    )
 
     assert min(everything.values()) > 0
     assert last == {BatchNorm: 0, DropPath: 0, Dropout: 0}

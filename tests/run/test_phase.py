@@ -8,21 +8,27 @@ import pytest
 import torch
 
 from convoy.config.schema import build_config
-from convoy.data.sources.pixel_source import Generated
+from convoy.data.sources.pixel_source import GeneratedSource
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import NonFinitePolicy
 from convoy.engine.update import ParameterGroup
 from convoy.events import Observers, StopRequest
 from convoy.launch.world import World
 from convoy.numerics.loss_scale import GradientRangeCounter
-from convoy.numerics.precision import FLOAT16, DtypePolicy, NumberType
-from convoy.optim.optimizer import MappedFile, StateStorage
-from convoy.parallel.process_groups import Group
-from convoy.parallel.replicas import ExactReplicas, FastReplicas, Meeting, ReplicaGroup, gatherer
-from convoy.parallel.slice import Recomputing
+from convoy.numerics.precision import FLOAT16, DtypePolicy, FloatFormat
+from convoy.optim.optimizer import MmapStorage, StateStorage
+from convoy.parallel.process_groups import RankGroup
+from convoy.parallel.replicas import (
+    ExactReplicas,
+    FastReplicas,
+    ReduceOptions,
+    ReplicaGroup,
+    shard_gatherer,
+)
+from convoy.parallel.slice import RecomputedSlice
 from convoy.plan.loop import LossScalePlan
 from convoy.plan.plan import plan_run
-from convoy.run import build as passage
+from convoy.run import build as build_module
 from convoy.run.build import TrainingParts, build, make_guard, make_replicas
 from convoy.run.lifecycle import Lifecycle
 from convoy.run.process import ProcessContext, join_run
@@ -30,31 +36,31 @@ from convoy.run.starting_point import StartingPoint
 from convoy.run.writer import NullWriter
 
 
-def post_of(**values: Any) -> ProcessContext:
+def context_of(**values: Any) -> ProcessContext:
     asked = {"model": "resnet8", "data": "generated", "image_size": 12, "threads": 1}
-    with join_run(World.alone(), plan_run(build_config(asked | values))) as post:
+    with join_run(World.single_process(), plan_run(build_config(asked | values))) as post:
         return post
 
 
-def run_of(folder: Path, **values: Any) -> TrainingParts:
-    return build(post_of(**values), Generated(64, 12, 10, 0), None, folder)
+def parts_of(folder: Path, **values: Any) -> TrainingParts:
+    return build(context_of(**values), GeneratedSource(64, 12, 10, 0), None, folder)
 
 
 def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+    run = parts_of(tmp_path)
     (group,) = run.groups
 
     assert type(group.optimizer.storage) is StateStorage
-    assert run.network.runs == run.network.slices
+    assert run.network.stage_modules == run.network.slices
 
 
 def test_given_weights_are_all_that_a_run_takes_over(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+    run = parts_of(tmp_path)
     given = {name: torch.full_like(one, 0.25) for name, one in run.network.tensors().items()}
     lifecycle = Lifecycle(run, {}, NullWriter(), Observers(), StopRequest())
     lifecycle.load(StartingPoint(0, str(tmp_path), weights=given))
     found = run.network.tensors()
-    state = run.groups[0].optimizer.named_state(gatherer(run.replicas, 0))
+    state = run.groups[0].optimizer.named_state(shard_gatherer(run.replicas, 0))
 
     assert any(name.endswith(".running_var") for name in given)
     assert all(torch.equal(found[name], one) for name, one in given.items())
@@ -62,16 +68,16 @@ def test_given_weights_are_all_that_a_run_takes_over(tmp_path: Path) -> None:
     assert (run.trainer.meter.totals(), lifecycle.validated) == (Totals(), None)
 
 
-def test_offloaded_state_lies_in_a_file(tmp_path: Path) -> None:
-    (group,) = run_of(tmp_path, offload_optimizer=True).groups
+def test_offloaded_state_is_stored_in_a_file(tmp_path: Path) -> None:
+    (group,) = parts_of(tmp_path, offload_optimizer=True).groups
 
-    assert isinstance(group.optimizer.storage, MappedFile)
+    assert isinstance(group.optimizer.storage, MmapStorage)
     assert group.optimizer.storage.folder == tmp_path
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
-def test_gradients_are_summed_in_the_type_that_was_asked_for(tmp_path: Path, name: str) -> None:
-    run = run_of(tmp_path, accumulator_dtype=name)
+def test_gradients_are_summed_in_the_type_that_was_requested(tmp_path: Path, name: str) -> None:
+    run = parts_of(tmp_path, accumulator_dtype=name)
     gradients = run.groups[0].gradients
     for weight in run.network.slice.parameters():
         weight.grad = torch.ones_like(weight)
@@ -81,60 +87,60 @@ def test_gradients_are_summed_in_the_type_that_was_asked_for(tmp_path: Path, nam
 
 
 def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
-    run = run_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
-    (frugal,) = run.network.runs
+    run = parts_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
+    (frugal,) = run.network.stage_modules
 
-    assert isinstance(frugal, Recomputing)
+    assert isinstance(frugal, RecomputedSlice)
     assert len(frugal.segments) == 4
 
 
 @pytest.mark.parametrize(
     ("values", "kind", "meeting"),
     [
-        ({}, ExactReplicas, Meeting(False, 10 * 2**20, False)),
-        ({"reduction": "fast"}, FastReplicas, Meeting(False, 10 * 2**20, False)),
-        ({"enable_optimizer_rts": True}, ExactReplicas, Meeting(True, 10 * 2**20, False)),
-        ({"overlap_reduction": True}, ExactReplicas, Meeting(False, 10 * 2**20, True)),
+        ({}, ExactReplicas, ReduceOptions(False, 10 * 2**20, False)),
+        ({"reduction": "fast"}, FastReplicas, ReduceOptions(False, 10 * 2**20, False)),
+        ({"enable_optimizer_rts": True}, ExactReplicas, ReduceOptions(True, 10 * 2**20, False)),
+        ({"overlap_reduction": True}, ExactReplicas, ReduceOptions(False, 10 * 2**20, True)),
         (
             {"max_cross_replica_buffer_size": 4096},
             ExactReplicas,
-            Meeting(False, 4096, False),
+            ReduceOptions(False, 4096, False),
         ),
     ],
 )
-def test_replicas_meet_as_they_were_asked_to(
+def test_replicas_meet_as_configured(
     values: dict[str, Any],
     kind: type[ReplicaGroup],
-    meeting: Meeting,
+    meeting: ReduceOptions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passage, "Peers", lambda group: group)
-    post = post_of(**values)
-    siblings = Group((0, 1), 0, object())  # type: ignore[arg-type]  # nobody is spoken to here
-    made = make_replicas(replace(post, groups=replace(post.groups, siblings=siblings)))
+    monkeypatch.setattr(build_module, "PeerGroup", lambda group: group)
+    post = context_of(**values)
+    siblings = RankGroup((0, 1), 0, object())  # type: ignore[arg-type]  # nobody is spoken to here
+    made = make_replicas(replace(post, groups=replace(post.groups, data_parallel=siblings)))
 
     assert type(made) is kind
-    assert made.meeting == meeting
+    assert made.options == meeting
 
 
-def test_what_is_asked_of_non_finite_values_is_what_rules(tmp_path: Path) -> None:
-    plain = run_of(tmp_path).trainer.step.guard
-    other = run_of(
+def test_the_non_finite_policy_is_the_configured_one(tmp_path: Path) -> None:
+    plain = parts_of(tmp_path).trainer.update_step.guard
+    other = parts_of(
         tmp_path, on_nonfinite="skip", max_skipped=3, loss_scaling=8.0
-    ).trainer.step.guard
-    watched = run_of(tmp_path, enable_fp_exceptions=True).trainer.step.guard
+    ).trainer.update_step.guard
+    watched = parts_of(tmp_path, enable_fp_exceptions=True).trainer.update_step.guard
 
-    assert plain.policy == NonFinitePolicy(skip=False, most_in_a_row=10, watch_layers=False)
-    assert (other.policy, other.step_context(0, float).scale) == (
-        NonFinitePolicy(skip=True, most_in_a_row=3),
+    assert plain.policy == NonFinitePolicy(skip=False, max_consecutive_skips=10, watch_layers=False)
+    assert (other.policy, other.step_context(0, float).loss_scale) == (
+        NonFinitePolicy(skip=True, max_consecutive_skips=3),
         8.0,
     )
     assert watched.policy.watch_layers
     assert plain.traps is not None and len(plain.traps.layers) == len(plain.traps.names)
 
 
-def test_gradients_of_16_bits_are_counted_or_clipped_only_when_asked(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+def test_gradients_of_16_bits_are_counted_or_clipped_only_when_enabled(tmp_path: Path) -> None:
+    run = parts_of(tmp_path)
     (group,) = run.groups
     config = run.context.plan.config
     clips = replace(config, precision=replace(config.precision, saturate_on_overflow=True))
@@ -143,21 +149,21 @@ def test_gradients_of_16_bits_are_counted_or_clipped_only_when_asked(tmp_path: P
     make_guard(
         replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
     )
-    assert group.gradients.on_leaf is None  # of 32 bits
+    assert group.gradients.gradient_hook is None  # of 32 bits
     group.optimizer.policy = DtypePolicy(compute=FLOAT16)
     make_guard(run.context, run.network, [group])
-    assert group.gradients.on_leaf is None
+    assert group.gradients.gradient_hook is None
     make_guard(
         replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
     )
-    assert _wishes(group) == (FLOAT16, False, True)
+    assert _counter_settings(group) == (FLOAT16, False, True)
     make_guard(
         replace(run.context, plan=replace(run.context.plan, loop=follows)), run.network, [group]
     )
-    assert _wishes(group) == (FLOAT16, True, False)
+    assert _counter_settings(group) == (FLOAT16, True, False)
 
 
-def _wishes(group: ParameterGroup) -> tuple[NumberType, bool, bool]:
-    tally = group.gradients.on_leaf
+def _counter_settings(group: ParameterGroup) -> tuple[FloatFormat, bool, bool]:
+    tally = group.gradients.gradient_hook
     assert isinstance(tally, GradientRangeCounter)
-    return tally.of, tally.counts, tally.saturates
+    return tally.number_format, tally.counts, tally.saturates

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from convoy.config.schema import build_config
-from convoy.run.process import prepare_cuda, variables
+from convoy.run.process import cuda_environment, prepare_cuda
 
 MEMORY = 16 * 2**30
 
 
 @pytest.fixture(autouse=True)
-def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("NCCL_ALGO", raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     matmul = torch.backends.cuda.matmul
@@ -37,7 +37,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_an_option_becomes_a_variable(
     values: dict[str, Any], stage: int, said: dict[str, str]
 ) -> None:
-    assert variables(build_config(values), stage, MEMORY) == said
+    assert cuda_environment(build_config(values), stage, MEMORY) == said
 
 
 @pytest.mark.parametrize(("target", "tries"), [("cycles", True), ("memory", False)])
@@ -48,7 +48,7 @@ def test_speed_first_lets_algorithms_be_tried(target: str, tries: bool) -> None:
 
 
 @pytest.mark.parametrize("wish", [True, False])
-def test_half_partials_are_taken_only_when_asked_for(wish: bool) -> None:
+def test_half_partials_are_taken_only_when_enabled(wish: bool) -> None:
     prepare_cuda(build_config({"half_partial": wish}), 0, MEMORY)
 
     assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction is wish

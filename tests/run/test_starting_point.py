@@ -11,24 +11,26 @@ from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.run.starting_point import check_same_on_all_ranks
 
 
-class Told(ControlGroup):
+class RecordingControlGroup(ControlGroup):
     """A council that remembers what each process said, and answers with all of it."""
 
     def __init__(self) -> None:
-        self.said: list[torch.Tensor] = []
+        self.gathered: list[torch.Tensor] = []
 
-    def gather(self, point: SyncPoint, update: int, part: torch.Tensor) -> list[torch.Tensor]:
-        assert (point, update) == (SyncPoint.BEGIN, 0)
-        self.said.append(part)
-        return self.said
+    def all_gather_tensor(
+        self, point: SyncPoint, update: int, tensor: torch.Tensor
+    ) -> list[torch.Tensor]:
+        assert (point, update) == (SyncPoint.START, 0)
+        self.gathered.append(tensor)
+        return self.gathered
 
 
 def config(**values: Any) -> RunConfig:
     return build_config(values)
 
 
-def both(first: RunConfig, second: RunConfig, samples: tuple[int, int] = (9, 9)) -> None:
-    council = Told()
+def check_two_ranks(first: RunConfig, second: RunConfig, samples: tuple[int, int] = (9, 9)) -> None:
+    council = RecordingControlGroup()
     check_same_on_all_ranks(council, first, samples[0])
     check_same_on_all_ranks(council, second, samples[1])
 
@@ -46,13 +48,13 @@ def both(first: RunConfig, second: RunConfig, samples: tuple[int, int] = (9, 9))
     ],
 )
 def test_another_option_on_one_process_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="rank 1 has other options or data than rank 0"):
-        both(config(), config(**values))
+    with pytest.raises(ConfigError, match="rank 1 has different options or data than rank 0"):
+        check_two_ranks(config(), config(**values))
 
 
 def test_other_data_on_one_process_are_refused() -> None:
     with pytest.raises(ConfigError, match="the same data"):
-        both(config(), config(), samples=(9, 10))
+        check_two_ranks(config(), config(), samples=(9, 10))
 
 
 def test_things_may_lie_elsewhere_on_another_host() -> None:
@@ -60,7 +62,7 @@ def test_things_may_lie_elsewhere_on_another_host() -> None:
         data_dir="/a", log_dir="x", progress="plain", init_path="/a/run", pretrained="/a/w.pth"
     )
 
-    both(
+    check_two_ranks(
         here,
         config(data_dir="/b", name="n", name_suffix="s", init_path="/b/run", pretrained="/b/w.pth"),
     )

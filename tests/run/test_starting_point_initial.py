@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import build_config
 from convoy.errors import CheckpointError, ConfigError
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.run.network import build_network, whole
+from convoy.run.network import build_network, whole_network_stage
 from convoy.run.starting_point import initial_weights
 
 
@@ -23,13 +23,15 @@ def plan_of(path: Path | None, **values: Any) -> RunPlan:
 def save(folder: Path, *updates: int) -> None:
     """Checkpoints whose weights all hold the number of their update."""
     plan = plan_of(None).network
-    form = build_network(plan, [whole(plan)], 0, torch.device("cpu")).tensors()
+    form = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
     for update in updates:
         model = {name: torch.full_like(one, update) for name, one in form.items()}
-        Store(folder).save(Contents(model=model, state={"update": update}), update)
+        CheckpointStore(folder).save(
+            CheckpointContents(model=model, state={"update": update}), update
+        )
 
 
-def held(path: Path) -> set[float]:
+def initial_values(path: Path) -> set[float]:
     weights = initial_weights(plan_of(path)).weights
     assert weights is not None
     return {float(value) for one in weights.values() for value in one.unique()}
@@ -44,12 +46,12 @@ def test_a_run_gives_its_newest_and_a_checkpoint_itself(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 4, 12)
     save(tmp_path / "checkpoints" / "averaged" / "mean", 7)
 
-    assert held(tmp_path) == held(tmp_path / "checkpoints") == {12}
-    assert held(tmp_path / "checkpoints" / "update-4") == {4}
-    assert held(tmp_path / "checkpoints" / "averaged" / "mean") == {7}
+    assert initial_values(tmp_path) == initial_values(tmp_path / "checkpoints") == {12}
+    assert initial_values(tmp_path / "checkpoints" / "update-4") == {4}
+    assert initial_values(tmp_path / "checkpoints" / "averaged" / "mean") == {7}
 
 
-def test_what_is_found_is_told_with_its_update_and_its_digest(tmp_path: Path) -> None:
+def test_what_is_found_is_reported_with_its_update_and_its_digest(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 12)
     (notice,) = initial_weights(plan_of(tmp_path)).notices
 
@@ -57,7 +59,7 @@ def test_what_is_found_is_told_with_its_update_and_its_digest(tmp_path: Path) ->
     assert f"{tmp_path / 'checkpoints' / 'update-12'} after update 12, sha256 " in notice.text
 
 
-def test_a_damaged_one_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_a_damaged_one_is_passed_over_and_reported(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 4, 12)
     (tmp_path / "checkpoints" / "update-12" / "model.safetensors").write_bytes(b"no")
     damaged, found = initial_weights(plan_of(tmp_path)).notices
@@ -71,7 +73,7 @@ def test_a_damaged_one_is_passed_over_and_told(tmp_path: Path) -> None:
     [
         ({"model": "resnet14"}, r"\d+ missing \(layer1\.1"),
         ({"norm_type": "group", "norm_num_groups": 8}, r"\d+ unexpected \(.*running_"),
-        ({"data": "generated", "num_classes": 7}, r"fc\.bias 10 float32 for 7 float32"),
+        ({"data": "generated", "num_classes": 7}, r"fc\.bias 10 float32, expected 7 float32"),
     ],
 )
 def test_the_weights_of_another_network_are_refused_in_one_line(

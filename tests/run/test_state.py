@@ -10,7 +10,7 @@ import pytest
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import GuardState
 from convoy.errors import CheckpointError
-from convoy.run.state import _record, _totals
+from convoy.run.state import _read_guard_state, _read_totals
 
 ROOT = Path(__file__).parents[2]
 METER = {"loss": 1.5, "right": 3, "micro_batches": 2, "samples": 8}
@@ -29,36 +29,36 @@ BROKEN_RECORDS += [RECORD | {"skipped": 0.5}, RECORD | {"ceiling": 0.0}, {"follo
 
 
 def test_sums_of_the_running_report_are_read_as_written() -> None:
-    assert _totals(METER) == Totals(1.5, 2, 3, 8, 0)
-    assert _totals(METER | {"left_out": 1}) == Totals(1.5, 2, 3, 8, 1)
+    assert _read_totals(METER) == Totals(1.5, 2, 3, 8, 0)
+    assert _read_totals(METER | {"left_out": 1}) == Totals(1.5, 2, 3, 8, 1)
 
 
 @pytest.mark.parametrize("meter", BROKEN_METERS)
 def test_broken_sums_of_the_running_report_are_refused(meter: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"no sums of the running report \(meter\)"):
-        _totals(meter)
+    with pytest.raises(CheckpointError, match=r"no valid metric totals \(meter\)"):
+        _read_totals(meter)
 
 
 def test_a_loss_scale_is_read_as_written_and_older_checkpoints_have_none() -> None:
-    assert _record(RECORD) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
-    assert _record(None) == GuardState()
+    assert _read_guard_state(RECORD) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
+    assert _read_guard_state(None) == GuardState()
 
 
 @pytest.mark.parametrize("saved", BROKEN_RECORDS)
 def test_a_checkpoint_with_a_broken_loss_scale_is_refused(saved: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"no loss scale and skipped updates \(judge\)"):
-        _record(saved)
+    with pytest.raises(CheckpointError, match=r"no valid loss scale and skipped updates \(judge\)"):
+        _read_guard_state(saved)
 
 
 @pytest.mark.processes
 def test_broken_state_is_refused_without_asserts_too() -> None:
     script = f"""
 from convoy.errors import CheckpointError
-from convoy.run.state import _record, _totals
+from convoy.run.state import _read_guard_state, _read_totals
 
 assert False, "asserts are off"
 refused = 0
-for read, values in ((_totals, {BROKEN_METERS!r}), (_record, {BROKEN_RECORDS!r})):
+for read, values in ((_read_totals, {BROKEN_METERS!r}), (_read_guard_state, {BROKEN_RECORDS!r})):
     for value in values:
         try:
             read(value)

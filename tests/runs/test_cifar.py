@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cifar_files import write_cifar10, write_cifar100
-from running import TINY, convoy
+from support.cifar_files import write_cifar10, write_cifar100
+from support.run_convoy import TINY, convoy
 
 WORDS = [word for word in TINY if not word.startswith(("--data=", "--image-size", "--samples"))]
 

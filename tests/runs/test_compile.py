@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import TINY, Process, Said, convoy
+from support.run_convoy import TINY, Process, Said, convoy
 
 pytestmark = [pytest.mark.processes]
 
@@ -27,7 +27,7 @@ def train_with(compiler: str | Path, *words: str | Path) -> Said:
     return Said(said.returncode, said.stdout, said.stderr)
 
 
-def test_without_a_compiler_nothing_begins(tmp_path: Path) -> None:
+def test_without_a_compiler_nothing_starts(tmp_path: Path) -> None:
     said = train_with("no-such-compiler", "--output", tmp_path / "run")
 
     assert (said.code, said.out) == (2, "")
@@ -41,10 +41,10 @@ def test_a_backward_pass_in_two_halves_cannot_be_compiled(tmp_path: Path) -> Non
     said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
     assert said.code == 2
-    assert said.err == (
-        "convoy: --compile cannot take a backward pass apart as --pipeline-schedule zero-bubble "
-        "does; use 1f1b\n"
-    )
+    assert said.err.startswith("convoy: --compile cannot ")
+    assert "--pipeline-schedule zero-bubble" in said.err
+    assert said.err.endswith("use 1f1b\n")
+    assert said.err.count("\n") == 1
 
 
 @pytest.fixture(scope="module")

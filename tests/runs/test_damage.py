@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import TINY, convoy
+from support.run_convoy import TINY, convoy
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def _digest(run: Path) -> str:
     return json.loads((run / "summary.json").read_text())["weights_sha256"]
 
 
-def test_a_damaged_checkpoint_that_was_asked_for_is_refused(run: Path) -> None:
+def test_a_damaged_checkpoint_that_was_requested_is_refused(run: Path) -> None:
     damage(run / "checkpoints" / "update-9" / "optimizer.safetensors")
     said = convoy("resume", run, "--checkpoint", run / "checkpoints" / "update-9")
 
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_that_was_asked_for_is_refused(run: Path) -> None:
     assert "optimizer.safetensors" in said.err
 
 
-def test_a_run_without_a_sound_checkpoint_never_starts_from_scratch(run: Path) -> None:
+def test_a_run_without_a_valid_checkpoint_never_starts_from_scratch(run: Path) -> None:
     for checkpoint in (run / "checkpoints").iterdir():
         damage(checkpoint / "model.safetensors")
     said = convoy("resume", run)
@@ -134,14 +134,15 @@ def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path
     assert not list((run / "checkpoints").glob("*.tmp-*"))
 
 
-def test_a_full_disk_is_only_told_when_training_shall_go_on(small_disk: Path) -> None:
+def test_a_full_disk_is_only_reported_when_training_continues(small_disk: Path) -> None:
     run = small_disk / "run"
     words = ("--ckpts-per-epoch", "6", "--on-save-error", "continue")
     said = convoy("train", *TINY, *words, "--output", run)
 
     assert said.code == 6  # it went on to the end, but the last weights are lost
-    assert "training goes on" in said.out
-    assert "the last weights" in said.err
+    assert "training continues" in said.out
+    assert "final weights" in said.err
+    assert "update 12" in said.err
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cifar_files import write_cifar10
-from photo_files import write_folder
-from running import convoy
+from support.cifar_files import write_cifar10
+from support.photo_files import write_folder
+from support.run_convoy import convoy
 
 SMALL = (
     "--model=resnet8",
@@ -26,7 +26,7 @@ FIELDS = [
 ]
 
 
-def test_each_epoch_is_told_and_then_the_mean() -> None:
+def test_each_epoch_is_reported_and_then_the_mean() -> None:
     said = convoy("data", "bench", *SMALL, "--epochs", "3", "--elements", "4")
     lines = said.out.splitlines()
 
@@ -63,7 +63,7 @@ def test_the_length_of_a_named_configuration_is_that_of_its_training() -> None:
     assert len(json.loads(said.out)["epochs"]) == 2
 
 
-def test_every_wrong_count_is_told_at_once() -> None:
+def test_every_wrong_count_is_reported_at_once() -> None:
     words = ("--elements=0", "--epochs=1.5", "--model-rate=-2", "--lr=-1")
     said = convoy("data", "bench", *SMALL, *words)
 
@@ -73,7 +73,7 @@ def test_every_wrong_count_is_told_at_once() -> None:
         "convoy: --epochs must be a whole number here, got 1.5",
         "convoy: --elements must be at least 1, got 0",
         "convoy: --model-rate must be above 0 and finite, got -2",
-        "convoy: --model-rate is for the doctor; add --doctor",
+        "convoy: --model-rate requires --doctor",
     ]
 
 
@@ -143,7 +143,7 @@ def test_photos_are_measured_with_as_many_classes_as_there_are(tmp_path: Path) -
     assert first["total_bytes_processed"] == 12 * (3 * 32 * 32 + 8)
 
 
-def test_the_doctor_speaks_after_the_figures() -> None:
+def test_the_doctor_prints_after_the_figures() -> None:
     words = ("--doctor", "--model-rate=10", "--elements=2", "--mixup-alpha=0.4")
     said = convoy("data", "bench", *SMALL, *words)
     lines = said.out.splitlines()
@@ -158,10 +158,10 @@ def test_the_doctor_speaks_after_the_figures() -> None:
         "transfer",
         "mix",
     ]
-    assert lines[-2].startswith("the model limits: it takes 10.0 images/s")
+    assert lines[-2].startswith("bottleneck: the model. It processes 10.0 images/s")
 
 
-def test_the_doctor_tells_programs_too() -> None:
+def test_the_doctor_prints_json_too() -> None:
     words = ("--doctor", "--model-rate=10", "--elements=2", "--hostside-image-mixing")
     said = convoy("data", "bench", *SMALL, *words, "--mixup-alpha=0.4", "--json")
     told = json.loads(said.out)

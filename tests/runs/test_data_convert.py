@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running import Process, Slowed, convoy, wait_until
-from small_photos import converted, trained_weights, tree, write_photos
+from support.run_convoy import Process, Slowed, convoy, wait_until
+from support.small_photos import converted, trained_weights, tree, write_photos
 
-from convoy.data.records.manifest import JOURNAL
+from convoy.data.records.manifest import JOURNAL_NAME
 from convoy.errors import ExitCode
 
 MANY = {f"n{number:02}": 4 for number in range(20)}
@@ -23,7 +23,7 @@ FORMS = ("folder", "tfrecord", "webdataset")
 
 
 def words(source: Path, target: Path, form: str) -> list[str | Path]:
-    shards = [] if form == "folder" else ["--shard-records=1"]
+    shards = [] if form == "folder" else ["--records-per-file=1"]
     return ["data", "convert", source, target, "--to", form, "--workers=2", *shards]
 
 
@@ -42,7 +42,7 @@ def test_a_conversion_killed_again_and_again_ends_in_the_same_bytes(
     source = write_photos(tmp_path / "photos", MANY)
     assert convoy(*words(source, tmp_path / "whole", form)).code == 0
     target = tmp_path / "to"
-    codes = [killed_behind(1 + parts(target), words(source, target, form)) for _ in range(4)]
+    codes = [kill_after_parts(1 + parts(target), words(source, target, form)) for _ in range(4)]
     said = convoy(*words(source, target, form))
 
     assert codes == [-signal.SIGKILL] * 4
@@ -55,7 +55,7 @@ def naming_slowed(free: int) -> Slowed:
     return Slowed("os.rename", ".tmp-", free)
 
 
-def killed_behind(least: int, line: list[str | Path]) -> int:
+def kill_after_parts(least: int, line: list[str | Path]) -> int:
     """Start it, and kill it as soon as so many parts are there."""
     target = Path(line[3])
     process = Process(line, target.parent, slowed=naming_slowed(least - parts(target)))
@@ -68,8 +68,8 @@ def killed_behind(least: int, line: list[str | Path]) -> int:
 def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", MANY)
     target = tmp_path / "to"
-    killed_behind(3, words(source, target, "tfrecord"))
-    journal = (target / JOURNAL).read_text().splitlines()[1:]
+    kill_after_parts(3, words(source, target, "tfrecord"))
+    journal = (target / JOURNAL_NAME).read_text().splitlines()[1:]
     names = [json.loads(line)["name"] for line in journal if line.endswith("}")]
     times = {name: (target / name).stat().st_mtime_ns for name in names}
     assert convoy(*words(source, target, "tfrecord")).code == 0
@@ -113,13 +113,11 @@ def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_p
 
     assert said.code == ExitCode.STORAGE
     assert "Run the same command to continue" in said.err
-    assert set(tree(target)) == {JOURNAL}
+    assert set(tree(target)) == {JOURNAL_NAME}
     assert convoy(*words(source, target, form)).code == 0
 
 
-def test_a_full_disk_is_told_in_plain_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_photos(tmp_path / "photos")
 
     def full(_: int) -> None:
@@ -136,7 +134,7 @@ def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> 
     source = write_photos(tmp_path / "photos")
     target = tmp_path / "to"
     target.mkdir()
-    holder = f"import fcntl, sys; file = open({str(target / JOURNAL)!r}, 'a'); "
+    holder = f"import fcntl, sys; file = open({str(target / JOURNAL_NAME)!r}, 'a'); "
     holder += "fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -146,7 +144,7 @@ def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> 
         process.communicate()
 
     assert said.code == ExitCode.BUSY
-    assert "another process converts into this folder" in said.err
+    assert "another process is converting into this folder" in said.err
 
 
 @pytest.mark.processes

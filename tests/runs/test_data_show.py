@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cifar_files import write_cifar10
-from photo_files import write_folder
 from PIL import Image
-from running import Said, convoy
+from support.cifar_files import write_cifar10
+from support.photo_files import write_folder
+from support.run_convoy import Said, convoy
 
 SMALL = ("--model=resnet8", "--data=shapes", "--image-size=64", "--samples=64", "--threads=1")
 SIDE, GAP, LINE = 64, 4, 16
@@ -78,21 +78,21 @@ def test_few_samples_make_a_small_sheet(tmp_path: Path) -> None:
     assert ": 8 samples of shapes, train split, 1 epoch\n" in said.out
 
 
-def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_kept_without_override(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
     sheet.write_text("mine")
     said = show(*SMALL, "--output", sheet)
 
     assert (said.code, said.out) == (2, "")
-    assert said.err == (
-        f"convoy: {sheet} exists already; choose another --output, or add --override\n"
-    )
+    assert said.err.startswith(f"convoy: {sheet} already exists")
+    assert "another --output" in said.err and "add --override" in said.err
+    assert said.err.count("\n") == 1
     assert sheet.read_text() == "mine"
     assert show(*SMALL, "--output", sheet, "--override").code == 0
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
     words = ("--rows=0", "--columns=-1", "--epoch=1.5", "--output", tmp_path / "x.jpg")
     said = show(*SMALL, *words)
 
@@ -101,19 +101,20 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "convoy: --rows must be at least 1, got 0",
         "convoy: --columns must be at least 1, got -1",
         "convoy: --epoch must be a whole number here, got 1.5",
-        f"convoy: --output {tmp_path / 'x.jpg'} is no name for a picture; end it in .png",
+        f"convoy: --output {tmp_path / 'x.jpg'} is not a valid output file; "
+        "its name must end in .png",
     ]
 
 
-def test_a_folder_is_no_place_for_a_picture(tmp_path: Path) -> None:
+def test_a_folder_is_not_an_output_file(tmp_path: Path) -> None:
     (tmp_path / "a.png").mkdir()
     said = show(*SMALL, "--output", tmp_path / "a.png")
 
     assert said.code == 2
-    assert "is a folder; name a file" in said.err
+    assert f"--output {tmp_path / 'a.png'} is a folder" in said.err
 
 
-def test_a_place_that_cannot_be_written_is_told_with_code_6() -> None:
+def test_a_place_that_cannot_be_written_is_reported_with_code_6() -> None:
     said = show(*SMALL, "--output", "/proc/none/sheet.png")
 
     assert (said.code, said.out) == (6, "")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 FIRST = "--fine-tune-first-trainable-layer"
 # Four updates of twelve micro-batches: enough for every schedule.
@@ -63,18 +63,18 @@ def test_every_layout_gives_the_bits_of_one_process(tmp_path: Path, words: tuple
     assert trained(tmp_path / "run", first, *words) == trained(tmp_path / "alone", first)
 
 
-def test_how_much_stays_is_told(tmp_path: Path) -> None:
+def test_how_much_stays_is_reported(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=fc")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
 
     assert told.endswith(
-        "layers with 74,640 of 75,290 parameters as they are, training begins at fc; "
-        "those are drawn by chance: no --pretrained or --init-path was given"
+        "layers (74,640 of 75,290 parameters), training starts at fc; "
+        "they are random: set --pretrained or --init-path"
     )
 
 
-def test_a_stopped_run_goes_on_and_may_train_all_from_there(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_may_train_all_from_there(tmp_path: Path) -> None:
     run, first = tmp_path / "run", f"{FIRST}=layer3"
     whole = trained(tmp_path / "whole", first)
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75

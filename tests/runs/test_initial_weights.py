@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def begun(run: Path, before: Path, *words: str) -> dict[str, Any]:
+def started_run(run: Path, before: Path, *words: str) -> dict[str, Any]:
     said = convoy("train", *TINY, "--init-path", before, *words, "--output", run)
     assert (said.code, said.err) == (0, "")
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
@@ -34,7 +34,7 @@ def weights(run: Path, update: int) -> dict[str, torch.Tensor]:
 def test_without_any_change_the_weights_stay_those_of_the_other_run(
     tmp_path: Path, before: Path
 ) -> None:
-    summary = begun(tmp_path / "run", before, "--lr=0")
+    summary = started_run(tmp_path / "run", before, "--lr=0")
     ours, theirs = weights(tmp_path / "run", 12), weights(before, 7)
 
     assert summary["updates"] == 12
@@ -43,7 +43,7 @@ def test_without_any_change_the_weights_stay_those_of_the_other_run(
 
 def test_where_the_weights_came_from_is_kept(tmp_path: Path, before: Path) -> None:
     run = tmp_path / "run"
-    summary = begun(run, before)
+    summary = started_run(run, before)
     digest = json.loads((before / "summary.json").read_text())["weights_sha256"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
@@ -54,14 +54,15 @@ def test_where_the_weights_came_from_is_kept(tmp_path: Path, before: Path) -> No
 
 
 @pytest.mark.processes
-def test_every_layout_begins_with_the_same_weights(tmp_path: Path, before: Path) -> None:
+def test_every_layout_starts_with_the_same_weights(tmp_path: Path, before: Path) -> None:
     layouts = {
         "alone": ("--gradient-accumulation=2",),
         "stages": ("--shards=2",),
         "replicas": ("--replicas=2", "--gradient-accumulation=1"),
     }
     digests = {
-        begun(tmp_path / name, before, *words)["weights_sha256"] for name, words in layouts.items()
+        started_run(tmp_path / name, before, *words)["weights_sha256"]
+        for name, words in layouts.items()
     }
     assert convoy("train", *TINY, "--output", tmp_path / "fresh").code == 0
     fresh = json.loads((tmp_path / "fresh" / "summary.json").read_text())["weights_sha256"]
@@ -71,7 +72,7 @@ def test_every_layout_begins_with_the_same_weights(tmp_path: Path, before: Path)
 
 
 def test_such_a_run_is_resumed_without_the_other(tmp_path: Path, before: Path) -> None:
-    whole = begun(tmp_path / "whole", before)["weights_sha256"]
+    whole = started_run(tmp_path / "whole", before)["weights_sha256"]
     moved = (tmp_path / "moved").resolve()
     run = tmp_path / "run"
     moved.symlink_to(before)
@@ -90,6 +91,6 @@ def test_weights_that_do_not_fit_leave_no_folder_behind(tmp_path: Path, before: 
     said = convoy("train", *TINY, *words)
 
     assert said.code == 4
-    assert said.err.startswith(f"convoy: --init-path {before}: the checkpoint does not fit")
+    assert said.err.startswith(f"convoy: --init-path {before}: the checkpoint does not match")
     assert said.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

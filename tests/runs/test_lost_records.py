@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from photo_files import write_folder
-from running import Said, convoy
+from support.photo_files import write_folder
+from support.run_convoy import Said, convoy
 
 WORDS = [
     "--model=resnet8",
@@ -24,7 +24,7 @@ WORDS = [
 def shards(tmp_path: Path) -> Path:
     """24 photos in two shards, and 6 in one."""
     root = write_folder(tmp_path / "photos", train=24, validation=6)
-    said = convoy("data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--shards=2,1")
+    said = convoy("data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--num-files=2,1")
 
     assert said.code == 0, said.err
     return tmp_path / "shards"
@@ -68,7 +68,9 @@ def test_every_lost_record_counts(shards: Path) -> None:
     assert plan["updates"]["per_epoch"] == 6  # of 24 places, as before
 
 
-def test_a_shard_cut_between_two_records_is_told_by_the_index_of_before(shards: Path) -> None:
+def test_a_shard_truncated_between_two_records_is_reported_by_the_index_of_before(
+    shards: Path,
+) -> None:
     (shards / "convoy-manifest.json").unlink()
     (shards / ".convoy-convert.journal").unlink(missing_ok=True)
     assert train(shards).code == 0
@@ -79,7 +81,7 @@ def test_a_shard_cut_between_two_records_is_told_by_the_index_of_before(shards: 
     said = train(shards)
 
     assert said.code == 3
-    assert "1 records, it had 12 when it was indexed; restore it, or remove" in said.err
+    assert "1 record, but 12 when it was indexed; restore the shard, or remove" in said.err
 
 
 def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) -> None:
@@ -97,10 +99,10 @@ def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) 
     said = convoy("data", "verify", tars, "--no-decode")
 
     assert said.code == 3
-    assert "other checksum" in said.out + said.err
+    assert "checksum mismatch" in said.out + said.err
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = train(tmp_path / "file")
 
@@ -111,4 +113,4 @@ def test_photos_without_a_folder_are_not_to_be_downloaded() -> None:
     said = convoy("train", *WORDS)
 
     assert said.code == 2
-    assert "must name the folder of imagenet" in said.err and "fetch" not in said.err
+    assert "must name the directory of imagenet" in said.err and "fetch" not in said.err

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from running import TINY, Said, convoy, convoy_process
+from support.run_convoy import TINY, Said, convoy, convoy_process
 
-from convoy.checkpoint.store import Store
-from convoy.data.loader import MicroBatchIndex, Order
+from convoy.checkpoint.store import CheckpointStore
+from convoy.data.loader import MicroBatchIndex, SampleOrder
 from convoy.plan.topology import BatchPlan
 
 WORDS = [one for one in TINY if not one.startswith("--gradient")]
@@ -36,7 +36,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("sound") / "run"
     assert train(run, *LAYOUTS["alone"]).code == 0
     return run
@@ -62,41 +62,40 @@ def test_a_nan_on_one_process_stops_all_before_it_and_is_named(
 ) -> None:
     run = tmp_path / "run"
     said = train(run, *LAYOUTS[layout], *more, faults="poison@7:1")
-    last, (place, micro) = Store(run / "checkpoints").updates()[-1], _standing(layout)
+    last, (place, micro) = CheckpointStore(run / "checkpoints").updates()[-1], _rank_text(layout)
 
     assert said.code == 5
     assert said.err.startswith(
-        "convoy: update 8: the forward pass makes values that are not finite in layer "
-        f"{FIRST_LAYER[layout]}, for sample"
+        f"convoy: update 8: the outputs of layer {FIRST_LAYER[layout]} are not finite"
     )
-    assert f" of micro-batch {micro}, on rank 1 ({place}); it changed nothing" in said.err
+    assert f" of micro-batch {micro}, on rank 1 ({place}); the update was not applied" in said.err
     assert said.err.count("\n") == 1
     assert (last, summary(run)["exit_reason"]) == (7, "NotFiniteError")
 
 
-def _standing(layout: str) -> tuple[str, int]:
+def _rank_text(layout: str) -> tuple[str, int]:
     return ("replica 1, stage 0", 2) if layout == "replicas" else ("replica 0, stage 1", 1)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", ["replicas", "stages"])
-def test_what_was_kept_before_a_stop_goes_on_to_the_bits_of_a_sound_run(
-    layout: str, sound: Path, tmp_path: Path
+def test_what_was_kept_before_a_stop_resumes_bit_exactly_as_a_healthy_run(
+    layout: str, healthy_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     halted = train(run, *LAYOUTS[layout], faults="poison@7:1")
     went_on = convoy("resume", run)
 
     assert (halted.code, went_on.code) == (5, 0)
-    assert "goes on after update 7" in went_on.out
-    assert summary(run)["weights_sha256"] == summary(sound)["weights_sha256"]
+    assert "resuming after update 7" in went_on.out
+    assert summary(run)["weights_sha256"] == summary(healthy_run)["weights_sha256"]
     assert summary(run)["skipped_updates"] == 0
 
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
     said = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
-    order = Order(96, BatchPlan(8, 2, 1), seed)
+    order = SampleOrder(96, BatchPlan(8, 2, 1), seed)
     first = order.ids(MicroBatchIndex(update=3, micro=0))[0]
 
     assert said.code == 5
@@ -105,25 +104,27 @@ def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_
 
 def test_weights_that_were_thrown_out_of_all_bounds_are_never_updated(tmp_path: Path) -> None:
     said = train(tmp_path / "run", "--gradient-accumulation=2", "--lr=1e30")
-    done = Store(tmp_path / "run" / "checkpoints").updates()[-1]
+    done = CheckpointStore(tmp_path / "run" / "checkpoints").updates()[-1]
 
     assert said.code == 5
     assert f"update {done + 1}: the " in said.err
-    assert Store(tmp_path / "run" / "checkpoints").load(done).update == done
+    assert CheckpointStore(tmp_path / "run" / "checkpoints").load(done).update == done
 
 
 @pytest.mark.processes
-def test_a_skipped_update_leaves_the_same_bits_in_every_layout(sound: Path, tmp_path: Path) -> None:
+def test_a_skipped_update_leaves_the_same_bits_in_every_layout(
+    healthy_run: Path, tmp_path: Path
+) -> None:
     for layout, words in LAYOUTS.items():
         said = train(tmp_path / layout, *words, "--on-nonfinite=skip", faults="poison@7:0")
         assert said.code == 0, said.err
         assert "update 8 is skipped: its losses are not finite (1 so far)" in said.out
-        assert "skipped: 1 of these updates, which changed nothing" in said.out
+        assert "skipped: 1 of these updates" in said.out
     one, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
     reports = [lines(tmp_path / layout / "metrics.jsonl") for layout in LAYOUTS]
 
     assert one["skipped_updates"] == 1
-    assert one["weights_sha256"] != summary(sound)["weights_sha256"]
+    assert one["weights_sha256"] != summary(healthy_run)["weights_sha256"]
     assert all(other["weights_sha256"] == one["weights_sha256"] for other in others)
     assert all(_plain(other) == _plain(reports[0]) for other in reports[1:])
 
@@ -145,7 +146,7 @@ def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path
     assert isinstance(reports[2]["loss"], float)
     assert [one["learning_rate"] for one in reports] == [*rates[:3], *rates[2:-1]]
     assert (
-        "1 skipped  1 micro-batch without a finite loss left out" in (run / "log.txt").read_text()
+        "1 skipped  1 micro-batch with a non-finite loss left out" in (run / "log.txt").read_text()
     )
 
 
@@ -156,9 +157,9 @@ def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
 
     assert (twice.code, summary(tmp_path / "twice")["skipped_updates"]) == (0, 2)
     assert thrice.code == 5
-    assert "update 6: the forward pass" in thrice.err
-    assert "; 2 updates before it were skipped; " in thrice.err
-    assert Store(tmp_path / "thrice" / "checkpoints").updates() == [5]
+    assert thrice.err.startswith("convoy: update 6: ") and "in the forward pass" in thrice.err
+    assert "; consecutive updates skipped before it: 2; " in thrice.err
+    assert CheckpointStore(tmp_path / "thrice" / "checkpoints").updates() == [5]
 
 
 def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
@@ -173,14 +174,14 @@ def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
     assert parts["skipped_updates"] == whole["skipped_updates"] == 1
 
 
-def test_every_value_is_watched_when_asked(sound: Path, tmp_path: Path) -> None:
+def test_every_value_is_watched_when_enabled(healthy_run: Path, tmp_path: Path) -> None:
     words = (*LAYOUTS["alone"], "--enable-fp-exceptions")
     clean = train(tmp_path / "clean", *words)
     said = train(tmp_path / "spoiled", *words, faults="poison@7")
 
     assert (clean.code, said.code) == (0, 5)
-    assert summary(tmp_path / "clean")["weights_sha256"] == summary(sound)["weights_sha256"]
-    assert "update 8: the forward pass makes values that are not finite in layer conv1" in said.err
+    assert summary(tmp_path / "clean")["weights_sha256"] == summary(healthy_run)["weights_sha256"]
+    assert "update 8: the outputs of layer conv1 are not finite" in said.err
 
 
 @pytest.mark.processes
@@ -190,7 +191,7 @@ def test_all_processes_hear_of_a_value_that_one_of_them_watched(tmp_path: Path) 
 
     assert said.code == 5
     assert "on rank 1 (replica 0, stage 1)" in said.err
-    assert Store(tmp_path / "run" / "checkpoints").updates()[-1] == 7
+    assert CheckpointStore(tmp_path / "run" / "checkpoints").updates()[-1] == 7
 
 
 SCALED = {
@@ -202,14 +203,16 @@ SCALED = {
 @pytest.mark.processes
 @pytest.mark.evidence  # runs in 16 bits show as much in less time
 @pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
-def test_a_scale_of_twos_changes_no_bit_in_any_layout(
-    words: tuple[str, ...], sound: Path, tmp_path: Path
+def test_a_scale_of_twos_does_not_change_any_bit_in_any_layout(
+    words: tuple[str, ...], healthy_run: Path, tmp_path: Path
 ) -> None:
     for layout, more in LAYOUTS.items():
         said = train(tmp_path / layout, *words, *more)
         assert (said.code, said.err) == (0, "")
 
-        assert summary(tmp_path / layout)["weights_sha256"] == summary(sound)["weights_sha256"]
+        assert (
+            summary(tmp_path / layout)["weights_sha256"] == summary(healthy_run)["weights_sha256"]
+        )
 
 
 def test_a_ladder_that_was_left_is_climbed_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 OTHERS = ("sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 # Two updates of four micro-batches.
@@ -24,7 +24,7 @@ def trained(run: Path, *words: str) -> str:
     return digest
 
 
-def kept(run: Path) -> dict[str, torch.Tensor]:
+def optimizer_state(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints/update-2/optimizer.safetensors")
 
 
@@ -37,7 +37,7 @@ def test_two_replicas_with_divided_state_end_with_the_bits_of_one_process(
     words = (f"--optimizer={optimizer}", f"--optimizer-state-dtype={state}")
     alone = trained(tmp_path / "alone", *words)
     two = trained(tmp_path / "two", *words, *TWO)
-    one_state, two_state = kept(tmp_path / "alone"), kept(tmp_path / "two")
+    one_state, two_state = optimizer_state(tmp_path / "alone"), optimizer_state(tmp_path / "two")
 
     assert two == alone != trained(tmp_path / "sgd", "--momentum=0.5")
     assert {str(one.dtype) for one in one_state.values()} == {f"torch.{state}"}
@@ -45,7 +45,7 @@ def test_two_replicas_with_divided_state_end_with_the_bits_of_one_process(
 
 
 @pytest.mark.parametrize("optimizer", OTHERS)
-def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path, optimizer: str) -> None:
     words, run = (f"--optimizer={optimizer}", "--optimizer-state-dtype=float16"), tmp_path / "run"
     whole = trained(tmp_path / "whole", *words)
     assert convoy("train", *SMALL, *words, "--stop-after=1", "--output", run).code == 75
@@ -82,4 +82,4 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     said = convoy("resume", run, "--optimizer=adamw", "--override")
 
     assert said.code == 4
-    assert "was kept with --optimizer sgd, and means something else with adamw" in said.err
+    assert "was saved with --optimizer sgd, which is incompatible with adamw" in said.err

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import TINY, convoy, convoy_process
+from support.run_convoy import TINY, convoy, convoy_process
 
 from convoy.config.sections.data import DataConfig
 from convoy.data.source import Split
-from convoy.data.sources.shapes import Shapes
+from convoy.data.sources.shapes import ShapesSource
 from convoy.models.network import NetworkPlan
 
 # 6 updates of 2 × 8 images of 10 pixels, then 2 × 12 of 2 × 4 of 16.
-ALIKE = [one for one in TINY if "image-size" not in one and "epoch" not in one]
-HALVES = [
-    *ALIKE,
+COMMON_OPTIONS = [one for one in TINY if "image-size" not in one and "epoch" not in one]
+HALF_RES_OPTIONS = [
+    *COMMON_OPTIONS,
     "--image-size=16",
     "--epoch=1",
     "--ckpts-per-epoch=2",
@@ -44,14 +44,14 @@ def digests(run: Path) -> Digests:
     return whole["weights_sha256"], whole["averaged"]["weights_sha256"], tuned["weights_sha256"]
 
 
-def told(file: Path) -> list[dict[str, Any]]:
+def read_records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    said = convoy("train", *HALVES, "--validation-mode=after", "--output", run)
+    said = convoy("train", *HALF_RES_OPTIONS, "--validation-mode=after", "--output", run)
     assert (said.code, said.err) == (0, "")
     return run
 
@@ -60,10 +60,12 @@ def copy_of(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
-def test_both_phases_are_whole_runs_and_the_first_tells_of_the_second(alone: Path) -> None:
-    whole, tuned = summary(alone), summary(alone / "fine-tune")
-    reports = told(alone / "fine-tune/metrics.jsonl")
-    events = told(alone / "fine-tune/events.jsonl")
+def test_both_phases_are_whole_runs_and_the_first_reports_the_second(
+    single_process_run: Path,
+) -> None:
+    whole, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
+    reports = read_records(single_process_run / "fine-tune/metrics.jsonl")
+    events = read_records(single_process_run / "fine-tune/events.jsonl")
     (notice,) = [one["text"] for one in events if one.get("kind") == "init"]
 
     assert (whole["updates"], tuned["updates"], tuned["images"]) == (6, 24, 192)
@@ -74,63 +76,73 @@ def test_both_phases_are_whole_runs_and_the_first_tells_of_the_second(alone: Pat
     }
     assert whole["averaged"]["weights_sha256"] in notice
     assert [reports[0]["learning_rate"] < 0.05, reports[-1]["epoch"]] == [True, 3.0]
-    assert [one["epoch"] for one in told(alone / "fine-tune/validation.jsonl")] == [3.0]
+    assert [
+        one["epoch"] for one in read_records(single_process_run / "fine-tune/validation.jsonl")
+    ] == [3.0]
     assert not any(one.get("kind") == "no_effect" for one in events)
 
 
 def test_the_second_phase_is_the_run_that_its_configuration_describes(
-    alone: Path, tmp_path: Path
+    single_process_run: Path, tmp_path: Path
 ) -> None:
     again = tmp_path / "again"
-    config = alone / "fine-tune/config.yaml"
+    config = single_process_run / "fine-tune/config.yaml"
     said = convoy("train", "--config-path", config, "--output", again)
 
     assert (said.code, said.err) == (0, "")
-    assert summary(again)["weights_sha256"] == summary(alone / "fine-tune")["weights_sha256"]
-    assert summary(again)["top1"] == summary(alone / "fine-tune")["top1"]
+    assert (
+        summary(again)["weights_sha256"]
+        == summary(single_process_run / "fine-tune")["weights_sha256"]
+    )
+    assert summary(again)["top1"] == summary(single_process_run / "fine-tune")["top1"]
 
 
-def test_training_sees_smaller_images_than_validation(alone: Path, tmp_path: Path) -> None:
-    small = [one for one in HALVES if "half-res" not in one and "fine-tune" not in one]
+def test_training_sees_smaller_images_than_validation(
+    single_process_run: Path, tmp_path: Path
+) -> None:
+    small = [one for one in HALF_RES_OPTIONS if "half-res" not in one and "fine-tune" not in one]
     words = ("--image-size=10", "--output", tmp_path / "small")
     assert convoy("train", *small, *words).code == 0
-    (measured,) = told(alone / "validation.jsonl")
-    said = convoy("validate", alone / "checkpoints/update-6", "--json")
+    (measured,) = read_records(single_process_run / "validation.jsonl")
+    said = convoy("validate", single_process_run / "checkpoints/update-6", "--json")
 
-    assert summary(tmp_path / "small")["weights_sha256"] == summary(alone)["weights_sha256"]
+    assert (
+        summary(tmp_path / "small")["weights_sha256"]
+        == summary(single_process_run)["weights_sha256"]
+    )
     assert json.loads(said.out)["top1"] == measured["top1"]
     assert json.loads(said.out)["loss"] == pytest.approx(measured["loss"], rel=1e-6)
 
 
 def test_the_closing_lines_tell_of_both(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    said = convoy("train", *HALVES, "--stop-after=8", "--output", run)
+    said = convoy("train", *HALF_RES_OPTIONS, "--stop-after=8", "--output", run)
     lines = said.out.splitlines()
 
     assert said.code == 75
     assert "fine-tuned: 2 updates, 0.1667 epochs, fine-tune (limit, not complete)" in lines
-    assert lines[-1] == f"go on: convoy resume {run}"
+    assert lines[-1] == f"next: convoy resume {run}"
     assert any(line.startswith("epoch 2/3  update 2/24") for line in lines)
 
 
 @pytest.mark.parametrize("stop", [2, 3, 6, 7, 12, 19], ids="after {}".format)
 def test_a_run_stopped_anywhere_comes_to_the_same_weights(
-    alone: Path, tmp_path: Path, stop: int
+    single_process_run: Path, tmp_path: Path, stop: int
 ) -> None:
     run = tmp_path / "run"
-    stopped = convoy("train", *HALVES, f"--stop-after={stop}", "--output", run)
+    stopped = convoy("train", *HALF_RES_OPTIONS, f"--stop-after={stop}", "--output", run)
     pending = summary(run)["fine_tune"]["exit_reason"]
     resumed = convoy("resume", run)
 
     assert (stopped.code, resumed.code) == (75, 0), resumed.err
     assert pending == ("pending" if stop < 6 else "limit")
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
 
 
-def test_few_kept_checkpoints_and_a_stop_leave_the_average_as_it_was(tmp_path: Path) -> None:
+def test_few_kept_checkpoints_and_a_stop_leave_the_average_unchanged(tmp_path: Path) -> None:
     words = ("--keep-last=2", "--output")
-    assert convoy("train", *HALVES, *words, tmp_path / "whole").code == 0
-    assert convoy("train", *HALVES, "--stop-after=5", *words, tmp_path / "run").code == 75
+    assert convoy("train", *HALF_RES_OPTIONS, *words, tmp_path / "whole").code == 0
+    assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=5", *words, tmp_path / "run").code == 75
     assert convoy("resume", tmp_path / "run").code == 0
 
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
@@ -140,65 +152,80 @@ def test_few_kept_checkpoints_and_a_stop_leave_the_average_as_it_was(tmp_path: P
 @pytest.mark.parametrize("at", [6, 8, 14])
 def test_a_run_killed_anywhere_comes_to_the_same_weights(tmp_path: Path, at: int) -> None:
     """At the end of the first phase; in the second before its first checkpoint, and behind it."""
-    words = [*HALVES, "--ckpts-per-epoch=1"] if at == 8 else HALVES
+    words = [*HALF_RES_OPTIONS, "--ckpts-per-epoch=1"] if at == 8 else HALF_RES_OPTIONS
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert convoy("train", *words, "--output", whole).code == 0
     faults = {"CONVOY_TEST_FAULTS": f"kill@{at}"}
     killed = convoy_process("train", *words, "--output", run, scratch=tmp_path, env=faults)
     resumed = convoy("resume", run)
-    reports = [one["update"] for one in told(run / "fine-tune/metrics.jsonl")]
+    reports = [one["update"] for one in read_records(run / "fine-tune/metrics.jsonl")]
 
     assert (killed.code, resumed.code) == (-9, 0), resumed.err
     assert digests(run) == digests(whole)
     assert reports == sorted(set(reports))  # nothing is told twice
 
 
-def test_a_run_lost_between_the_phases_goes_on_with_the_second(alone: Path, tmp_path: Path) -> None:
-    run = copy_of(alone, tmp_path)  # moved as well: it begins with the average that lies here
+def test_a_run_lost_between_the_phases_resumes_with_the_second(
+    single_process_run: Path, tmp_path: Path
+) -> None:
+    run = copy_of(
+        single_process_run, tmp_path
+    )  # moved as well: it begins with the average that lies here
     shutil.rmtree(run / "fine-tune")
     resumed = convoy("resume", run)
 
     assert resumed.code == 0, resumed.err
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
 
 
-def test_a_run_that_was_moved_goes_on(alone: Path, tmp_path: Path) -> None:
-    assert convoy("train", *HALVES, "--stop-after=9", "--output", tmp_path / "old").code == 75
+def test_a_run_that_was_moved_resumes(single_process_run: Path, tmp_path: Path) -> None:
+    assert (
+        convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", tmp_path / "old").code
+        == 75
+    )
     (tmp_path / "old").rename(tmp_path / "new")
     resumed = convoy("resume", tmp_path / "new")
 
     assert resumed.code == 0, resumed.err
-    assert digests(tmp_path / "new") == digests(alone)
+    assert digests(tmp_path / "new") == digests(single_process_run)
 
 
-def test_a_complete_run_is_left_as_it_is(alone: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in alone.rglob("*") if path.is_file()}
-    said = convoy("resume", alone)
-    after = {path: path.stat().st_mtime_ns for path in alone.rglob("*") if path.is_file()}
+def test_a_complete_run_is_left_as_it_is(single_process_run: Path) -> None:
+    before = {
+        path: path.stat().st_mtime_ns for path in single_process_run.rglob("*") if path.is_file()
+    }
+    said = convoy("resume", single_process_run)
+    after = {
+        path: path.stat().st_mtime_ns for path in single_process_run.rglob("*") if path.is_file()
+    }
 
     assert said.code == 0
-    assert said.out.startswith("already complete: nothing was changed\n")
+    assert said.out.startswith("already complete: nothing to do\n")
     assert {path.name for path in before if before[path] != after[path]} <= {".lock"}
 
 
-def test_the_second_phase_can_be_resumed_by_its_own_folder(alone: Path, tmp_path: Path) -> None:
+def test_the_second_phase_can_be_resumed_by_its_own_folder(
+    single_process_run: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    assert convoy("train", *HALVES, "--stop-after=9", "--output", run).code == 75
+    assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
     assert convoy("resume", run / "fine-tune").code == 0
     said = convoy("resume", run)  # the first phase has yet to hear of it
 
     assert said.code == 0
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
 
 
-def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(alone: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(
+    single_process_run: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    assert convoy("train", *HALVES, "--stop-after=20", "--output", run).code == 75
+    assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=20", "--output", run).code == 75
     said = convoy("resume", run, "--checkpoint", run / "fine-tune/checkpoints/update-6")
 
     assert said.code == 0, said.err
-    assert "goes on after update 6 of 24" in said.out
-    assert digests(run) == digests(alone)
+    assert "resuming after update 6 of 24" in said.out
+    assert digests(run) == digests(single_process_run)
 
 
 @pytest.mark.processes
@@ -212,103 +239,111 @@ def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(alone: Path, tmp_p
     ids=" ".join,
 )
 def test_every_layout_gives_the_bits_of_one_process(
-    alone: Path, tmp_path: Path, layout: tuple[str, ...]
+    single_process_run: Path, tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run = tmp_path / "run"
     words = ("--validation-mode=after", *layout, "--output", run)
-    said = convoy("train", *HALVES, *words)
-    scores = [[one[key] for key in ("top1", "top5")] for one in (summary(run), summary(alone))]
+    said = convoy("train", *HALF_RES_OPTIONS, *words)
+    scores = [
+        [one[key] for key in ("top1", "top5")]
+        for one in (summary(run), summary(single_process_run))
+    ]
 
     assert (said.code, said.err) == (0, "")
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
     assert scores[0] == scores[1]
-    assert summary(run)["fine_tune"]["top1"] == summary(alone)["fine_tune"]["top1"]
+    assert summary(run)["fine_tune"]["top1"] == summary(single_process_run)["fine_tune"]["top1"]
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("stop", [4, 6, 15])
-def test_a_stopped_run_goes_on_under_another_layout(alone: Path, tmp_path: Path, stop: int) -> None:
+def test_a_stopped_run_resumes_in_another_layout(
+    single_process_run: Path, tmp_path: Path, stop: int
+) -> None:
     run = tmp_path / "run"
     first = ("--shards=2", f"--stop-after={stop}", "--output", run)
     second = ("--replicas=2", "--gradient-accumulation=1", "--fine-tune-gradient-accumulation=1")
-    stopped = convoy("train", *HALVES, *first)
+    stopped = convoy("train", *HALF_RES_OPTIONS, *first)
     refused = convoy("resume", run, "--shards=1", *second[:2])
     resumed = convoy("resume", run, "--shards=1", *second)
 
     assert (stopped.code, resumed.code) == (75, 0), resumed.err
     assert refused.code == 2
     assert "--fine-tune-gradient-accumulation × --replicas was 2, now 4" in refused.err
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), ("--shards=2",)], ids=["alone", "--shards=2"])
 def test_a_signal_before_the_average_is_made_ends_all_processes(
-    alone: Path, tmp_path: Path, layout: tuple[str, ...]
+    single_process_run: Path, tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run, faults = tmp_path / "run", {"CONVOY_TEST_FAULTS": "term@6"}
-    words = ("train", *HALVES, *layout, "--output", run)
+    words = ("train", *HALF_RES_OPTIONS, *layout, "--output", run)
     stopped = convoy_process(*words, scratch=tmp_path, env=faults)
     resumed = convoy("resume", run)
 
     assert (stopped.code, stopped.err, resumed.code) == (75, "", 0)
-    assert digests(run) == digests(alone)
+    assert digests(run) == digests(single_process_run)
 
 
-def test_validate_takes_the_checkpoints_of_both_phases(alone: Path) -> None:
-    rows = json.loads(convoy("validate", alone, "--json").out)
-    paths = [Path(one["checkpoint"]).relative_to(alone) for one in rows]
+def test_validate_takes_the_checkpoints_of_both_phases(single_process_run: Path) -> None:
+    rows = json.loads(convoy("validate", single_process_run, "--json").out)
+    paths = [Path(one["checkpoint"]).relative_to(single_process_run) for one in rows]
 
     assert [str(one) for one in paths] == [
         "checkpoints/update-3",
         "checkpoints/update-6",
-        summary(alone)["averaged"]["path"],
+        summary(single_process_run)["averaged"]["path"],
         *(f"fine-tune/checkpoints/update-{update}" for update in (6, 12, 18, 24)),
     ]
     assert [rows[1]["top1"], rows[2]["top1"], rows[-1]["top1"]] == [
-        summary(alone)["top1"],
-        summary(alone)["averaged"]["top1"],
-        summary(alone)["fine_tune"]["top1"],
+        summary(single_process_run)["top1"],
+        summary(single_process_run)["averaged"]["top1"],
+        summary(single_process_run)["fine_tune"]["top1"],
     ]
     assert [one["epoch"] for one in rows] == [0.5, 1, 1, 1.5, 2, 2.5, 3]
 
 
-def test_whoever_begins_with_the_run_begins_with_the_fine_tuned_weights(
-    alone: Path, tmp_path: Path
+def test_whoever_starts_with_the_run_starts_with_the_fine_tuned_weights(
+    single_process_run: Path, tmp_path: Path
 ) -> None:
-    words = ("--image-size=16", "--epoch=1", "--lr=0", "--init-path", alone)
-    said = convoy("train", *ALIKE, *words, "--output", tmp_path / "run")
+    words = ("--image-size=16", "--epoch=1", "--lr=0", "--init-path", single_process_run)
+    said = convoy("train", *COMMON_OPTIONS, *words, "--output", tmp_path / "run")
 
-    assert f"begins with the weights of {alone / 'fine-tune/checkpoints/update-24'}" in said.out
+    assert (
+        f"starts with the weights of {single_process_run / 'fine-tune/checkpoints/update-24'}"
+        in said.out
+    )
 
 
 def test_fine_tuning_of_other_weights_is_not_taken_for_this_one(
-    alone: Path, tmp_path: Path
+    single_process_run: Path, tmp_path: Path
 ) -> None:
-    run = copy_of(alone, tmp_path)
+    run = copy_of(single_process_run, tmp_path)
     words = ("--checkpoint", run / "checkpoints/update-3", "--lr=0.01", "--override")
     said = convoy("resume", run, *words)
 
     assert said.code == 4
-    assert f"{run / 'fine-tune'} was begun with other weights (sha256 " in said.err
+    assert f"{run / 'fine-tune'} was started from different weights (sha256 " in said.err
     shutil.move(run / "fine-tune", tmp_path / "away")
     assert convoy("resume", run).code == 0
 
 
-def test_a_stop_that_lies_behind_is_refused_in_the_numbers_of_both_phases(tmp_path: Path) -> None:
+def test_a_stop_that_has_passed_is_refused_in_the_numbers_of_both_phases(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert convoy("train", *HALVES, "--stop-after=9", "--output", run).code == 75
+    assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
     said = convoy("resume", run, "--stop-after=8")
 
     assert (said.code, said.err) == (
         2,
-        "convoy: --stop-after 8 lies behind: 6 updates of training and 3 of fine-tuning are done\n",
+        "convoy: --stop-after 8 has passed: 6 updates of training and 3 of fine-tuning are done\n",
     )
 
 
 def test_what_the_second_phase_cannot_do_is_refused_before_the_first(tmp_path: Path) -> None:
     words = ("--fine-tune-first-trainable-layer=layer9", "--output", tmp_path / "run")
-    said = convoy("train", *HALVES, *words)
+    said = convoy("train", *HALF_RES_OPTIONS, *words)
 
     assert said.code == 2
     assert said.err.startswith("convoy: fine-tuning: --fine-tune-first-trainable-layer 'layer9' is")
@@ -318,12 +353,12 @@ def test_what_the_second_phase_cannot_do_is_refused_before_the_first(tmp_path: P
 def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def few(data: DataConfig, network: NetworkPlan, split: Split) -> Shapes:
-        return Shapes(20, network.image_size, data.seed, split)
+    def few(data: DataConfig, network: NetworkPlan, split: Split) -> ShapesSource:
+        return ShapesSource(20, network.image_size, data.seed, split)
 
     monkeypatch.setattr("convoy.run.phase.open_source", few)
     words = ("--fine-tune-micro-batch-size=16", "--output", tmp_path / "run")
-    said = convoy("train", *HALVES, *words)
+    said = convoy("train", *HALF_RES_OPTIONS, *words)
 
     assert said.code == 2
     assert said.err.startswith("convoy: fine-tuning: one update needs 32 samples (16 micro × 2 acc")
@@ -332,7 +367,7 @@ def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first
 
 def test_a_complete_run_without_an_average_has_nothing_to_fine_tune(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = [one for one in HALVES if "half-res" not in one and "weight-avg" not in one]
+    words = [one for one in HALF_RES_OPTIONS if "half-res" not in one and "weight-avg" not in one]
     assert convoy("train", *words, "--output", run).code == 0
     asked = ("--half-res-training", "--weight-avg-strategy=mean", "--override")
     said = convoy("resume", run, *asked)
@@ -344,8 +379,8 @@ def test_a_complete_run_without_an_average_has_nothing_to_fine_tune(tmp_path: Pa
 def test_epochs_that_came_before_are_counted_and_have_had_their_order(tmp_path: Path) -> None:
     for name, words in {"first": [], "later": ["--epochs-before=1"]}.items():
         words += ["--image-size=12", "--epoch=1", "--output", str(tmp_path / name)]
-        assert convoy("train", *ALIKE, *words).code == 0
-    first, later = (told(tmp_path / name / "metrics.jsonl") for name in ("first", "later"))
+        assert convoy("train", *COMMON_OPTIONS, *words).code == 0
+    first, later = (read_records(tmp_path / name / "metrics.jsonl") for name in ("first", "later"))
 
     assert [one["epoch"] + 1 for one in first] == [one["epoch"] for one in later]
     assert [one["learning_rate"] for one in first] == [one["learning_rate"] for one in later]
@@ -369,7 +404,7 @@ def test_fine_tuning_teaches_a_network_the_size_of_whole_images(tmp_path: Path) 
 
 
 def test_two_phases_are_not_proved() -> None:
-    words = [one for one in HALVES if "--progress" not in one and "--epoch" not in one]
+    words = [one for one in HALF_RES_OPTIONS if "--progress" not in one and "--epoch" not in one]
     said = convoy("prove", *words)
 
     assert said.code == 2

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from photo_files import damage, photo_paths, write_folder
-from running import Said, convoy
+from support.photo_files import damage, photo_paths, write_folder
+from support.run_convoy import Said, convoy
 
 from convoy.config.schema import build_config
 from convoy.data.sources.open import open_source
@@ -24,7 +24,7 @@ WORDS = [
     "--progress=plain",
     "--valid-batch-size=3",
 ]
-ALONE = "--gradient-accumulation=6"
+SINGLE_PROCESS = "--gradient-accumulation=6"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def weights(root: Path, output: Path, *words: str) -> str:
 
 def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> None:
     found = {
-        weights(root, tmp_path / f"run{number}", ALONE, *words)
+        weights(root, tmp_path / f"run{number}", SINGLE_PROCESS, *words)
         for number, words in enumerate(
             [
                 ("--dataloader-worker=0",),
@@ -70,10 +70,10 @@ def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> 
 @pytest.mark.processes
 def test_neither_replicas_nor_stages_change_a_bit(root: Path, tmp_path: Path) -> None:
     layouts = {
-        "one": (ALONE,),
+        "one": (SINGLE_PROCESS,),
         "two replicas": ("--replicas=2", "--gradient-accumulation=3"),
         "three replicas": ("--replicas=3", "--gradient-accumulation=2"),
-        "two stages": ("--shards=2", ALONE),
+        "two stages": ("--shards=2", SINGLE_PROCESS),
     }
     runs = {name: summary_of(root, tmp_path / name, *words) for name, words in layouts.items()}
 
@@ -90,7 +90,7 @@ def summary_of(root: Path, output: Path, *words: str) -> dict[str, Any]:
 
 
 def test_the_classes_of_the_folder_are_those_of_the_network(root: Path, tmp_path: Path) -> None:
-    train(root, tmp_path / "run", ALONE)
+    train(root, tmp_path / "run", SINGLE_PROCESS)
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
     assert plan["options"]["num_classes"] == {"value": 3, "source": f"data in {root}"}
@@ -101,7 +101,7 @@ def test_fewer_classes_than_the_folder_has_are_refused(root: Path, tmp_path: Pat
     said = convoy("train", *WORDS, *words)
 
     assert said.code == 2
-    assert said.err.strip().endswith("has 3 classes, the network 2; use --num-classes 3")
+    assert said.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
 
 
 def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
@@ -125,15 +125,17 @@ def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path
 def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str) -> None:
     root = write_folder(tmp_path / "photos", train=25, validation=7, boxes=True)
 
-    assert weights(root, tmp_path / "usual", ALONE) != weights(
-        root, tmp_path / "other", ALONE, option
+    assert weights(root, tmp_path / "usual", SINGLE_PROCESS) != weights(
+        root, tmp_path / "other", SINGLE_PROCESS, option
     )
 
 
 def test_a_bad_photo_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
     path = photo_paths(root, "train")[3]
     damage(path)
-    said = convoy("train", *WORDS, ALONE, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
+    said = convoy(
+        "train", *WORDS, SINGLE_PROCESS, f"--data-dir={root}", f"--output={tmp_path / 'run'}"
+    )
 
     assert said.code == 3
     assert f"convoy: {path}: damaged JPEG" in said.err
@@ -144,7 +146,7 @@ SKIP = ("--bad-records=skip", "--max-bad-records=3")
 
 
 @pytest.mark.processes
-def test_skipped_photos_are_counted_told_and_the_same_in_every_layout(
+def test_skipped_photos_are_counted_reported_and_the_same_in_every_layout(
     root: Path, tmp_path: Path
 ) -> None:
     bad = [photo_paths(root, "train")[3], photo_paths(root, "train")[17]]
@@ -152,9 +154,14 @@ def test_skipped_photos_are_counted_told_and_the_same_in_every_layout(
     for path in bad:
         damage(path)
     layouts = {
-        "one": (ALONE,),
+        "one": (SINGLE_PROCESS,),
         "three replicas": ("--replicas=3", "--gradient-accumulation=2"),
-        "two stages": ("--shards=2", ALONE, "--dataloader-kind=processes", "--dataloader-worker=1"),
+        "two stages": (
+            "--shards=2",
+            SINGLE_PROCESS,
+            "--dataloader-kind=processes",
+            "--dataloader-worker=1",
+        ),
     }
     runs = {
         name: summary_of(root, tmp_path / name, *SKIP, *words) for name, words in layouts.items()
@@ -174,7 +181,7 @@ def test_skipped_photos_are_counted_told_and_the_same_in_every_layout(
 def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[::6]:
         damage(path)
-    words = (ALONE, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
+    words = (SINGLE_PROCESS, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
     said = convoy("train", *WORDS, *words)
 
     assert said.code == 3
@@ -182,10 +189,10 @@ def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path:
     assert said.err.count("damaged JPEG") == 4
 
 
-def test_a_run_that_skips_goes_on_to_the_same_bits(root: Path, tmp_path: Path) -> None:
+def test_a_run_that_skips_resumes_bit_exactly(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[3:20:8]:
         damage(path)
-    whole = weights(root, tmp_path / "whole", ALONE, *SKIP)
+    whole = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
     train_until(root, tmp_path / "parts", "--stop-after=1")
     said = convoy("resume", tmp_path / "parts")
 
@@ -195,7 +202,7 @@ def test_a_run_that_skips_goes_on_to_the_same_bits(root: Path, tmp_path: Path) -
 
 
 def train_until(root: Path, output: Path, stop: str) -> None:
-    words = (f"--data-dir={root}", f"--output={output}", ALONE, *SKIP, stop)
+    words = (f"--data-dir={root}", f"--output={output}", SINGLE_PROCESS, *SKIP, stop)
 
     assert convoy("train", *WORDS, *words).code == 75
 
@@ -210,15 +217,15 @@ def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: P
 
 
 def test_validation_alone_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
-    train(root, tmp_path / "run", ALONE)
+    train(root, tmp_path / "run", SINGLE_PROCESS)
     for size in (1, 3, 100):
         said = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
 
         assert {row["samples"] for row in json.loads(said.out)} == {7}
 
 
-def test_validation_skips_bad_photos_when_told_to(root: Path, tmp_path: Path) -> None:
-    train(root, tmp_path / "run", ALONE, "--validation-mode=none", *SKIP)
+def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) -> None:
+    train(root, tmp_path / "run", SINGLE_PROCESS, "--validation-mode=none", *SKIP)
     path = photo_paths(root, "validation")[4]
     damage(path)
     skipped = convoy("validate", tmp_path / "run", "--json")
@@ -245,8 +252,8 @@ def test_stored_middles_reach_validation_uncropped(root: Path, tmp_path: Path) -
     config = build_config({"data": "imagenet", "data_dir": str(tars), "num_classes": 3})
     network = plan_network(config)
 
-    assert open_source(config.data, network, "validation").cropped == 24
-    assert open_source(config.data, network, "train").cropped is None
+    assert open_source(config.data, network, "validation").stored_size == 24
+    assert open_source(config.data, network, "train").stored_size is None
 
 
 def test_a_plan_needs_no_photos() -> None:

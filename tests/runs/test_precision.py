@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 from torch import Tensor
 
 # Six updates of four micro-batches.
@@ -48,7 +48,7 @@ def trained(run: Path, *words: str) -> str:
     return str(summary(run)["weights_sha256"])
 
 
-def judged(run: Path, update: int = 6) -> dict[str, Any]:
+def guard_state(run: Path, update: int = 6) -> dict[str, Any]:
     """What a checkpoint says of loss scales and skipped updates."""
     state = json.loads((run / f"checkpoints/update-{update}/state.json").read_text())
     found: dict[str, Any] = state["judge"]
@@ -71,11 +71,11 @@ def test_every_mode_ends_with_the_same_bits_in_every_layout(tmp_path: Path, mode
 
     for name, words in LAYOUTS.items():
         assert trained(tmp_path / name, *MODES[mode], *words) == alone, name
-        assert judged(tmp_path / name) == judged(tmp_path / "alone")
+        assert guard_state(tmp_path / name) == guard_state(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("mode", ["16.32", "bfloat16 by chance", "automatic", "ladder"])
-def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(tmp_path: Path, mode: str) -> None:
+def test_a_run_stopped_anywhere_resumes_bit_exactly(tmp_path: Path, mode: str) -> None:
     whole = trained(tmp_path / "whole", *MODES[mode])
 
     for stop in (1, 3):
@@ -84,7 +84,7 @@ def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(tmp_path: Path, mode:
         assert convoy("train", *words, "--output", run).code == 75
         assert convoy("resume", run).code == 0
         assert summary(run)["weights_sha256"] == whole
-        assert judged(run) == judged(tmp_path / "whole")
+        assert guard_state(run) == guard_state(tmp_path / "whole")
 
 
 @pytest.mark.processes
@@ -114,13 +114,13 @@ def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> 
 
     assert skipped >= 2
     assert told[0] == (
-        "halved to 524,288 at update 1: gradients are not finite, the update is skipped"
+        "halved to 524,288 at update 1: gradients are not finite, so the update is skipped"
     )
-    assert judged(tmp_path / "run")["skipped"] == skipped
-    assert judged(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
+    assert guard_state(tmp_path / "run")["skipped"] == skipped
+    assert guard_state(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
 
 
-def test_weights_are_kept_in_the_bits_that_were_asked_for(tmp_path: Path) -> None:
+def test_weights_are_kept_in_the_bits_that_were_requested(tmp_path: Path) -> None:
     for mode in ("16.32", "16.16", "bfloat16 by chance", "copies"):
         trained(tmp_path / mode, *MODES[mode])
     brain = weights(tmp_path / "bfloat16 by chance")
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_measured_as_in_training(tmp_path: Path, mode: str) -> N
     assert (again["top1"], again["loss"]) == pytest.approx((own["top1"], own["loss"]))
 
 
-def test_a_run_cannot_go_on_in_other_numbers(tmp_path: Path) -> None:
+def test_a_run_cannot_be_resumed_in_other_numbers(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *SMALL, "--stop-after=2", "--output", run).code == 75
     said = convoy("resume", run, "--precision=16.16")
@@ -174,7 +174,7 @@ def test_the_state_of_another_optimizer_is_never_taken_over(tmp_path: Path) -> N
     said = convoy("resume", run, "--optimizer=sgd", "--override")
 
     assert said.code == 4
-    assert "was kept with --optimizer sgd_combined, and means something else with sgd" in said.err
+    assert "was saved with --optimizer sgd_combined, which is incompatible with sgd" in said.err
 
 
 @pytest.mark.processes
@@ -184,5 +184,5 @@ def test_infinite_weights_leave_nothing_to_keep(tmp_path: Path, layout: tuple[st
     said = convoy("train", *words, "--output", tmp_path / "run")
 
     assert said.code == 5
-    assert "the weights are not finite after update 1, so there is nothing to keep" in said.err
+    assert "the weights are not finite after update 1, so there is nothing to save" in said.err
     assert list((tmp_path / "run/checkpoints").iterdir()) == []

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from foreign_files import tensors, wanted
-from running import TINY, convoy
+from support.foreign_weights import tensors, wanted
+from support.run_convoy import TINY, convoy
 
 WORDS = [word for word in TINY if not word.startswith("--epoch")]
 
@@ -20,33 +20,33 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "weights.pth"
 
 
-def begun(run: Path, file: Path | str, *words: str) -> list[str]:
+def started_run(run: Path, file: Path | str, *words: str) -> list[str]:
     said = convoy("train", *WORDS, f"--pretrained={file}", *words, "--updates=1", "--output", run)
     assert (said.code, said.err) == (0, "")
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     return [one["text"] for one in events if one.get("kind") == "init"]
 
 
-def test_it_begins_with_them_and_tells_what_was_made_to_fit(tmp_path: Path, file: Path) -> None:
-    told = begun(tmp_path / "run", file, "--lr=0")
+def test_it_starts_with_them_and_reports_what_was_made_to_fit(tmp_path: Path, file: Path) -> None:
+    told = started_run(tmp_path / "run", file, "--lr=0")
     path = tmp_path / "run" / "checkpoints" / "update-1" / "model.safetensors"
     from safetensors.torch import load_file
 
     theirs = torch.load(file, weights_only=True)["state_dict"]
     ours = load_file(path)
 
-    assert told[0].startswith(f"begins with the weights of {file}, names of torchvision, sha256 ")
+    assert told[0].startswith(f"starts with the weights of {file}, torchvision names, sha256 ")
     assert told[1:] == [
-        "taken out of 'state_dict'",
-        "fc begins anew: the weights know 1,000 classes, 10 are wanted",
+        "read from the key 'state_dict'",
+        "fc is reinitialised: the weights have 1,000 classes, the model 10",
     ]
     assert torch.equal(ours["layer2.0.conv1.weight"], theirs["layer2.0.conv1.weight"])
 
 
 @pytest.mark.processes
-def test_every_layout_begins_with_the_same_weights(tmp_path: Path, file: Path) -> None:
-    begun(tmp_path / "alone", file)
-    begun(tmp_path / "line", file, "--shards=2")
+def test_every_layout_starts_with_the_same_weights(tmp_path: Path, file: Path) -> None:
+    started_run(tmp_path / "alone", file)
+    started_run(tmp_path / "line", file, "--shards=2")
     summaries = [
         json.loads((tmp_path / run / "summary.json").read_text()) for run in ("alone", "line")
     ]
@@ -58,12 +58,16 @@ def test_every_layout_begins_with_the_same_weights(tmp_path: Path, file: Path) -
     ("wish", "code", "why"),
     [
         (["--pretrained=nothing.pth"], 4, "nothing.pth does not exist"),
-        (["--pretrained"], 2, "no published weights are known for resnet8, only for resnet18, "),
-        (["--pretrained", "--init-path=x"], 2, "--pretrained and --init-path both give"),
-        (["--pretrained=hf:resnet50"], 2, "is not an address on the hub; write hf:OWNER/NAME"),
+        (["--pretrained"], 2, "no published weights for resnet8, only for resnet18, "),
+        (
+            ["--pretrained", "--init-path=x"],
+            2,
+            "--pretrained and --init-path both set the initial weights",
+        ),
+        (["--pretrained=hf:resnet50"], 2, "is not a valid Hub address; use hf:OWNER/NAME"),
     ],
 )
-def test_weights_that_cannot_be_had_end_in_one_line_and_leave_no_folder(
+def test_weights_that_cannot_be_had_end_with_one_line_and_leave_no_folder(
     tmp_path: Path, wish: list[str], code: int, why: str
 ) -> None:
     said = convoy("train", *WORDS, *wish, "--updates=1", "--output", tmp_path / "run")
@@ -73,9 +77,9 @@ def test_weights_that_cannot_be_had_end_in_one_line_and_leave_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_goes_on_takes_no_other_weights(tmp_path: Path, file: Path) -> None:
-    begun(tmp_path / "run", file)
+def test_a_run_that_is_resumed_takes_no_other_weights(tmp_path: Path, file: Path) -> None:
+    started_run(tmp_path / "run", file)
     said = convoy("resume", tmp_path / "run", f"--pretrained={file}")
 
     assert said.code == 2
-    assert "--pretrained cannot be given: a run goes on with its own weights" in said.err
+    assert "--pretrained cannot be given: a resumed run continues with its own weights" in said.err

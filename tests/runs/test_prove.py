@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from running import ENDLESS, Process, convoy, convoy_process, wait_until
+from support.run_convoy import ENDLESS, Process, convoy, convoy_process, wait_until
 
 from convoy.cli import prove
 from convoy.plan.topology import Layout
@@ -33,7 +33,8 @@ def test_replicas_that_differ_end_the_proof(tmp_path: Path) -> None:
     said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "flip@1:1"})
 
     assert said.code == 5
-    assert "no longer the same everywhere" in said.err
+    assert "after update 2 the weights differ between replicas" in said.err
+    assert "replica 1 (rank 1): " in said.err and "replica 0 (rank 0): " in said.err
 
 
 def test_a_table_is_printed_for_people() -> None:
@@ -57,17 +58,17 @@ def test_a_proof_that_is_stopped_proves_nothing(
     said = process.wait()
 
     assert said.code == code
-    assert "stopped after 0 layouts: nothing is proved" in said.err
+    assert "stopped after 0 layouts; nothing is proved" in said.err
     assert "exact layouts" not in said.out
 
 
 @pytest.mark.parametrize(("fault", "code"), [("term@1:1", 75), ("int@1:1", 130)])
-def test_layouts_before_a_stop_are_no_proof_either(tmp_path: Path, fault: str, code: int) -> None:
+def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str, code: int) -> None:
     """The first layout of two processes is the third."""
     said = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
     assert said.code == code
-    assert "stopped after 2 layouts: nothing is proved" in said.err
+    assert "stopped after 2 layouts; nothing is proved" in said.err
     assert "exact layouts" not in said.out
 
 
@@ -75,7 +76,7 @@ def test_layouts_before_a_stop_are_no_proof_either(tmp_path: Path, fault: str, c
     "words",
     [("--most-processes=0",), ("--updates=0",), ("--model=resnet7",), ("--output=x",)],
 )
-def test_a_wrong_wish_is_refused(words: tuple[str, ...]) -> None:
+def test_a_wrong_option_is_refused(words: tuple[str, ...]) -> None:
     said = convoy("prove", "--quick", *words)
 
     assert said.code == 2
@@ -90,4 +91,4 @@ def test_a_layout_with_other_weights_is_a_failure(monkeypatch: pytest.MonkeyPatc
 
     assert said.code == 5
     assert "no: differs by" in said.out
-    assert "2 of 4 exact layouts have other weights than the first" in said.out
+    assert "2 of 4 exact layouts differ from the first" in said.out

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from running import TINY, convoy
+from support.run_convoy import TINY, convoy
 
 BARE = [word for word in TINY if not word.startswith("--lr")]
 STEP = ("--lr-schedule=step", "--lr-share-decay", "0.5", "0.75")
@@ -41,7 +41,7 @@ def digest(run: Path) -> str:
         ),
     ],
 )
-def test_a_run_has_the_rates_of_its_options_and_keeps_them_when_it_goes_on(
+def test_a_run_has_the_rates_of_its_options_and_keeps_them_on_resume(
     words: tuple[str, ...], expected: list[float], tmp_path: Path
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from running import TINY, Said, convoy, convoy_process
+from support.run_convoy import TINY, Said, convoy, convoy_process
 
 UPDATES = 12
 
@@ -20,35 +20,35 @@ def metrics(run: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     said = convoy("train", *TINY, "--output", run)
     assert said.code == 0, said.err
     return run
 
 
-def assert_same(run: Path, undisturbed: Path, said: Said) -> None:
+def assert_same(run: Path, reference_run: Path, said: Said) -> None:
     assert said.code == 0, said.err
-    assert summary(run)["weights_sha256"] == summary(undisturbed)["weights_sha256"]
-    assert metrics(run) == metrics(undisturbed)
+    assert summary(run)["weights_sha256"] == summary(reference_run)["weights_sha256"]
+    assert metrics(run) == metrics(reference_run)
 
 
 @pytest.mark.parametrize("update", range(1, UPDATES))
-def test_a_run_stopped_by_a_limit_goes_on_to_the_same_bits(
-    tmp_path: Path, undisturbed: Path, update: int
+def test_a_run_stopped_by_a_limit_resumes_bit_exactly(
+    tmp_path: Path, reference_run: Path, update: int
 ) -> None:
     run = tmp_path / "run"
     stopped = convoy("train", *TINY, "--output", run, "--stop-after", str(update))
     assert stopped.code == 75
     assert summary(run)["updates"] == update
 
-    assert_same(run, undisturbed, convoy("resume", run))
+    assert_same(run, reference_run, convoy("resume", run))
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("update", range(1, UPDATES + 1))
-def test_a_run_stopped_by_sigterm_goes_on_to_the_same_bits(
-    tmp_path: Path, undisturbed: Path, update: int
+def test_a_run_stopped_by_sigterm_resumes_bit_exactly(
+    tmp_path: Path, reference_run: Path, update: int
 ) -> None:
     run = tmp_path / "run"
     faults = {"CONVOY_TEST_FAULTS": f"term@{update}"}
@@ -56,14 +56,12 @@ def test_a_run_stopped_by_sigterm_goes_on_to_the_same_bits(
     assert stopped.code == (75 if update < UPDATES else 0), stopped.err
     assert summary(run)["updates"] == update  # the update was finished, nothing is lost
 
-    assert_same(run, undisturbed, convoy("resume", run))
+    assert_same(run, reference_run, convoy("resume", run))
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("update", range(1, UPDATES + 1))
-def test_a_killed_run_goes_on_to_the_same_bits(
-    tmp_path: Path, undisturbed: Path, update: int
-) -> None:
+def test_a_killed_run_resumes_bit_exactly(tmp_path: Path, reference_run: Path, update: int) -> None:
     run = tmp_path / "run"
     faults = {"CONVOY_TEST_FAULTS": f"kill@{update}"}
     words = ("train", *TINY, "--output", run, "--ckpts-per-epoch", "6")
@@ -74,27 +72,27 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     if resumed.code == 4:  # killed before the first checkpoint was complete: start again
         resumed = convoy("train", *TINY, "--output", tmp_path / "again")
         run = tmp_path / "again"
-    assert_same(run, undisturbed, resumed)
+    assert_same(run, reference_run, resumed)
 
 
 def test_resuming_three_times_within_one_epoch_changes_nothing(
-    tmp_path: Path, undisturbed: Path
+    tmp_path: Path, reference_run: Path
 ) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--output", run, "--stop-after", "1").code == 75
     for update in (2, 4, 5):
         assert convoy("resume", run, "--stop-after", str(update)).code == 75
 
-    assert_same(run, undisturbed, convoy("resume", run))
+    assert_same(run, reference_run, convoy("resume", run))
 
 
-def test_the_workers_may_change_between_two_parts(tmp_path: Path, undisturbed: Path) -> None:
+def test_the_workers_may_change_between_two_parts(tmp_path: Path, reference_run: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--output", run, "--stop-after", "3").code == 75
     words = ("resume", run, "--dataloader-worker", "2", "--stop-after", "8")
     assert convoy(*words).code == 75
 
-    assert_same(run, undisturbed, convoy("resume", run, "--dataloader-worker", "4"))
+    assert_same(run, reference_run, convoy("resume", run, "--dataloader-worker", "4"))
 
 
 def test_a_complete_run_is_left_as_it_is(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Said, convoy
+from support.run_convoy import Said, convoy
 
 # What this version can carry out, and small: these stand in front of the commands.
 PYTORCH = (
@@ -50,7 +50,7 @@ def command(said: Said) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 8 updates, never interrupted."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     assert run(TRAIN, *PYTORCH, "--output", folder).code == 0
@@ -71,28 +71,30 @@ def test_the_readmes_own_network_trains_as_it_is_written(here: Path) -> None:
     assert (told["updates"], told["images"], told["exit_reason"]) == (2, 8, "done")
 
 
-def test_words_are_told_with_what_they_became() -> None:
+def test_words_are_reported_with_what_they_became() -> None:
     said = run(f"python3 -u {TRAIN[8:]} --disable-async-loading", *PYTORCH[:-1], "--output=out")
     lines = said.out.splitlines()
 
     assert said.code == 0
     assert "--iterations 4 → --samples 16" in lines
     assert "--disable-async-loading → --dataloader-worker 0" in lines
-    assert "-u left out: the program runs in convoy's own interpreter" in lines
+    assert "-u dropped: the program runs in convoy's own interpreter" in lines
     assert lines[lines.index("") - 1].startswith("convoy train --model resnet8 ")
 
 
-def test_the_command_that_is_printed_makes_the_same_weights(whole: Path, here: Path) -> None:
+def test_the_command_that_is_printed_makes_the_same_weights(
+    reference_run: Path, here: Path
+) -> None:
     said = run(TRAIN, *PYTORCH, "--output=first")
     words = [word.replace("first", "second") for word in command(said)]
 
     assert convoy(*words).code == 0
-    assert summary(here / "first")["weights_sha256"] == summary(whole)["weights_sha256"]
-    assert summary(here / "second")["weights_sha256"] == summary(whole)["weights_sha256"]
+    assert summary(here / "first")["weights_sha256"] == summary(reference_run)["weights_sha256"]
+    assert summary(here / "second")["weights_sha256"] == summary(reference_run)["weights_sha256"]
 
 
-def test_a_run_says_what_it_was_asked_for(whole: Path) -> None:
-    written = (whole / "config.yaml").read_text()
+def test_a_run_prints_its_options(reference_run: Path) -> None:
+    written = (reference_run / "config.yaml").read_text()
 
     assert "samples: 16  # command line\n" in written
     assert "lr: 0.01  # command line\n" in written  # what its application takes for granted
@@ -111,29 +113,29 @@ def test_replicas_of_a_launcher_train_together(here: Path) -> None:
     assert told["weights_sha256"] == summary(here / "one")["weights_sha256"]
 
 
-def test_a_run_that_stopped_is_restored_to_the_same_bits(whole: Path, here: Path) -> None:
+def test_a_run_that_stopped_is_restored_to_the_same_bits(reference_run: Path, here: Path) -> None:
     first = run(TRAIN, *PYTORCH, "--output=part", "--stop-after=3")
     halfway = summary(here / "part")
     rest = run("python3 restore.py --checkpoint-input-path part")
 
     assert (first.code, halfway["updates"], halfway["exit_reason"]) == (75, 3, "limit")
     assert (rest.code, command(rest)) == (0, ["resume", "part"])
-    assert summary(here / "part")["weights_sha256"] == summary(whole)["weights_sha256"]
+    assert summary(here / "part")["weights_sha256"] == summary(reference_run)["weights_sha256"]
 
 
-def test_all_checkpoints_of_a_run_are_validated(whole: Path) -> None:
-    said = run(f"python3 validate.py --checkpoint-input-path {whole}")
+def test_all_checkpoints_of_a_run_are_validated(reference_run: Path) -> None:
+    said = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
     rows = [line for line in said.out.splitlines() if "top-1" in line]
 
-    assert (said.code, command(said)) == (0, ["validate", str(whole)])
+    assert (said.code, command(said)) == (0, ["validate", str(reference_run)])
     assert [Path(row.split()[0]).name for row in rows] == ["update-4", "update-8"]
 
 
-def test_the_other_programs_validation_measures_the_same(whole: Path) -> None:
+def test_the_other_programs_validation_measures_the_same(reference_run: Path) -> None:
     """The launcher's replicas and the folder of logs are no matter of a measurement."""
     poprun = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1"
-    theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {whole}")
-    ours = run(f"python3 validate.py --checkpoint-input-path {whole}")
+    theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {reference_run}")
+    ours = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
     scores = [
         [line.partition(" samples")[0] for line in said.out.splitlines() if "top-1" in line]
         for said in (theirs, ours)
@@ -150,7 +152,7 @@ def test_checkpoints_of_a_run_are_averaged(here: Path) -> None:
 
     assert said.code == 0
     assert command(said) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
-    assert "--filename mean.pt left out: an average lies beside the checkpoints" in said.out
+    assert "--filename mean.pt dropped: an average is written beside the checkpoints" in said.out
     assert f"{made.relative_to(here)}  mean of 2 checkpoints" in said.out
 
 
@@ -160,13 +162,13 @@ def test_a_line_of_the_tensorflow_program_trains(here: Path) -> None:
     told = summary(folder)
 
     assert (said.code, said.err) == (0, "")
-    assert "--epochs 9 left out: --iterations sets the length" in said.out
+    assert "--epochs 9 dropped: --iterations sets the length" in said.out
     assert "--dataset cifar-10 → --num-classes 10" in said.out
     assert (told["model"], told["updates"], told["images"]) == ("resnet8", 3, 24)
     assert 0 <= told["top1"] <= 1  # measured at the end, as there
 
 
-def test_a_network_as_it_begins_is_measured(here: Path) -> None:
+def test_a_network_before_training_is_measured(here: Path) -> None:
     line = f"{CIFAR} --repeat 2".replace("train.py", "validation.py")
     said = run(line, *TENSORFLOW)
 
@@ -205,10 +207,10 @@ def test_a_dry_run_of_a_line_that_trains_writes_nothing(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_a_run_that_is_not_there_is_told(here: Path) -> None:
+def test_a_run_that_is_not_there_is_reported(here: Path) -> None:
     line = "python3 restore.py --checkpoint-input-path nowhere"
     said = run(line)
 
     assert said.code == 2
-    assert said.err == "convoy: nowhere holds no run: there is no config.yaml\n"
+    assert said.err == "convoy: nowhere is not a run directory: config.yaml is missing\n"
     assert list(here.iterdir()) == []

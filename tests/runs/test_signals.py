@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import ENDLESS, TINY, Process, convoy, convoy_process, wait_until
+from support.run_convoy import ENDLESS, TINY, Process, convoy, convoy_process, wait_until
 
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.store import CheckpointStore
 
 WORDS = [word for word in TINY if not word.startswith("--epoch")]
 LONG = (*WORDS, ENDLESS, "--logs-per-epoch", "1", "--keep-last", "2")
@@ -49,7 +49,7 @@ def test_a_second_interrupt_stops_at_once_and_leaves_the_last_checkpoint_intact(
     tmp_path: Path,
 ) -> None:
     process = started(tmp_path)
-    store = Store(tmp_path / "run" / "checkpoints")
+    store = CheckpointStore(tmp_path / "run" / "checkpoints")
     wait_for(store.updates, process)
     while process.alive:  # the first asks, the second leaves; more may find nobody
         process.send(signal.SIGINT)

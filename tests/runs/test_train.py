@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 FILES = {
     "config.yaml",
@@ -34,13 +34,17 @@ def test_the_same_command_gives_the_same_bits(tmp_path: Path, reference: str) ->
 
 
 @pytest.mark.parametrize("workers", ["1", "2", "4"])
-def test_the_number_of_workers_changes_no_bit(tmp_path: Path, reference: str, workers: str) -> None:
+def test_the_number_of_workers_does_not_change_any_bit(
+    tmp_path: Path, reference: str, workers: str
+) -> None:
     words = ("--dataloader-worker", workers, "--prefetch-depth", workers)
 
     assert digest(tmp_path / "run", *words) == reference
 
 
-def test_reports_checkpoints_and_validation_change_no_bit(tmp_path: Path, reference: str) -> None:
+def test_reports_checkpoints_and_validation_do_not_change_any_bit(
+    tmp_path: Path, reference: str
+) -> None:
     often = ("--logs-per-epoch=6", "--ckpts-per-epoch=3", "--validation-mode=during")
 
     assert digest(tmp_path / "run", *often) == reference
@@ -59,7 +63,7 @@ def test_accumulation_of_micro_batches_is_part_of_the_training(
     assert digest(tmp_path / "run", *words) != reference
 
 
-def test_the_run_folder_holds_what_the_contract_says(tmp_path: Path) -> None:
+def test_the_run_folder_has_the_documented_files(tmp_path: Path) -> None:
     run = tmp_path / "run"
     digest(run, "--validation-mode", "after", "--logs-per-epoch", "3")
     summary = json.loads((run / "summary.json").read_text())
@@ -88,7 +92,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     assert kept == {"update-11", "update-12"}
 
 
-def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path: Path) -> None:
+def test_a_folder_that_contains_a_run_is_not_used_again(tmp_path: Path) -> None:
     digest(tmp_path / "run")
     said = convoy("train", *TINY, "--output", tmp_path / "run")
 
@@ -128,7 +132,7 @@ def test_every_schedule_trains(tmp_path: Path, schedule: str) -> None:
     assert said.code == 0, said.err
 
 
-def test_a_loss_that_is_no_number_stops_the_run_with_code_5(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_with_code_5(tmp_path: Path) -> None:
     said = convoy("train", *TINY, "--lr", "1e30", "--output", tmp_path / "run")
     (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
     weights = load_file(saved / "model.safetensors")
@@ -138,7 +142,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_code_5(tmp_path: Path) -> N
     assert all(bool(one.isfinite().all()) for one in weights.values())
 
 
-def in_vain(run: Path) -> list[str]:
+def no_effect_notices(run: Path) -> list[str]:
     """What a run told of options without effect, over all of its parts."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     return [one["text"] for one in events if one.get("kind") == "no_effect"]
@@ -155,37 +159,39 @@ def test_options_without_effect_are_named_once(tmp_path: Path, reference: str) -
     ]
 
     assert said.code == 0, said.err
-    assert in_vain(run) == told
+    assert no_effect_notices(run) == told
     assert all(said.out.count(text) == 1 for text in told)
     assert all((run / "log.txt").read_text().count(text) == 1 for text in told)
     assert json.loads((run / "summary.json").read_text())["weights_sha256"] == reference
 
 
-def test_a_run_of_which_all_has_its_effect_tells_nothing_of_it(tmp_path: Path) -> None:
+def test_a_run_of_which_all_has_its_effect_reports_nothing(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--validation-mode", "after", "--valid-batch-size", "9")
 
-    assert in_vain(tmp_path / "run") == []
+    assert no_effect_notices(tmp_path / "run") == []
 
 
-def test_a_run_that_goes_on_tells_only_what_is_given_in_vain_now(tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_reports_only_what_is_without_effect_now(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = "--lr-decay has no effect with --lr-schedule cosine"
     second = "--prefetch-depth has no effect with --dataloader-worker 0"
     begun = convoy("train", *TINY, "--output", run, "--lr-decay", "0.3", "--stop-after", "5")
-    assert (begun.code, in_vain(run)) == (75, [first])
+    assert (begun.code, no_effect_notices(run)) == (75, [first])
     again = convoy("resume", run, "--stop-after", "8")
-    assert (again.code, in_vain(run)) == (75, [first])
+    assert (again.code, no_effect_notices(run)) == (75, [first])
     ended = convoy("resume", run, "--prefetch-depth", "7")
     plan = json.loads((run / "plan.json").read_text())
 
-    assert (ended.code, in_vain(run)) == (0, [first, second])
+    assert (ended.code, no_effect_notices(run)) == (0, [first, second])
     assert [one["reason"] for one in plan["without_effect"]] == [second, first]
 
 
-def test_the_configuration_of_a_run_as_a_file_tells_only_what_was_chosen(tmp_path: Path) -> None:
+def test_the_configuration_of_a_run_as_a_file_reports_only_what_was_chosen(tmp_path: Path) -> None:
     digest(tmp_path / "first", "--lr-decay", "0.3")
     config = tmp_path / "first" / "config.yaml"
     said = convoy("train", "--config-path", config, "--output", tmp_path / "second")
 
     assert said.code == 0, said.err
-    assert in_vain(tmp_path / "second") == ["--lr-decay has no effect with --lr-schedule cosine"]
+    assert no_effect_notices(tmp_path / "second") == [
+        "--lr-decay has no effect with --lr-schedule cosine"
+    ]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 from convoy.checkpoint.format import weights_sha256
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
-from convoy.run.network import build_network, whole
+from convoy.run.network import build_network, whole_network_stage
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def test_the_last_checkpoint_scores_as_the_run_itself_did(run: Path) -> None:
 @pytest.mark.parametrize("batch", ["1999", "7", "256", "5000"])
 def test_every_sample_counts_once_whatever_the_batch(run: Path, batch: str) -> None:
     (score,) = scores(run / "checkpoints" / "update-6", "--valid-batch-size", batch)
-    (whole,) = scores(run / "checkpoints" / "update-6")
+    (full_score,) = scores(run / "checkpoints" / "update-6")
 
-    assert score["samples"] == whole["samples"] == 2000
-    assert score["top1"] == whole["top1"]
+    assert score["samples"] == full_score["samples"] == 2000
+    assert score["top1"] == full_score["top1"]
 
 
 FRESH = ("--random-weights", "--model=resnet8", "--image-size=12", "--threads=1")
@@ -60,7 +60,7 @@ def test_a_fresh_network_is_measured_without_a_run() -> None:
     (score,) = scores(*FRESH)
     config = build_config({"model": "resnet8", "image_size": 12})
     plan = plan_network(config)
-    network = build_network(plan, [whole(plan)], 0, torch.device("cpu"))
+    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
     said = convoy("validate", *FRESH)
 
     assert score["weights_sha256"] == weights_sha256(network.tensors())
@@ -73,14 +73,14 @@ def test_a_fresh_network_may_come_from_a_file(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("model: resnet8\nimage_size: 12\nthreads: 1\nrandom_weights: true\n")
 
-    assert _timeless(scores("--config-path", mine)) == _timeless(scores(*FRESH))
+    assert _without_times(scores("--config-path", mine)) == _without_times(scores(*FRESH))
 
 
 def test_a_checkpoint_without_its_run_takes_a_configuration(run: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
-    (whole,) = scores(alone, "--config-path", run / "config.yaml")
+    (full_score,) = scores(alone, "--config-path", run / "config.yaml")
 
-    assert whole["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
+    assert full_score["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
 
 
 def test_a_run_that_was_trained_in_vain_with_random_weights_is_measured_as_it_is(
@@ -90,7 +90,7 @@ def test_a_run_that_was_trained_in_vain_with_random_weights_is_measured_as_it_is
     said = convoy("train", *TINY, "--random-weights", "--repeat=2", "--output", run)
     rows = scores(run, "--repeat=1")
 
-    assert said.out.count("has no effect on training: `convoy validate` takes it") == 2
+    assert said.out.count("has no effect on training: only `convoy validate` uses it") == 2
     assert [row["update"] for row in rows] == [6, 12]
 
 
@@ -100,14 +100,14 @@ def test_the_same_checkpoint_is_measured_several_times(run: Path) -> None:
     rows = scores(checkpoint, "--repeat", "3")
 
     assert len(said.out.splitlines()) == len(rows) == 3
-    assert _timeless(rows) == _timeless(scores(checkpoint)) * 3
+    assert _without_times(rows) == _without_times(scores(checkpoint)) * 3
 
 
 def test_a_fresh_network_is_measured_several_times() -> None:
-    assert _timeless(scores(*FRESH, "--repeat=2")) == _timeless(scores(*FRESH)) * 2
+    assert _without_times(scores(*FRESH, "--repeat=2")) == _without_times(scores(*FRESH)) * 2
 
 
-def test_the_time_of_a_batch_is_told_when_it_is_asked_for(run: Path) -> None:
+def test_the_time_of_a_batch_is_reported_when_enabled(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-6"
     (usual,) = scores(checkpoint)
     (timed,) = scores(checkpoint, "--latency")
@@ -115,10 +115,10 @@ def test_the_time_of_a_batch_is_told_when_it_is_asked_for(run: Path) -> None:
 
     assert set(timed) - set(usual) == {"latency_ms", "latency_p99_ms"}
     assert 0 < timed["latency_ms"] <= timed["latency_p99_ms"] < 1000 * timed["seconds"]
-    assert re.search(r"a batch in \d+\.\d\d ms, 99 % within \d+\.\d\d ms$", said.out.strip())
+    assert re.search(r"latency \d+\.\d\d ms per batch, p99 \d+\.\d\d ms$", said.out.strip())
 
 
-def _timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     timely = ("seconds", "images_per_second")
     return [{key: one for key, one in row.items() if key not in timely} for row in rows]
 

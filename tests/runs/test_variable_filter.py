@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from running import TINY, convoy
 from safetensors.torch import load_file
+from support.run_convoy import TINY, convoy
 
 # Four updates of twelve micro-batches: enough for every schedule.
 SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
@@ -26,15 +26,15 @@ def tensors(run: Path, update: int) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
 
 
-def moved(run: Path, still: Path) -> set[str]:
+def changed_weights(run: Path, still: Path) -> set[str]:
     before, after = tensors(still, 4), tensors(run, 4)
     return {name for name in after if not torch.equal(after[name], before[name])}
 
 
-def test_what_is_not_named_keeps_its_weights_and_its_norms_go_on_measuring(tmp_path: Path) -> None:
+def test_what_is_not_named_keeps_its_weights_and_its_norms_keep_measuring(tmp_path: Path) -> None:
     trained(tmp_path / "run", *CHOSEN)
     trained(tmp_path / "still", "--lr=0")
-    changed = moved(tmp_path / "run", tmp_path / "still")
+    changed = changed_weights(tmp_path / "run", tmp_path / "still")
 
     assert {name for name in changed if not name.endswith(STATISTICS)} == {
         *("layer2.0.conv2.weight", "layer3.0.bn1.weight", "layer3.0.bn1.bias")
@@ -47,7 +47,7 @@ def test_what_is_not_named_keeps_its_weights_and_its_norms_go_on_measuring(tmp_p
 def test_a_kind_of_weights_may_be_chosen_by_another_programs_word(tmp_path: Path) -> None:
     trained(tmp_path / "run", "--variable-filter", "beta", "fc")
     trained(tmp_path / "still", "--lr=0")
-    changed = moved(tmp_path / "run", tmp_path / "still")
+    changed = changed_weights(tmp_path / "run", tmp_path / "still")
     chosen = {name for name in changed if not name.endswith(STATISTICS)}
 
     assert "bn1.bias" in chosen and "layer3.0.bn2.bias" in chosen
@@ -79,7 +79,7 @@ def test_every_layout_gives_the_bits_of_one_process(tmp_path: Path, words: tuple
     assert trained(tmp_path / "run", *words, *CHOSEN) == trained(tmp_path / "a", *alone, *CHOSEN)
 
 
-def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path) -> None:
     run = tmp_path / "run"
     whole = trained(tmp_path / "whole", *CHOSEN)
     assert convoy("train", *SMALL, "--stop-after=1", "--output", run, *CHOSEN).code == 75
@@ -92,7 +92,5 @@ def test_a_filter_that_names_nothing_is_refused_with_an_example(tmp_path: Path) 
     said = convoy("train", *SMALL, "--output", tmp_path / "run", "--variable-filter", "kernel")
 
     assert said.code == 2
-    assert said.err == (
-        "convoy: --variable-filter kernel leaves nothing to train: no weight has that in its "
-        "name; they are called like conv1.weight\n"
-    )
+    assert said.err.startswith("convoy: --variable-filter kernel leaves nothing to train: ")
+    assert said.err.endswith(" conv1.weight\n")

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from convoy.checkpoint.format import Contents
-from convoy.checkpoint.store import Store
+from convoy.checkpoint.format import CheckpointContents
+from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError
 from convoy.weights.reading import read_weights
 
@@ -57,8 +57,8 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 
 
 def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
-    store = Store(tmp_path / "checkpoints")
-    store.save(Contents(model=dict(PLAIN), state={"update": 3}), 3)
+    store = CheckpointStore(tmp_path / "checkpoints")
+    store.save(CheckpointContents(model=dict(PLAIN), state={"update": 3}), 3)
 
     for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "update-3"):
         found = read_weights(path)
@@ -68,15 +68,15 @@ def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])
-def test_what_a_script_wraps_around_is_taken_off_and_told(tmp_path: Path, wrapper: str) -> None:
+def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
     wrapped = {"module._orig_mod." + name: one for name, one in PLAIN.items()}
     found = read_weights(saved(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
 
     assert found.tensors.keys() == PLAIN.keys()
     assert found.notes == [
-        f"taken out of {wrapper!r}",
-        "names without their 'module.'",
-        "names without their '_orig_mod.'",
+        f"read from the key {wrapper!r}",
+        "removed the prefix 'module.' of all names",
+        "removed the prefix '_orig_mod.' of all names",
     ]
 
 
@@ -86,7 +86,7 @@ def test_averaged_weights_are_taken_before_others(tmp_path: Path) -> None:
     assert read_weights(saved(tmp_path / "a.pth", both)).tensors["a"].item() == 1
 
 
-def test_a_name_that_only_some_wear_is_no_wrapper(tmp_path: Path) -> None:
+def test_a_prefix_of_only_some_names_is_not_removed(tmp_path: Path) -> None:
     some = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
 
     assert read_weights(saved(tmp_path / "a.pth", some)).tensors.keys() == some.keys()
@@ -108,9 +108,9 @@ def test_code_in_a_file_is_refused_and_does_not_run(tmp_path: Path, zipped: bool
     torch.save(
         {"fc.weight": Hostile(mark)}, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped
     )
-    told = refused(tmp_path / "a.pth")
+    message = refused(tmp_path / "a.pth")
 
-    assert "refused: it would call " in told and "system when loaded" in told
+    assert "refused: loading it would call " in message and "system" in message
     assert not mark.exists()
 
 
@@ -131,16 +131,16 @@ def test_a_truncated_file_is_refused(tmp_path: Path, ending: str, kept: float) -
         save_file(PLAIN, path)
     data = path.read_bytes()
     path.write_bytes(data[: int(kept if kept >= 1 else kept * len(data))])
-    told = refused(path)
+    message = refused(path)
 
-    assert f"{path} is " in told
+    assert f"{path} is " in message
 
 
 def test_a_header_without_bound_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", 2**40) + b"{}")
 
-    assert "its header would be 1,099,511,627,776 bytes" in refused(path)
+    assert "its header claims 1,099,511,627,776" in refused(path)
 
 
 def test_an_archive_that_unpacks_beyond_memory_is_refused(
@@ -158,29 +158,29 @@ def test_an_archive_that_unpacks_beyond_memory_is_refused(
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ([1, 2], "of type list"),
-        ({"epoch": 3}, "'epoch' in it is none"),
-        ({1: torch.zeros(1)}, "'1' in it is none"),
+        ([1, 2], "but a list"),
+        ({"epoch": 3}, "'epoch' is not a named tensor"),
+        ({1: torch.zeros(1)}, "'1' is not a named tensor"),
         ({}, "it is empty"),
         ({"state_dict": {}}, "it is empty"),
-        (torch.zeros(3), "of type Tensor"),
+        (torch.zeros(3), "but a Tensor"),
     ],
 )
-def test_what_is_no_table_of_tensors_is_refused(tmp_path: Path, value: Any, why: str) -> None:
+def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, value: Any, why: str) -> None:
     assert why in refused(saved(tmp_path / "a.pth", value))
 
 
-def test_a_table_wrapped_in_itself_comes_to_an_end(tmp_path: Path) -> None:
+def test_a_dict_that_contains_itself_is_refused(tmp_path: Path) -> None:
     table: dict[str, Any] = {}
     table["model"] = table
     file = io.BytesIO()
     torch.save(table, file)
     (tmp_path / "a.pth").write_bytes(file.getvalue())
 
-    assert "'model' in it is none" in refused(tmp_path / "a.pth")
+    assert "'model' is not a named tensor" in refused(tmp_path / "a.pth")
 
 
-def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe.pth")

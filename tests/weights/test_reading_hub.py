@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.errors import ConfigError, DataError
-from convoy.weights.reading import fetch, is_hub, published
+from convoy.weights.reading import download_from_hub, is_hub_address, published_address
 
 
 class Hub(ModuleType):
@@ -33,7 +33,11 @@ def put(monkeypatch: pytest.MonkeyPatch, hub: ModuleType | None) -> None:
 
 
 def test_a_place_on_the_hub_is_no_path() -> None:
-    assert is_hub("hf:timm/resnet50") and not is_hub("hf/timm") and not is_hub("./hf:x")
+    assert (
+        is_hub_address("hf:timm/resnet50")
+        and not is_hub_address("hf/timm")
+        and not is_hub_address("./hf:x")
+    )
 
 
 def test_only_the_safe_file_is_fetched_and_what_is_here_is_taken_first(
@@ -41,9 +45,9 @@ def test_only_the_safe_file_is_fetched_and_what_is_here_is_taken_first(
 ) -> None:
     here, away = Hub(cached=True), Hub(cached=False)
     put(monkeypatch, here)
-    found = fetch("hf:timm/resnet50.tv_in1k@v1")
+    found = download_from_hub("hf:timm/resnet50.tv_in1k@v1")
     put(monkeypatch, away)
-    fetched = fetch("hf:timm/resnet50.tv_in1k")
+    fetched = download_from_hub("hf:timm/resnet50.tv_in1k")
 
     assert found == Path("/cache/timm/resnet50.tv_in1k/model.safetensors") == fetched
     assert here.asked == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
@@ -56,7 +60,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         ConfigError, match=r"needs huggingface_hub: pip install 'convoy-cnn\[hub\]'"
     ):
-        fetch("hf:timm/resnet50.tv_in1k")
+        download_from_hub("hf:timm/resnet50.tv_in1k")
 
 
 class LocalEntryNotFoundError(Exception):
@@ -66,7 +70,7 @@ class LocalEntryNotFoundError(Exception):
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (LocalEntryNotFoundError("long\nlines"), "the hub does not answer, and the file is not"),
+        (LocalEntryNotFoundError("long\nlines"), "the Hub cannot be reached, and the file is not"),
         (ValueError("404 Client Error.\nmore"), "404 Client Error; go online once"),
         (OSError(), "OSError; go online"),
     ],
@@ -76,26 +80,26 @@ def test_without_a_network_one_line_says_what_to_do(
 ) -> None:
     put(monkeypatch, Hub(cached=False, error=error))
 
-    with pytest.raises(DataError) as told:
-        fetch("hf:timm/resnet50.tv_in1k")
+    with pytest.raises(DataError) as message:
+        download_from_hub("hf:timm/resnet50.tv_in1k")
 
-    assert why in str(told.value) and "\n" not in str(told.value)
+    assert why in str(message.value) and "\n" not in str(message.value)
 
 
 @pytest.mark.parametrize("wish", ["hf:", "hf:timm", "hf:../../etc/passwd", "hf:a/b/c", "hf:a/b@"])
 def test_what_is_no_place_is_refused_before_anything_is_asked(wish: str) -> None:
-    with pytest.raises(ConfigError, match="write hf:OWNER/NAME"):
-        fetch(wish)
+    with pytest.raises(ConfigError, match="use hf:OWNER/NAME"):
+        download_from_hub(wish)
 
 
 def test_published_weights_have_a_place_and_others_are_told_to_have_none() -> None:
-    assert published("resnet50") == "hf:timm/resnet50.tv_in1k"
-    with pytest.raises(ConfigError, match=r"no published weights are known for resnet8, only for"):
-        published("resnet8")
+    assert published_address("resnet50") == "hf:timm/resnet50.tv_in1k"
+    with pytest.raises(ConfigError, match=r"no published weights for resnet8, only for"):
+        published_address("resnet8")
 
 
 def test_every_published_network_is_one_of_ours() -> None:
-    from convoy.config.catalog import MODELS
-    from convoy.weights.reading import _WEIGHTS
+    from convoy.config.sections.network import MODELS
+    from convoy.weights.reading import _PUBLISHED_WEIGHTS
 
-    assert [name for name in _WEIGHTS if name not in MODELS] == []
+    assert [name for name in _PUBLISHED_WEIGHTS if name not in MODELS] == []

@@ -1,9 +1,8 @@
-"""docs/coming-from-ipu.md: every word of the three applications, and what became of it."""
+"""docs/coming-from-ipu.md: every option of the three applications and its mapping."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.config.command_line import as_flags
 from convoy.config.flags import Dialect, Flag, canonical
 from convoy.config.option import Option, Support
 from convoy.dialects.command import PROGRAMS
@@ -19,26 +18,26 @@ _LAYOUT = {
     "hostfile": "`--hosts`",
     "instances": "`--instances`",
     "replicas": "`--replicas`",
-    "devices_per_replica": "stages of a replica, which must agree with the program's",
+    "devices_per_replica": "stages per replica; must match those of the program",
     "executable_cache_path": "`--model-cache-path`",
-    "export": "a variable for the run",
-    "mpirun": "its variables are taken",
-    "profile_dir": "left out: a profile lies in the run's folder",
-    "verbosity": "left out: `--progress` says how much is shown",
+    "export": "an environment variable of the run",
+    "mpirun": "its environment variables are applied",
+    "profile_dir": "dropped: a profile is written to the run folder",
+    "verbosity": "dropped: `--progress` sets the verbosity",
 }
 
 
 def coming_from_ipu_page() -> str:
-    """Words written by hand, then the tables."""
+    """Hand-written text, then the tables."""
     parts = [HEAD.read_text().rstrip(), "", "## Programs", ""]
-    parts += ["| program | dialect | here |", "|---|---|---|", *_programs()]
+    parts += ["| program | dialect | convoy |", "|---|---|---|", *_programs()]
     for table in dict.fromkeys(one for one in LAUNCHERS.values() if one.options):
-        parts += ["", f"## Options of {table.name}", "", "| option | here |", "|---|---|"]
+        parts += ["", f"## Options of {table.name}", "", "| option | convoy |", "|---|---|"]
         parts += list(_launcher(table))
     parts += ["", "## Options of the TensorFlow application", "", *_options(tensorflow())]
     parts += ["", "## Options of the PopART application", "", *_options(popart())]
     parts += ["", "## Options of the PyTorch application", ""]
-    parts += ["All options of [options.md](options.md) under their own names, and these:", ""]
+    parts += ["All options of [options.md](options.md) under the same names, and these:", ""]
     parts += list(_options(pytorch(), without=frozenset(_own_names())))
     parts += ["", _LEGEND]
     return "\n".join(parts) + "\n"
@@ -46,7 +45,7 @@ def coming_from_ipu_page() -> str:
 
 _LEGEND = (
     "Marks: ¹ not available in this version, or not in all its values; ² on CUDA only; "
-    "³ no counterpart, taken and recorded."
+    "³ no counterpart, accepted and recorded."
 )
 _VERBS = {
     "train": "`convoy train`",
@@ -56,7 +55,7 @@ _VERBS = {
     "infer": "`convoy validate --random-weights`",
     "synthetic benchmark": "`convoy train`",
     "data benchmark": "`convoy data bench`",
-    "benchmark": "its commands, resolved with `--dry-run`",
+    "benchmark": "its commands, resolved with `--dry-run` but not run",
 }
 
 
@@ -70,19 +69,23 @@ def _programs() -> Iterator[str]:
 def _launcher(table: Launcher) -> Iterator[str]:
     for row in table.options:
         spellings = " ".join(f"`{one}`" for one in row.spellings)
-        here = _LAYOUT.get(row.to, "") if not row.why else f"left out: {row.why}"
-        yield f"| {spellings} | {here or 'taken'} |"
+        here = (
+            _LAYOUT.get(row.setting, "")
+            if not row.dropped_reason
+            else f"dropped: {row.dropped_reason}"
+        )
+        yield f"| {spellings} | {here or 'accepted'} |"
 
 
 def _own_names() -> Iterator[str]:
-    """What options.md shows already."""
+    """Names that options.md lists."""
     for flag in canonical().flags:
         if flag.option and flag.spelling.replace("--no-", "--", 1) == flag.option.flag:
             yield flag.spelling
 
 
 def _options(dialect: Dialect, without: frozenset[str] = frozenset()) -> Iterator[str]:
-    yield "| option | here |"
+    yield "| option | convoy |"
     yield "|---|---|"
     for flag in dialect.flags:
         if flag.spelling not in without:
@@ -90,16 +93,16 @@ def _options(dialect: Dialect, without: frozenset[str] = frozenset()) -> Iterato
 
 
 def _here(flag: Flag, dialect: Dialect) -> str:
-    if flag.why:
-        return f"left out: {flag.why}"
+    if flag.dropped_reason:
+        return f"dropped: {flag.dropped_reason}"
     mark = _mark(flag.option) if flag.option else ""
-    if flag.spelling in dialect.says:
-        return dialect.says[flag.spelling] + mark
+    if flag.spelling in dialect.help_texts:
+        return dialect.help_texts[flag.spelling] + mark
     assert flag.option is not None, f"{flag.spelling} is a part that nobody explains"
-    words = [flag.option.flag] if flag.means is None else as_flags(flag.option, flag.means)
+    words = [flag.option.flag] if flag.const is None else flag.option.to_cli_args(flag.const)
     return f"`{' '.join(words)}`{mark}"
 
 
 def _mark(row: Option) -> str:
-    marks = {Support.CUDA: "²", Support.NOWHERE: "³"}
-    return marks.get(row.declared.support, "¹" if row.pending else "")
+    marks = {Support.CUDA_ONLY: "²", Support.UNSUPPORTED: "³"}
+    return marks.get(row.support, "¹" if row.available_values is not None else "")

@@ -11,20 +11,20 @@ from unittest.mock import patch
 
 from convoy.cli import data
 from convoy.cli.main import VERBS, call_verb
-from convoy.config.catalog import MODELS
-from convoy.config.command_line import Parser, flag_of
+from convoy.config.command_line import ConfigArgumentParser, flag_of
 from convoy.config.flags import Flag
-from convoy.config.named import shipped_names
+from convoy.config.named_configs import shipped_config_names
+from convoy.config.option_docs import choices
 from convoy.config.schema import option_table
-from convoy.config.support import choices
+from convoy.config.sections.network import MODELS
 
 FILES, DIRECTORIES = "/files", "/directories"  # no word of a list begins with a slash
 
 # Names that no parser knows: verb and argument → what it can be.
 _NAMES = {
-    ("configs", "name"): shipped_names(),
+    ("configs", "name"): shipped_config_names(),
     ("models", "name"): list(MODELS),
-    ("options", "names"): list(option_table()),
+    ("options", "words"): list(option_table()),
 }
 
 
@@ -76,27 +76,27 @@ def _actions(verb: str) -> list[tuple[str, str]]:
 def run_options() -> tuple[Spelling, ...]:
     """The options that verbs of a run share, in the order of the table."""
     actions = parser_of("train")._actions
-    flags = [flag for action in actions if (flag := flag_of(action)) and not flag.older]
+    flags = [flag for action in actions if (flag := flag_of(action)) and not flag.deprecated]
     return tuple(_run_option(flag) for flag in flags)
 
 
 class _Caught(Exception):
     """A parser that is about to read its words."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: ConfigArgumentParser) -> None:
         super().__init__(parser)
         self.parser = parser
 
 
-def parser_of(verb: str) -> Parser:
+def parser_of(verb: str) -> ConfigArgumentParser:
     """The parser of a verb, or of an action of one."""
 
-    def catch(parser: Parser, *words: Any) -> None:
+    def catch(parser: ConfigArgumentParser, *words: Any) -> None:
         del words
         raise _Caught(parser)
 
     name, _, action = verb.partition(" ")
-    with patch.object(Parser, "parse_known_args", catch):
+    with patch.object(ConfigArgumentParser, "parse_known_args", catch):
         try:
             data.ACTIONS[action][0](["--help"]) if action else call_verb(name, ["--help"])
         except _Caught as caught:
@@ -106,7 +106,11 @@ def parser_of(verb: str) -> Parser:
 
 def _verb(name: str, says: str) -> VerbWords:
     actions = parser_of(name)._actions
-    own = [action for action in actions if action.option_strings and not flag_of(action)]
+    own = [
+        action
+        for action in actions
+        if action.option_strings and action.help is not SUPPRESS and not flag_of(action)
+    ]
     places = [action for action in actions if not action.option_strings]
     return VerbWords(
         name,
@@ -137,7 +141,7 @@ def _offered(verb: str, action: Action) -> list[str]:
     if (verb, action.dest) in _NAMES:
         return _NAMES[verb, action.dest]
     if action.dest == "config":
-        return shipped_names()
+        return shipped_config_names()
     place = str(action.metavar)
     if place.startswith(("DIR", "RUN")):
         return [DIRECTORIES]
@@ -147,15 +151,13 @@ def _offered(verb: str, action: Action) -> list[str]:
 def _run_option(flag: Flag) -> Spelling:
     row = flag.option
     assert row is not None, "parts are older words"
-    main = row.flag if flag.means is not False else "--no-" + row.flag.removeprefix("--")
+    main = row.flag if flag.const is not False else "--no-" + row.flag.removeprefix("--")
     value = Value("none")
-    if flag.means is None:
+    if flag.const is None:
         offered = choices(row)
         if row.name.endswith("_dir"):
             offered = (DIRECTORIES,)
         elif row.name.endswith(("_path", "_file")):
             offered = (FILES,)
-        value = Value("many" if flag.many else "one", offered)
-    return Spelling(
-        flag.spelling, row.declared.help, value, None if flag.spelling == main else main
-    )
+        value = Value("many" if flag.takes_list else "one", offered)
+    return Spelling(flag.spelling, row.help, value, None if flag.spelling == main else main)

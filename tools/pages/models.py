@@ -1,10 +1,10 @@
-"""docs/models.md: the networks, their counts, and who else has published them."""
+"""docs/models.md: the models, their parameter counts, and where these were published."""
 
 from pathlib import Path
 from typing import Any
 
 from convoy.cli.models import network_rows
-from convoy.text import short
+from convoy.text import format_si
 from pages.published import PUBLISHED, Published
 
 _HEAD = Path(__file__).with_name("models_head.md")
@@ -18,7 +18,7 @@ _TITLES = {
 
 
 def models_page() -> str:
-    """Words by hand, then a table for each family, then every published count."""
+    """Hand-written text, then a table for each family, then every published count."""
     parts = [_HEAD.read_text(encoding="utf-8").rstrip(), "", "## Sizes", "", _SIZES]
     rows = network_rows()
     for family, title in _TITLES.items():
@@ -30,22 +30,22 @@ def models_page() -> str:
         "",
         _COUNTS,
         "",
-        "| network | options | parameters | published by |",
+        "| model | options | parameters | published by |",
     ]
     parts += ["|---|---|---|---|", *(_count(one) for one in PUBLISHED)]
     return "\n".join(parts) + "\n"
 
 
-_SIZES = """For one image of the network's own size and its own number of classes. Activations are
-what the backward pass needs, in 32 bits, without recomputation."""
-_COLUMNS = "| network | parameters | multiply-adds | activations | image | classes |"
-_COUNTS = "Equal to the last parameter: `tests/models/test_published.py`."
+_SIZES = """For one image at the default size and number of classes of the model. Activations are
+the tensors that the backward pass needs, in 32 bits, without recomputation."""
+_COLUMNS = "| model | parameters | multiply-adds | activations | image | classes |"
+_COUNTS = "All counts match exactly: `tests/models/test_published.py`."
 
 
 def _line(row: dict[str, Any]) -> str:
     return (
-        f"| `{row['name']}` | {row['parameters']:,} | {short(row['macs'])} "
-        f"| {short(row['activation_bytes'])}B | {row['image_size']} | {row['classes']} |"
+        f"| `{row['name']}` | {row['parameters']:,} | {format_si(row['macs'])} "
+        f"| {format_si(row['activation_bytes'])}B | {row['image_size']} | {row['classes']} |"
     )
 
 

@@ -1,38 +1,41 @@
-"""docs/options.md: every option, section by section; and the schema of configurations."""
+"""docs/options.md: every option by section; and the JSON Schema of configuration files."""
 
 import json
 
-from convoy.config.option import Option, spelled
+from convoy.config.option import Option, format_value
+from convoy.config.option_docs import SUPPORT_LABELS, full_help, json_schema, options_summary
 from convoy.config.schema import SECTIONS, option_table
-from convoy.config.support import WHERE, json_schema, meaning, summary
 
 _HEAD = """# Options
 
-Written by `tools/write_docs.py` from `convoy/config/sections/`.
-
-{summary}.
+This page lists every option of a run, with its default, limits and meaning. Look an option up on
+the command line:
 
 ```console
-$ convoy options                             # every option in one line
-$ convoy options lr pipeline-schedule        # all there is to know of these two
-$ convoy options --json                      # the same for a program
+$ convoy options                             # every option, one per line
+$ convoy options lr pipeline-schedule        # everything about these two
+$ convoy options --json                      # the same as JSON
 ```
 
-The column *works* says where an option does anything: *here* (on any device), on *CUDA* only, with
-what it does there, or *nowhere*: it has no counterpart, is taken and recorded, and its meaning says
-why it can do nothing. A value that is not available in this version can be planned (`convoy plan`);
-a run refuses it. An option marked ° may change when a run is resumed; any other needs `--override`.
+`tools/write_docs.py` generates this page from `convoy/config/sections/`. {summary}.
 
-A list takes several words, or one with commas between its items; `\\,` is a comma inside an item. A
-text that begins with a dash stands behind an equals sign: `--name=-x`.
+The column *works* shows where an option has an effect: *here* (on any device), on *CUDA* only, or
+*nowhere*. An option that works nowhere has no counterpart in convoy: it is accepted and recorded,
+and its meaning explains why it has no effect. `convoy plan` accepts values that are not available
+in this version; a run rejects them. Options marked ° may change when a run is resumed; all others
+require `--override`.
+
+A list takes several words, or one word with commas between its items; write `\\,` for a comma
+inside an item. Write a text that begins with a dash after an equals sign: `--name=-x`.
 """
 
 _EDITOR = """
 ## In an editor
 
-A configuration file holds options with `_` in place of `-`, or several such mappings by name. An
+A configuration file contains options with `_` in place of `-`, or several named sets of them. An
 editor with a [YAML language server](https://github.com/redhat-developer/yaml-language-server)
-completes and checks it by [this schema](convoy.schema.json), which its first line names:
+completes and validates it with [this schema](convoy.schema.json). Name the schema in the first
+line of the file:
 
 ```console
 $ convoy options --schema > convoy.schema.json
@@ -47,9 +50,9 @@ lr: 0.05
 
 
 def options_page() -> str:
-    """A table for each section, and how to write a file with the help of an editor."""
+    """A table for each section, and the schema for editors."""
     sections = "".join(_section(name, section) for name, section in SECTIONS.items())
-    return _HEAD.format(summary=summary()) + sections + _EDITOR
+    return _HEAD.format(summary=options_summary()) + sections + _EDITOR
 
 
 def schema_file() -> str:
@@ -65,15 +68,14 @@ def _section(name: str, section: type) -> str:
 
 
 def _row(row: Option) -> str:
-    declared = row.declared
-    also = "".join(f" `{spelling}`" for spelling in declared.also)
+    also = "".join(f" `{spelling}`" for spelling in row.aliases)
     cells = (
-        f"`{row.flag}`" + (" °" if declared.free else ""),
-        spelled(row.default),
-        str(declared.limit) or str(row.kind),
-        WHERE[declared.support],
-        meaning(row)
+        f"`{row.flag}`" + (" °" if row.changeable_on_resume else ""),
+        format_value(row.default),
+        str(row.limit) or str(row.value_type),
+        SUPPORT_LABELS[row.support],
+        full_help(row)
         + (f" Also{also}." if also else "")
-        + (f" Environment: `{declared.env}`." if declared.env else ""),
+        + (f" Environment: `{row.env_var}`." if row.env_var else ""),
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

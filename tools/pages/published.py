@@ -1,4 +1,4 @@
-"""Parameter counts that others have published, for the networks as they have them."""
+"""Published parameter counts, with the options that reproduce the published model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """A network, the options that make it theirs, and their count."""
+    """A model, the options that reproduce it, and its published parameter count."""
 
     model: str
     options: tuple[tuple[str, Any], ...]

@@ -1,1 +1,1 @@
-"""The option table, a file for each group of sections. Every option is declared here, once."""
+"""The option table, one file per group of sections. Every option is declared here, once."""

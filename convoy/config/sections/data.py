@@ -1,56 +1,95 @@
-"""Which images, how they reach the device, and how they are mixed."""
+"""The datasets by name, and the options for loading, augmenting and mixing images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from convoy.config.catalog import AUGMENTED, DATA, ENCODED
-from convoy.config.option import Run, free_option, option, unless, when, where
+from convoy.config.option import Run, condition, option, option_is, option_is_not, runtime_option
+from convoy.registry import Registry
 
-no_files_to_read = unless(
-    "data", *(name for name in DATA if DATA[name].on_disk), why="there are no files to read"
+
+@dataclass(frozen=True)
+class DataEntry:
+    """A dataset by name. The user chooses a size or count that is None."""
+
+    classes: int | None
+    image_size: int | None
+    train: int | None
+    validation: int | None
+    on_disk: bool = False
+    fixed_size: bool = False
+    classes_from_files: bool = False  # the files decide; `classes` is the usual number
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+# About 99 % after half a minute on two cores: docs/benchmarks.md.
+_SHAPES_DEFAULTS = {"epoch": 3.0, "warmup_epoch": 1.0}
+_CIFAR_DEFAULTS = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
+
+AUGMENTED_DATA = ("cifar10", "cifar100", "imagenet")  # datasets with random crops and flips
+ENCODED_DATA = "imagenet"  # the dataset whose samples are image files
+
+DATA = Registry(
+    "dataset",
+    {
+        "shapes": DataEntry(10, 32, 8_000, 2_000, defaults=_SHAPES_DEFAULTS),
+        "cifar10": DataEntry(10, 32, 50_000, 10_000, True, True, defaults=_CIFAR_DEFAULTS),
+        "cifar100": DataEntry(100, 32, 50_000, 10_000, True, True, defaults=_CIFAR_DEFAULTS),
+        "imagenet": DataEntry(1000, None, 1_281_167, 50_000, True, classes_from_files=True),
+        "generated": DataEntry(None, None, 2_048, 512),
+        "synthetic": DataEntry(None, None, 2_048, 512),
+    },
 )
-no_image_files = unless("data", ENCODED, why=f"only {ENCODED} has files of images")
-data_is_in_memory = unless("data", "shapes", ENCODED, why="it is always in memory")
-no_workers = where("dataloader_worker", 0)
-crop_option = partial(option, idle=(no_image_files, unless("augment", True)))
-no_cache = unless("dataset_cache", True)
-# Synthetic images lie on the device; those of its validation do not.
-no_images_from_host = when(
+
+no_files = option_is_not(
+    "data", *(name for name in DATA if DATA[name].on_disk), reason="there are no files to read"
+)
+no_image_files = option_is_not("data", ENCODED_DATA, reason=f"only {ENCODED_DATA} has image files")
+data_is_in_memory = option_is_not(
+    "data", "shapes", ENCODED_DATA, reason="the dataset is always in memory"
+)
+no_workers = option_is("dataloader_worker", 0)
+crop_option = partial(option, inactive_when=(no_image_files, option_is_not("augment", True)))
+no_cache = option_is_not("dataset_cache", True)
+# Synthetic training images are on the device, those for validation are not.
+no_images_from_host = condition(
     lambda run: run.data.data == "synthetic" and run.validation.validation_mode == "none",
     "with --data synthetic and --validation-mode none",
 )
-# Images of validation are not mixed, and may be bytes.
-mixup_on_host = when(
-    lambda run: run.mixing.blends_on_host and run.validation.validation_mode == "none",
-    "with --hostside-image-mixing: mixup takes normalized floats",
+# Validation images are not mixed and may be bytes.
+mixup_on_host = condition(
+    lambda run: run.mixing.uses_host_mixup and run.validation.validation_mode == "none",
+    "with --hostside-image-mixing: mixup needs normalized floats",
 )
-bytes_are_normalized_on_device = when(
+bytes_are_normalized_on_device = condition(
     lambda run: run.data.eight_bit_io and run.data.normalization_location == "host",
     "with --eight-bit-io",
 )
-# Each process would keep its own; the system keeps files for all of them.
-loader_processes_keep_nothing = when(
+# Every process would have its own cache; the page cache of the system serves all of them.
+no_cache_in_loader_processes = condition(
     lambda run: (
-        run.data.data == ENCODED
+        run.data.data == ENCODED_DATA
         and run.data.dataloader_kind == "processes"
         and run.data.dataloader_worker != 0
     ),
-    "with --dataloader-kind processes: the system keeps the files",
+    "with --dataloader-kind processes: the page cache of the system keeps the files",
 )
-cache_ratio_is_given = when(
+cache_ratio_is_set = condition(
     lambda run: run.data.webdataset_memory_cache_ratio is not None,
-    "beside --webdataset-memory-cache-ratio",
+    "with --webdataset-memory-cache-ratio",
 )
-synthetic_is_not_mixed = when(
-    lambda run: run.data.data == "synthetic" and run.mixing.mixes,
-    "with --data synthetic: its one micro-batch stays as it is",
+synthetic_is_not_mixed = condition(
+    lambda run: run.data.data == "synthetic" and run.mixing.uses_mixing,
+    "with --data synthetic: its only micro-batch is not mixed",
 )
-no_cutmix = when(lambda run: not run.mixing.cuts, "without --cutmix-lambda-high")
-no_mixing = when(lambda run: not run.mixing.mixes, "without --mixup-alpha or --cutmix-lambda-high")
+no_cutmix = condition(lambda run: not run.mixing.uses_cutmix, "without --cutmix-lambda-high")
+no_mixing = condition(
+    lambda run: not run.mixing.uses_mixing, "without --mixup-alpha or --cutmix-lambda-high"
+)
 
 
-def one_micro_batch_per_worker(run: Run) -> str | None:
-    """Each worker prepares one micro-batch, however few are wanted ahead."""
+def prefetch_below_workers(run: Run) -> str | None:
+    """Every worker prepares a micro-batch, however small the prefetch depth is."""
     workers = run.data.dataloader_worker or 1
     return f"below --dataloader-worker {workers}" if run.data.prefetch_depth < workers else None
 
@@ -60,188 +99,206 @@ def mixup_normalizes_on_host(run: Run) -> str | None:
 
 
 def cutmix_takes_lower_bound(run: Run) -> str | None:
-    """Without a lower bound the upper one still says that there is cutmix."""
+    """With a lower bound of 0, the upper bound still enables CutMix."""
     low, high = run.mixing.cutmix_lambda_low, run.mixing.cutmix_lambda_high
     version = run.mixing.cutmix_version
     if version is None or not 0 < low < high:
         return None
-    return f"with --cutmix-version {version}: it takes the lower bound"
+    return f"with --cutmix-version {version}: only the lower bound is used"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Which images, where they are, how they come in."""
+    """Data loading."""
 
     data: str = option(
         "shapes",
-        "Data set; imagenet is any folder of images, TFRecords or tars, generated is random on the "
-        "host, synthetic random on the device.",
-        choices=("shapes", "cifar10", "cifar100", "imagenet", "generated", "synthetic"),
+        "Dataset to train on. imagenet reads any folder of images, TFRecord files or tar "
+        "archives; generated creates random images on the host, synthetic on the device.",
+        choices=tuple(DATA),
     )
-    data_dir: str | None = free_option(
+    data_dir: str | None = runtime_option(
         None,
-        "Folder of the data set.",
-        also=("--imagenet-data-path",),
-        env="DATA_DIR",
-        idle=no_files_to_read,
+        "Directory of the dataset.",
+        aliases=("--imagenet-data-path",),
+        env_var="DATA_DIR",
+        inactive_when=no_files,
     )
     image_size: int | None = option(
-        None, "Side of the square images; unset follows data and model.", between=(8, 1024)
+        None,
+        "Width and height of the input images in pixels. Default: set by the dataset and the "
+        "model.",
+        between=(8, 1024),
     )
     num_classes: int | None = option(
         None,
-        "Classes; unset: those in the folder of imagenet, of the model for generated and synthetic "
-        "data.",
+        "Number of classes. Default: the number in the dataset for imagenet, the model's own for "
+        "generated and synthetic data.",
         at_least=2,
     )
     samples: int | None = option(
-        None, "Training samples of shapes, generated and synthetic data.", at_least=1
+        None, "Number of training samples, for shapes, generated and synthetic data.", at_least=1
     )
     dataset_percentage_to_use: int = option(
         100,
-        "Share of the training samples that is used: always the same ones, spread over all.",
+        "Percentage of the training samples to use: a fixed subset, spread evenly over the "
+        "dataset.",
         between=(1, 100),
-        also=("--webdataset-percentage-to-use",),
+        aliases=("--webdataset-percentage-to-use",),
     )
     augment: bool = option(
         True,
-        "Random crops and flips, where the data set has them.",
-        idle=unless("data", *AUGMENTED, why="it has no crops and flips"),
+        "Apply random crops and flips, if the dataset supports them.",
+        inactive_when=option_is_not(
+            "data", *AUGMENTED_DATA, reason="the dataset has no random crops and flips"
+        ),
     )
     crop_rule: str = crop_option(
         "pytorch",
-        "Random crops of imagenet as that application drew them: pytorch 8 … 100 % of the area, "
-        "tensorflow 5 … 100 %.",
+        "Area of random crops from imagenet, as in the reference application of that name: "
+        "pytorch 8–100 % of the image, tensorflow 5–100 %.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(
-        False, "Draw crops again that miss the object's box; for imagenet."
+        False, "Redraw random crops that miss the bounding box of the object (imagenet only)."
     )
     normalization_location: str = option(
         "host",
-        "Where pixels are normalized; none sends raw 0 … 255 to the network.",
+        "Where pixels are normalized. With none, the network gets raw values from 0 to 255.",
         choices=("host", "device", "none"),
-        idle=(no_images_from_host, mixup_normalizes_on_host, bytes_are_normalized_on_device),
+        inactive_when=(
+            no_images_from_host,
+            mixup_normalizes_on_host,
+            bytes_are_normalized_on_device,
+        ),
     )
     normalize_std: bool = option(
         True,
-        "Divide by the standard deviation too; off only subtracts the mean.",
-        idle=unless("normalization_location", "host", "device"),
+        "Divide by the standard deviation when normalizing. If off, only subtract the mean.",
+        inactive_when=option_is_not("normalization_location", "host", "device"),
     )
     eight_bit_io: bool = option(
         False,
-        "Send pixels to the device as bytes, and normalize them there.",
-        idle=(no_images_from_host, mixup_on_host),
+        "Transfer images to the device as uint8 and normalize them there.",
+        inactive_when=(no_images_from_host, mixup_on_host),
     )
-    dataloader_worker: int | None = free_option(
+    dataloader_worker: int | None = runtime_option(
         None,
-        "Workers that prepare images, 0: the loop itself; unset: 1, of imagenet one for each core. "
-        "Never changes a bit.",
+        "Number of workers that prepare images; 0 prepares them in the training loop. Default: "
+        "one per core for imagenet, otherwise 1. Does not change results.",
         between=(0, 256),
-        also=("--pipeline-num-parallel", "--num-workers"),
-        idle=no_images_from_host,
+        aliases=("--pipeline-num-parallel", "--num-workers"),
+        inactive_when=no_images_from_host,
     )
-    prefetch_depth: int = free_option(
+    prefetch_depth: int = runtime_option(
         3,
-        "Micro-batches prepared ahead.",
+        "Number of micro-batches to prepare ahead.",
         between=(1, 255),
-        idle=(no_images_from_host, no_workers, one_micro_batch_per_worker),
+        inactive_when=(no_images_from_host, no_workers, prefetch_below_workers),
     )
-    dataloader_kind: str = free_option(
+    dataloader_kind: str = runtime_option(
         "threads",
-        "Who the workers are. Processes survive a decoder that crashes. Never changes a bit.",
+        "Run the data workers as threads or as processes. Only with processes does the run "
+        "survive a crash of an image decoder. Does not change results.",
         choices=("threads", "processes"),
-        idle=(no_image_files, no_workers),
+        inactive_when=(no_image_files, no_workers),
     )
-    dataloader_rebatch_size: int | None = free_option(
+    dataloader_rebatch_size: int | None = runtime_option(
         None,
-        "Samples that a worker prepares at a time; unset: a micro-batch, of imagenet its share.",
+        "Number of samples a worker prepares at a time. Default: a micro-batch, divided by the "
+        "number of workers for imagenet.",
         at_least=1,
-        idle=(no_images_from_host, no_workers),
+        inactive_when=(no_images_from_host, no_workers),
     )
-    dataset_cache: bool = free_option(
+    dataset_cache: bool = runtime_option(
         True,
-        "Keep samples in memory: encoded ones of imagenet, drawn ones of shapes.",
-        idle=(data_is_in_memory, loader_processes_keep_nothing),
+        "Cache samples in memory: encoded files for imagenet, finished images for shapes.",
+        inactive_when=(data_is_in_memory, no_cache_in_loader_processes),
     )
-    dataset_cache_mb: int = free_option(
+    dataset_cache_mb: int = runtime_option(
         512,
-        "Megabytes of memory that kept samples may take, in each process.",
+        "Maximum size of the sample cache of each process, in megabytes.",
         at_least=1,
-        idle=(data_is_in_memory, no_cache, loader_processes_keep_nothing, cache_ratio_is_given),
+        inactive_when=(
+            data_is_in_memory,
+            no_cache,
+            no_cache_in_loader_processes,
+            cache_ratio_is_set,
+        ),
     )
-    webdataset_memory_cache_ratio: float | None = free_option(
+    webdataset_memory_cache_ratio: float | None = runtime_option(
         None,
-        "Share of the encoded samples that is kept, instead of a number of megabytes.",
+        "Fraction of the encoded samples to cache, instead of --dataset-cache-mb.",
         between=(0, 1),
-        idle=(no_image_files, no_cache, loader_processes_keep_nothing),
+        inactive_when=(no_image_files, no_cache, no_cache_in_loader_processes),
     )
     bad_records: str = option(
         "error",
-        "What a record does that cannot be read: end the run, or leave its place to another one "
-        "of its class.",
+        "What to do with a record that cannot be read: stop with an error, or skip it and use "
+        "another sample of its class.",
         choices=("error", "skip"),
-        idle=no_image_files,
+        inactive_when=no_image_files,
     )
-    max_bad_records: int = free_option(
+    max_bad_records: int = runtime_option(
         100,
-        "Bad records that a run may skip; one more ends it.",
+        "Maximum number of bad records to skip; one more stops the run.",
         at_least=0,
-        idle=(no_image_files, unless("bad_records", "skip")),
+        inactive_when=(no_image_files, option_is_not("bad_records", "skip")),
     )
-    seed: int = option(0, "Seed of everything random.", at_least=0)
+    seed: int = option(0, "Seed of all random numbers.", at_least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixingConfig:
-    """Images and labels mixed within a micro-batch."""
+    """Mixup and CutMix."""
 
     mixup_alpha: float = option(
         0.0,
-        "Mixup with weights of Beta(α, α); 0 is off.",
+        "Mixup with mixing weights from Beta(α, α); 0 disables mixup.",
         between=(0, 1e3),
-        idle=synthetic_is_not_mixed,
+        inactive_when=synthetic_is_not_mixed,
     )
     cutmix_lambda_low: float = option(
         0.0,
-        "Cutmix: least share of an image that stays; 0 and 0, or 1 and 1, are off.",
+        "CutMix: smallest fraction of an image to keep. Bounds of 0 and 0, or 1 and 1, disable "
+        "CutMix.",
         between=(0, 1),
     )
     cutmix_lambda_high: float = option(
         0.0,
-        "Cutmix: largest share of an image that stays.",
+        "CutMix: largest fraction of an image to keep.",
         between=(0, 1),
-        idle=(synthetic_is_not_mixed, cutmix_takes_lower_bound),
+        inactive_when=(synthetic_is_not_mixed, cutmix_takes_lower_bound),
     )
     cutmix_version: int | None = option(
         None,
-        "How cutmix draws the share: 1 at random around the lower bound, 2 always the lower "
-        "bound; unset: evenly between the bounds.",
+        "How CutMix chooses the fraction to keep: 1 draws it around the lower bound, 2 always "
+        "uses the lower bound. Default: uniform between the bounds.",
         between=(1, 2),
-        idle=(synthetic_is_not_mixed, no_cutmix),
+        inactive_when=(synthetic_is_not_mixed, no_cutmix),
     )
     cutmix_disable_prob: float = option(
         0.0,
-        "Chance that cutmix leaves a micro-batch alone.",
+        "Probability that CutMix leaves a micro-batch unchanged.",
         between=(0, 1),
-        idle=(synthetic_is_not_mixed, no_cutmix),
+        inactive_when=(synthetic_is_not_mixed, no_cutmix),
     )
-    hostside_image_mixing: bool = free_option(
+    hostside_image_mixing: bool = runtime_option(
         False,
-        "Mix on the host instead of the device. Never changes a bit.",
-        idle=(synthetic_is_not_mixed, no_mixing),
+        "Apply mixup and CutMix on the host instead of the device. Does not change results.",
+        inactive_when=(synthetic_is_not_mixed, no_mixing),
     )
 
     @property
-    def cuts(self) -> bool:
-        """Whether there is cutmix."""
+    def uses_cutmix(self) -> bool:
+        """Whether CutMix is enabled."""
         return (self.cutmix_lambda_low, self.cutmix_lambda_high) not in ((0, 0), (1, 1))
 
     @property
-    def mixes(self) -> bool:
-        return self.mixup_alpha > 0 or self.cuts
+    def uses_mixing(self) -> bool:
+        return self.mixup_alpha > 0 or self.uses_cutmix
 
     @property
-    def blends_on_host(self) -> bool:
-        """Whether workers need normalized images: a box is cut from bytes as well."""
+    def uses_host_mixup(self) -> bool:
+        """Whether workers need normalized images. CutMix alone also works on bytes."""
         return self.hostside_image_mixing and self.mixup_alpha > 0

@@ -1,6 +1,6 @@
-"""Images from any format into any other: order, bytes, labels, boxes and names stay the same.
+"""Convert images between formats, preserving order, bytes, labels, boxes and names.
 
-Beside the parts are the small files that readers of each format look for, and the manifest.
+Besides the parts, write the small files that readers of each format expect, and the manifest.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from convoy.data.convert.plan import (
-    CLASS_WORDS,
+    SYNSET_FILE_NAME,
     ConversionPlan,
     ConversionRequest,
     ConversionSource,
@@ -25,215 +25,253 @@ from convoy.data.convert.plan import (
     open_conversion_source,
     plan_conversion,
 )
-from convoy.data.progress import Progress, ProgressCallbacks, ProgressCounter, WorkerThreads
+from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
 from convoy.data.records import tar, tfrecord
-from convoy.data.records.folder import FILE_NAME
+from convoy.data.records.folder import BOX_FILE_NAME
 from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import (
-    JOURNAL,
-    NAME,
+    JOURNAL_NAME,
+    MANIFEST_NAME,
     Journal,
-    LeftOut,
+    SkippedRecord,
     WrittenPart,
-    measure,
     open_journal,
+    size_and_sha256,
 )
-from convoy.data.records.record import MAX_RECORD_BYTES, UNKNOWN, Sample
-from convoy.data.records.tar import METADATA
+from convoy.data.records.record import MAX_RECORD_BYTES, UNKNOWN_LABEL, Sample
+from convoy.data.records.tar import METADATA_NAME
 from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError, StorageError
 from convoy.files import atomic_path
-from convoy.text import counted
+from convoy.text import pluralize
 
-_SHOWN = 100  # bad records that an error lists; `convoy data verify` lists all
-_FIELD_BYTES = 2**16  # that a record may have beside its image
+_MAX_SHOWN = 100  # bad records listed in an error; `convoy data verify` lists all
+_FIELD_BYTES = 2**16  # allowed in a record besides its image
 _TEMPORARY = ".*.tmp-*"
 
 
-Written = Mapping[Split, list[WrittenPart]]
+WrittenParts = Mapping[Split, list[WrittenPart]]
 
 
 @dataclass(frozen=True)
 class ConversionResult:
-    """What was written."""
+    """Summary of what was written."""
 
     records: Mapping[Split, int]
     parts: int
-    bytes: int
-    left_out: tuple[str, ...]  # messages about bad records
+    skipped: tuple[str, ...]  # messages about bad records
 
 
 def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> ConversionResult:
-    """All of it, or an error that leaves no incomplete part."""
+    """Convert everything, or raise an error without leaving an incomplete part."""
     if request.target.resolve().is_relative_to(request.source.resolve()):
         raise ConfigError(
-            f"{request.target}: lies inside {request.source}, which is read; name a folder outside "
-            "of it"
+            f"{request.target}: inside the source {request.source}; choose a folder outside of it"
         )
     source = open_conversion_source(request.source, request.split, callbacks)
-    plan = plan_conversion(request, source, callbacks.notice)
+    plan = plan_conversion(request, source, callbacks.on_notice)
     identity = plan.identity(request, source)
-    bad = BadRecordLimit(request.most_bad)
-    bad.add_known(source)
+    bad_records = BadRecordLimit(request.max_bad_records)
+    bad_records.add_known_bad(source)
     try:
-        with open_journal(request.target, identity) as journal:
+        with (
+            open_journal(request.target, identity) as journal,
+            WorkerThreads(request.workers) as threads,
+        ):
             _remove_temporary(request.target)
-            writer = _PartWriter(request, source, plan, bad, journal, callbacks.working)
-            written = writer.write_all()
-            if source.words_file.is_file():
-                _write(request.target / CLASS_WORDS, source.words_file.read_bytes())
-            if request.form == "webdataset":
-                _write_json(request.target / METADATA, _metadata(request, source, written))
-            if request.form == "folder":
-                _write_boxes(request.target, source, plan, written)
-                os.sync()
-            _write_json(request.target / NAME, _manifest(request, source, identity, written))
-            (request.target / JOURNAL).unlink()
+            records = sum(len(part.record_ids) for part in plan.parts)
+            counter = ProgressCounter(records, callbacks.records_progress)
+            conversion = _Conversion(request, source, plan, bad_records, journal, counter, threads)
+            written = conversion.write_parts()
+            conversion.write_metadata_files(written, identity)
+            (request.target / JOURNAL_NAME).unlink()
     except OSError as error:
         raise StorageError(
             f"{error.filename or request.target}: {error.strerror}; finished parts are kept. Run "
             "the same command to continue"
         ) from error
-    parts = [part for parts in written.values() for part in parts]
     return ConversionResult(
         records={split: _count_records(parts) for split, parts in written.items()},
-        parts=len(parts),
-        bytes=sum(part.bytes for part in parts),
-        left_out=tuple(text for split in source.splits for text in bad.messages(split)),
+        parts=sum(map(len, written.values())),
+        skipped=tuple(bad_records.messages()),
     )
 
 
 class BadRecordLimit:
-    """Counts bad records, each once, from any thread."""
+    """Count bad records, each once, from any thread."""
 
-    def __init__(self, most: int | None) -> None:
-        """With None every bad record is an error, raised when all are known."""
-        self._most = most
-        self._found: dict[tuple[Split, int], str] = {}
+    def __init__(self, max_bad_records: int | None) -> None:
+        """With None, any bad record is an error, raised when all of them are known."""
+        self._limit = max_bad_records
+        self._messages: dict[tuple[Split, int], str] = {}
         self._lock = Lock()
 
-    def messages(self, split: Split) -> list[str]:
-        """In the order of the source."""
-        return [self._found[key] for key in sorted(self._found) if key[0] == split]
+    def messages(self) -> list[str]:
+        """Return all messages, in the order of the source."""
+        return [self._messages[key] for key in sorted(self._messages)]
 
-    def add(self, split: Split, bad: LeftOut) -> None:
-        """DataError if this one is too many."""
+    def add(self, split: Split, bad: SkippedRecord) -> None:
+        """Add a bad record; raise DataError if that exceeds the limit."""
         with self._lock:
-            self._found[split, bad.number] = bad.says
-            if self._most is not None and len(self._found) > self._most:
-                raise self._error(f", --max-bad-records allows {self._most}")
+            self._messages[split, bad.number] = bad.says
+            if self._limit is not None and len(self._messages) > self._limit:
+                raise self._error(f", --max-bad-records allows {self._limit}")
 
-    def add_known(self, source: ConversionSource) -> None:
-        """Those that were found when the shards were indexed."""
+    def add_known_bad(self, source: ConversionSource) -> None:
+        """Add the records found to be bad when the shards were indexed."""
         for split, records in source.splits.items():
-            for number in np.flatnonzero(records.labels == UNKNOWN).tolist():
+            for number in np.flatnonzero(records.labels == UNKNOWN_LABEL).tolist():
                 try:
                     records.read(number)
                 except BadRecordError as error:
-                    self.add(split, LeftOut(number, str(error)))
-        self.refuse_any()
+                    self.add(split, SkippedRecord(number, str(error)))
+        self.raise_if_any()
 
-    def refuse_any(self) -> None:
-        if self._found and self._most is None:
-            raise self._error(" in the source; --bad-records skip leaves them out")
+    def raise_if_any(self) -> None:
+        if self._messages and self._limit is None:
+            raise self._error(" in the source; use --bad-records skip to leave them out")
 
     def _error(self, problem: str) -> DataError:
-        lines = [f"  {self._found[key]}" for key in sorted(self._found)]
-        if len(lines) > _SHOWN:
-            lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more"]
+        lines = [f"  {message}" for message in self.messages()]
+        if len(lines) > _MAX_SHOWN:
+            lines[_MAX_SHOWN:] = [f"  and {len(lines) - _MAX_SHOWN} more"]
         listed = "\n".join(lines)
-        return DataError(f"{counted(len(self._found), 'bad record')}{problem}:\n{listed}")
+        return DataError(f"{pluralize(len(self._messages), 'bad record')}{problem}:\n{listed}")
 
 
 class _EmptyPartError(Exception):
-    """A part without a good record is not written."""
+    """A part without a good record, which is not written."""
 
 
-class _PartWriter:
-    def __init__(
-        self,
-        request: ConversionRequest,
-        source: ConversionSource,
-        plan: ConversionPlan,
-        bad: BadRecordLimit,
-        journal: Journal,
-        progress: Progress,
-    ) -> None:
-        self.request, self.source, self.plan = request, source, plan
-        self.bad, self.journal = bad, journal
-        self.counter = ProgressCounter(sum(len(part.numbers) for part in plan.parts), progress)
-        self.threads = WorkerThreads(request.workers)
+@dataclass(frozen=True)
+class _Conversion:
+    request: ConversionRequest
+    source: ConversionSource
+    plan: ConversionPlan
+    bad_records: BadRecordLimit
+    journal: Journal
+    counter: ProgressCounter
+    threads: WorkerThreads
 
-    def write_all(self) -> Written:
-        """All parts that are not there yet; DataError at the end for bad records."""
-        with self.threads:
-            parts = self.threads.run(self.write, self.plan.parts)
-        self.bad.refuse_any()
+    def write_parts(self) -> WrittenParts:
+        """Write all parts that do not exist yet; raise DataError at the end for bad records."""
+        parts = self.threads.run(self._write_part, self.plan.parts)
+        self.bad_records.raise_if_any()
         written: dict[Split, list[WrittenPart]] = {split: [] for split in self.source.splits}
         for target, part in zip(self.plan.parts, parts, strict=True):
-            assert part is not None, "only bad records keep a part from being written"
+            assert part is not None, "only bad records prevent a part from being written"
             written[target.split].append(part)
         return written
 
-    def write(self, part: TargetPart) -> WrittenPart | None:
-        """None for a part without a good record."""
+    def _write_part(self, part: TargetPart) -> WrittenPart | None:
+        """Write one part; return None if it has no good record."""
         path = self.request.target / part.name
         known = self.journal.done.get(part.name)
-        if known is not None and known.matches(path):
+        if known is not None and size_and_sha256(path) == (known.bytes, known.sha256):
             for bad in known.left_out:
-                self.bad.add(part.split, bad)
-            self.counter.add(len(part.numbers))
+                self.bad_records.add(part.split, bad)
+            self.counter.add(len(part.record_ids))
             return known
-        left_out: list[LeftOut] = []
+        left_out: list[SkippedRecord] = []
         samples = self._samples(part, left_out)
         try:
-            if self.request.form == "tfrecord":
+            if self.request.data_format == "tfrecord":
                 records = tfrecord.write_shard(path, samples)
-            elif self.request.form == "webdataset":
-                records = tar.write_shard(path, samples, part.first)
+            elif self.request.data_format == "webdataset":
+                records = tar.write_shard(path, samples, part.first_position)
             else:
                 records = _write_folder(path, samples)
         except _EmptyPartError:
             return None
-        measured = measure(path)
-        assert measured is not None, "it was written a moment ago"
+        measured = size_and_sha256(path)
+        assert measured is not None, "the part was just written"
         written = WrittenPart(part.name, *measured, records, tuple(left_out))
         self.journal.add(written)
         return written
 
-    def _samples(self, part: TargetPart, left_out: list[LeftOut]) -> Iterator[Sample]:
-        """All of a part but its bad ones, which are added to `left_out`."""
+    def _samples(self, part: TargetPart, left_out: list[SkippedRecord]) -> Iterator[Sample]:
+        """Yield the samples of a part, except bad ones, which are added to `left_out`."""
         names = self.plan.names[part.split][1] if self.plan.names else None
-        for position, number in enumerate(part.numbers.tolist(), start=part.first):
-            self.threads.check()
+        for position, number in enumerate(part.record_ids.tolist(), start=part.first_position):
+            self.threads.raise_if_stopped()
             try:
-                sample = self._sample(part.split, number)
+                sample = self.source.sample(part.split, number)
+                size = len(sample.encoded)
+                if (
+                    size > MAX_RECORD_BYTES - _FIELD_BYTES
+                    and self.request.data_format == "tfrecord"
+                ):
+                    location = self.source.splits[part.split].location(number)
+                    raise BadRecordError(location, f"{size} bytes, too large for a TFRecord")
             except BadRecordError as error:
-                left_out.append(LeftOut(number, str(error)))
-                self.bad.add(part.split, left_out[-1])
+                left_out.append(SkippedRecord(number, str(error)))
+                self.bad_records.add(part.split, left_out[-1])
             else:
                 filename = sample.filename if names is None else os.fsdecode(names[position])
                 yield replace(sample, filename=filename)
             self.counter.add(1)
-        if left_out and len(left_out) == len(part.numbers) and self.request.form != "folder":
-            if self.request.most_bad is None:
+        if (
+            left_out
+            and len(left_out) == len(part.record_ids)
+            and self.request.data_format != "folder"
+        ):
+            if self.request.max_bad_records is None:
                 raise _EmptyPartError
             raise DataError(
-                f"{part.name} would be empty: all of its {len(left_out)} records are bad; make "
-                "larger shards"
+                f"{part.name} would be empty: {pluralize(len(left_out), 'record')}, all of them "
+                "bad; use larger shards"
             )
 
-    def _sample(self, split: Split, number: int) -> Sample:
-        sample = self.source.sample(split, number)
-        size = len(sample.encoded)
-        if size > MAX_RECORD_BYTES - _FIELD_BYTES and self.request.form == "tfrecord":
-            location = self.source.splits[split].location(number)
-            raise BadRecordError(location, f"{size} bytes, too many for a TFRecord")
-        return sample
+    def write_metadata_files(self, written: WrittenParts, identity: Mapping[str, Any]) -> None:
+        """Write the files that readers of each format expect; last, the manifest with checksums."""
+        target, data_format, source = self.request.target, self.request.data_format, self.source
+        if source.synset_file.is_file():
+            _write(target / SYNSET_FILE_NAME, source.synset_file.read_bytes())
+        if data_format == "webdataset":
+            _write_json(target / METADATA_NAME, self._metadata(written))
+        if data_format == "folder":
+            self._write_boxes(written)
+            os.sync()
+        splits = {
+            split: {"records": _count_records(parts), "shards": [asdict(part) for part in parts]}
+            for split, parts in written.items()
+        }
+        manifest = {
+            "format": data_format,
+            "class_names": source.class_names,
+            "conversion": identity,
+        }
+        _write_json(target / MANIFEST_NAME, {**manifest, "splits": splits})
+
+    def _metadata(self, written: WrittenParts) -> dict[str, Any]:
+        """Build `metadata.json`, as the reference's reader of tar shards expects it."""
+        checksums = "".join(part.sha256 for parts in written.values() for part in parts)
+        return {
+            **{f"{split}_length": _count_records(parts) for split, parts in written.items()},
+            "format": "img",
+            "shuffle": self.request.shuffle is not None,
+            **{f"{split}_transform_pipeline": [] for split in written},
+            "seed": self.request.shuffle,
+            "image_quality": None,  # no image was re-encoded
+            "checksum": hashlib.sha256(checksums.encode()).hexdigest(),
+            "class_names": self.source.class_names,
+        }
+
+    def _write_boxes(self, written: WrittenParts) -> None:
+        """Write the file of boxes beside class folders, if any image has one."""
+        rows = []
+        for split, (record_ids, names) in self.plan.names.items():
+            records = self.source.splits[split]
+            left_out = {bad.number for part in written[split] for bad in part.left_out}
+            for number, name in zip(record_ids.tolist(), names, strict=True):
+                for box in records.boxes(number) if number not in left_out else ():
+                    rows.append(name + b"," + ",".join(map(_format_corner, box)).encode() + b"\n")
+        if rows:
+            _write(self.request.target / BOX_FILE_NAME, b"".join(rows))
 
 
 def _write_folder(path: Path, samples: Iterable[Sample]) -> int:
-    """One file a sample; the folder gets its name when it is complete."""
+    """Write one file per sample; the folder gets its final name when it is complete."""
     temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}")
     count = 0
     try:
@@ -242,7 +280,7 @@ def _write_folder(path: Path, samples: Iterable[Sample]) -> int:
             (temporary / sample.filename).write_bytes(sample.encoded)
             count += 1
         if path.exists():
-            shutil.rmtree(path)  # an older one that was not right
+            shutil.rmtree(path)  # damaged or outdated
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -266,60 +304,11 @@ def _write_json(path: Path, table: dict[str, Any]) -> None:
     _write(path, json.dumps(table, indent=1).encode())
 
 
-def _metadata(
-    request: ConversionRequest, source: ConversionSource, written: Written
-) -> dict[str, Any]:
-    """`metadata.json`, as the reference's reader wants it beside tar shards."""
-    sums = "".join(part.sha256 for parts in written.values() for part in parts)
-    return {
-        **{f"{split}_length": _count_records(parts) for split, parts in written.items()},
-        "format": "img",
-        "shuffle": request.shuffle is not None,
-        **{f"{split}_transform_pipeline": [] for split in written},
-        "seed": request.shuffle,
-        "image_quality": None,  # no image was encoded again
-        "checksum": hashlib.sha256(sums.encode()).hexdigest(),
-        "class_names": source.class_names,
-    }
-
-
-def _manifest(
-    request: ConversionRequest,
-    source: ConversionSource,
-    identity: Mapping[str, Any],
-    written: Written,
-) -> dict[str, Any]:
-    """What was written, with checksums; last of all."""
-    return {
-        "format": request.form,
-        "class_names": source.class_names,
-        "conversion": identity,
-        "splits": {
-            split: {"records": _count_records(parts), "shards": [asdict(part) for part in parts]}
-            for split, parts in written.items()
-        },
-    }
-
-
 def _count_records(parts: Iterable[WrittenPart]) -> int:
     return sum(part.records for part in parts)
 
 
-def _write_boxes(
-    target: Path, source: ConversionSource, plan: ConversionPlan, written: Written
-) -> None:
-    """The table of boxes beside class folders, if any image has one."""
-    rows = []
-    for split, (numbers, names) in plan.names.items():
-        left_out = {bad.number for part in written[split] for bad in part.left_out}
-        for number, name in zip(numbers.tolist(), names, strict=True):
-            for box in source.splits[split].boxes(number) if number not in left_out else ():
-                rows.append(name + b"," + ",".join(map(_text, box)).encode() + b"\n")
-    if rows:
-        _write(target / FILE_NAME, b"".join(rows))
-
-
-def _text(corner: np.float32) -> str:
-    """As short as possible, but read as the same number again."""
+def _format_corner(corner: np.float32) -> str:
+    """Format a number as short as possible such that it is read back exactly."""
     short = np.format_float_positional(corner, trim="0")
     return short if np.float32(float(short)) == corner else repr(float(corner))

@@ -1,15 +1,15 @@
-"""The header of an image, then its pixels.
+"""Read image headers and decode images to RGB.
 
-Nothing of the size that a header claims is allocated, and what exceeds the limits is never decoded.
-Ordinary JPEG is read by libjpeg-turbo; PNG, GIF, BMP, WebP, CMYK JPEG by Pillow.
+The header is checked first: images above the size limits are refused before any allocation.
+JPEG is decoded by libjpeg-turbo; PNG, GIF, BMP, WebP and CMYK JPEG by Pillow.
 
-The result is always rows of RGB bytes:
+The result is always (height, width, 3) RGB bytes:
 
     16-bit grey or color   the high byte of each value
-    palette                the colors it names; of an animation the first frame
-    transparency           dropped: the colors beneath it stay, nothing is blended
-    CMYK                   RGB by Pillow's plain formula, inverted where Adobe wrote it so
-    rotation in EXIF       not applied, as in the reference pipelines
+    palette                its colors; for an animation, the first frame
+    transparency           dropped without blending
+    CMYK                   converted to RGB by Pillow, inverted for Adobe files
+    EXIF rotation          not applied, as in the reference pipelines
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import simplejpeg  # type: ignore[import-untyped]  # it brings no types
+import simplejpeg  # type: ignore[import-untyped]  # it has no type hints
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile
@@ -30,21 +30,21 @@ from PIL.WebPImagePlugin import WebPImageFile
 ImageFormat = Literal["jpeg", "png", "gif", "bmp", "webp"]
 Encoded = bytes | memoryview
 
-MOST_SIDE = 20_000
-MOST_PIXELS = 89_000_000  # of 3 bytes; Pillow draws the same line at 89.5 million
+MAX_SIDE = 20_000
+MAX_PIXELS = 89_000_000  # of 3 bytes each; Pillow's limit is 89.5 million
 
-UNCOMMON = "uncommon"  # colors of a JPEG that only Pillow can decode
+PILLOW_ONLY = "uncommon"  # color space of a JPEG that only Pillow can decode
 
-# The readers themselves, not Image.open: it would try others, and warn before our limit refuses.
-# TIFF is left out: its reader passes over damaged tags, and no known data set comes in it.
-_READERS: dict[ImageFormat, type[ImageFile]] = {
+# Not Image.open, which tries other formats and warns before our size limit applies.
+# No TIFF: Pillow ignores damaged tags, and no known data set uses it.
+_PILLOW_READERS: dict[ImageFormat, type[ImageFile]] = {
     "jpeg": JpegImageFile,
     "png": PngImageFile,
     "gif": GifImageFile,
     "bmp": BmpImageFile,
     "webp": WebPImageFile,
 }
-_STARTS: dict[bytes, ImageFormat] = {
+_SIGNATURES: dict[bytes, ImageFormat] = {
     b"\xff\xd8\xff": "jpeg",
     b"\x89PNG\r\n\x1a\n": "png",
     b"GIF87a": "gif",
@@ -52,121 +52,119 @@ _STARTS: dict[bytes, ImageFormat] = {
     b"BM": "bmp",
     b"RIFF": "webp",
 }
-_LONGEST_START = max(map(len, _STARTS))
+_MAX_SIGNATURE_BYTES = max(map(len, _SIGNATURES))
 
 
 class ImageError(ValueError):
-    """An image that cannot be used; the text is a reason without a name, which the caller knows."""
+    """An unusable image. The message is the reason; the caller adds the file name."""
 
 
-class Header(NamedTuple):
-    """What is known of an image before it is decoded."""
+class ImageHeader(NamedTuple):
+    """Format, size and color space of an image, read without decoding it."""
 
-    kind: ImageFormat
+    format: ImageFormat
     width: int
     height: int
-    colors: str  # as its reader calls them
+    colors: str  # as named by its decoder
 
 
-def read_header(encoded: Encoded) -> Header:
-    """The header of an image that may be decoded; ImageError for all others."""
-    kind = _kind(bytes(encoded[:_LONGEST_START]))
-    header = _jpeg(encoded) if kind == "jpeg" else _other(encoded, kind)
+def read_header(encoded: Encoded) -> ImageHeader:
+    """Read the header of an image; raise ImageError if the image cannot be decoded."""
+    image_format = _detect_format(bytes(encoded[:_MAX_SIGNATURE_BYTES]))
+    is_jpeg = image_format == "jpeg"
+    header = _read_jpeg_header(encoded) if is_jpeg else _read_pillow_header(encoded, image_format)
     _, width, height, _ = header
     if width < 1 or height < 1:
-        raise ImageError(f"{width} × {height} pixels is no image")
-    if max(width, height) > MOST_SIDE or width * height > MOST_PIXELS:
+        raise ImageError(f"{width} × {height} pixels is not a valid image size")
+    if max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
         raise ImageError(
-            f"{width} × {height} pixels is too large: at most {MOST_SIDE:,} a side "
-            f"and {MOST_PIXELS:,} in all"
+            f"{width} × {height} pixels is too large: the limit is {MAX_SIDE:,} per side "
+            f"and {MAX_PIXELS:,} in total"
         )
     return header
 
 
 @contextmanager
-def open_with_pillow(encoded: Encoded, kind: ImageFormat) -> Iterator[ImageFile]:
-    """The image without its pixels; ImageError for whatever Pillow raises."""
+def open_with_pillow(encoded: Encoded, image_format: ImageFormat) -> Iterator[ImageFile]:
+    """Open an image without decoding it; every Pillow error becomes an ImageError."""
     try:
-        with _READERS[kind](BytesIO(encoded)) as image:
+        with _PILLOW_READERS[image_format](BytesIO(encoded)) as image:
             yield image
-    except Exception as error:  # Pillow's readers raise a dozen kinds, by what they stumble over
-        raise ImageError(f"damaged {kind.upper()}: {_reason(error)}") from error
+    except Exception as error:  # Pillow raises a dozen different types
+        raise ImageError(f"damaged {image_format.upper()}: {_describe_error(error)}") from error
 
 
-def _kind(start: bytes) -> ImageFormat:
-    for known, kind in _STARTS.items():
-        if start.startswith(known):
-            return kind
+def _detect_format(start: bytes) -> ImageFormat:
+    for signature, image_format in _SIGNATURES.items():
+        if start.startswith(signature):
+            return image_format
     if not start:
-        raise ImageError("it is empty")
-    raise ImageError(f"no JPEG, PNG, GIF, BMP or WebP image: it begins with {start[:4]!r}")
+        raise ImageError("the file is empty")
+    raise ImageError(f"not a JPEG, PNG, GIF, BMP or WebP image: it starts with {start[:4]!r}")
 
 
-def _jpeg(encoded: Encoded) -> Header:
+def _read_jpeg_header(encoded: Encoded) -> ImageHeader:
     try:
         height, width, colors, _ = simplejpeg.decode_jpeg_header(encoded)
-    except (ValueError, KeyError):  # damaged, or sampled in a way that the decoder has no name for
-        return _other(encoded, "jpeg")._replace(colors=UNCOMMON)
-    return Header("jpeg", width, height, colors)
+    except (ValueError, KeyError):  # damaged, or with a subsampling unknown to the decoder
+        return _read_pillow_header(encoded, "jpeg")._replace(colors=PILLOW_ONLY)
+    return ImageHeader("jpeg", width, height, colors)
 
 
-def _other(encoded: Encoded, kind: ImageFormat) -> Header:
-    with open_with_pillow(encoded, kind) as image:
-        return Header(kind, image.width, image.height, image.mode)
+def _read_pillow_header(encoded: Encoded, image_format: ImageFormat) -> ImageHeader:
+    with open_with_pillow(encoded, image_format) as image:
+        return ImageHeader(image_format, image.width, image.height, image.mode)
 
 
-def _reason(error: Exception) -> str:
-    """One line that can be printed."""
+def _describe_error(error: Exception) -> str:
+    """Return the message as one printable line."""
     text = " ".join(str(error).split())
     return text if text and text.isprintable() else type(error).__name__
 
 
-_DEEP = "I;16"  # Pillow's word for 16-bit grey; all else it reads as bytes
-
-
 Image = npt.NDArray[np.uint8]  # (height, width, 3)
-Allocate = Callable[[int], npt.NDArray[np.uint8]]  # allocates so many bytes, of any content
+Allocate = Callable[[int], npt.NDArray[np.uint8]]  # allocates uninitialised bytes
 
-_REDUCTIONS = (8, 4, 2)
-_INKS = {"CMYK", "YCCK"}
-_FOR_PILLOW = {*_INKS, UNCOMMON}
-
-
-def _fresh(count: int) -> npt.NDArray[np.uint8]:
-    return np.empty(count, np.uint8)
+_PILLOW_16_BIT_MODE = "I;16"  # 16-bit grey; Pillow reads everything else as bytes
+_JPEG_SCALE_FACTORS = (8, 4, 2)
+_CMYK_MODES = {"CMYK", "YCCK"}
+_PILLOW_MODES = {*_CMYK_MODES, PILLOW_ONLY}
 
 
 def decode(
     encoded: Encoded,
-    header: Header,
-    least: tuple[int, int] | None = None,
-    allocate: Allocate = _fresh,
+    header: ImageHeader,
+    min_size: tuple[int, int] | None = None,
+    allocate: Allocate | None = None,
 ) -> Image:
-    """All pixels, or fewer if there are still at least (height, width)."""
-    if header.kind == "jpeg" and header.colors not in _FOR_PILLOW:
-        height, width = reduced(header, least)
-        return _strict(encoded, "RGB", (height, width), allocate(height * width * 3))
-    if header.colors in _INKS:
-        _strict(encoded, "CMYK", (header.height, header.width))  # Pillow would pass over damage
-    with open_with_pillow(encoded, header.kind) as image:
-        if image.mode == _DEEP:
-            # Pillow's own conversion would turn all that is above 255 into white.
+    """Decode an image; JPEG may be downscaled while decoding to no less than `min_size`."""
+    if header.format == "jpeg" and header.colors not in _PILLOW_MODES:
+        height, width = reduced_size(header, min_size)
+        buffer = allocate(height * width * 3) if allocate else None
+        return _decode_jpeg_strict(encoded, "RGB", (height, width), buffer)
+    if header.colors in _CMYK_MODES:
+        _decode_jpeg_strict(
+            encoded, "CMYK", (header.height, header.width)
+        )  # Pillow would ignore damage
+    with open_with_pillow(encoded, header.format) as image:
+        if image.mode == _PILLOW_16_BIT_MODE:
+            # Pillow's conversion clips everything above 255 to white.
             high = (np.asarray(image) >> 8).astype(np.uint8)
             return np.repeat(high[:, :, None], 3, axis=2)
         return np.array(image.convert("RGB"))
 
 
-def reduced(header: Header, least: tuple[int, int] | None) -> tuple[int, int]:
-    """The smallest size, as (height, width), that decoding gives and that is large enough."""
-    if least is not None and header.kind == "jpeg":
-        for factor in _REDUCTIONS:
+def reduced_size(header: ImageHeader, min_size: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the smallest (height, width) that decoding supports, at least `min_size`."""
+    if min_size is not None and header.format == "jpeg":
+        for factor in _JPEG_SCALE_FACTORS:
             height, width = -(-header.height // factor), -(-header.width // factor)
-            if height >= least[0] and width >= least[1]:
+            if height >= min_size[0] and width >= min_size[1]:
                 return height, width
     return header.height, header.width
 
 
-def _strict(
+def _decode_jpeg_strict(
     encoded: Encoded,
     colors: str,
     size: tuple[int, int],

@@ -1,4 +1,4 @@
-"""From an encoded image to the square of pixels that is the network's input."""
+"""Decode, crop and resize an encoded image to the network's square input."""
 
 from collections.abc import Callable
 from math import ceil
@@ -9,58 +9,59 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from convoy.data.images.crop import Window, center
-from convoy.data.images.decode import Encoded, Header, Image, decode, read_header
+from convoy.data.images.crop import Window, center_crop
+from convoy.data.images.decode import Encoded, Image, ImageHeader, decode, read_header
+from convoy.data.source import StepCallback, ignore_step
 
-MOST_KEPT = 16 * 2**20  # bytes of each buffer; larger images are rare
+MAX_REUSED_BYTES = 16 * 2**20  # per buffer; larger images are rare
 
 
 class ThreadBuffer(local):
-    """One reusable buffer for each thread; the next call overwrites it."""
+    """A reusable buffer per thread; the next call overwrites it."""
 
     def __init__(self) -> None:
-        self._kept = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
 
     def __call__(self, count: int) -> npt.NDArray[np.uint8]:
-        """So many bytes, of any content."""
-        if count > MOST_KEPT:
+        """Return `count` uninitialised bytes."""
+        if count > MAX_REUSED_BYTES:
             return np.empty(count, np.uint8)
-        if count > len(self._kept):
-            self._kept = np.empty(min(2 * count, MOST_KEPT), np.uint8)
-        return self._kept[:count]
+        if count > len(self._buffer):
+            self._buffer = np.empty(min(2 * count, MAX_REUSED_BYTES), np.uint8)
+        return self._buffer[:count]
 
 
 cv2.setNumThreads(1)
 
-# What torch.nn.functional.interpolate calls for this mode; only here it takes `out`.
+# The function behind torch.nn.functional.interpolate for this mode; unlike it, it takes `out`.
 _interpolate: Callable[..., torch.Tensor] = torch._C._nn._upsample_bilinear2d_aa
-_MOST_SCALE = 8 / 3  # reduced decoding leaves less, for windows of a ratio up to 4/3
+_MAX_BILINEAR_SCALE = 8 / 3  # downscaled decoding stays below it for aspect ratios up to 4/3
 
 _contiguous_bytes = ThreadBuffer()
 
 
-def fit(pixels: Image, window: Window, mirrored: bool, out: Image) -> None:
-    """The window as `out`, which is contiguous."""
-    inside = cut(pixels, window)
+def resize_window(pixels: Image, window: Window, flipped: bool, out: Image) -> None:
+    """Resize a window of the image into `out`, which must be contiguous."""
+    inside = crop_window(pixels, window)
     height, width, _ = inside.shape
     tall, wide, _ = out.shape
-    if height < _MOST_SCALE * tall and width < _MOST_SCALE * wide:
+    if height < _MAX_BILINEAR_SCALE * tall and width < _MAX_BILINEAR_SCALE * wide:
         cv2.resize(inside, (wide, tall), dst=out, interpolation=cv2.INTER_LINEAR)
     else:
-        smooth(inside, out)
-    if mirrored:
+        resize_antialiased(inside, out)
+    if flipped:
         cv2.flip(out, 1, dst=out)
 
 
-def smooth(pixels: Image, out: Image) -> None:
-    """The whole image as `out`, with antialiasing."""
+def resize_antialiased(pixels: Image, out: Image) -> None:
+    """Resize the full image into `out` with antialiasing."""
     rows = _contiguous_bytes(pixels.size).reshape(pixels.shape)
     np.copyto(rows, pixels)
-    _interpolate(_planes(rows), out.shape[:2], False, None, None, out=_planes(out))
+    _interpolate(_as_planes(rows), out.shape[:2], False, None, None, out=_as_planes(out))
 
 
-def cut(pixels: Image, window: Window) -> Image:
-    """The pixels of a window, which may lie between them: the nearest ones, at least one."""
+def crop_window(pixels: Image, window: Window) -> Image:
+    """Return the pixels of a window, rounded to the nearest pixels; at least one."""
     left, top, width, height = window
     first_row = min(round(top), pixels.shape[0] - 1)
     first_column = min(round(left), pixels.shape[1] - 1)
@@ -69,8 +70,8 @@ def cut(pixels: Image, window: Window) -> Image:
     return pixels[first_row:last_row, first_column:last_column]
 
 
-def _planes(pixels: Image) -> torch.Tensor:
-    """(1, 3, height, width), the same memory."""
+def _as_planes(pixels: Image) -> torch.Tensor:
+    """View as (1, 3, height, width), sharing memory."""
     return torch.from_numpy(pixels).permute(2, 0, 1).unsqueeze(0)
 
 
@@ -78,46 +79,49 @@ _decoded_bytes = ThreadBuffer()
 _resized_bytes = ThreadBuffer()
 
 
-def pixels_for(encoded: Encoded, header: Header, window: Window, size: int) -> Image:
-    """The whole image, with no more pixels than the window can use."""
-    least = (
-        ceil(header.height * size / window.height),
-        ceil(header.width * size / window.width),
-    )
-    return decode(encoded, header, least, _decoded_bytes)
+def load_training_photo(
+    encoded: Encoded,
+    header: ImageHeader,
+    window: Window,
+    flipped: bool,
+    out: Image,
+    on_step: StepCallback = ignore_step,
+) -> None:
+    """Write a window of the image to `out`, decoding at the lowest sufficient resolution."""
+    tall, wide, _ = out.shape
+    min_size = ceil(header.height * tall / window.height), ceil(header.width * wide / window.width)
+    pixels = decode(encoded, header, min_size, _decoded_bytes)
+    on_step("decode")
+    resize_window(pixels, _scale_window(window, header, pixels), flipped, out)
+    on_step("crop")
 
 
-def crop(pixels: Image, header: Header, window: Window, mirrored: bool, out: Image) -> None:
-    """The window of what was decoded for it."""
-    fit(pixels, _scaled(window, header, pixels), mirrored, out)
-
-
-def validation_photo(encoded: Encoded, size: int, out: Image) -> None:
-    """The middle of the image."""
+def load_validation_photo(encoded: Encoded, size: int, out: Image) -> None:
+    """Write the center crop of the image to `out`."""
     header = read_header(encoded)
-    goal = center(header.height, header.width, size)
-    # Decoding may halve the image as long as it stays twice as large as needed: the rest of the
-    # way is the resizing's, and no pixel can be told from one of the whole image.
-    scale = 2 * goal.height / goal.seen.height
-    least = ceil(header.height * scale), ceil(header.width * scale)
-    pixels = decode(encoded, header, least, _decoded_bytes)
-    resized = _resized_bytes(goal.height * goal.width * 3).reshape(goal.height, goal.width, 3)
-    smooth(cut(pixels, _scaled(goal.seen, header, pixels)), resized)
-    np.copyto(out, resized[goal.top : goal.top + size, goal.left : goal.left + size])
+    plan = center_crop(header.height, header.width, size)
+    # Decoding may downscale the image to twice the needed size; resizing does the rest, without
+    # a visible difference.
+    scale = 2 * plan.height / plan.source_window.height
+    min_size = ceil(header.height * scale), ceil(header.width * scale)
+    pixels = decode(encoded, header, min_size, _decoded_bytes)
+    resized = _resized_bytes(plan.height * plan.width * 3).reshape(plan.height, plan.width, 3)
+    window = _scale_window(plan.source_window, header, pixels)
+    resize_antialiased(crop_window(pixels, window), resized)
+    np.copyto(out, resized[plan.top : plan.top + size, plan.left : plan.left + size])
 
 
-def whole_photo(encoded: Encoded, out: Image) -> None:
-    """All of an image that was cropped before it was stored."""
+def load_cropped_photo(encoded: Encoded, out: Image) -> None:
+    """Write a photo that was cropped before it was stored to `out`, resized if necessary."""
     pixels = decode(encoded, read_header(encoded), allocate=_decoded_bytes)
     if pixels.shape == out.shape:
         np.copyto(out, pixels)
     else:
-        smooth(pixels, out)
+        resize_antialiased(pixels, out)
 
 
-def _scaled(window: Window, header: Header, pixels: Image) -> Window:
-    """A window of the image as a window of what was decoded of it."""
-    height, width, _ = pixels.shape
-    if width == header.width and height == header.height:
-        return window
-    return window.scaled(width / header.width, height / header.height)
+def _scale_window(window: Window, header: ImageHeader, pixels: Image) -> Window:
+    """Convert a window of the image to the coordinates of the decoded pixels."""
+    down, across = pixels.shape[0] / header.height, pixels.shape[1] / header.width
+    left, top, width, height = window
+    return Window(left * across, top * down, width * across, height * down)

@@ -1,6 +1,6 @@
-"""Images in class folders: listed in a fixed order, other files with a reason; read by number.
+"""Images in class folders: listed in a fixed order and read by index.
 
-Beside them may be a file of object boxes: `name,x1,y1,x2,y2`, as shares of width and height.
+A file of object boxes may be beside them: `name,x1,y1,x2,y2`, as fractions of width and height.
 """
 
 import errno
@@ -23,70 +23,67 @@ from convoy.data.records.record import (
     NO_BOXES,
     Boxes,
     EncodedImage,
-    FileState,
     PackedNames,
-    box_problems,
+    check_unchanged,
+    drop_empty_boxes,
+    invalid_boxes,
     open_file,
     read_range,
-    refuse_change,
-    with_area,
 )
 from convoy.data.source import Labels, Split
 from convoy.errors import ConfigError, DataError
-from convoy.text import printable, shown
+from convoy.text import pluralize, printable, quote_shortened
 
-FILE_NAME = "imagenet_2012_bounding_boxes.csv"
+BOX_FILE_NAME = "imagenet_2012_bounding_boxes.csv"
 
-_MOST_BYTES = 2**29  # the official file has about 70 MB
-_MOST_PROBLEMS = 5
+_MAX_BYTES = 2**29  # the official file has about 70 MB
+_MAX_PROBLEMS = 5
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BoxTable:
-    """The boxes of files by name, in the order of their rows. A million rows stay compact.
+    """Boxes by file name, in the order of their rows, compact for a million rows.
 
-    A row is found by a checksum of its name, then checked by the name.
+    Rows are looked up by a checksum of the name, then compared by name.
     """
 
     def __init__(self, names: PackedNames, boxes: Boxes) -> None:
         keys = np.fromiter(map(zlib.crc32, names), np.uint32, len(names))
         self._order = np.argsort(keys, kind="stable").astype(np.uint32)
         self._keys = keys[self._order]
-        self._names, self._boxes = names, boxes
+        self.names, self._boxes = names, boxes
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def of(self, name: bytes) -> Boxes:
-        """All boxes of one file; none where it has no row."""
+    def boxes_for(self, name: bytes) -> Boxes:
+        """Return all boxes of one file; empty if it has no row."""
         key = np.uint32(zlib.crc32(name))
         first, end = (np.searchsorted(self._keys, key, side) for side in ("left", "right"))
-        rows = [row for row in self._order[first:end].tolist() if self._names[row] == name]
-        return with_area(self._boxes[rows]) if rows else NO_BOXES
+        rows = [row for row in self._order[first:end].tolist() if self.names[row] == name]
+        return drop_empty_boxes(self._boxes[rows]) if rows else NO_BOXES
 
 
 def read_boxes(path: Path) -> BoxTable:
-    """All rows of the file; every bad one is counted and the first ones are named."""
+    """Read all rows; the error counts every bad row and lists the first ones."""
     try:
         size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ConfigError(f"{path}: {size} bytes, at most {_MOST_BYTES} are read")
+        if size > _MAX_BYTES:
+            raise ConfigError(f"{path}: {size} bytes; the limit is {_MAX_BYTES}")
         with path.open("rb") as file:
             table, problems = _parse_rows(file)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if problems:
-        named = "; ".join(f"line {line}: {reason}" for line, reason in problems[:_MOST_PROBLEMS])
-        more = len(problems) - _MOST_PROBLEMS
+        listed = "; ".join(f"line {line}: {reason}" for line, reason in problems[:_MAX_PROBLEMS])
+        more = len(problems) - _MAX_PROBLEMS
         raise ConfigError(
-            f"{printable(str(path))}: {named}{f'; and {more} more' if more > 0 else ''}. Rows are "
-            "file name, x1, y1, x2, y2; correct them, or train without the file"
+            f"{printable(str(path))}: {listed}{f'; and {more} more' if more > 0 else ''}. Each "
+            "row is file name, x1, y1, x2, y2; correct the rows, or remove the file to train "
+            "without boxes"
         )
     return table
 
 
 def _parse_rows(file: Iterable[bytes]) -> tuple[BoxTable, list[tuple[int, str]]]:
-    """All good rows, and the bad ones by line: no row, or a box that is not inside the image."""
+    """Parse the good rows, and list the bad ones by line: malformed, or outside the image."""
     names, corners = PackedNames(), array("f")
     lines = array("I")  # line numbers of the rows
     problems = []
@@ -96,127 +93,122 @@ def _parse_rows(file: Iterable[bytes]) -> tuple[BoxTable, list[tuple[int, str]]]
             name, x1, y1, x2, y2 = row.split(b",")
             box = (float(x1), float(y1), float(x2), float(y2))
         except ValueError:
-            if row and line > 1:  # the first may be the names of the columns
-                quoted = shown(row.decode("utf-8", errors="replace"))
-                problems.append((line, f"{quoted} is no name with four numbers"))
+            if row and line > 1:  # the first line may be a header
+                quoted = quote_shortened(row.decode("utf-8", errors="replace"))
+                problems.append((line, f"{quoted} is not a name with four numbers"))
             continue
         names.append(name)
         corners.extend(box)
         lines.append(line)
     boxes = np.frombuffer(corners, np.float32).reshape(-1, 4)
-    problems += [(lines[row], reason) for row, reason in box_problems(boxes)]
+    problems += [(lines[row], reason) for row, reason in invalid_boxes(boxes)]
     return BoxTable(names, boxes.clip(0, 1)), sorted(problems)
 
 
-SUFFIXES = (b".jpeg", b".jpg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff")
+IMAGE_SUFFIXES = (b".jpeg", b".jpg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff")
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "train": ("train",),
     "validation": ("validation", "val"),
 }
 
-_MOST_REMARKS = 1000  # about skipped files; a folder may hold a million of them
-_MOST_NAMES = 5  # of each side, where two lists of classes differ
-_UNSEEN = -1
-# The file itself is bad; any other error (too many open files) ends the run.
-_FILE_IS_BAD = {errno.EACCES, errno.EPERM, errno.EIO}
+_MAX_SKIPPED_LISTED = 1000  # a folder may contain a million other files
+_MAX_SHOWN_NAMES = 5  # of each split, if their classes differ
+_NOT_READ_YET = -1
+# The file itself is bad; any other error (such as too many open files) ends the run.
+_BAD_FILE_ERRNOS = {errno.EACCES, errno.EPERM, errno.EIO}
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One split: class folders sorted by name, and in each its files sorted by name."""
+class FolderListing:
+    """The images of one split: class folders sorted by name, each with its files sorted by name."""
 
     classes: tuple[bytes, ...]
     labels: Labels
-    names: PackedNames  # below the class folder
-    passed_over: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def path(self, number: int) -> bytes:
-        return self.classes[int(self.labels[number])] + b"/" + self.names[number]
+    names: PackedNames  # relative to the class folder
+    skipped_files: tuple[str, ...]
 
 
-def list_images(home: Path) -> Listing:
-    walk = _Walk(home)
+def list_images(split_folder: Path) -> FolderListing:
+    """List the images of one split."""
+    walk = _FolderWalk(split_folder)
     names, counts = PackedNames(), []
     for folder in walk.classes:
-        found = sorted(walk.below(folder))
-        if not found:
-            walk.pass_over(folder, "a class folder without images")
-        for name in found:
+        images = sorted(walk.images_below(folder))
+        if not images:
+            walk.skip(folder, "a class folder without images")
+        for name in images:
             names.append(name)
-        counts.append(len(found))
+        counts.append(len(images))
     labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    return Listing(walk.classes, labels, names, walk.remarks())
+    return FolderListing(walk.classes, labels, names, walk.skipped_files())
 
 
-class _Walk:
-    """Visits every folder of a split once, whatever links there are."""
+class _FolderWalk:
+    """Visit every folder of a split once, whatever symbolic links there are."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = os.fsencode(home)
-        self._remarks: list[str] = []
-        self._passed_over = 0
-        # Links back to the class folders and those above them are loops.
-        self._entered = {_id(home.stat()), _id(home.parent.stat())}
-        self.classes = tuple(sorted(self._enter_classes()))
+    def __init__(self, split_folder: Path) -> None:
+        self._split_folder = os.fsencode(split_folder)
+        self._messages: list[str] = []
+        self._skipped = 0
+        # Links back to these folders are loops.
+        self._entered = {_id(split_folder.stat()), _id(split_folder.parent.stat())}
+        self.classes = tuple(sorted(self._class_folders()))
 
-    def pass_over(self, path: bytes, reason: str) -> None:
-        self._passed_over += 1
-        if len(self._remarks) < _MOST_REMARKS:
-            self._remarks.append(f"{printable(os.fsdecode(path))}: {reason}")
+    def skip(self, path: bytes, reason: str) -> None:
+        self._skipped += 1
+        if len(self._messages) < _MAX_SKIPPED_LISTED:
+            self._messages.append(f"{printable(os.fsdecode(path))}: {reason}")
 
-    def remarks(self) -> tuple[str, ...]:
-        more = self._passed_over - len(self._remarks)
-        return (*self._remarks, *([f"and {more} more"] if more else []))
+    def skipped_files(self) -> tuple[str, ...]:
+        more = self._skipped - len(self._messages)
+        return (*self._messages, *([f"and {more} more"] if more else []))
 
-    def _enter_classes(self) -> Iterator[bytes]:
+    def _class_folders(self) -> Iterator[bytes]:
         for entry in self._entries(b""):
-            kind = _kind(entry)
-            if kind != "folder":
-                reason = kind if kind == "hidden" else "not in a class folder"
-                self.pass_over(entry.name, reason)
+            entry_type = _entry_type(entry)
+            if entry_type != "folder":
+                reason = entry_type if entry_type == "hidden" else "not in a class folder"
+                self.skip(entry.name, reason)
             elif self._enter(entry, entry.name):
                 yield entry.name
 
-    def below(self, folder: bytes) -> Iterator[bytes]:
-        """The images of a class folder and of all folders in it, in no order."""
+    def images_below(self, folder: bytes) -> Iterator[bytes]:
+        """Yield the images of a class folder and of all folders in it, unsorted."""
         pending = [folder + b"/"]
         while pending:
             inner = pending.pop()
             for entry in self._entries(inner):
                 path = inner + entry.name
-                kind = _kind(entry)
-                if kind == "folder":
+                entry_type = _entry_type(entry)
+                if entry_type == "folder":
                     if self._enter(entry, path):
                         pending.append(path + b"/")
-                elif kind != "file":
-                    self.pass_over(path, kind)
-                elif not entry.name.lower().endswith(SUFFIXES):
-                    self.pass_over(path, "not named like an image")
+                elif entry_type != "file":
+                    self.skip(path, entry_type)
+                elif not entry.name.lower().endswith(IMAGE_SUFFIXES):
+                    self.skip(path, "not an image extension")
                 else:
                     yield path[len(folder) + 1 :]
 
     def _enter(self, entry: os.DirEntry[bytes], path: bytes) -> bool:
-        with _listing_errors(self._home + b"/" + path):
+        with _listing_errors(self._split_folder + b"/" + path):
             folder = _id(entry.stat())
         if folder in self._entered:
-            self.pass_over(path, "a link to a folder that is read already")
+            self.skip(path, "a link to a folder that is already included")
             return False
         self._entered.add(folder)
         return True
 
     def _entries(self, inner: bytes) -> list[os.DirEntry[bytes]]:
-        path = self._home + b"/" + inner
+        path = self._split_folder + b"/" + inner
         with _listing_errors(path), os.scandir(path) as entries:
-            # Sorted, so that of two links to one folder always the same one counts.
+            # Sorted, so that of two links to one folder always the same one is followed.
             return sorted(entries, key=lambda entry: entry.name)
 
 
 @contextmanager
 def _listing_errors(path: bytes) -> Iterator[None]:
-    """A folder that may not be entered would be a class without images: worse than no run."""
+    """Raise DataError: an unreadable folder would silently become a class without images."""
     try:
         yield
     except OSError as error:
@@ -226,157 +218,154 @@ def _listing_errors(path: bytes) -> Iterator[None]:
 
 
 def _id(status: os.stat_result) -> tuple[int, int]:
-    """The same for all paths to one folder."""
+    """Return an id that is the same for all paths to one folder."""
     return status.st_dev, status.st_ino
 
 
-def _kind(entry: os.DirEntry[bytes]) -> str:
-    """`folder`, `file`, or why it is neither."""
+def _entry_type(entry: os.DirEntry[bytes]) -> str:
+    """Return `folder`, `file`, or the reason why the entry is neither."""
     if entry.name.startswith(b"."):
         return "hidden"
     try:
         if entry.is_dir():
             return "folder"
-        if entry.is_file():  # known from the folder itself: no file is touched
+        if entry.is_file():  # known from the directory listing, without a system call per file
             return "file"
     except OSError as error:
         return f"a link that cannot be followed ({error.strerror})"
-    return "a link that leads to no file" if entry.is_symlink() else "not a regular file"
+    return "a broken link" if entry.is_symlink() else "not a regular file"
 
 
 class ImageFolder:
-    """One split, in the order (class folder, file name). Made by `open_folder`."""
+    """One split, in the order (class folder, file name). Created by `open_folder`."""
 
-    def __init__(self, home: Path, listing: Listing, boxes: BoxTable | None) -> None:
+    def __init__(self, split_folder: Path, listing: FolderListing, boxes: BoxTable | None) -> None:
         self.class_names = tuple(printable(os.fsdecode(name)) for name in listing.classes)
         self.labels = listing.labels
-        self.passed_over = listing.passed_over
-        self._home = home
+        self.skipped_files = listing.skipped_files
+        self._split_folder = split_folder
         self._listing = listing
         self._boxes = boxes
-        # Of each file, when it was read first: a later difference means another image.
-        self._bytes = np.full(len(listing), _UNSEEN, np.int64)
-        self._mtime_ns = np.zeros(len(listing), np.int64)
+        # Size and time of each file when it was first read: a later change means a different image.
+        self._bytes = np.full(len(self), _NOT_READ_YET, np.int64)
+        self._mtime_ns = np.zeros(len(self), np.int64)
 
     def __len__(self) -> int:
-        return len(self._listing)
+        return len(self.labels)
 
-    def location(self, number: int) -> RecordLocation:
-        return RecordLocation(printable(os.fsdecode(self._path(number))))
+    def location(self, index: int) -> RecordLocation:
+        return RecordLocation(printable(os.fsdecode(self._path(index))))
 
-    def read(self, number: int) -> EncodedImage:
-        path, locate = self._path(number), partial(self.location, number)
-        with open_file(path, locate, _FILE_IS_BAD) as file:
-            size = self._checked_size(number, file)
-            return EncodedImage(read_range(file, 0, size, str(locate())), self.boxes(number))
+    def read(self, index: int) -> EncodedImage:
+        path, locate = self._path(index), partial(self.location, index)
+        with open_file(path, locate, _BAD_FILE_ERRNOS) as file:
+            size = self._check_and_get_size(index, file)
+            return EncodedImage(read_range(file, 0, size, str(locate())), self.boxes(index))
 
-    def boxes(self, number: int) -> Boxes:
-        return NO_BOXES if self._boxes is None else self._boxes.of(self._name(number))
+    def boxes(self, index: int) -> Boxes:
+        return NO_BOXES if self._boxes is None else self._boxes.boxes_for(self._name(index))
 
-    def words(self, number: int) -> tuple[str, str]:
-        """The name of the image file; the class in words is unknown."""
-        return os.fsdecode(self._name(number)), ""
+    def filename_and_text(self, index: int) -> tuple[str, str]:
+        """Return the name of the image file; the description of the class is unknown."""
+        return os.fsdecode(self._name(index)), ""
 
-    def stamp(self) -> str:
-        """Identifies the data as it is now, from the state of every file."""
+    def fingerprint(self) -> str:
+        """Identify the current data by name, size and modification time of every file."""
         digest = hashlib.sha256(b"\0".join(self._listing.classes))
-        for number in range(len(self)):
-            path = self._path(number)
+        for index in range(len(self)):
+            path = self._path(index)
             try:
-                found = os.stat(path)  # noqa: PTH116 - of a million files
+                status = os.stat(path)  # noqa: PTH116 - fast for a million files
             except OSError as error:
-                raise DataError(f"{self.location(number)}: {error.strerror}") from error
-            digest.update(b"%s\0%d %d\n" % (path, found.st_size, found.st_mtime_ns))
+                raise DataError(f"{self.location(index)}: {error.strerror}") from error
+            digest.update(b"%s\0%d %d\n" % (path, status.st_size, status.st_mtime_ns))
         return digest.hexdigest()
 
-    def _name(self, number: int) -> bytes:
-        return self._listing.names[number].rpartition(b"/")[2]
+    def _name(self, index: int) -> bytes:
+        return self._listing.names[index].rpartition(b"/")[2]
 
-    def _path(self, number: int) -> bytes:
-        return os.fsencode(self._home) + b"/" + self._listing.path(number)
+    def _path(self, index: int) -> bytes:
+        folder = self._listing.classes[int(self.labels[index])]
+        return b"/".join((os.fsencode(self._split_folder), folder, self._listing.names[index]))
 
-    def _checked_size(self, number: int, file: int) -> int:
-        """The size of a regular file that has not changed since it was first read."""
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise BadRecordError(self.location(number), "not a regular file")
-        now = FileState.of(file)
-        first = FileState(int(self._bytes[number]), int(self._mtime_ns[number]))
-        if first.bytes == _UNSEEN:
-            self._mtime_ns[number] = now.mtime_ns
-            self._bytes[number] = now.bytes  # last: it shows that both are known
-        elif first != now:
-            refuse_change(str(self.location(number)), first, now)
-        if not 0 < now.bytes <= MAX_RECORD_BYTES:
-            raise BadRecordError(
-                self.location(number), f"{now.bytes} bytes, an image has 1 … {MAX_RECORD_BYTES}"
-            )
-        return now.bytes
+    def _check_and_get_size(self, index: int, file: int) -> int:
+        """Return the size of a regular file that has not changed since it was first read."""
+        now, size = os.fstat(file), int(self._bytes[index])
+        if not stat.S_ISREG(now.st_mode):
+            raise BadRecordError(self.location(index), "not a regular file")
+        if size == _NOT_READ_YET:
+            self._mtime_ns[index] = now.st_mtime_ns
+            self._bytes[index] = size = now.st_size  # last: marks both as known
+        else:
+            check_unchanged(str(self.location(index)), size, int(self._mtime_ns[index]), now)
+        if not 0 < size <= MAX_RECORD_BYTES:
+            reason = f"{size} bytes; an image has 1 … {MAX_RECORD_BYTES}"
+            raise BadRecordError(self.location(index), reason)
+        return size
 
 
 def open_folder(root: Path, split: Split) -> ImageFolder:
-    homes = _split_folders(root)
-    if split not in homes:
-        wanted = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
+    """Open one split of a data set in class folders."""
+    folders = _split_folders(root)
+    if split not in folders:
+        names = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
         raise ConfigError(
-            f"{root}: no folder {wanted} in it; the images of that split are looked for there, "
-            "in one folder a class"
+            f"{root}: no folder {names} in it; the images of the {split} split belong there, in "
+            "one folder per class"
         )
-    _refuse_different_classes(homes)
-    home, table = homes[split], root / FILE_NAME
-    listing = list_images(home)
-    if len(listing) == 0:
+    _check_same_classes(folders)
+    folder, box_file = folders[split], root / BOX_FILE_NAME
+    listing = list_images(folder)
+    if len(listing.names) == 0:
         raise ConfigError(
-            f"{home}: {len(listing.classes)} class folders and no image in them; names of images "
-            f"end in {', '.join(suffix.decode() for suffix in SUFFIXES)}"
+            f"{folder}: no images in its {pluralize(len(listing.classes), 'class folder')}; image "
+            f"files end in {', '.join(suffix.decode() for suffix in IMAGE_SUFFIXES)}"
         )
     if len(listing.classes) == 1:
         raise ConfigError(
-            f"{home}: one class folder only ({_names(set(listing.classes))}); a classifier needs "
-            "two or more"
+            f"{folder}: only one class folder ({_join_names(set(listing.classes))}); a classifier "
+            "needs at least two"
         )
-    return ImageFolder(home, listing, read_boxes(table) if table.exists() else None)
+    return ImageFolder(folder, listing, read_boxes(box_file) if box_file.exists() else None)
 
 
 def _split_folders(root: Path) -> dict[Split, Path]:
-    if not root.is_dir():
-        raise ConfigError(
-            f"{root}: no such folder; name the one with the images in --data-dir or in the "
-            "environment variable DATA_DIR"
-        )
-    homes: dict[Split, Path] = {}
+    folders: dict[Split, Path] = {}
     for split, names in SPLIT_NAMES.items():
-        found = [root / name for name in names if (root / name).is_dir()]
-        if len(found) > 1 and not found[0].samefile(found[1]):
+        existing = [root / name for name in names if (root / name).is_dir()]
+        if len(existing) > 1 and not existing[0].samefile(existing[1]):
             raise ConfigError(
-                f"{root}: both {found[0].name}/ and {found[1].name}/ are there; keep one of them"
+                f"{root}: both {existing[0].name}/ and {existing[1].name}/ exist; keep one of them"
             )
-        if found:
-            homes[split] = found[0]
-    return homes
+        if existing:
+            folders[split] = existing[0]
+    return folders
 
 
-def _refuse_different_classes(homes: dict[Split, Path]) -> None:
-    """Labels are numbers of folders: one folder more would shift all after it."""
-    classes = {split: set(_Walk(home).classes) for split, home in homes.items()}
+def _check_same_classes(folders: dict[Split, Path]) -> None:
+    """Require equal classes: labels are positions of folders, and one more would shift the rest."""
+    classes = {split: set(_FolderWalk(folder).classes) for split, folder in folders.items()}
     for split, names in classes.items():
         if not names:
             raise ConfigError(
-                f"{homes[split]}: no class folders in it; put its images into one folder a class"
+                f"{folders[split]}: no class folders in it; put its images into one folder per "
+                "class"
             )
-    every, shared = set.union(*classes.values()), set.intersection(*classes.values())
-    only = [
-        f"only in {homes[split].name}: {_names(names - shared)}"
+    union, shared = set.union(*classes.values()), set.intersection(*classes.values())
+    differences = [
+        f"only in {folders[split].name}: {_join_names(names - shared)}"
         for split, names in classes.items()
         if names - shared
     ]
-    if only:
+    if differences:
         raise ConfigError(
-            f"{homes['train'].parent}: {len(every - shared)} class folders are in one split only: "
-            f"{'; '.join(only)}. Each class needs a folder in both"
+            f"{folders['train'].parent}: the splits differ in "
+            f"{pluralize(len(union - shared), 'class folder')}: {'; '.join(differences)}. Every "
+            "class needs a folder in both splits"
         )
 
 
-def _names(names: set[bytes]) -> str:
-    listed = [printable(os.fsdecode(name)) for name in sorted(names)[:_MOST_NAMES]]
+def _join_names(names: set[bytes]) -> str:
+    listed = [printable(os.fsdecode(name)) for name in sorted(names)[:_MAX_SHOWN_NAMES]]
     more = len(names) - len(listed)
     return ", ".join(listed) + (f" and {more} more" if more else "")

@@ -1,25 +1,24 @@
-"""Where a bad record is, and the bad ones of a run: a file that all processes add to, and a limit.
+"""Locations of bad records, and the ledger of a run: a file shared by all processes, with a limit.
 
-One line per record, so that many processes can write at once and a resumed run knows them.
+One line per record, so that many processes can append to the file and a resumed run reads it.
 """
 
 import json
-import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
 
 from convoy.errors import DataError, StorageError
-from convoy.text import counted
+from convoy.text import pluralize
 
 
 @dataclass(frozen=True)
 class RecordLocation:
-    """Where a record is: what a user needs to inspect it with other tools."""
+    """The location of a record, as needed to inspect it with other tools."""
 
     file: str
-    offset: int | None = None  # in bytes; None where the file is the record
+    offset: int | None = None  # in bytes; None if the file is the record
     number: int | None = None  # within the file, from 0
 
     def __str__(self) -> str:
@@ -29,7 +28,7 @@ class RecordLocation:
 
 
 class BadRecordError(DataError):
-    """One record that cannot be used, whatever the reason."""
+    """A record that cannot be used, for any reason."""
 
     def __init__(self, location: RecordLocation, reason: str) -> None:
         super().__init__(f"{location}: {reason}")
@@ -37,70 +36,65 @@ class BadRecordError(DataError):
         self.reason = reason
 
 
-NAME = "bad_records.jsonl"  # in the folder of a run
+LEDGER_NAME = "bad_records.jsonl"  # in the run folder
 
-_LONGEST_REASON = 500  # characters: a line stays within what a system writes in one piece
+_MAX_REASON_CHARS = 500  # keeps a line short enough for an atomic write
 
 
 @dataclass(frozen=True)
 class BadRecord:
-    """One that was skipped."""
+    """A skipped record. Records at the same location are equal, whatever the reasons."""
 
     split: str
     file: str
     offset: int | None
     record: int | None
-    reason: str
+    reason: str = field(compare=False)
 
     @classmethod
-    def of(cls, error: BadRecordError, split: str) -> "BadRecord":
-        at = error.location
-        return cls(split, at.file, at.offset, at.number, error.reason[:_LONGEST_REASON])
-
-    @property
-    def key(self) -> "RecordKey":
-        return self.split, RecordLocation(self.file, self.offset, self.record)
+    def from_error(cls, error: BadRecordError, split: str) -> "BadRecord":
+        location = error.location
+        reason = error.reason[:_MAX_REASON_CHARS]
+        return cls(split, location.file, location.offset, location.number, reason)
 
     def __str__(self) -> str:
-        return f"{self.key[1]}: {self.reason}"
-
-
-RecordKey = tuple[str, RecordLocation]  # split and location
+        return f"{RecordLocation(self.file, self.offset, self.record)}: {self.reason}"
 
 
 class Ledger:
-    """Counts bad records, each once, and ends the run when they are too many."""
+    """Count each bad record once, and end the run when there are too many."""
 
     def __init__(self, limit: int, path: Path | None = None) -> None:
-        """Without a path the list is in memory only."""
+        """Without a path, keep the list in memory only."""
         self.limit = limit
         self.path = path
-        self._known: dict[RecordKey, BadRecord] = {}
+        self._known: dict[BadRecord, None] = {}  # in order
         self._read_bytes = 0
         self._lock = Lock()
-        self._catch_up()
+        self._read_new_lines()
         self._reported = len(self._known)
 
     @property
     def records(self) -> list[BadRecord]:
-        """Of all processes, in the order in which they were found."""
+        """The bad records of all processes, in the order they were found."""
         with self._lock:
-            self._catch_up()
-            return list(self._known.values())
+            self._read_new_lines()
+            return list(self._known)
 
     def add(self, bad: BadRecord) -> None:
-        """Raises DataError with the whole list when this one is too many."""
+        """Add a record; raise DataError with the full list if that exceeds the limit."""
         with self._lock:
-            self._catch_up()
-            if bad.key not in self._known and len(self._known) <= self.limit:
+            self._read_new_lines()
+            if bad not in self._known and len(self._known) <= self.limit:
                 self._write(bad)
-                self._known[bad.key] = bad
+                self._known[bad] = None
             if len(self._known) > self.limit:
-                records = "\n".join(f"  {bad}" for bad in self._known.values())
-                count = counted(len(self._known), "bad record")
+                records = "\n".join(f"  {bad}" for bad in self._known)
+                count = pluralize(len(self._known), "bad record")
                 raise DataError(f"{count}, --max-bad-records allows {self.limit}:\n{records}")
 
     def new_records(self) -> list[BadRecord]:
+        """Return the records added since the last call."""
         records = self.records
         new, self._reported = records[self._reported :], len(records)
         return new
@@ -110,23 +104,19 @@ class Ledger:
             return
         line = json.dumps(asdict(bad)).encode() + b"\n"
         try:
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(handle, line)
-            finally:
-                os.close(handle)
+            with self.path.open("ab", buffering=0) as file:
+                file.write(line)
         except OSError as error:
             raise StorageError(f"{self.path}: {error.strerror}") from error
 
-    def _catch_up(self) -> None:
-        """Read what other processes have written since; half a line waits for its end."""
+    def _read_new_lines(self) -> None:
+        """Read lines written by other processes; leave an incomplete last line for later."""
         if self.path is None or not self.path.exists():
             return
         with self.path.open("rb") as file:
             file.seek(self._read_bytes)
-            whole = file.read().rpartition(b"\n")[0]
-        self._read_bytes += len(whole) + bool(whole)
-        for line in whole.splitlines():
-            with suppress(ValueError, TypeError):  # a line that a crash has cut
-                bad = BadRecord(**json.loads(line))
-                self._known.setdefault(bad.key, bad)
+            lines = file.read().rpartition(b"\n")[0]
+        self._read_bytes += len(lines) + bool(lines)
+        for line in lines.splitlines():
+            with suppress(ValueError, TypeError):  # a line truncated by a crash
+                self._known.setdefault(BadRecord(**json.loads(line)))

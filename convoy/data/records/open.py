@@ -1,4 +1,4 @@
-"""A folder of unknown format → the records of a split, whichever of the three formats it has."""
+"""Open the records of a split from a folder, detecting which of the three formats it has."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from convoy.data.progress import Notice, Progress
 from convoy.data.records.folder import SPLIT_NAMES, ImageFolder, open_folder
-from convoy.data.records.manifest import refuse_unfinished
-from convoy.data.records.record import Form, Records
+from convoy.data.records.index import SHARD_FORMATS
+from convoy.data.records.manifest import check_finished
+from convoy.data.records.record import DataFormat, Records
 from convoy.data.records.shards import ShardedRecords, list_shards
 from convoy.data.records.tar import TarShards, open_tar_shards
 from convoy.data.records.tfrecord import open_tfrecords
@@ -18,101 +19,100 @@ from convoy.errors import ConfigError, DataError
 StoredRecords = ImageFolder | ShardedRecords
 
 SPLITS: tuple[Split, ...] = ("train", "validation")
-SUBFOLDER = "imagenet-data"  # that the reference looks for
+IMAGENET_SUBFOLDER = "imagenet-data"  # where the reference code looks
 
-_FORM_NAMES: dict[Form, str] = {
+_FORMAT_NAMES: dict[DataFormat, str] = {
     "folder": "class folders",
     "tfrecord": "TFRecord shards",
     "webdataset": "tar shards",
 }
-_SHOWN_REMARKS = 3
+_MAX_SHOWN_SKIPPED = 3
 _CENTER_CROP = re.compile(r"CenterCrop\((?:size=)?\(?(\d{1,5})(?:, \1\))?\)")
 
 
 @dataclass(frozen=True)
 class DataLocation:
-    """The folder that holds a split, and the format of the data."""
+    """The folder that contains a split, and the format of the data."""
 
     folder: Path
-    form: Form
+    data_format: DataFormat
 
     def __str__(self) -> str:
-        return f"{_FORM_NAMES[self.form]} in {self.folder}"
+        return f"{_FORMAT_NAMES[self.data_format]} in {self.folder}"
 
 
 def open_records(folder: Path, split: Split, notice: Notice, progress: Progress) -> Records:
-    """One split, from the folder or from `imagenet-data` below it."""
-    location = find_data(folder, split)
-    refuse_unfinished(location.folder)
+    """Open one split, from the folder or from `imagenet-data` below it."""
+    location = find_split(folder, split)
+    check_finished(location.folder)
     records = open_location(location, split, notice, progress)
     if len(records.class_names) < 2:
         raise ConfigError(
-            f"{location.folder}: one class only, among {len(records)} records of the {split} "
-            "split; a classifier needs two or more"
+            f"{location.folder}: only one class among the {len(records)} records of the {split} "
+            "split; a classifier needs at least two"
         )
     return records
 
 
-def cropped_side(records: Records) -> int | None:
-    """The side of the center crops that were stored instead of whole images, if they were."""
-    steps = records.steps_done if isinstance(records, TarShards) else ()
+def stored_crop_size(records: Records) -> int | None:
+    """Return the side of the center crops if the shards contain crops instead of full images."""
+    steps = records.applied_transforms if isinstance(records, TarShards) else ()
     crops = [_CENTER_CROP.fullmatch(step) for step in steps]
     return next((int(crop[1]) for crop in crops if crop), None)
 
 
-def find_data(folder: Path, split: Split) -> DataLocation:
-    """The one location of the split; ConfigError if there is none, or several."""
+def find_split(folder: Path, split: Split) -> DataLocation:
+    """Find the location of the split; raise ConfigError if there is none, or several."""
     if not folder.is_dir():
-        what = "not a folder" if folder.exists() else "no such folder"
-        raise ConfigError(f"{folder}: {what}; name the one with the images")
+        problem = "not a folder" if folder.exists() else "no such folder"
+        raise ConfigError(f"{folder}: {problem}; specify the folder with the images")
     try:
-        locations = list(_locations(folder, split))
+        locations = list(_split_locations(folder, split))
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
     if len(locations) > 1:
         raise ConfigError(
-            f"{folder}: the {split} split is there more than once: "
-            f"{', '.join(map(str, locations))}; name a folder with one of them in --data-dir"
+            f"{folder}: the {split} split exists more than once: "
+            f"{', '.join(map(str, locations))}; set --data-dir to a folder with one of them"
         )
-    # Opening it where the other split is gives the best message about what is missing.
-    others = [location for other in SPLITS for location in _locations(folder, other)]
-    if not locations and not others:
+    # Opening the split where the other one is gives the best message about what is missing.
+    candidates = [location for name in SPLITS for location in _split_locations(folder, name)]
+    if not locations and not candidates:
         shards = f"{split}-00000-of-00128 (TFRecord) or {split}-000000.tar (WebDataset)"
         raise ConfigError(
-            f"{folder}: no images there, nor in {SUBFOLDER} below it; looked for folders "
-            f"{' or '.join(SPLIT_NAMES[split])} with one folder a class, and for shards {shards}"
+            f"{folder}: no images here or in {IMAGENET_SUBFOLDER} below it; looked for folders "
+            f"{' or '.join(SPLIT_NAMES[split])} with one folder per class, and for shards {shards}"
         )
-    return (locations or others)[0]
+    return (locations or candidates)[0]
 
 
-def splits_in(folder: Path) -> list[Split]:
-    """Those that are there; if none is, the training split, so that opening it reports that."""
-    return [split for split in SPLITS if any(_locations(folder, split))] or ["train"]
+def available_splits(folder: Path) -> list[Split]:
+    """Return the splits that exist; if none does, the training split, so that opening it fails."""
+    return [split for split in SPLITS if any(_split_locations(folder, split))] or ["train"]
 
 
-def _locations(folder: Path, split: Split) -> Iterator[DataLocation]:
-    for home in (folder, folder / SUBFOLDER):
-        if not home.is_dir():
+def _split_locations(folder: Path, split: Split) -> Iterator[DataLocation]:
+    for parent in (folder, folder / IMAGENET_SUBFOLDER):
+        if not parent.is_dir():
             continue
-        if any((home / name).is_dir() for name in SPLIT_NAMES[split]):
-            yield DataLocation(home, "folder")
-        if list_shards(home, split, "tfrecord"):
-            yield DataLocation(home, "tfrecord")
-        if list_shards(home, split, "webdataset"):
-            yield DataLocation(home, "webdataset")
+        if any((parent / name).is_dir() for name in SPLIT_NAMES[split]):
+            yield DataLocation(parent, "folder")
+        for data_format in SHARD_FORMATS:
+            if list_shards(parent, split, data_format):
+                yield DataLocation(parent, data_format)
 
 
 def open_location(
     location: DataLocation, split: Split, notice: Notice, progress: Progress
 ) -> StoredRecords:
-    """One split, even if it has one class or none."""
-    if location.form == "tfrecord":
+    """Open one split, even if it has fewer than two classes."""
+    if location.data_format == "tfrecord":
         return open_tfrecords(location.folder, split, notice, progress)
-    if location.form == "webdataset":
+    if location.data_format == "webdataset":
         return open_tar_shards(location.folder, split, notice, progress)
     images = open_folder(location.folder, split)
-    if images.passed_over:
-        first = "; ".join(images.passed_over[:_SHOWN_REMARKS])
-        more = ", …" if len(images.passed_over) > _SHOWN_REMARKS else ""
-        notice(f"{location.folder}: passed over in the {split} split: {first}{more}")
+    if images.skipped_files:
+        first = "; ".join(images.skipped_files[:_MAX_SHOWN_SKIPPED])
+        more = ", …" if len(images.skipped_files) > _MAX_SHOWN_SKIPPED else ""
+        notice(f"{location.folder}: skipped in the {split} split: {first}{more}")
     return images

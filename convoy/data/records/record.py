@@ -1,4 +1,4 @@
-"""Encoded images by number: the interface of every store, and what all stores share."""
+"""Encoded images by index: the interface of every record store, and what all stores share."""
 
 import os
 from array import array
@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,46 +16,46 @@ from convoy.data.source import Labels
 from convoy.errors import DataError
 from convoy.text import printable
 
-Form = Literal["folder", "tfrecord", "webdataset"]  # in which images are stored
-Boxes = npt.NDArray[np.float32]  # (boxes, 4): x1, y1, x2, y2 as shares of width and height
+DataFormat = Literal["folder", "tfrecord", "webdataset"]  # how images are stored
+Boxes = npt.NDArray[np.float32]  # (boxes, 4): x1, y1, x2, y2 as fractions of width and height
 
 NO_BOXES: Boxes = np.empty((0, 4), np.float32)
-MAX_RECORD_BYTES = 2**26  # nothing longer is ever read into memory
-UNKNOWN = -1  # the label of a record that is known to be bad
+MAX_RECORD_BYTES = 2**26  # longer records are never read into memory
+UNKNOWN_LABEL = -1  # the label of a record that is known to be bad
 
 
 class BadContentError(ValueError):
-    """Why bytes are not a usable record; the caller knows where they are."""
+    """The reason why bytes are not a usable record; the caller adds the location."""
 
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """One sample as it is on disk."""
+    """One sample as stored on disk."""
 
-    encoded: bytes | memoryview  # a whole image file: JPEG or another format
+    encoded: bytes | memoryview  # a complete image file: JPEG or another format
     boxes: Boxes
 
 
 class Records(Protocol):
-    """One split as encoded images. Reading is a pure function of the number, from any thread."""
+    """One split as encoded images. Reading is a pure function of the index, from any thread."""
 
     @property
     def class_names(self) -> tuple[str, ...]: ...
 
     @property
     def labels(self) -> Labels:
-        """Of all records, from 0; UNKNOWN for one that is known to be bad."""
+        """Labels of all records, from 0; UNKNOWN_LABEL for a record known to be bad."""
 
     def __len__(self) -> int: ...
 
-    def read(self, number: int) -> EncodedImage:
-        """Raises BadRecordError for a record that is bad, DataError for a file that is."""
+    def read(self, index: int) -> EncodedImage:
+        """Read one record; raise BadRecordError for a bad record, DataError for a bad file."""
 
-    def location(self, number: int) -> RecordLocation: ...
+    def location(self, index: int) -> RecordLocation: ...
 
 
 class PackedNames:
-    """File names by number, end to end in one block: a million names are not a million objects."""
+    """File names by index, packed into one block: a million names are not a million objects."""
 
     def __init__(self, names: Iterable[bytes] = ()) -> None:
         self._block = bytearray()
@@ -70,33 +70,21 @@ class PackedNames:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def __getitem__(self, number: int) -> bytes:
-        start = self._ends[number - 1] if number else 0
-        return bytes(self._block[start : self._ends[number]])
+    def __getitem__(self, index: int) -> bytes:
+        start = self._ends[index - 1] if index else 0
+        return bytes(self._block[start : self._ends[index]])
 
     def __iter__(self) -> Iterator[bytes]:
-        return (self[number] for number in range(len(self)))
-
-
-class FileState(NamedTuple):
-    """What distinguishes a file from another one in its place."""
-
-    bytes: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, file: int) -> "FileState":
-        status = os.fstat(file)
-        return cls(status.st_size, status.st_mtime_ns)
+        return (self[index] for index in range(len(self)))
 
 
 @contextmanager
 def open_file(
-    path: bytes, locate: Callable[[], RecordLocation], bad: Container[int]
+    path: bytes, locate: Callable[[], RecordLocation], bad_record_errnos: Container[int]
 ) -> Iterator[int]:
-    """A file to read from. A pipe in its place is not waited for.
+    """Open a file for reading, without blocking if it is a pipe.
 
-    System errors in `bad` concern one record, all others end the run.
+    Errors listed in `bad_record_errnos` concern one record; all others end the run.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -106,66 +94,66 @@ def open_file(
             os.close(file)
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
-        if error.errno in bad:
+        if error.errno in bad_record_errnos:
             raise BadRecordError(locate(), reason) from error
         raise DataError(f"{printable(os.fsdecode(path))}: {reason}") from error
 
 
 def read_range(file: int, offset: int, size: int, name: str) -> bytes:
-    """All of these bytes; DataError if the file has become shorter."""
+    """Read `size` bytes at `offset`; raise DataError if the file has become shorter."""
     data = os.pread(file, size, offset)
     if len(data) < size:
-        raise _replaced(name, f"{size} bytes at first, now {len(data)}")
+        raise _replaced_error(name, f"{size} bytes at first, {len(data)} now")
     return data
 
 
-def refuse_change(name: str, first: FileState, now: FileState) -> None:
-    """The same file as before, or the end of the run."""
-    if first.bytes != now.bytes:
-        raise _replaced(name, f"{first.bytes} bytes at first, now {now.bytes}")
-    if first.mtime_ns != now.mtime_ns:
-        raise _replaced(
-            name, f"written at {first.mtime_ns} ns of the clock at first, now at {now.mtime_ns}"
+def check_unchanged(name: str, size: int, mtime_ns: int, now: os.stat_result) -> None:
+    """Raise DataError, which ends the run, if the file has changed."""
+    if size != now.st_size:
+        raise _replaced_error(name, f"{size} bytes at first, {now.st_size} now")
+    if mtime_ns != now.st_mtime_ns:
+        raise _replaced_error(
+            name, f"modification time {mtime_ns} ns at first, {now.st_mtime_ns} ns now"
         )
 
 
-def _replaced(name: str, change: str) -> DataError:
+def _replaced_error(name: str, change: str) -> DataError:
     return DataError(
-        f"{name}: replaced during the run: {change}; leave the data alone while it is used, "
+        f"{name}: changed during the run: {change}; keep the data unchanged during a run, "
         "then resume"
     )
 
 
-class StandIns:
-    """The labels of all positions, and which records may replace a bad one."""
+class ReplacementSampler:
+    """Labels of all records, and the records that may replace a bad one."""
 
-    def __init__(self, known: Labels) -> None:
-        """`known` is UNKNOWN where a record is so bad that its class cannot be read."""
-        self._known = self.labels = known
-        good = np.flatnonzero(known != UNKNOWN)
+    def __init__(self, labels: Labels) -> None:
+        """`labels` is UNKNOWN_LABEL where the class of a bad record cannot be read."""
+        self._known = self.labels = labels
+        good = np.flatnonzero(labels != UNKNOWN_LABEL)
         if len(good) == 0:
-            raise DataError("none of the records can be used")
-        if len(good) < len(known):  # others take the label of the next good one, cyclically
-            following = np.searchsorted(good, np.arange(len(known)))
-            self.labels = known[good[following % len(good)]]
+            raise DataError("no usable records")
+        if len(good) < len(labels):  # bad records take the label of the next good one, cyclically
+            following = np.searchsorted(good, np.arange(len(labels)))
+            self.labels = labels[good[following % len(good)]]
 
-    def after(self, number: int) -> Iterator[int]:
-        """Records of the same class, in the order in which they are tried."""
-        same = np.flatnonzero(self._known == self.labels[number])
-        start = int(np.searchsorted(same, number, side="right"))
+    def candidates(self, index: int) -> Iterator[int]:
+        """Yield records of the same class, in the order they are tried."""
+        same = np.flatnonzero(self._known == self.labels[index])
+        start = int(np.searchsorted(same, index, side="right"))
         for candidate in np.roll(same, -start).tolist():
-            if candidate != number:
+            if candidate != index:
                 yield candidate
 
 
 class CachedRecords:
-    """The same records; each that fits into the cache is read from disk once."""
+    """Cache the records that fit into memory, so that each is read from disk once."""
 
-    def __init__(self, records: Records, most_bytes: float, most_records: int) -> None:
+    def __init__(self, records: Records, max_bytes: float, max_records: int) -> None:
         self.class_names, self.labels = records.class_names, records.labels
         self._records = records
-        self._most_bytes = most_bytes
-        self._most_records = most_records
+        self._max_bytes = max_bytes
+        self._max_records = max_records
         self._cached: dict[int, EncodedImage] = {}
         self._lock = Lock()
         self.cached_bytes = 0
@@ -173,54 +161,54 @@ class CachedRecords:
     def __len__(self) -> int:
         return len(self._records)
 
-    def location(self, number: int) -> RecordLocation:
-        return self._records.location(number)
+    def location(self, index: int) -> RecordLocation:
+        return self._records.location(index)
 
-    def read(self, number: int) -> EncodedImage:
-        cached = self._cached.get(number)
+    def read(self, index: int) -> EncodedImage:
+        cached = self._cached.get(index)
         if cached is not None:
             return cached
-        image = self._records.read(number)
+        image = self._records.read(index)
         size = len(image.encoded)
         with self._lock:
-            full = self.cached_bytes + size > self._most_bytes
-            if full or len(self._cached) >= self._most_records:
+            full = self.cached_bytes + size > self._max_bytes
+            if full or len(self._cached) >= self._max_records:
                 return image
-            if number not in self._cached:
-                # A copy of the image alone: a view would keep the whole record.
-                self._cached[number] = EncodedImage(bytes(image.encoded), image.boxes)
+            if index not in self._cached:
+                # Copy the image: a view would keep the entire record alive.
+                self._cached[index] = EncodedImage(bytes(image.encoded), image.boxes)
                 self.cached_bytes += size
-        return self._cached[number]
+        return self._cached[index]
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Everything that is written about one image."""
+    """One image with all of its annotations, as written to a shard."""
 
     encoded: bytes
     label: int  # from 0
-    synset: str  # the name of the class, as its folder has it
+    synset: str  # the class name, as used for its folder
     filename: str
     width: int
     height: int
-    text: str = ""  # the class in words
+    text: str = ""  # description of the class
     boxes: Boxes = field(default_factory=lambda: NO_BOXES)
 
 
-_SLACK = 0.01  # beyond 0 … 1, from rounding; it is cut off
+_SLACK = 0.01  # tolerated beyond 0 … 1, from rounding; clipped
 
 
-def box_problems(boxes: Boxes) -> Iterator[tuple[int, str]]:
-    """The number of each invalid box, with the reason."""
+def invalid_boxes(boxes: Boxes) -> Iterator[tuple[int, str]]:
+    """Yield the row of each invalid box, with the reason."""
     inside = np.abs(boxes - 0.5) <= 0.5 + _SLACK  # false for NaN
     upright = boxes[:, :2] <= boxes[:, 2:]
     for row in np.flatnonzero(~(inside.all(axis=1) & upright.all(axis=1))).tolist():
         corners = ", ".join(f"{corner:g}" for corner in boxes[row])
-        is_share = inside[row].all()
-        rule = "x1 ≤ x2 and y1 ≤ y2" if is_share else "shares of width and height, 0 … 1"
+        is_fraction = inside[row].all()
+        rule = "x1 ≤ x2 and y1 ≤ y2" if is_fraction else "fractions of width and height, 0 … 1"
         yield row, f"{corners}: must be {rule}"
 
 
-def with_area(boxes: Boxes) -> Boxes:
-    """Without those that rounding, or the edge of the image, made flat."""
+def drop_empty_boxes(boxes: Boxes) -> Boxes:
+    """Drop boxes without an area, which come from rounding or from the edge of the image."""
     return boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]

@@ -1,11 +1,12 @@
-"""The shards of a split, TFRecord (`train-00000-of-01024`) or tar (`train-000000.tar`): found as a
-complete set, then read by number.
+"""Find the complete set of shards of a split, and read their records by index.
 
-The reference's tar folder `distributed/` repeats samples of these shards and is ignored.
+Shards are TFRecord (`train-00000-of-01024`) or tar files (`train-000000.tar`). The reference's
+folder `distributed/` beside tar shards repeats their samples and is ignored.
 """
 
 import errno
 import filecmp
+import hashlib
 import os
 import re
 from collections import defaultdict
@@ -20,24 +21,23 @@ from convoy.data.records.folder import SPLIT_NAMES
 from convoy.data.records.index import Index, IndexedFile, ShardFormat
 from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.records.record import (
-    UNKNOWN,
+    UNKNOWN_LABEL,
     BadContentError,
     Boxes,
     EncodedImage,
-    FileState,
+    check_unchanged,
     open_file,
     read_range,
-    refuse_change,
 )
 from convoy.data.source import Labels, Split
 from convoy.errors import ConfigError, DataError
 from convoy.text import printable
 
 _TFRECORD = re.compile(r"(train|validation)-(\d{5,9})-of-(\d{5,9})")
-# `train-000001.tar`, `train_1.tar`, `train.tar` and compressed ones; not `training.tar`.
+# Matches `train-000001.tar`, `train_1.tar`, `train.tar` and compressed ones; not `training.tar`.
 _TAR = re.compile(r"(train|validation|val)(?:[^a-zA-Z].*)?\.(?:tar(?:\.\w+)?|tgz)", re.DOTALL)
 _TAR_NUMBER = re.compile(r"\D*(\d{1,18})\.tar", re.ASCII)
-_COMPARED_BYTES = 2**12  # at both ends; they differ in most shards of equal size
+_COMPARED_BYTES = 2**12  # at both ends, which differ in most shards of equal size
 
 
 @dataclass(frozen=True)
@@ -46,49 +46,46 @@ class ShardSet:
 
     folder: Path
     split: Split
-    kind: ShardFormat
+    shard_format: ShardFormat
     paths: tuple[Path, ...]
 
 
-def list_shards(folder: Path, split: Split, kind: ShardFormat) -> list[Path]:
-    """All files named like a shard of this split, sorted; the set may be incomplete."""
-    pattern = _TFRECORD if kind == "tfrecord" else _TAR
+def list_shards(folder: Path, split: Split, shard_format: ShardFormat) -> list[Path]:
+    """List the files named like a shard of this split, sorted; the set may be incomplete."""
+    pattern = _TFRECORD if shard_format == "tfrecord" else _TAR
     try:
-        matches = [
-            (path, pattern.fullmatch(path.name))
-            for path in (folder.iterdir() if folder.is_dir() else ())
-        ]
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     except OSError as error:
         raise DataError(f"{folder}: cannot be listed: {error.strerror}") from error
-    paths = [path for path, match in matches if match and match[1] in SPLIT_NAMES[split]]
-    return sorted(paths, key=lambda path: os.fsencode(path.name))
+    matches = [pattern.fullmatch(name) for name in sorted(names, key=os.fsencode)]
+    return [folder / match[0] for match in matches if match and match[1] in SPLIT_NAMES[split]]
 
 
-def find_shards(folder: Path, split: Split, kind: ShardFormat) -> ShardSet:
-    """The complete set; ConfigError if there is none, DataError if it cannot be used."""
-    paths = list_shards(folder, split, kind)
+def find_shards(folder: Path, split: Split, shard_format: ShardFormat) -> ShardSet:
+    """Find the complete set; raise ConfigError if there is none, DataError if it is invalid."""
+    paths = list_shards(folder, split, shard_format)
     if not paths:
         names = [f"{split}-?????-of-?????"]
-        if kind == "webdataset":
+        if shard_format == "webdataset":
             names = [f"{name}-000000.tar" for name in SPLIT_NAMES[split]]
-        raise ConfigError(f"{folder}: no shards {' or '.join(names)} here")
-    if kind == "tfrecord":
-        paths = _numbered(folder, split, paths)
+        raise ConfigError(f"{folder}: no shards {' or '.join(names)}")
+    if shard_format == "tfrecord":
+        paths = _sort_by_number(folder, split, paths)
     else:
         _check_tar_names(folder, split, paths)
     try:
         for path in paths:
             if not path.is_file():
                 raise DataError(f"{printable(str(path))}: not a regular file")
-        if kind == "tfrecord":
-            _refuse_copies(paths)
+        if shard_format == "tfrecord":
+            _check_no_duplicates(paths)
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    return ShardSet(folder, split, kind, tuple(paths))
+    return ShardSet(folder, split, shard_format, tuple(paths))
 
 
-def _numbered(folder: Path, split: Split, paths: list[Path]) -> list[Path]:
-    """TFRecord shards by number, if every number is there once."""
+def _sort_by_number(folder: Path, split: Split, paths: list[Path]) -> list[Path]:
+    """Sort TFRecord shards by number; raise DataError unless every number exists once."""
     by_number: dict[int, list[Path]] = defaultdict(list)
     counts: dict[int, Path] = {}
     for path in paths:
@@ -97,16 +94,16 @@ def _numbered(folder: Path, split: Split, paths: list[Path]) -> list[Path]:
         counts[int(shards)] = path
     if len(counts) > 1:
         names = " and ".join(counts[count].name for count in sorted(counts)[:2])
-        raise DataError(f"{folder}: shards of two sets: {names}; keep one of them")
+        raise DataError(f"{folder}: shards of two different sets: {names}; keep one set")
     (count,) = counts
-    several = next((paths for paths in by_number.values() if len(paths) > 1), None)
-    if several:
-        names = " and ".join(path.name for path in several)
+    duplicates = next((paths for paths in by_number.values() if len(paths) > 1), None)
+    if duplicates:
+        names = " and ".join(path.name for path in duplicates)
         raise DataError(f"{folder}: one shard under two names: {names}; remove one of them")
     last = max(by_number)
     if last >= count:
         raise DataError(
-            f"{by_number[last][0]}: the last of {count} shards has the number {count - 1}"
+            f"{by_number[last][0]}: out of range, the last of {count} shards is number {count - 1}"
         )
     if len(by_number) < count:
         missing = next(number for number in range(count) if number not in by_number)
@@ -117,9 +114,9 @@ def _numbered(folder: Path, split: Split, paths: list[Path]) -> list[Path]:
     return [by_number[number][0] for number in range(count)]
 
 
-def _refuse_copies(paths: Sequence[Path]) -> None:
-    """The same records under two names would count twice in every epoch."""
-    alike: dict[tuple[int, bytes, bytes], list[Path]] = defaultdict(list)
+def _check_no_duplicates(paths: Sequence[Path]) -> None:
+    """Raise DataError for identical shards, whose records would count twice in every epoch."""
+    candidates: dict[tuple[int, bytes, bytes], list[Path]] = defaultdict(list)
     sizes: dict[int, list[Path]] = defaultdict(list)
     for path in paths:
         sizes[path.stat().st_size].append(path)
@@ -128,29 +125,30 @@ def _refuse_copies(paths: Sequence[Path]) -> None:
             with path.open("rb") as file:
                 first = file.read(_COMPARED_BYTES)
                 file.seek(max(0, size - _COMPARED_BYTES))
-                others = alike[size, first, file.read()]
-            for other in others:
-                if filecmp.cmp(path, other, shallow=False):
+                same_ends = candidates[size, first, file.read()]
+            for duplicate in same_ends:
+                if filecmp.cmp(path, duplicate, shallow=False):
                     raise DataError(
-                        f"{other} and {path.name} hold the same {size} bytes; get one of them anew"
+                        f"{duplicate} and {path.name} contain the same {size} bytes; replace one "
+                        "of them"
                     )
-            others.append(path)
+            same_ends.append(path)
 
 
 def _check_tar_names(folder: Path, split: Split, paths: list[Path]) -> None:
-    """Plain tar files of one name; if all are numbered, from 0 or 1, every number is there once."""
+    """Require plain tar files of one prefix; if all are numbered, every number exists once."""
     firsts = [
         next((path.name for path in paths if re.match(rf"{name}(?![a-z])", path.name)), None)
         for name in SPLIT_NAMES[split]
     ]
     if len(firsts) > 1 and None not in firsts:
         names = " and ".join(map(str, firsts))
-        raise ConfigError(f"{folder}: shards under two names, {names}; keep one kind of them")
+        raise ConfigError(f"{folder}: shards with two prefixes, {names}; keep one of them")
     for path in paths:
         if path.suffix != ".tar":
             raise DataError(
-                f"{printable(str(path))}: a compressed shard; samples are read in any order, "
-                "which that does not allow: unpack it to a plain .tar"
+                f"{printable(str(path))}: a compressed shard, which does not allow random access; "
+                "decompress it to a plain .tar"
             )
     matches = [_TAR_NUMBER.fullmatch(path.name) for path in paths]
     numbered = sorted((int(match[1]), match[0]) for match in matches if match)
@@ -159,87 +157,87 @@ def _check_tar_names(folder: Path, split: Split, paths: list[Path]) -> None:
     first = min(numbered[0][0], 1)
     for expected, (number, name) in enumerate(numbered, start=first):
         if number < expected:
-            raise DataError(f"{folder}: {name} is there under another name too; keep one of them")
+            raise DataError(f"{folder}: {name} exists under another name too; keep one of them")
         if number > expected:
             count = numbered[-1][0] - first + 1
             raise DataError(
-                f"{folder}: {count - len(paths)} of {count} shards are missing, number {expected} "
-                f"is the first ({name} is there); copy them, or number the shards anew"
+                f"{folder}: {count - len(paths)} of {count} shards are missing, the first is "
+                f"number {expected} ({name} exists); copy them, or renumber the shards"
             )
 
 
 class ShardedRecords:
-    """One split in indexed shards. Every read checks that its shard is the one that was indexed."""
+    """One split in indexed shards. Every read checks that the shard is unchanged since indexing."""
 
-    first_label = 0  # as the shards count
+    first_label = 0  # on disk
+    class_names_file: str  # the file that may list the class names
 
-    def __init__(
-        self, folder: Path, index: Index, class_names: tuple[str, ...], names_file: str
-    ) -> None:
-        """Without `class_names`, which `names_file` lists, the index names the classes."""
+    def __init__(self, folder: Path, index: Index, class_names: tuple[str, ...]) -> None:
+        """Without `class_names`, use those of the index."""
         self.class_names = class_names or index.class_names
         self.labels: Labels = index.label.astype(np.int64)
-        self.labels[self.labels >= len(self.class_names)] = UNKNOWN
+        self.labels[self.labels >= len(self.class_names)] = UNKNOWN_LABEL
         self.faults = index.faults
         self._folder = folder
         self._index = index
-        self._names_file = names_file
         self._reasons = {fault.number: fault.reason for fault in index.faults}
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def location(self, number: int) -> RecordLocation:
+    def location(self, index: int) -> RecordLocation:
         return RecordLocation(
-            printable(str(self._folder / self._shard(number).name)),
-            int(self._index.offset[number]),
-            self._index.number_in_file(number),
+            printable(str(self._folder / self._shard_file(index).name)),
+            int(self._index.offset[index]),
+            self._index.index_in_file(index),
         )
 
-    def boxes(self, number: int) -> Boxes:
-        """Of one image, without reading it."""
-        return self._index.boxes_of(number)
+    def boxes(self, index: int) -> Boxes:
+        """Return the boxes of one image, without reading it."""
+        start = int(self._index.box_end[index - 1]) if index else 0
+        return self._index.boxes[start : int(self._index.box_end[index])]
 
-    def stamp(self) -> str:
-        return self._index.stamp
+    def fingerprint(self) -> str:
+        """Identify the current shards by name, size and modification time."""
+        return hashlib.sha256(repr(self._index.files).encode()).hexdigest()
 
-    def words(self, number: int) -> tuple[str, str]:
-        """The name of the image file, and the class in words; empty if unknown."""
+    def filename_and_text(self, index: int) -> tuple[str, str]:
+        """Return the name of the image file and the description of its class; empty if unknown."""
         raise NotImplementedError
 
-    def read(self, number: int) -> EncodedImage:
-        if self.labels[number] == UNKNOWN:
-            raise BadRecordError(self.location(number), self._reason(number))
+    def read(self, index: int) -> EncodedImage:
+        if self.labels[index] == UNKNOWN_LABEL:
+            raise BadRecordError(self.location(index), self._bad_reason(index))
         try:
-            image = self._image(number)
+            image = self._read_image(index)
         except BadContentError as error:
-            raise BadRecordError(self.location(number), str(error)) from error
-        return EncodedImage(image, self.boxes(number))
+            raise BadRecordError(self.location(index), str(error)) from error
+        return EncodedImage(image, self.boxes(index))
 
-    def _image(self, number: int) -> bytes | memoryview:
-        """The image of a record; BadContentError if a checksum is wrong."""
+    def _read_image(self, index: int) -> bytes | memoryview:
+        """Read the image of a record; raise BadContentError if a checksum is wrong."""
         raise NotImplementedError
 
-    def _reason(self, number: int) -> str:
-        label = int(self._index.label[number])
-        if label == UNKNOWN:
-            return self._reasons.get(number, "found bad when the shards were indexed")
+    def _bad_reason(self, index: int) -> str:
+        label = int(self._index.label[index])
+        if label == UNKNOWN_LABEL:
+            return self._reasons.get(index, "found to be bad when the shards were indexed")
         first = self.first_label
         return (
-            f"label {label + first}, but {self._names_file} names {len(self.class_names)} classes, "
-            f"from {first} on"
+            f"label {label + first}, but {self.class_names_file} lists {len(self.class_names)} "
+            f"classes, starting at {first}"
         )
 
-    def _shard(self, number: int) -> IndexedFile:
-        return self._index.files[int(self._index.file[number])]
+    def _shard_file(self, index: int) -> IndexedFile:
+        return self._index.files[int(self._index.file[index])]
 
-    def _raw(self, number: int) -> bytes:
-        """Opened for each read: a thousand shards are more than a process may keep open."""
-        shard = self._shard(number)
+    def _raw(self, index: int) -> bytes:
+        """Read a record. The shard is opened each time: thousands may be too many open files."""
+        shard = self._shard_file(index)
         path = self._folder / shard.name
-        # A read error may concern this part of the disk only.
-        with open_file(os.fsencode(path), partial(self.location, number), {errno.EIO}) as file:
+        # A read error may concern only this part of the disk.
+        with open_file(os.fsencode(path), partial(self.location, index), {errno.EIO}) as file:
             name = printable(str(path))
-            refuse_change(name, FileState(shard.bytes, shard.mtime_ns), FileState.of(file))
-            offset, size = int(self._index.offset[number]), int(self._index.size[number])
+            check_unchanged(name, shard.bytes, shard.mtime_ns, os.fstat(file))
+            offset, size = int(self._index.offset[index]), int(self._index.size[index])
             return read_range(file, offset, size, name)

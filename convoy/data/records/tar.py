@@ -1,4 +1,4 @@
-"""Images in tar shards (WebDataset): `metadata.json` beside them, reading by number, writing."""
+"""Images in tar shards (WebDataset): reading by index, writing, and their `metadata.json`."""
 
 import io
 import json
@@ -12,31 +12,30 @@ from typing import Any, BinaryIO
 import google_crc32c
 
 from convoy.data.progress import Notice, Progress
-from convoy.data.records.index import MOST_CLASSES, Index
-from convoy.data.records.indexing import open_index
+from convoy.data.records.index import MAX_CLASSES, Index
+from convoy.data.records.index_builder import open_index
 from convoy.data.records.record import BadContentError, PackedNames, Sample
 from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.records.tar_reader import (
-    IMAGES,
-    DamageError,
+    IMAGE_EXTENSIONS,
+    CorruptTarError,
     TarSample,
-    members,
-    samples,
+    iter_members,
+    iter_samples,
+    read_text,
     scan_shard,
-    take,
 )
 from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError
 from convoy.files import atomic_path
-from convoy.text import shown
+from convoy.text import quote_shortened
 
-METADATA = "metadata.json"
-FILE_NAME = "filename"  # key in the .json of a sample; the reference has none for it
+METADATA_NAME = "metadata.json"
+FILENAME_KEY = "filename"  # in the .json of a sample; not part of the reference format
 
-_MOST_METADATA_BYTES = 2**24
-_MOST_JSON_BYTES = 2**20
-# By how an image begins; others are called .jpg, and the decoder finds out.
-_SUFFIXES = {
+_MAX_METADATA_BYTES = 2**24
+# By the first bytes of an image; others are named .jpg, and the decoder detects the format.
+_EXTENSIONS = {
     b"\x89PNG": "png",
     b"GIF8": "gif",
     b"BM": "bmp",
@@ -47,117 +46,116 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class Metadata:
-    """What `metadata.json` says about one split; all of it may be missing."""
+    """The contents of `metadata.json` for one split; everything is optional."""
 
     length: int | None = None
-    steps_done: tuple[str, ...] = ()  # such as `Resize(256)`, applied before the images were saved
+    applied_transforms: tuple[str, ...] = ()  # before saving the images, such as `Resize(256)`
     class_names: tuple[str, ...] = ()
 
 
 def read_metadata(folder: Path, split: Split) -> Metadata:
-    path = folder / METADATA
+    path = folder / METADATA_NAME
     if not path.exists():
         return Metadata()
     try:
         with path.open("rb") as file:
-            table = json.loads(file.read(_MOST_METADATA_BYTES))
+            table = json.loads(file.read(_MAX_METADATA_BYTES))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: no JSON ({error}); correct or remove it") from error
+        raise DataError(f"{path}: not valid JSON ({error}); correct or remove it") from error
     if not isinstance(table, dict):
-        raise DataError(f"{path}: holds no names and values; correct or remove it")
+        raise DataError(f"{path}: not a JSON object; correct or remove it")
     if table.get("format", "img") != "img":
         raise ConfigError(
-            f"{path}: samples in the format {shown(str(table['format']))} are pickled tensors, "
-            "which can run anything when they are read; make the shards anew with images "
-            "(format img), or `convoy data convert` the folder they were made from"
+            f"{path}: samples in the format {quote_shortened(str(table['format']))} are pickled "
+            "tensors, which can run arbitrary code when they are loaded; recreate the shards with "
+            "images (format img), or run `convoy data convert` on the original folder"
         )
     length = table.get(f"{split}_length")
     if length is not None and (type(length) is not int or length < 0):
-        raise DataError(f"{path}: {split}_length is {shown(str(length))}, not a number of samples")
-    names = _strings(path, table, "class_names")
-    if len(set(names)) < len(names) or len(names) > MOST_CLASSES:
         raise DataError(
-            f"{path}: {len(names)} class_names, {len(set(names))} of them different; at most "
-            f"{MOST_CLASSES} are read, and no name twice"
+            f"{path}: {split}_length is {quote_shortened(str(length))}, not a number of samples"
         )
-    return Metadata(length, _strings(path, table, f"{split}_transform_pipeline"), names)
+    names = _string_list(path, table, "class_names")
+    if len(set(names)) < len(names) or len(names) > MAX_CLASSES:
+        raise DataError(
+            f"{path}: {len(names)} class_names, {len(set(names))} of them distinct; they must "
+            f"be distinct, and at most {MAX_CLASSES}"
+        )
+    return Metadata(length, _string_list(path, table, f"{split}_transform_pipeline"), names)
 
 
-def _strings(path: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _string_list(path: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = [] if table.get(key) is None else table[key]
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise DataError(f"{path}: {key} is no list of texts")
+        raise DataError(f"{path}: {key} is not a list of strings")
     return tuple(value)
 
 
 class TarShards(ShardedRecords):
-    """One split, in the order (shard name, position). Made by `open_tar_shards`."""
+    """One split, in the order (shard name, position). Created by `open_tar_shards`."""
+
+    class_names_file = METADATA_NAME
 
     def __init__(self, folder: Path, index: Index, metadata: Metadata) -> None:
-        super().__init__(folder, index, metadata.class_names, METADATA)
-        self.steps_done = metadata.steps_done
-        self._names: dict[str, PackedNames] = {}  # by shard, when they are first needed
+        super().__init__(folder, index, metadata.class_names)
+        self.applied_transforms = metadata.applied_transforms
+        self._names: dict[str, PackedNames] = {}  # by shard, read on first use
 
-    def _image(self, number: int) -> bytes:
-        raw = self._raw(number)
-        if google_crc32c.value(raw) != self._index.crc[number]:
-            raise BadContentError("the image is not the one that was indexed: other checksum")
+    def _read_image(self, index: int) -> bytes:
+        raw = self._raw(index)
+        if google_crc32c.value(raw) != self._index.crc[index]:
+            raise BadContentError("the image has changed since it was indexed: checksum mismatch")
         return raw
 
-    def words(self, number: int) -> tuple[str, str]:
-        shard = self._shard(number).name
-        if shard not in self._names:  # two threads at once find the same
+    def filename_and_text(self, index: int) -> tuple[str, str]:
+        shard = self._shard_file(index).name
+        if shard not in self._names:  # two threads may both read them, with the same result
             self._names[shard] = read_names(self._folder / shard)
-        return os.fsdecode(self._names[shard][self._index.number_in_file(number)]), ""
+        return os.fsdecode(self._names[shard][self._index.index_in_file(index)]), ""
 
 
 def read_names(path: Path) -> PackedNames:
-    """File names of all samples in their order; only headers and small members are read."""
+    """Read the file names of all samples, in order; only headers and small members are read."""
     names = PackedNames()
     with path.open("rb", buffering=2**12) as stream:
         try:
-            for sample in samples(members(stream, stream.seek(0, os.SEEK_END))):
-                names.append(_name_in_json(stream, sample) or _name_of(sample))
-        except DamageError:
+            for sample in iter_samples(iter_members(stream, stream.seek(0, os.SEEK_END))):
+                suffix = next(
+                    (suffix for suffix in sample.parts if suffix in IMAGE_EXTENSIONS), b""
+                )
+                key = sample.key.rpartition(b"/")[2]  # without folders
+                names.append(_filename_from_json(stream, sample) or key + b"." + suffix)
+        except CorruptTarError:
             names.append(b"")  # the rest of a damaged shard is one bad record
     return names
 
 
-def _name_in_json(stream: BinaryIO, sample: TarSample) -> bytes:
-    member = sample.parts.get(b"json")
-    if member is None or member.size > _MOST_JSON_BYTES:
-        return b""
+def _filename_from_json(stream: BinaryIO, sample: TarSample) -> bytes:
     try:
-        return os.fsencode(json.loads(take(stream, member.offset, member.size))[FILE_NAME])
+        return os.fsencode(json.loads(read_text(stream, sample, b"json"))[FILENAME_KEY])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return b""
 
 
-def _name_of(sample: TarSample) -> bytes:
-    """Its key without folders, with the suffix of the image."""
-    suffix = next((suffix for suffix in sample.parts if suffix in IMAGES), b"")
-    return sample.key.rpartition(b"/")[2] + b"." + suffix
-
-
 def open_tar_shards(folder: Path, split: Split, notice: Notice, progress: Progress) -> TarShards:
-    """One split of a folder with tar shards, indexed if it is not yet."""
+    """Open one split of a folder with tar shards, indexing it if necessary."""
     metadata = read_metadata(folder, split)
     shards = find_shards(folder, split, "webdataset")
     index = open_index(shards, scan_shard, notice, progress)
-    check_tar_set(folder, split, metadata, index)
+    check_tar_shards(folder, split, metadata, index)
     return TarShards(folder, index, metadata)
 
 
-def check_tar_set(folder: Path, split: Split, metadata: Metadata, index: Index) -> None:
-    """DataError if a shard lacks samples, or repeats those of another."""
+def check_tar_shards(folder: Path, split: Split, metadata: Metadata, index: Index) -> None:
+    """Raise DataError if a shard lacks samples, or repeats those of another shard."""
     # Visible damage is left to the policy for bad records, which counts it.
     if metadata.length not in (None, len(index)) and not index.faults:
         raise DataError(
-            f"{folder}: {len(index)} samples in the {split} shards, but {METADATA} says "
-            f"{split}_length {metadata.length}; a shard lacks some, or is missing: get them anew, "
-            f"or correct {METADATA}"
+            f"{folder}: {len(index)} samples in the {split} shards, but {METADATA_NAME} has "
+            f"{split}_length {metadata.length}; a shard is missing or incomplete: copy the shards "
+            f"again, or correct {METADATA_NAME}"
         )
     seen: dict[bytes, str] = {}
     start = 0
@@ -169,40 +167,36 @@ def check_tar_set(folder: Path, split: Split, metadata: Metadata, index: Index) 
             continue
         if images in seen:
             raise DataError(
-                f"{folder}: {seen[images]} and {file.name} hold the same {file.records} images; "
-                "get one of them anew"
+                f"{folder}: {seen[images]} and {file.name} contain the same {file.records} images; "
+                "replace one of them"
             )
         seen[images] = file.name
 
 
-def shard_name(split: str, number: int) -> str:
-    return f"{split}-{number:06}.tar"
-
-
 def write_shard(path: Path, samples: Iterable[Sample], first: int) -> int:
-    """Write samples under running numbers from `first` on, and count them."""
+    """Write samples numbered from `first`, and return their count."""
     count = 0
     with (
         atomic_path(path) as temporary,
         tarfile.open(temporary, mode="x", format=tarfile.USTAR_FORMAT) as tar,
     ):
         for count, sample in enumerate(samples, start=1):
-            for suffix, data in sorted(_parts(sample)):
-                member = tarfile.TarInfo(f"{first + count - 1:09}.{suffix}")  # dated 0, by root
+            for suffix, data in sorted(_sample_members(sample)):
+                member = tarfile.TarInfo(f"{first + count - 1:09}.{suffix}")  # mtime 0, owner root
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
     return count
 
 
-def _parts(sample: Sample) -> Iterator[tuple[str, bytes]]:
-    boxes = sample.boxes.tolist()  # doubles, which hold single precision exactly
+def _sample_members(sample: Sample) -> Iterator[tuple[str, bytes]]:
+    boxes = sample.boxes.tolist()  # float64, which represents float32 exactly
     yield _suffix(sample.encoded), sample.encoded
     yield "cls", str(sample.label).encode()
-    table = {"bbox": boxes[0] if len(boxes) == 1 else boxes or None, FILE_NAME: sample.filename}
+    table = {"bbox": boxes[0] if len(boxes) == 1 else boxes or None, FILENAME_KEY: sample.filename}
     yield "json", json.dumps(table).encode()
 
 
 def _suffix(encoded: bytes) -> str:
     if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
         return "webp"
-    return next((name for mark, name in _SUFFIXES.items() if encoded.startswith(mark)), "jpg")
+    return next((name for mark, name in _EXTENSIONS.items() if encoded.startswith(mark)), "jpg")

@@ -1,7 +1,7 @@
-"""One tar shard, read from end to end: members, samples, labels, boxes, and what is wrong.
+"""Scan one tar shard: its members, samples, labels, boxes and faults.
 
 The standard library's tarfile follows negative sizes and can loop on damaged headers; this reader
-stops at the first header that cannot be right.
+stops at the first invalid header.
 """
 
 import json
@@ -15,31 +15,31 @@ from typing import BinaryIO, NamedTuple
 import google_crc32c
 import numpy as np
 
-from convoy.data.records.folder import SUFFIXES
-from convoy.data.records.index import MOST_CLASSES
-from convoy.data.records.indexing import ShardScan
+from convoy.data.records.folder import IMAGE_SUFFIXES
+from convoy.data.records.index import MAX_CLASSES
+from convoy.data.records.index_builder import ShardScan
 from convoy.data.records.record import (
     MAX_RECORD_BYTES,
     NO_BOXES,
     BadContentError,
     Boxes,
-    box_problems,
-    with_area,
+    drop_empty_boxes,
+    invalid_boxes,
 )
 from convoy.errors import DataError
-from convoy.text import printable, shown
+from convoy.text import printable, quote_shortened
 
-BLOCK = 512
-IMAGES = frozenset(suffix.removeprefix(b".") for suffix in SUFFIXES)
+BLOCK_BYTES = 512
+IMAGE_EXTENSIONS = frozenset(suffix.removeprefix(b".") for suffix in IMAGE_SUFFIXES)
 
 _SIZE = slice(124, 136)
 _CHECKSUM = slice(148, 156)
-_KIND = slice(156, 157)
+_TYPE_FLAG = slice(156, 157)
 _MAGIC = slice(257, 263)
 _PREFIX = slice(345, 500)
-_FILES = (b"0", b"\0", b"7")
-_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders, pipes
-_ABOUT_NEXT = (b"x", b"X", b"g", b"L", b"K")
+_FILE_TYPES = (b"0", b"\0", b"7")
+_TYPES_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders, pipes
+_EXTENDED_HEADER_TYPES = (b"x", b"X", b"g", b"L", b"K")
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
@@ -50,14 +50,14 @@ _COMPRESSIONS = {
 _OCTAL = re.compile(rb"[0-7]*")
 _PAX_LENGTH = re.compile(rb"([0-9]{1,6}) ")
 _PAX_SIZE = re.compile(rb"[0-9]{1,18}")
-_MOST_HEADER_BYTES = 2**16  # of a long name, or of a PAX header
+_MAX_HEADER_BYTES = 2**16  # of a long name or a PAX header
 _CHUNK = 2**18
 
 _SAMPLE_NAME = re.compile(rb"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)  # key and suffix
-_RESERVED = re.compile(rb"__[^/]*__(?:$|[./])")  # what webdataset keeps for itself
+_RESERVED = re.compile(rb"__[^/]*__(?:$|[./])")  # reserved by webdataset
 _LABEL = re.compile(rb"\s*[0-9]{1,18}\s*")
-_MOST_TEXT_BYTES = 2**20  # of a .cls or a .json
-_MOST_CORNER = 2**31  # corners beyond it are not even pixels
+_MAX_TEXT_BYTES = 2**20  # of a .cls or .json
+_MAX_CORNER = 2**31  # larger values are not even pixels
 
 
 class TarMember(NamedTuple):
@@ -70,100 +70,114 @@ class TarMember(NamedTuple):
     is_file: bool
 
 
-class DamageError(Exception):
-    """From here on the file cannot be read."""
+class CorruptTarError(Exception):
+    """The file cannot be read from `offset` on."""
 
-    def __init__(self, offset: int, reason: str, *, after_end: bool = False) -> None:
+    def __init__(self, offset: int, reason: str, *, after_end_marker: bool = False) -> None:
         super().__init__(reason)
         self.offset = offset
-        self.after_end = after_end  # all members before it are complete
+        self.after_end_marker = after_end_marker  # all members before it are complete
 
 
-def members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
-    """All members of a file of `total` bytes; DamageError where it does not end as it should.
+def iter_members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
+    """Yield the members of a file of `total` bytes.
 
-    BadContentError for a compressed file.
+    Raise CorruptTarError where it is damaged or truncated, BadContentError if it is compressed.
     """
-    _refuse_compressed(take(stream, 0, min(8, total)))
+    _check_not_compressed(read_exactly(stream, 0, min(8, total)))
     offset = start = 0
-    about: dict[bytes, bytes] = {}  # what extended headers say about the next member
+    extended: dict[bytes, bytes] = {}  # values of extended headers for the next member
     while (header := _header(stream, offset, total)) is not None:
-        kind, data, size = header[_KIND], offset + BLOCK, _number(header[_SIZE], offset)
-        if kind in _ABOUT_NEXT:
+        type_flag, data, size = (
+            header[_TYPE_FLAG],
+            offset + BLOCK_BYTES,
+            _number(header[_SIZE], offset),
+        )
+        if type_flag in _EXTENDED_HEADER_TYPES:
             text = _extended_header(stream, data, size, total)
-            if kind == b"L":
-                about[b"path"] = text.partition(b"\0")[0]
-            elif kind in (b"x", b"X"):
-                about |= _pax_records(text, offset)
-            offset = data + _padded(size)
+            if type_flag == b"L":
+                extended[b"path"] = text.partition(b"\0")[0]
+            elif type_flag in (b"x", b"X"):
+                extended |= _pax_records(text, offset)
+            offset = data + _pad_to_block(size)
             continue
-        if kind == b"S" or any(key.startswith(b"GNU.sparse") for key in about):
-            raise DamageError(start, "a sparse member, which is not read")
-        name = about[b"path"] if b"path" in about else _name(header)
-        size = int(about.get(b"size", size))
-        has_data = kind not in _WITHOUT_DATA and not (kind == b"\0" and name.endswith(b"/"))
+        if type_flag == b"S" or any(key.startswith(b"GNU.sparse") for key in extended):
+            raise CorruptTarError(start, "a sparse member, which is not supported")
+        name = extended[b"path"] if b"path" in extended else _name(header)
+        size = int(extended.get(b"size", size))
+        is_old_folder = type_flag == b"\0" and name.endswith(b"/")
+        has_data = type_flag not in _TYPES_WITHOUT_DATA and not is_old_folder
         if has_data and size > total - data:
-            left = total - data
-            raise DamageError(start, f"cut in a member of {size} bytes: {left} are left")
-        yield TarMember(name, start, data, size, has_data and kind in _FILES)
-        offset = start = data + _padded(size) if has_data else data
-        about = {}
+            raise CorruptTarError(
+                start, f"truncated inside a member of {size} bytes: {total - data} are left"
+            )
+        yield TarMember(name, start, data, size, has_data and type_flag in _FILE_TYPES)
+        offset = start = data + _pad_to_block(size) if has_data else data
+        extended = {}
     if start != offset:
-        raise DamageError(start, "a header of a member that does not follow")
+        raise CorruptTarError(start, "an extended header without a member")
 
 
-def _refuse_compressed(begin: bytes) -> None:
-    for mark, compression in _COMPRESSIONS.items():
-        if begin.startswith(mark):
+def _check_not_compressed(first_bytes: bytes) -> None:
+    for magic, compression in _COMPRESSIONS.items():
+        if first_bytes.startswith(magic):
             raise BadContentError(
-                f"compressed with {compression}; samples are read in any order, which that does "
-                "not allow: unpack it to a plain .tar"
+                f"compressed with {compression}, which does not allow random access; decompress it "
+                "to a plain .tar"
             )
 
 
 def _header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
-    """The header block there; None for the end mark, after which only zeros may follow."""
+    """Read a header block; None for the end-of-archive marker, which only zeros may follow."""
     left = total - offset
     if left <= 0:
-        raise DamageError(total, "it has no end mark: cut between two members, or not finished")
-    if left < BLOCK:
-        raise DamageError(offset, f"cut in a header: {left} bytes are left")
-    header = take(stream, offset, BLOCK)
-    if header == bytes(BLOCK):
+        raise CorruptTarError(
+            total, "no end-of-archive marker: truncated between two members, or unfinished"
+        )
+    if left < BLOCK_BYTES:
+        raise CorruptTarError(offset, f"truncated inside a header: {left} bytes are left")
+    header = read_exactly(stream, offset, BLOCK_BYTES)
+    if header == bytes(BLOCK_BYTES):
         for start in range(offset, total, _CHUNK):
-            if take(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
-                reason = f"{left} bytes follow the end mark; were two files joined?"
-                raise DamageError(offset, reason, after_end=True)
+            if read_exactly(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
+                reason = (
+                    f"{left} bytes follow the end-of-archive marker; were two files concatenated?"
+                )
+                raise CorruptTarError(offset, reason, after_end_marker=True)
         return None
     checksum = _number(header[_CHECKSUM], offset)
-    others = header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :]
+    summed = header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :]
     # Some old writers summed signed bytes.
-    high = sum(byte > 127 for byte in others) if checksum != sum(others) else 0
-    if checksum != sum(others) - 256 * high:
-        raise DamageError(offset, f"no header of a member, or a damaged one: {left} bytes are left")
+    high = sum(byte > 127 for byte in summed) if checksum != sum(summed) else 0
+    if checksum != sum(summed) - 256 * high:
+        raise CorruptTarError(
+            offset, f"not a member header, or a damaged one: {left} bytes are left"
+        )
     return header
 
 
 def _extended_header(stream: BinaryIO, data: int, size: int, total: int) -> bytes:
-    if size > _MOST_HEADER_BYTES:
-        raise DamageError(data, f"a header of {size} bytes, at most {_MOST_HEADER_BYTES} are read")
+    if size > _MAX_HEADER_BYTES:
+        raise CorruptTarError(data, f"a header of {size} bytes; the limit is {_MAX_HEADER_BYTES}")
     if size > total - data:
-        raise DamageError(data, f"cut in a header of {size} bytes: {total - data} are left")
-    return take(stream, data, size)
+        raise CorruptTarError(
+            data, f"truncated inside a header of {size} bytes: {total - data} are left"
+        )
+    return read_exactly(stream, data, size)
 
 
 def _pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
-    """`22 path=0001.jpg\\n`, the length counting all of itself."""
+    """Parse records such as `22 path=0001.jpg\\n`, whose length includes itself."""
     records: dict[bytes, bytes] = {}
     start = 0
     while start < len(text) and text[start]:
         length = _PAX_LENGTH.match(text, start)
         end = start + int(length[1]) if length else 0
         if length is None or end <= length.end() or text[end - 1 : end] != b"\n":
-            raise DamageError(offset, "a PAX header that is none")
+            raise CorruptTarError(offset, "an invalid PAX header")
         key, _, value = text[length.end() : end - 1].partition(b"=")
         if key == b"size" and not _PAX_SIZE.fullmatch(value):
-            raise DamageError(offset, "a PAX header with a number that is none")
+            raise CorruptTarError(offset, "a PAX header with an invalid number")
         records[key] = value
         start = end
     return records
@@ -172,48 +186,48 @@ def _pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
 def _name(header: bytes) -> bytes:
     name = header[:100].partition(b"\0")[0]
     prefix = header[_PREFIX].partition(b"\0")[0]
-    # GNU's own format uses those bytes for other things.
+    # The GNU format uses those bytes differently.
     return prefix + b"/" + name if prefix and header[_MAGIC] == b"ustar\0" else name
 
 
 def _number(field: bytes, offset: int) -> int:
-    """Octal digits, or for large numbers a mark and plain bytes."""
+    """Parse octal digits, or for large numbers a marker and binary bytes."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:])
     digits = field.strip(b" \0")
     if not _OCTAL.fullmatch(digits):
-        raise DamageError(offset, "a header with a number that is none")
+        raise CorruptTarError(offset, "a header with an invalid number")
     return int(digits or b"0", 8)
 
 
-def _padded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+def _pad_to_block(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def take(stream: BinaryIO, offset: int, size: int) -> bytes:
-    """All of these bytes, or DamageError."""
+def read_exactly(stream: BinaryIO, offset: int, size: int) -> bytes:
+    """Read `size` bytes at `offset`; raise CorruptTarError if they are not there."""
     stream.seek(offset)
     data = stream.read(size)
     if len(data) < size:
-        raise DamageError(offset, "it became shorter while it was read")
+        raise CorruptTarError(offset, "the file became shorter while it was read")
     return data
 
 
 @dataclass
 class TarSample:
-    """Neighboring members with one key."""
+    """Adjacent members with the same key."""
 
     key: bytes
     start: int
     parts: dict[bytes, TarMember] = field(default_factory=dict)  # by suffix
-    repeated: bytes | None = None  # a suffix that came again
+    repeated_suffix: bytes | None = None
 
 
-def samples(entries: Iterator[TarMember]) -> Iterator[TarSample]:
-    """Members grouped by key. Only what follows a sample shows that it is complete."""
+def iter_samples(members: Iterator[TarMember]) -> Iterator[TarSample]:
+    """Group members by key. A sample is known to be complete only by what follows it."""
     sample = None
     try:
-        for member in entries:
+        for member in members:
             name = _SAMPLE_NAME.fullmatch(member.name)
             if not member.is_file or name is None or _RESERVED.match(member.name):
                 continue
@@ -223,11 +237,11 @@ def samples(entries: Iterator[TarMember]) -> Iterator[TarSample]:
                     yield sample
                 sample = TarSample(key, member.start)
             if suffix in sample.parts:
-                sample.repeated = suffix
+                sample.repeated_suffix = suffix
             sample.parts[suffix] = member
-    except DamageError as damage:
-        if sample is not None and not damage.after_end:
-            raise DamageError(sample.start, str(damage)) from damage
+    except CorruptTarError as damage:
+        if sample is not None and not damage.after_end_marker:
+            raise CorruptTarError(sample.start, str(damage)) from damage
         if sample is not None:
             yield sample
         raise
@@ -236,7 +250,7 @@ def samples(entries: Iterator[TarMember]) -> Iterator[TarSample]:
 
 
 def scan_shard(path: Path) -> ShardScan:
-    """All samples of a shard; DataError for a compressed one."""
+    """Scan all samples of a shard; raise DataError if it is compressed."""
     with path.open("rb", buffering=2**20) as stream:
         try:
             return scan_stream(stream, stream.seek(0, os.SEEK_END))
@@ -245,12 +259,12 @@ def scan_shard(path: Path) -> ShardScan:
 
 
 def scan_stream(stream: BinaryIO, total: int) -> ShardScan:
-    """All samples in `total` bytes. Where it cannot be read further, the rest is one bad record."""
-    scan = ShardScan(has_crc=True)
+    """Scan all samples in `total` bytes; everything from the first damage on is one bad record."""
+    scan = ShardScan(with_checksums=True)
     try:
-        for sample in samples(members(stream, total)):
+        for sample in iter_samples(iter_members(stream, total)):
             _scan_sample(stream, sample, scan)
-    except DamageError as damage:
+    except CorruptTarError as damage:
         scan.add_bad(damage.offset, total - damage.offset, str(damage))
     return scan
 
@@ -260,79 +274,82 @@ def _scan_sample(stream: BinaryIO, sample: TarSample, scan: ShardScan) -> None:
     try:
         image = _image(sample)
         offset, size = image.offset, image.size
-        label = _label(_text(stream, sample, b"cls"))
-        boxes = _boxes(_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
+        label = _label(read_text(stream, sample, b"cls"))
+        boxes = _boxes(read_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
         scan.add(
-            offset, size, label, boxes, google_crc32c.value(take(stream, image.offset, image.size))
+            offset, size, label, boxes, google_crc32c.value(read_exactly(stream, offset, size))
         )
     except BadContentError as error:
-        scan.add_bad(offset, size, f"sample {_shown(sample.key)} {error}")
+        scan.add_bad(offset, size, f"sample {_quoted(sample.key)} {error}")
 
 
 def _image(sample: TarSample) -> TarMember:
-    images = [member for suffix, member in sample.parts.items() if suffix in IMAGES]
-    if sample.repeated is not None:
-        suffix = printable(sample.repeated.decode(errors="replace"))
+    images = [member for suffix, member in sample.parts.items() if suffix in IMAGE_EXTENSIONS]
+    if sample.repeated_suffix is not None:
+        suffix = printable(sample.repeated_suffix.decode(errors="replace"))
         raise BadContentError(f"has .{suffix} twice")
     if not images and b"pth" in sample.parts:
-        raise BadContentError("is a tensor (.pth, pickle), which is never read")
+        raise BadContentError("is a tensor (.pth, pickle), which is never loaded")
     if len(images) != 1:
         raise BadContentError(f"has {len(images) or 'no'} image{'s' * (len(images) > 1)}")
     size = images[0].size
     if not 0 < size <= MAX_RECORD_BYTES:
-        raise BadContentError(f"has an image of {size} bytes, it may have 1 … {MAX_RECORD_BYTES}")
+        raise BadContentError(
+            f"has an image of {size} bytes; the limits are 1 … {MAX_RECORD_BYTES}"
+        )
     return images[0]
 
 
-def _text(stream: BinaryIO, sample: TarSample, suffix: bytes) -> bytes:
+def read_text(stream: BinaryIO, sample: TarSample, suffix: bytes) -> bytes:
+    """Read a small member of a sample; raise BadContentError if it is missing or too large."""
     name = f".{suffix.decode()}"
     if suffix not in sample.parts:
         raise BadContentError(f"has no {name}")
     member = sample.parts[suffix]
-    if member.size > _MOST_TEXT_BYTES:
+    if member.size > _MAX_TEXT_BYTES:
         raise BadContentError(
-            f"has a {name} of {member.size} bytes, it may have {_MOST_TEXT_BYTES}"
+            f"has a {name} of {member.size} bytes; the limit is {_MAX_TEXT_BYTES}"
         )
-    return take(stream, member.offset, member.size)
+    return read_exactly(stream, member.offset, member.size)
 
 
 def _label(text: bytes) -> int:
     if not _LABEL.fullmatch(text):
-        raise BadContentError(f"has the label {_shown(text)}, which is no number from 0 on")
+        raise BadContentError(f"has the label {_quoted(text)}, which is not a whole number from 0")
     label = int(text)
-    if label >= MOST_CLASSES:
-        raise BadContentError(f"has the label {label}, known are 0 … {MOST_CLASSES - 1}")
+    if label >= MAX_CLASSES:
+        raise BadContentError(f"has the label {label}; the limit is {MAX_CLASSES - 1}")
     return label
 
 
 def _boxes(text: bytes) -> Boxes:
-    """`{"bbox": null}`, one box or several; other entries are ignored."""
+    """Parse `{"bbox": null}`, one box or several; other entries are ignored."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):
         raise BadContentError("has a .json that cannot be read") from None
     if not isinstance(table, dict):
-        raise BadContentError("has a .json without names and values")
+        raise BadContentError("has a .json that is not an object")
     rows = table.get("bbox")
     if not rows:
         return NO_BOXES
     if isinstance(rows, list) and not isinstance(rows[0], list):
         rows = [rows]
     if not isinstance(rows, list) or not all(_is_box(row) for row in rows):
-        raise BadContentError("has a bbox that is no list of four numbers")
+        raise BadContentError("has a bbox that is not a list of four numbers")
     boxes = np.array(rows, np.float32)
-    for _, reason in box_problems(boxes):
+    for _, reason in invalid_boxes(boxes):
         raise BadContentError(f"has the bbox {reason}")
-    return with_area(boxes.clip(0, 1))
+    return drop_empty_boxes(boxes.clip(0, 1))
 
 
 def _is_box(row: object) -> bool:
     return (
         isinstance(row, list)
         and len(row) == 4
-        and all(type(corner) in (int, float) and abs(corner) < _MOST_CORNER for corner in row)
+        and all(type(corner) in (int, float) and abs(corner) < _MAX_CORNER for corner in row)
     )
 
 
-def _shown(text: bytes) -> str:
-    return shown(text.decode("utf-8", errors="replace"))
+def _quoted(text: bytes) -> str:
+    return quote_shortened(text.decode("utf-8", errors="replace"))

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100 in their binary form: read once, every label checked, kept as pixels.
+"""CIFAR-10 and CIFAR-100 in the binary format, read into memory with every label checked.
 
 A record is its label bytes (CIFAR-100: coarse, then fine; the last one is the class) and three
-planes of 32 × 32 bytes, red first. A file that cannot be right is named with both its sizes.
+planes of 32 × 32 bytes, red first. Errors name the file, its size and the expected record size.
 """
 
 import stat
@@ -14,28 +14,28 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.source import Ids, Labels, Normalization, Pixels, Split
-from convoy.data.sources.pixel_source import PixelSource
+from convoy.data.source import Labels, Normalization, Pixels, Split
+from convoy.data.sources.pixel_source import ArraySource
 from convoy.errors import ConfigError, DataError
 
-SIDE = 32
-PIXEL_BYTES = 3 * SIDE * SIDE
+IMAGE_SIZE = 32
+PIXEL_BYTES = 3 * IMAGE_SIZE * IMAGE_SIZE
 
-_MOST_BYTES = 2**30  # of one file; the largest official one has 153 700 000
-_MOST_NAME_BYTES = 2**16
-_CHUNK = 1000  # records read together: 3 MB, so a file is never held twice
+_MAX_BYTES = 2**30  # of one file; the largest official one has 153 700 000
+_MAX_NAME_BYTES = 2**16
+_CHUNK = 1000  # records per read: 3 MB, so that a file is never in memory twice
 
 
 @dataclass(frozen=True)
 class CifarFormat:
-    """Where a data set keeps its files, and what a record looks like."""
+    """The files of a data set and the layout of a record."""
 
     title: str
-    name: str  # as `convoy data fetch` knows it
+    name: str  # for `convoy data fetch`
     folder: str
     files: Mapping[Split, tuple[str, ...]]
-    label_limits: tuple[int, ...]  # each label byte lies below its own
-    names_file: str
+    label_limits: tuple[int, ...]  # exclusive upper bound of each label byte
+    class_names_file: str
     class_names: tuple[str, ...]
     normalization: Normalization
 
@@ -53,7 +53,7 @@ CIFAR10 = CifarFormat(
         "validation": ("test_batch.bin",),
     },
     label_limits=(10,),
-    names_file="batches.meta.txt",
+    class_names_file="batches.meta.txt",
     class_names=(
         *("airplane", "automobile", "bird", "cat", "deer"),
         *("dog", "frog", "horse", "ship", "truck"),
@@ -78,185 +78,172 @@ CIFAR100 = CifarFormat(
     folder="cifar-100-binary",
     files={"train": ("train.bin",), "validation": ("test.bin",)},
     label_limits=(20, 100),
-    names_file="fine_label_names.txt",
+    class_names_file="fine_label_names.txt",
     class_names=tuple(_FINE_NAMES.split()),
     normalization=Normalization((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 )
 
-_OTHER = {CIFAR10.name: CIFAR100, CIFAR100.name: CIFAR10}
+_OTHER_FORMAT = {CIFAR10.name: CIFAR100, CIFAR100.name: CIFAR10}
 
 
-class CifarSource(PixelSource):
-    """One split, in memory. Made by `cifar10` and `cifar100`, which check what they read."""
-
-    image_size = SIDE
-
-    def __init__(
-        self, pixels: Pixels, labels: Labels, names: tuple[str, ...], normalization: Normalization
-    ) -> None:
-        self.class_names = names
-        self.normalization = normalization
-        self._pixels = pixels
-        self._labels = labels
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def pixels(self, ids: Ids) -> Pixels:
-        return self._pixels.take(ids, axis=0)
-
-    def labels(self, ids: Ids) -> Labels:
-        return self._labels.take(ids)
-
-
-def _open(form: CifarFormat, folder: Path, split: Split) -> CifarSource:
-    """From a folder that holds the files, or holds the folder that its archive unpacks to."""
-    home = _home(form, folder)
-    paths = [home / name for name in form.files[split]]
-    _refuse_missing(form, home, paths)
+def _open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
+    """Open a split from the folder with the files, or from its parent."""
+    data_folder = _find_folder(cifar_format, folder)
+    paths = [data_folder / name for name in cifar_format.files[split]]
+    _check_files_exist(cifar_format, data_folder, paths)
     try:
-        counts = [_count_records(path, form) for path in paths]
-        pixels = np.empty((sum(counts), SIDE, SIDE, 3), np.uint8)
+        counts = [_count_records(path, cifar_format) for path in paths]
+        pixels = np.empty((sum(counts), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
         labels = np.empty(sum(counts), np.int64)
         ends = np.cumsum(counts)
         for path, count, end in zip(paths, counts, ends, strict=True):
-            _read(path, form, pixels[end - count : end], labels[end - count : end])
-        _refuse_copies(paths, np.split(pixels, ends[:-1]))
-        names = _class_names(home / form.names_file, form)
+            _read_records(path, cifar_format, pixels[end - count : end], labels[end - count : end])
+        _check_no_duplicates(paths, np.split(pixels, ends[:-1]))
+        names = _read_class_names(data_folder / cifar_format.class_names_file, cifar_format)
     except OSError as error:
-        raise DataError(f"{error.filename or home}: cannot be read: {error.strerror}") from error
-    return CifarSource(pixels, labels, names, form.normalization)
+        raise DataError(
+            f"{error.filename or data_folder}: cannot be read: {error.strerror}"
+        ) from error
+    return ArraySource(pixels, labels, names, cifar_format.normalization)
 
 
-cifar10 = partial(_open, CIFAR10)
-cifar100 = partial(_open, CIFAR100)  # with its fine labels
+open_cifar10 = partial(_open_cifar, CIFAR10)
+open_cifar100 = partial(_open_cifar, CIFAR100)  # with its fine labels
 
 
-def _home(form: CifarFormat, folder: Path) -> Path:
-    """The folder itself, or the one below it when that holds more of the files."""
+def _find_folder(cifar_format: CifarFormat, folder: Path) -> Path:
+    """Return the folder, or its usual subfolder if that contains more of the files."""
     if not folder.is_dir():
         raise ConfigError(
-            f"{folder}: no such folder; name the one with {form.title} in --data-dir or in the "
-            f"environment variable DATA_DIR"
+            f"{folder}: no such folder; set --data-dir or the environment variable DATA_DIR to the "
+            f"folder with {cifar_format.title}"
         )
-    names = [name for files in form.files.values() for name in files]
-    homes = [folder, folder / form.folder]
-    return max(homes, key=lambda home: sum(_kind(home / name) is not None for name in names))
+    names = [name for files in cifar_format.files.values() for name in files]
+    candidates = [folder, folder / cifar_format.folder]
+    return max(
+        candidates,
+        key=lambda candidate: sum(_file_type(candidate / name) is not None for name in names),
+    )
 
 
-def _kind(path: Path) -> int | None:
-    """What a path leads to, as the file system counts kinds; None for nothing."""
+def _file_type(path: Path) -> int | None:
+    """Return the type bits of the file mode; None if the path does not exist."""
     try:
         return stat.S_IFMT(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:  # a loop of links, a folder that may not be entered
+    except OSError as error:  # a symlink loop, or a folder without permission
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def _refuse_missing(form: CifarFormat, home: Path, paths: list[Path]) -> None:
-    missing = [path.name for path in paths if _kind(path) is None]
+def _check_files_exist(cifar_format: CifarFormat, data_folder: Path, paths: list[Path]) -> None:
+    missing = [path.name for path in paths if _file_type(path) is None]
     if not missing:
         return
-    other = _OTHER[form.name]
-    instead = ""
-    if _kind(home / other.files["train"][0]) or _kind(home / other.folder):
-        instead = f" (but files of {other.title})"
-    elif _kind(home / "cifar-10-batches-py") or _kind(home / "cifar-100-python"):
-        instead = " (but the pickle form, which is never read)"
+    other = _OTHER_FORMAT[cifar_format.name]
+    hint = ""
+    if _file_type(data_folder / other.files["train"][0]) or _file_type(data_folder / other.folder):
+        hint = f" (found files of {other.title} instead)"
+    elif _file_type(data_folder / "cifar-10-batches-py") or _file_type(
+        data_folder / "cifar-100-python"
+    ):
+        hint = " (found the pickle format, which is not supported)"
     raise DataError(
-        f"{home}: {form.title} lacks {', '.join(missing)}{instead}. Get it: {_way_out(form, home)}"
+        f"{data_folder}: {cifar_format.title} is missing {', '.join(missing)}{hint}; "
+        f"download it with {_fetch_command(cifar_format, data_folder)}"
     )
 
 
-def _way_out(form: CifarFormat, home: Path) -> str:
-    folder = home.parent if home.name == form.folder else home
-    return f"`convoy data fetch {form.name} --data-dir {folder}`"
+def _fetch_command(cifar_format: CifarFormat, data_folder: Path) -> str:
+    folder = data_folder.parent if data_folder.name == cifar_format.folder else data_folder
+    return f"`convoy data fetch {cifar_format.name} --data-dir {folder}`"
 
 
-def _count_records(path: Path, form: CifarFormat) -> int:
-    """How many records a file holds, once its kind and size are right."""
-    if _kind(path) != stat.S_IFREG:
-        raise DataError(f"{path}: not a regular file; {form.title} is read from files only")
+def _count_records(path: Path, cifar_format: CifarFormat) -> int:
+    """Return the number of records in a file after checking its type and size."""
+    if _file_type(path) != stat.S_IFREG:
+        raise DataError(f"{path}: not a regular file")
     size = path.stat().st_size
-    rest = size % form.record_bytes
+    rest = size % cifar_format.record_bytes
     if size == 0:
-        raise _bad_file(path, form, "it is empty")
-    if size > _MOST_BYTES:
-        raise _bad_file(path, form, f"a file may have {_MOST_BYTES} bytes")
+        raise _bad_file_error(path, cifar_format, "the file is empty")
+    if size > _MAX_BYTES:
+        raise _bad_file_error(path, cifar_format, f"the limit is {_MAX_BYTES} bytes")
     if rest:
-        raise _bad_file(path, form, f"{rest} bytes follow the last whole record")
-    return size // form.record_bytes
+        raise _bad_file_error(
+            path, cifar_format, f"{rest} extra bytes follow the last complete record"
+        )
+    return size // cifar_format.record_bytes
 
 
-def _bad_file(path: Path, form: CifarFormat, reason: str) -> DataError:
-    size = path.stat().st_size
-    other = _OTHER[form.name]
-    swap = f" It looks like a file of {other.title}." if _fits(path, other, size) else ""
+def _bad_file_error(path: Path, cifar_format: CifarFormat, reason: str) -> DataError:
+    size, other, hint = path.stat().st_size, _OTHER_FORMAT[cifar_format.name], ""
+    # 3073 and 3074 are coprime: only multiples of 9,446,402 bytes fit both formats, and then the
+    # labels of the other format would be pixels.
+    if size and not size % other.record_bytes:
+        raw = np.fromfile(path, np.uint8, _CHUNK * other.record_bytes)
+        if not len(_find_invalid_labels(raw.reshape(-1, other.record_bytes), other)):
+            hint = f"; it looks like a file of {other.title}"
     return DataError(
-        f"{path}: {size} bytes, to be read as {form.title} records of {form.record_bytes} "
-        f"bytes: {reason}.{swap} Get it anew: {_way_out(form, path.parent)}"
+        f"{path}: {size} bytes, but {cifar_format.title} records have "
+        f"{cifar_format.record_bytes} bytes: {reason}{hint}; "
+        f"download it again with {_fetch_command(cifar_format, path.parent)}"
     )
 
 
-def _fits(path: Path, form: CifarFormat, size: int) -> bool:
-    """Whether the size, and the labels of the first records, are those of the form."""
-    # 3073 and 3074 have no common divisor: only multiples of 9 446 402 bytes suit both, and there
-    # the other form's labels would be pixels.
-    if size == 0 or size % form.record_bytes:
-        return False
-    raw = np.fromfile(path, np.uint8, _CHUNK * form.record_bytes)
-    return len(_wrong_labels(raw.reshape(-1, form.record_bytes), form)) == 0
-
-
-def _read(path: Path, form: CifarFormat, pixels: Pixels, labels: Labels) -> None:
-    label_bytes = len(form.label_limits)
+def _read_records(path: Path, cifar_format: CifarFormat, pixels: Pixels, labels: Labels) -> None:
+    label_bytes = len(cifar_format.label_limits)
     with path.open("rb") as file:
         for start in range(0, len(labels), _CHUNK):
             count = min(_CHUNK, len(labels) - start)
-            raw = np.fromfile(file, np.uint8, count * form.record_bytes)
-            if len(raw) < count * form.record_bytes:
-                raise _bad_file(path, form, "it became shorter while it was read")
-            records = raw.reshape(count, form.record_bytes)
-            for record, byte in _wrong_labels(records, form):
+            raw = np.fromfile(file, np.uint8, count * cifar_format.record_bytes)
+            if len(raw) < count * cifar_format.record_bytes:
+                raise _bad_file_error(
+                    path, cifar_format, "the file was truncated while it was read"
+                )
+            records = raw.reshape(count, cifar_format.record_bytes)
+            for record, byte in _find_invalid_labels(records, cifar_format):
                 coarse = "coarse " if byte < label_bytes - 1 else ""
                 reason = (
-                    f"record {start + record} (the first is 0) has the {coarse}label "
-                    f"{records[record, byte]}, known are 0 … {form.label_limits[byte] - 1}"
+                    f"record {start + record} (counted from 0) has {coarse}label "
+                    f"{records[record, byte]}, valid are 0 … {cifar_format.label_limits[byte] - 1}"
                 )
-                raise _bad_file(path, form, reason)
+                raise _bad_file_error(path, cifar_format, reason)
             labels[start : start + count] = records[:, label_bytes - 1]
-            planes = records[:, label_bytes:].reshape(count, 3, SIDE, SIDE)
+            planes = records[:, label_bytes:].reshape(count, 3, IMAGE_SIZE, IMAGE_SIZE)
             pixels[start : start + count] = planes.transpose(0, 2, 3, 1)
 
 
-def _wrong_labels(records: npt.NDArray[np.uint8], form: CifarFormat) -> npt.NDArray[np.int64]:
-    """(record, label byte) of every label that is not below its limit: (wrong, 2)."""
-    limits = np.array(form.label_limits, np.uint8)
+def _find_invalid_labels(
+    records: npt.NDArray[np.uint8], cifar_format: CifarFormat
+) -> npt.NDArray[np.int64]:
+    """Return (record, label byte) of every label out of range: (invalid, 2)."""
+    limits = np.array(cifar_format.label_limits, np.uint8)
     return np.argwhere(records[:, : len(limits)] >= limits)
 
 
-def _refuse_copies(paths: list[Path], pixels: list[Pixels]) -> None:
-    """The same images under two names would count twice in every epoch."""
-    for (path, own), (other, others) in combinations(zip(paths, pixels, strict=True), 2):
-        # The first image settles almost every pair without a look at the rest.
-        if np.array_equal(own[0], others[0]) and np.array_equal(own, others):
-            raise DataError(f"{path} and {other.name} hold the same images; fetch them anew")
+def _check_no_duplicates(paths: list[Path], pixels: list[Pixels]) -> None:
+    """Refuse two files with the same images, which would be used twice per epoch."""
+    for (path, images), (other, other_images) in combinations(zip(paths, pixels, strict=True), 2):
+        # Comparing the first image is almost always enough.
+        if np.array_equal(images[0], other_images[0]) and np.array_equal(images, other_images):
+            raise DataError(f"{path} and {other.name} contain the same images; download them again")
 
 
-def _class_names(path: Path, form: CifarFormat) -> tuple[str, ...]:
-    """The names in the data set's own file, or the official ones where it has none."""
-    kind = _kind(path)
-    if kind is None:
-        return form.class_names
-    if kind != stat.S_IFREG:
-        raise DataError(f"{path}: not a regular file; without it the official names are used")
+def _read_class_names(path: Path, cifar_format: CifarFormat) -> tuple[str, ...]:
+    """Read the class names; use the official ones if the file does not exist."""
+    file_type = _file_type(path)
+    if file_type is None:
+        return cifar_format.class_names
+    if file_type != stat.S_IFREG:
+        raise DataError(f"{path}: not a regular file; remove it to use the official class names")
     with path.open("rb") as file:
-        text = file.read(_MOST_NAME_BYTES).decode("utf-8", errors="replace")
+        text = file.read(_MAX_NAME_BYTES).decode("utf-8", errors="replace")
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
-    if len(set(names)) != len(form.class_names) or len(names) != len(set(names)):
+    if len(set(names)) != len(cifar_format.class_names) or len(names) != len(set(names)):
         raise DataError(
-            f"{path}: {len(names)} class names ({len(set(names))} different), {form.title} has "
-            f"{len(form.class_names)}; without this file the official ones are used"
+            f"{path}: {len(names)} class names ({len(set(names))} unique), but "
+            f"{cifar_format.title} has {len(cifar_format.class_names)}; "
+            "remove the file to use the official class names"
         )
     return names

@@ -1,8 +1,8 @@
-"""From encoded photos to pixels of one size: a random window of each photo, or its centre.
+"""Read encoded photos as pixels of one size: a random crop of each photo, or its center crop.
 
-Other processes may read them: a decoder that crashes costs one photo, not the run. A process is
-`python -m convoy.data.sources.photo_readers`. Requests and answers are lines of JSON on its pipes;
-the pixels are in memory that both share.
+Photos can be read in separate processes, so that a decoder crash costs one photo, not the run. A
+process runs `python -m convoy.data.sources.photo_readers`. Requests and replies are lines of JSON
+on its pipes; the pixels are in shared memory.
 """
 
 import json
@@ -24,48 +24,48 @@ import numpy as np
 import torch
 
 from convoy.data.images.crop import CropRule, Window, training_windows
-from convoy.data.images.decode import Header, ImageError, read_header
-from convoy.data.images.resize import crop, pixels_for, validation_photo, whole_photo
-from convoy.data.progress import ignore
+from convoy.data.images.decode import ImageError, ImageHeader, read_header
+from convoy.data.images.resize import load_cropped_photo, load_training_photo, load_validation_photo
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecordError
-from convoy.data.records.open import cropped_side, open_records
+from convoy.data.records.open import open_records, stored_crop_size
 from convoy.data.records.record import EncodedImage, Records
-from convoy.data.source import Ids, OnStep, Pixels, Split, no_steps
+from convoy.data.source import Ids, Pixels, Split, StepCallback, ignore_step
 from convoy.errors import ConvoyError, DataError, WorkerLostError
 
 
 class PhotoReader(Protocol):
-    """Reads, decodes and crops photos, safe from any thread."""
+    """Reads, decodes and crops photos; thread-safe."""
 
-    def fill(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep) -> list[int]:
-        """Write all photos that can be read; returns the positions of the others."""
+    def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
+        """Write all readable photos to `out`; return the positions of the others."""
 
-    def fill_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
-        """Write record `number`, cropped like `sample`; raises BadRecordError if it is bad."""
+    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
+        """Write record `number`, cropped like `sample`; raise BadRecordError if it is bad."""
 
 
 @dataclass(frozen=True)
 class PhotoOptions:
-    """What decides the pixels, besides the photo and the epoch."""
+    """Options that determine the pixels of a photo in an epoch."""
 
     size: int
     seed: int = 0
-    rule: str | None = None  # name of the `CropRule` of the random windows; None: the centre
+    rule: str | None = None  # `CropRule` of random crops; None: center crop
     use_boxes: bool = False
 
 
 def make_reader(
-    records: Records, options: PhotoOptions, cropped: int | None = None
-) -> "RandomCropReader | CenterCropReader":
-    """`cropped` is the size of photos that were stored as their centres."""
+    records: Records, options: PhotoOptions, stored_size: int | None = None
+) -> PhotoReader:
+    """Make a reader. `stored_size` is the size of photos that were stored as center crops."""
     if options.rule is None:
-        return CenterCropReader(records, options.size, cropped)
-    return RandomCropReader(records, options, CropRule[options.rule])
+        return CenterCropReader(records, options.size, stored_size)
+    return RandomCropReader(records, options)
 
 
 @contextmanager
-def _located(records: Records, number: int) -> Iterator[None]:
-    """A decoder does not know where its photo was stored; the error says it."""
+def _locate_errors(records: Records, number: int) -> Iterator[None]:
+    """Add the location of the record to decoder errors."""
     try:
         yield
     except ImageError as error:
@@ -74,47 +74,52 @@ def _located(records: Records, number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CenterCropReader:
+    """Reads the center crop of each photo."""
+
     records: Records
     size: int
-    cropped: int | None = None
+    stored_size: int | None = None
 
-    def fill(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> list[int]:
+    def read_batch(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> list[int]:
         del epoch
         failed = []
         for position, number in enumerate(ids.tolist()):
             try:
                 record = self.records.read(number)
                 on_step("read")
-                self._write(record, out[position])
+                self._decode_into(record, out[position])
                 on_step("decode")
             except (BadRecordError, ImageError):
                 failed.append(position)
         return failed
 
-    def fill_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
+    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
         del sample, epoch
         record = self.records.read(number)
-        with _located(self.records, number):
-            self._write(record, out)
+        with _locate_errors(self.records, number):
+            self._decode_into(record, out)
 
-    def _write(self, record: EncodedImage, out: Pixels) -> None:
-        if self.cropped == self.size:
-            whole_photo(record.encoded, out)
+    def _decode_into(self, record: EncodedImage, out: Pixels) -> None:
+        if self.stored_size == self.size:
+            load_cropped_photo(record.encoded, out)
         else:
-            validation_photo(record.encoded, self.size, out)
+            load_validation_photo(record.encoded, self.size, out)
 
 
 @dataclass(frozen=True)
 class RandomCropReader:
-    """A random window of each photo, half of them mirrored."""
+    """Reads a random crop of each photo, flipped with probability 1/2."""
 
     records: Records
     options: PhotoOptions
-    rule: CropRule
 
-    def fill(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> list[int]:
-        """Headers first: the windows of a whole batch are drawn at once."""
-        opened: dict[int, tuple[EncodedImage, Header]] = {}
+    def read_batch(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> list[int]:
+        """Read the headers first, so that the windows of a batch are sampled at once."""
+        opened: dict[int, tuple[EncodedImage, ImageHeader]] = {}
         for position, number in enumerate(ids.tolist()):
             try:
                 record = self.records.read(number)
@@ -123,100 +128,87 @@ class RandomCropReader:
                 on_step("decode")
             except (BadRecordError, ImageError):
                 continue
-        windows = self._windows(list(opened.values()), ids[list(opened)], epoch)
+        windows = self._sample_windows(list(opened.values()), ids[list(opened)], epoch)
         on_step("crop")
         failed = set(range(len(ids))) - set(opened)
         for (position, (record, header)), window in zip(opened.items(), windows, strict=True):
             try:
-                self._write(record, header, window, out[position], on_step)
+                load_training_photo(record.encoded, header, *window, out[position], on_step)
             except ImageError:
                 failed.add(position)
         return sorted(failed)
 
-    def fill_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
+    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
         record = self.records.read(number)
-        with _located(self.records, number):
+        with _locate_errors(self.records, number):
             header = read_header(record.encoded)
-            (window,) = self._windows([(record, header)], np.array([sample]), epoch)
-            self._write(record, header, window, out, no_steps)
+            (window,) = self._sample_windows([(record, header)], np.array([sample]), epoch)
+            load_training_photo(record.encoded, header, *window, out)
 
-    def _windows(
-        self, opened: Sequence[tuple[EncodedImage, Header]], ids: Ids, epoch: int
+    def _sample_windows(
+        self, opened: Sequence[tuple[EncodedImage, ImageHeader]], ids: Ids, epoch: int
     ) -> list[tuple[Window, bool]]:
-        """The window of each photo, and whether it is mirrored."""
-        if not opened:
-            return []
-        sizes = np.array([(header.height, header.width) for _, header in opened], np.int64)
-        boxes = [record.boxes for record, _ in opened] if self.options.use_boxes else None
-        seed = self.options.seed
-        windows, mirrored = training_windows(sizes, ids, seed, epoch, self.rule, boxes)
-        return [
-            (Window(*window), flipped)
-            for window, flipped in zip(windows.tolist(), mirrored.tolist(), strict=True)
-        ]
-
-    def _write(
-        self,
-        record: EncodedImage,
-        header: Header,
-        window: tuple[Window, bool],
-        out: Pixels,
-        on_step: OnStep,
-    ) -> None:
-        pixels = pixels_for(record.encoded, header, window[0], self.options.size)
-        on_step("decode")
-        crop(pixels, header, *window, out)
-        on_step("crop")
+        """Sample the window of each photo, and whether it is flipped."""
+        options, sizes = self.options, [(header.height, header.width) for _, header in opened]
+        windows, flipped = training_windows(
+            np.array(sizes, np.int64).reshape(-1, 2),
+            ids,
+            options.seed,
+            epoch,
+            options.rule or CropRule.PYTORCH,
+            [record.boxes for record, _ in opened] if options.use_boxes else None,
+        )
+        return list(zip(map(Window._make, windows.tolist()), flipped.tolist(), strict=True))
 
 
-COMMAND = (sys.executable, "-m", "convoy.data.sources.photo_readers")
+WORKER_COMMAND = (sys.executable, "-m", "convoy.data.sources.photo_readers")
 
-_CHUNK = 64  # photos of a request
+_MAX_REQUEST_PHOTOS = 64
 
 
 @dataclass(frozen=True)
-class LoaderJob:
-    """Which photos a process reads, and how."""
+class ReaderJob:
+    """The photos that a process reads, and how it reads them."""
 
     folder: str
     split: Split
     options: PhotoOptions
 
     def shared_pixels(self, file: int) -> Pixels:
-        """The pixels of one request, in a file that both processes have mapped."""
-        shape = (_CHUNK, self.options.size, self.options.size, 3)
+        """Map the pixels of one request, in a file that both processes share."""
+        shape = (_MAX_REQUEST_PHOTOS, self.options.size, self.options.size, 3)
         memory = mmap.mmap(file, int(np.prod(shape)))
         return np.frombuffer(memory, np.uint8).reshape(shape)
 
 
-class ProcessCrash(Exception):
-    """A process ended in the middle of its work; the text says how."""
+class ReaderProcessCrash(Exception):
+    """A reader process crashed; the message is the signal or exit code."""
 
 
-class LoaderProcess:
-    """One process, started by the first request and by the first one after a crash."""
+class ReaderProcess:
+    """A reader process, started on the first request and restarted after a crash."""
 
-    def __init__(self, job: LoaderJob, command: Sequence[str]) -> None:
+    def __init__(self, job: ReaderJob, command: Sequence[str]) -> None:
         self._job = job
         self._command = list(command)
-        # A file without a name: nothing of it is left, however this process ends.
+        # An unnamed file: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile() as file:
-            file.truncate(_CHUNK * job.options.size**2 * 3)
+            file.truncate(_MAX_REQUEST_PHOTOS * job.options.size**2 * 3)
             self._file = os.dup(file.fileno())
         self.pixels = job.shared_pixels(self._file)
         self._process: subprocess.Popen[str] | None = None
 
-    def ask(self, request: dict[str, Any]) -> Any:
-        """The answer; when it is there, so are the pixels."""
-        return self._exchange(self._process or self._started(), request)
+    def request(self, message: dict[str, Any]) -> Any:
+        """Send a request and return the reply; the pixels are then in shared memory."""
+        return self._send_and_receive(self._process or self._start(), message)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
             [*self._command, str(self._file)],
             stdin=subprocess.PIPE,
@@ -226,12 +218,12 @@ class LoaderProcess:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         try:
-            self._exchange(self._process, asdict(self._job))
-        except ProcessCrash as crash:
-            raise WorkerLostError(f"a loader process did not start: {crash}") from crash
+            self._send_and_receive(self._process, asdict(self._job))
+        except ReaderProcessCrash as crash:
+            raise WorkerLostError(f"a reader process failed to start: {crash}") from crash
         return self._process
 
-    def _exchange(self, process: subprocess.Popen[str], request: dict[str, Any]) -> Any:
+    def _send_and_receive(self, process: subprocess.Popen[str], request: dict[str, Any]) -> Any:
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps(request) + "\n")
@@ -241,91 +233,101 @@ class LoaderProcess:
             line = ""
         if not line.endswith("\n"):
             code = process.wait()
-            self.end()
-            raise ProcessCrash(signal.Signals(-code).name if code < 0 else f"exit code {code}")
-        answer = json.loads(line)
-        if "error" in answer:
-            self.end()
-            raise DataError(answer["error"])
-        return answer
+            self.stop()
+            raise ReaderProcessCrash(
+                signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            )
+        reply = json.loads(line)
+        if "error" in reply:
+            self.stop()
+            raise DataError(reply["error"])
+        return reply
 
 
 class ProcessReader:
-    """The same photos as the reader that the job describes, by that many processes."""
+    """Reads the photos of a job in a pool of processes, with the same result as in-process."""
 
     def __init__(
-        self, records: Records, job: LoaderJob, processes: int, command: Sequence[str] = COMMAND
+        self,
+        records: Records,
+        job: ReaderJob,
+        processes: int,
+        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         self._records = records
-        self._idle: LifoQueue[LoaderProcess] = LifoQueue()
+        self._idle: LifoQueue[ReaderProcess] = LifoQueue()
         for _ in range(processes):
-            process = LoaderProcess(job, command)
-            weakref.finalize(self, process.end)
+            process = ReaderProcess(job, command)
+            weakref.finalize(self, process.stop)
             self._idle.put(process)
 
     @contextmanager
-    def _process(self) -> Iterator[LoaderProcess]:
+    def _idle_process(self) -> Iterator[ReaderProcess]:
         process = self._idle.get()
         try:
             yield process
         finally:
             self._idle.put(process)
 
-    def fill(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> list[int]:
+    def read_batch(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> list[int]:
         failed: list[int] = []
-        with self._process() as process:
-            for start in range(0, len(ids), _CHUNK):
-                chunk = ids[start : start + _CHUNK].tolist()
+        with self._idle_process() as process:
+            for start in range(0, len(ids), _MAX_REQUEST_PHOTOS):
+                chunk = ids[start : start + _MAX_REQUEST_PHOTOS].tolist()
                 try:
-                    positions = process.ask({"ids": chunk, "epoch": epoch})["failed"]
+                    positions = process.request({"ids": chunk, "epoch": epoch})["failed"]
                     out[start : start + len(chunk)] = process.pixels[: len(chunk)]
-                except ProcessCrash:  # which photo it was shows when each is read alone
+                except (
+                    ReaderProcessCrash
+                ):  # the caller retries each photo alone to find the bad one
                     positions = range(len(chunk))
                 failed += (start + position for position in positions)
         on_step("read")
         return failed
 
-    def fill_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
+    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
         request = {"number": number, "sample": sample, "epoch": epoch}
-        with self._process() as process:
+        with self._idle_process() as process:
             try:
-                bad = process.ask(request).get("bad")
-            except ProcessCrash as crash:
-                bad = f"it ended the process that decoded it ({crash})"
+                bad = process.request(request).get("bad")
+            except ReaderProcessCrash as crash:
+                bad = f"decoding it crashed the reader process ({crash})"
             if bad is not None:
                 raise BadRecordError(self._records.location(number), bad)
             out[:] = process.pixels[0]
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides when to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when to stop
     torch.set_num_threads(1)
-    given = json.loads(sys.stdin.readline())
-    job = LoaderJob(given["folder"], given["split"], PhotoOptions(**given["options"]))
+    fields = json.loads(sys.stdin.readline())
+    job = ReaderJob(fields["folder"], fields["split"], PhotoOptions(**fields["options"]))
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        records = open_records(Path(job.folder), job.split, ignore, ignore)
-        reader = make_reader(records, job.options, cropped_side(records))
-        _say({})
+        records = open_records(Path(job.folder), job.split, no_op, no_op)
+        reader = make_reader(records, job.options, stored_crop_size(records))
+        _reply({})
         for line in sys.stdin:
-            _say(_answer(reader, json.loads(line), pixels))
+            _reply(_handle_request(reader, json.loads(line), pixels))
     except ConvoyError as error:
-        _say({"error": str(error)})
+        _reply({"error": str(error)})
 
 
-def _answer(reader: PhotoReader, request: Any, pixels: Pixels) -> dict[str, Any]:
+def _handle_request(reader: PhotoReader, request: Any, pixels: Pixels) -> dict[str, Any]:
     if "ids" in request:
         ids = np.array(request["ids"], np.int64)
-        return {"failed": reader.fill(ids, request["epoch"], pixels[: len(ids)], no_steps)}
+        return {"failed": reader.read_batch(ids, request["epoch"], pixels[: len(ids)], ignore_step)}
     try:
-        reader.fill_one(request["number"], request["sample"], request["epoch"], pixels[0])
+        reader.read_one(request["number"], request["sample"], request["epoch"], pixels[0])
         return {}
     except BadRecordError as error:
         return {"bad": error.reason}
 
 
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def _reply(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Encoded photos (class folders, TFRecord or tar shards) as a source, and their view.
+"""Source of encoded photos: class folders, TFRecord or tar shards.
 
-A record that cannot be used ends the run, or another of its class stands in and it is recorded
-in the ledger.
+A bad record is an error, or it is recorded in the ledger and replaced by another of its class.
 """
 
 import hashlib
@@ -11,135 +10,133 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy.config.sections.data import DataConfig
-from convoy.data.feeds import workers_of
+from convoy.data.feeds import num_workers
 from convoy.data.records.ledger import BadRecord, BadRecordError, Ledger
-from convoy.data.records.record import UNKNOWN, Records, StandIns
+from convoy.data.records.record import UNKNOWN_LABEL, Records, ReplacementSampler
 from convoy.data.source import (
     Ids,
     Labels,
     Normalization,
-    OnStep,
     Pixels,
     Source,
     Split,
-    Unread,
+    StepCallback,
+    UnreadablePositions,
     View,
-    no_steps,
+    ignore_step,
 )
 from convoy.data.sources.photo_readers import (
-    LoaderJob,
     PhotoOptions,
     PhotoReader,
     ProcessReader,
+    ReaderJob,
     make_reader,
 )
 from convoy.errors import DataError
 
-IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-# Of applications that only subtract the mean, which they knew in another rounding.
-IMAGENET_MEAN = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 255,) * 3)
+IMAGENET_NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+# For applications that only subtract the mean, with their rounding of it.
+IMAGENET_MEAN_ONLY = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 255,) * 3)
 
 
-class Photos(Source):
-    normalization = IMAGENET
-    mean_only = IMAGENET_MEAN
+class PhotoSource(Source):
+    """One split of encoded photos."""
 
-    def __init__(self, records: Records, split: Split, cropped: int | None = None) -> None:
-        """`cropped` is the size of photos that were stored as their centres."""
+    normalization = IMAGENET_NORMALIZATION
+    mean_normalization = IMAGENET_MEAN_ONLY
+
+    def __init__(self, records: Records, split: Split, stored_size: int | None = None) -> None:
+        """`stored_size` is the size of photos that were stored as center crops."""
         self.records = records
-        self.cropped = cropped
+        self.stored_size = stored_size
         self.split = split
         self.class_names = records.class_names
-        self.stand_ins = StandIns(records.labels)
+        self.replacements = ReplacementSampler(records.labels)
 
     def __len__(self) -> int:
         return len(self.records)
 
     def labels(self, ids: Ids) -> Labels:
-        return self.stand_ins.labels.take(ids)
+        return self.replacements.labels.take(ids)
 
     def content(self, ids: Ids) -> bytes:
         encoded = hashlib.sha256()
         for number in ids.tolist():
-            with suppress(BadRecordError):  # whether it may be bad is decided where it is used
+            with suppress(BadRecordError):  # whether bad records are allowed is decided on use
                 encoded.update(self.records.read(number).encoded)
         return encoded.digest()
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
-        rule = config.crop_rule.upper() if config.augment else None
-        return self._view(
-            config, PhotoOptions(size, config.seed, rule, config.use_bbox_info), ledger
-        )
+        rule = config.crop_rule if config.augment else None
+        options = PhotoOptions(size, config.seed, rule, config.use_bbox_info)
+        return self._make_view(config, options, ledger)
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
-        return self._view(config, PhotoOptions(size), ledger)
+        return self._make_view(config, PhotoOptions(size), ledger)
 
-    def _view(self, config: DataConfig, options: PhotoOptions, ledger: Ledger | None) -> View:
+    def _make_view(self, config: DataConfig, options: PhotoOptions, ledger: Ledger | None) -> View:
         self.report_known_bad(ledger)
-        workers = workers_of(config)
-        reader: PhotoReader = make_reader(self.records, options, self.cropped)
+        workers = num_workers(config)
+        reader = make_reader(self.records, options, self.stored_size)
         if config.dataloader_kind == "processes" and workers:
-            job = LoaderJob(str(config.data_dir), self.split, options)
+            job = ReaderJob(str(config.data_dir), self.split, options)
             reader = ProcessReader(self.records, job, workers)
         return PhotoView(self, options.size, reader, ledger)
 
     def report_known_bad(self, ledger: Ledger | None) -> None:
-        """Records that are known to be bad before the first one is used."""
-        known = np.flatnonzero(self.records.labels == UNKNOWN).tolist()
+        """Report the records that are known to be bad before any is used."""
+        known = np.flatnonzero(self.records.labels == UNKNOWN_LABEL).tolist()
         for number in known:
             try:
                 self.records.read(number)
             except BadRecordError as error:
                 if ledger is None:
                     raise DataError(
-                        f"{error}; {len(known)} bad in the {self.split} split: `convoy data "
-                        "verify` lists them, --bad-records skip does without"
+                        f"{error}; {len(known)} bad records in the {self.split} split: list them "
+                        "with `convoy data verify`, or skip them with --bad-records skip"
                     ) from error
-                ledger.add(BadRecord.of(error, self.split))
+                ledger.add(BadRecord.from_error(error, self.split))
 
 
 @dataclass(frozen=True)
 class PhotoView:
-    """Photos of one size. Without a ledger, a bad one ends the run."""
+    """Photos resized to one size. Without a ledger, a bad record is an error."""
 
-    photos: Photos
+    source: PhotoSource
     size: int
     reader: PhotoReader
     ledger: Ledger | None = None
 
-    def __len__(self) -> int:
-        return len(self.photos)
-
-    def labels(self, ids: Ids) -> Labels:
-        return self.photos.labels(ids)
-
-    def __call__(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> Unread:
-        failed = self.reader.fill(ids, epoch, out, on_step)
+    def __call__(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> UnreadablePositions:
+        failed = self.reader.read_batch(ids, epoch, out, on_step)
         if not failed:
             return ()
-        unread = tuple(
+        unreadable = tuple(
             position
             for position in failed
             if not self._read_or_substitute(int(ids[position]), epoch, out[position])
         )
         on_step("substitute")
-        return unread
+        return unreadable
 
     def _read_or_substitute(self, sample: int, epoch: int, out: Pixels) -> bool:
-        """Whether the sample could be read after all; if not, another of its class is there."""
+        """Read a sample again; if it is bad, write another of its class and return False."""
         try:
-            self.reader.fill_one(sample, sample, epoch, out)
+            self.reader.read_one(sample, sample, epoch, out)
             return True
         except BadRecordError as error:
             if self.ledger is None:
                 raise
-            self.ledger.add(BadRecord.of(error, self.photos.split))
-        photos = self.photos
-        for candidate in photos.stand_ins.after(sample):
-            with suppress(BadRecordError):  # it is reported when its own turn comes
-                self.reader.fill_one(candidate, sample, epoch, out)
+            self.ledger.add(BadRecord.from_error(error, self.source.split))
+        photos = self.source
+        for candidate in photos.replacements.candidates(sample):
+            with suppress(BadRecordError):  # reported when it is used as a sample
+                self.reader.read_one(candidate, sample, epoch, out)
                 return False
-        label = photos.class_names[photos.stand_ins.labels[sample]]
+        label = photos.class_names[photos.replacements.labels[sample]]
         raise DataError(
-            f"{photos.records.location(sample)}: bad, and so are all others of its class {label}"
+            f"{photos.records.location(sample)}: bad, and so are all other records of its class "
+            f"{label}"
         )

@@ -1,7 +1,7 @@
-"""Sources whose images all have one size: their view, images kept in memory, generated images.
+"""Sources with images of one size: in memory, cached, or generated.
 
-A data set whose images all have one size derives from `PixelSource` and adds `pixels`, `labels`
-and `__len__`; `sources/open.py` opens it by name.
+To add a data set with images of one size, derive from `PixelSource`, define `pixels`, `labels` and
+`__len__`, and open it by name in `sources/open.py`.
 """
 
 from abc import abstractmethod
@@ -12,24 +12,24 @@ import numpy as np
 
 from convoy import rng
 from convoy.config.sections.data import DataConfig
-from convoy.data.augment import BY_DATA, NONE, Augmentation
+from convoy.data.augment import AUGMENTATIONS, NO_AUGMENTATION, Augmentation
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import (
     Ids,
     Labels,
     Normalization,
-    OnStep,
     Pixels,
     Source,
-    Unread,
+    StepCallback,
+    UnreadablePositions,
     View,
-    no_steps,
+    ignore_step,
 )
 from convoy.errors import ConfigError
 
 
 class PixelSource(Source):
-    """A source whose images all have one size, and cannot be bad once it is open."""
+    """A source with images of one size, none of which can be bad once it is open."""
 
     image_size: int
 
@@ -41,7 +41,9 @@ class PixelSource(Source):
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del size, ledger
-        return PixelView(self, BY_DATA[config.data] if config.augment else NONE, config.seed)
+        return PixelView(
+            self, AUGMENTATIONS[config.data] if config.augment else NO_AUGMENTATION, config.seed
+        )
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del config, size, ledger
@@ -53,20 +55,16 @@ class PixelView:
     """The images of a `PixelSource`, augmented for each epoch."""
 
     source: PixelSource
-    augmentation: Augmentation = NONE
+    augmentation: Augmentation = NO_AUGMENTATION
     seed: int = 0
 
     @property
     def size(self) -> int:
         return self.source.image_size
 
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def labels(self, ids: Ids) -> Labels:
-        return self.source.labels(ids)
-
-    def __call__(self, ids: Ids, epoch: int, out: Pixels, on_step: OnStep = no_steps) -> Unread:
+    def __call__(
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
+    ) -> UnreadablePositions:
         pixels = self.source.pixels(ids)
         on_step("take")
         out[:] = self.augmentation(pixels, ids, self.seed, epoch)
@@ -74,62 +72,81 @@ class PixelView:
         return ()
 
 
-_CHUNK = 1024  # images made at a time
+_CHUNK = 1024  # images cached at a time
 
 
-class InMemorySource(PixelSource):
-    """The pixels and labels of another source, all in memory."""
+class ArraySource(PixelSource):
+    """Pixels and labels in memory."""
 
-    def __init__(self, source: PixelSource) -> None:
-        self.class_names = source.class_names
-        self.image_size = source.image_size
-        self.normalization = source.normalization
-        self._source = source
-        self._ids = np.arange(len(source), dtype=np.int64)
-        self._labels = source.labels(self._ids)
-        self._pixels: Pixels | None = None
-        self._lock = Lock()
+    def __init__(
+        self,
+        pixels: Pixels,
+        labels: Labels,
+        class_names: tuple[str, ...],
+        normalization: Normalization,
+    ) -> None:
+        self.class_names = class_names
+        self.image_size = pixels.shape[1]
+        self.normalization = normalization
+        self._pixels = pixels
+        self._labels = labels
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._labels)
 
     def pixels(self, ids: Ids) -> Pixels:
-        """Made at the first call: a process that needs only labels is spared the work."""
-        with self._lock:
-            if self._pixels is None:
-                self._pixels = np.empty((len(self), self.image_size, self.image_size, 3), np.uint8)
-                for start in range(0, len(self), _CHUNK):
-                    chunk = slice(start, start + _CHUNK)
-                    self._pixels[chunk] = self._source.pixels(self._ids[chunk])
         return self._pixels.take(ids, axis=0)
 
     def labels(self, ids: Ids) -> Labels:
         return self._labels.take(ids)
 
 
-def keep_in_memory(source: PixelSource, max_bytes: int) -> PixelSource:
+class CachedSource(ArraySource):
+    """The pixels and labels of another source, cached in memory."""
+
+    def __init__(self, source: PixelSource) -> None:
+        self._source: PixelSource | None = source  # None once all pixels are cached
+        self._ids = np.arange(len(source), dtype=np.int64)
+        self._lock = Lock()
+        pixels = np.empty((len(source), source.image_size, source.image_size, 3), np.uint8)
+        labels = source.labels(self._ids)
+        super().__init__(pixels, labels, source.class_names, source.normalization)
+
+    def pixels(self, ids: Ids) -> Pixels:
+        """Fill the cache on the first call, so that a process that needs only labels does not."""
+        with self._lock:
+            if self._source is not None:
+                for start in range(0, len(self), _CHUNK):
+                    chunk = slice(start, start + _CHUNK)
+                    self._pixels[chunk] = self._source.pixels(self._ids[chunk])
+                self._source = None
+        return self._pixels.take(ids, axis=0)
+
+
+def cache_in_memory(source: PixelSource, max_bytes: int) -> PixelSource:
+    """Cache a source in memory if it is not larger than `max_bytes`."""
     size = len(source) * source.image_size**2 * 3
-    return InMemorySource(source) if size <= max_bytes else source
+    return CachedSource(source) if size <= max_bytes else source
 
 
-_MOST_IMAGES = 64
-_MOST_POOL_BYTES = 2**24  # with at least one image, however large
+_MAX_POOL_IMAGES = 64
+_MAX_POOL_BYTES = 2**24  # at least one image, however large
 
 
-class Generated(PixelSource):
-    """`samples` images from a pool; the labels count through the classes."""
+class GeneratedSource(PixelSource):
+    """Random images from a small pool; the labels cycle through the classes."""
 
-    # Of values spread evenly over 0 … 254, as shares of 255.
+    # Of uniform values in 0 … 254, divided by 255.
     normalization = Normalization((0.498, 0.498, 0.498), (0.288, 0.288, 0.288))
 
     def __init__(self, samples: int, image_size: int, classes: int, seed: int) -> None:
         for what, count in (("samples", samples), ("pixels", image_size), ("classes", classes)):
             if count < 1:
-                raise ConfigError(f"generated data needs at least one of its {what}, got {count}")
+                raise ConfigError(f"generated data needs at least 1 of {what}, got {count}")
         self.image_size = image_size
         self.class_names = tuple(f"class {label}" for label in range(classes))
         self._samples = samples
-        self._pool = _pool(min(samples, _MOST_IMAGES), image_size, seed)
+        self._pool = _make_pool(min(samples, _MAX_POOL_IMAGES), image_size, seed)
 
     def __len__(self) -> int:
         return self._samples
@@ -141,13 +158,13 @@ class Generated(PixelSource):
         return ids % len(self.class_names)
 
 
-def _pool(images: int, size: int, seed: int) -> Pixels:
-    """Random bytes below 255; a larger pool begins with the images of a smaller one."""
+def _make_pool(images: int, size: int, seed: int) -> Pixels:
+    """Return random bytes below 255; a larger pool starts with the images of a smaller one."""
     image_bytes = size * size * 3
-    images = min(images, max(1, _MOST_POOL_BYTES // image_bytes))
+    images = min(images, max(1, _MAX_POOL_BYTES // image_bytes))
     words = np.arange(-(-image_bytes // 8))
     drawn = rng.bits(rng.key(seed, "generated"), np.arange(images)[:, None], words)
     raw = drawn.astype("<u8", copy=False).view(np.uint8)[:, :image_bytes]
-    # 256 values onto 255: one of them comes twice as often, which no use of this data can see.
+    # 256 values map to 255, so one is twice as frequent, which does not matter here.
     pool = (raw.astype(np.uint16) * 255 >> 8).astype(np.uint8)
     return pool.reshape(images, size, size, 3)

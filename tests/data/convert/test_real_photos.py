@@ -1,33 +1,31 @@
-"""Real photos in all forms: what a training makes of them."""
+"""Real photos in all formats: the same records and the same trained weights."""
 
 from pathlib import Path
 
 import pytest
-from small_photos import contents, converted, trained_weights
+from support.small_photos import contents, converted, trained_weights
 
-from convoy.data.records.record import Form
+from convoy.data.records.record import DataFormat
 
-WAY: tuple[Form, ...] = ("tfrecord", "webdataset", "folder")
+FORMATS: tuple[DataFormat, ...] = ("tfrecord", "webdataset", "folder")
 
 
-def test_real_photos_come_back_as_they_were(photos: Path, tmp_path: Path) -> None:
-    here = photos
-    for form in WAY:
-        here = converted(here, tmp_path / form, form, shard_records=20)
+def test_real_photos_are_preserved(photos: Path, tmp_path: Path) -> None:
+    folder = photos
+    for data_format in FORMATS:
+        folder = converted(folder, tmp_path / data_format, data_format, shard_records=20)
 
-    assert contents(here, "train") == contents(photos, "train")
-    assert contents(here, "validation") == contents(photos, "validation")
+    assert contents(folder, "train") == contents(photos, "train")
+    assert contents(folder, "validation") == contents(photos, "validation")
 
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_training_on_all_forms_of_real_photos_gives_the_same_weights(
-    photos: Path, tmp_path: Path
-) -> None:
-    found = {trained_weights(photos, tmp_path / "run", "--image-size=64")}
-    here = photos
-    for form in WAY:
-        here = converted(here, tmp_path / form, form, shard_records=20)
-        found.add(trained_weights(here, tmp_path / f"run-{form}", "--image-size=64"))
+def test_training_on_all_formats_gives_the_same_weights(photos: Path, tmp_path: Path) -> None:
+    weights = {trained_weights(photos, tmp_path / "run", "--image-size=64")}
+    folder = photos
+    for data_format in FORMATS:
+        folder = converted(folder, tmp_path / data_format, data_format, shard_records=20)
+        weights.add(trained_weights(folder, tmp_path / f"run-{data_format}", "--image-size=64"))
 
-    assert len(found) == 1
+    assert len(weights) == 1

@@ -1,4 +1,4 @@
-"""Random windows: against the rules told one image at a time, and against their distributions."""
+"""Random crop windows: compared with per-image reference rules and expected distributions."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_windows import Draws, pytorch_window, tensorflow_window
+from support.reference_crops import Draws, pytorch_window, tensorflow_window
 
-from convoy.data.images.crop import CropRule, Window, center, training_windows
+from convoy.data.images.crop import CropRule, Window, center_crop, training_windows
 from convoy.data.records.record import NO_BOXES, Boxes
 
 SLOW = {CropRule.PYTORCH: pytorch_window, CropRule.TENSORFLOW: tensorflow_window}
@@ -275,17 +275,13 @@ def test_no_sample_at_all_is_a_batch_too() -> None:
 def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
     sides: tuple[int, int], size: int, goal: tuple[int, int, int, int]
 ) -> None:
-    found = center(*sides, size)
+    found = center_crop(*sides, size)
 
     assert found == (Window(0, 0, sides[1], sides[0]), *goal)
 
 
 def test_of_a_very_long_image_only_the_part_around_the_middle_is_seen() -> None:
-    found = center(10, 20_000, 224)
+    found = center_crop(10, 20_000, 224)
 
-    assert found.seen == Window(9_980, 0, 40, 10)
+    assert found.source_window == Window(9_980, 0, 40, 10)
     assert (found.height, found.width, found.top, found.left) == (256, 1024, 16, 400)
-
-
-def test_a_window_moves_with_the_scale_of_its_image() -> None:
-    assert Window(10, 20, 30, 40).scaled(0.5, 0.25) == Window(5, 5, 15, 10)

@@ -4,10 +4,10 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from pictures import damaged, entropy_start, jpeg, picture, saved
 from PIL import Image
+from support.generated_images import damaged, entropy_start, jpeg, picture, saved
 
-from convoy.data.images.decode import Header, ImageError, decode, read_header, reduced
+from convoy.data.images.decode import ImageError, ImageHeader, decode, read_header, reduced_size
 from convoy.data.source import Pixels
 
 FULL = jpeg(picture(120, 200))
@@ -95,7 +95,7 @@ def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "size"),
+    ("min_size", "size"),
     [
         (None, (375, 500)),
         ((375, 500), (375, 500)),
@@ -110,16 +110,16 @@ def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
     ],
 )
 def test_an_image_is_reduced_only_as_far_as_is_allowed(
-    least: tuple[int, int] | None, size: tuple[int, int]
+    min_size: tuple[int, int] | None, size: tuple[int, int]
 ) -> None:
     encoded = jpeg(picture(375, 500))
 
-    assert reduced(read_header(encoded), least) == size
-    assert decode(encoded, read_header(encoded), least).shape == (*size, 3)
+    assert reduced_size(read_header(encoded), min_size) == size
+    assert decode(encoded, read_header(encoded), min_size).shape == (*size, 3)
 
 
 def test_only_a_jpeg_can_be_reduced() -> None:
-    assert reduced(Header("png", 500, 375, "RGB"), (1, 1)) == (375, 500)
+    assert reduced_size(ImageHeader("png", 500, 375, "RGB"), (1, 1)) == (375, 500)
 
 
 def test_pixels_are_written_to_the_memory_that_is_given() -> None:
@@ -145,7 +145,7 @@ def is_refused(encoded: bytes) -> bool:
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_that_is_cut_off_is_refused(share: float, progressive: bool) -> None:
+def test_a_truncated_jpeg_is_refused(share: float, progressive: bool) -> None:
     whole = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
 
     assert is_refused(whole[: int(len(whole) * share)])
@@ -154,7 +154,7 @@ def test_a_jpeg_that_is_cut_off_is_refused(share: float, progressive: bool) -> N
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_other_kinds_that_are_cut_off_are_refused(form: str, share: float) -> None:
+def test_truncated_files_of_other_formats_are_refused(form: str, share: float) -> None:
     whole = saved(Image.fromarray(picture(100, 150)), form)
 
     assert is_refused(whole[: int(len(whole) * share)])

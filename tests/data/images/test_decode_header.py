@@ -6,10 +6,10 @@ import textwrap
 
 import numpy as np
 import pytest
-from pictures import claiming, jpeg, picture, saved
 from PIL import Image
+from support.generated_images import claiming, jpeg, picture, saved
 
-from convoy.data.images.decode import MOST_SIDE, UNCOMMON, Header, ImageError, read_header
+from convoy.data.images.decode import MAX_SIDE, PILLOW_ONLY, ImageError, ImageHeader, read_header
 
 SMALL = jpeg(picture(24, 40))
 
@@ -26,14 +26,16 @@ def test_other_kinds_are_known_by_their_first_bytes(form: str) -> None:
 
 
 def test_a_jpeg_tells_its_size_and_colors() -> None:
-    assert read_header(SMALL) == Header("jpeg", 40, 24, "YCbCr")
+    assert read_header(SMALL) == ImageHeader("jpeg", 40, 24, "YCbCr")
     assert read_header(memoryview(SMALL)) == read_header(SMALL)
     assert read_header(saved(image("L"), "JPEG")).colors == "Gray"
     assert read_header(saved(image("CMYK"), "JPEG")).colors == "CMYK"
 
 
 def test_a_progressive_jpeg_is_one_too() -> None:
-    assert read_header(saved(image(), "JPEG", progressive=True)) == Header("jpeg", 40, 24, "YCbCr")
+    assert read_header(saved(image(), "JPEG", progressive=True)) == ImageHeader(
+        "jpeg", 40, 24, "YCbCr"
+    )
 
 
 def test_a_jpeg_sampled_in_an_unusual_way_is_left_to_pillow() -> None:
@@ -41,12 +43,12 @@ def test_a_jpeg_sampled_in_an_unusual_way_is_left_to_pillow() -> None:
     for sampling in (0x14, 0x31, 0x42):
         odd = SMALL[:place] + bytes([sampling]) + SMALL[place + 1 :]
 
-        assert read_header(odd) == Header("jpeg", 40, 24, UNCOMMON)
+        assert read_header(odd) == ImageHeader("jpeg", 40, 24, PILLOW_ONLY)
 
 
 @pytest.mark.parametrize(
     "sides",
-    [(13_000, 13_000), (65_500, 65_500), (1, MOST_SIDE + 1), (MOST_SIDE + 1, 1), (9_434, 9_434)],
+    [(13_000, 13_000), (65_500, 65_500), (1, MAX_SIDE + 1), (MAX_SIDE + 1, 1), (9_434, 9_434)],
 )
 def test_a_jpeg_that_claims_too_many_pixels_is_refused(sides: tuple[int, int]) -> None:
     with pytest.raises(ImageError, match=f"{sides[1]} × {sides[0]} pixels is too large"):
@@ -54,7 +56,7 @@ def test_a_jpeg_that_claims_too_many_pixels_is_refused(sides: tuple[int, int]) -
 
 
 def test_what_lies_just_within_the_limits_passes() -> None:
-    assert read_header(claiming(SMALL, MOST_SIDE, 4_450)).height == MOST_SIDE
+    assert read_header(claiming(SMALL, MAX_SIDE, 4_450)).height == MAX_SIDE
     assert read_header(claiming(SMALL, 9_400, 9_468)).width == 9_468  # 88 999 200 pixels
     with pytest.raises(ImageError):
         read_header(claiming(SMALL, 9_400, 9_469))
@@ -70,9 +72,9 @@ def test_a_png_that_claims_too_many_pixels_is_refused() -> None:
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP"])
 def test_sides_above_the_limit_are_refused_in_every_kind(form: str) -> None:
-    long = Image.new("L", (MOST_SIDE + 1, 1))
+    long = Image.new("L", (MAX_SIDE + 1, 1))
 
-    with pytest.raises(ImageError, match="too large: at most 20,000 a side and 89,000,000 in all"):
+    with pytest.raises(ImageError, match="20,000 per side and 89,000,000 in total"):
         read_header(saved(long, form))
 
 
@@ -85,18 +87,18 @@ def test_an_image_without_pixels_is_refused(sides: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("encoded", "reason"),
     [
-        (b"", "it is empty"),
+        (b"", "the file is empty"),
         (b"\xff\xd8\xff", "damaged JPEG"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF", "damaged JPEG"),
-        (b"hello, world", "it begins with b'hell'"),
-        (b"\x00\x00\x01\x00 an icon", "no JPEG, PNG, GIF, BMP or WebP"),
-        (saved(image(), "TIFF"), "no JPEG"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0", "no JPEG"),
+        (b"hello, world", "it starts with b'hell'"),
+        (b"\x00\x00\x01\x00 an icon", "not a JPEG, PNG, GIF, BMP or WebP"),
+        (saved(image(), "TIFF"), "not a JPEG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0", "not a JPEG"),
         (b"RIFF\x00\x00\x00\x00WAVEfmt ", "damaged WEBP"),
         (b"\x89PNG\r\n\x1a\n", "damaged PNG"),
     ],
 )
-def test_bytes_that_are_no_allowed_image_are_refused(encoded: bytes, reason: str) -> None:
+def test_unsupported_formats_are_refused(encoded: bytes, reason: str) -> None:
     with pytest.raises(ImageError, match=reason):
         read_header(encoded)
 
@@ -126,8 +128,8 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, i
             assert "too large" in str(refused)
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
-    told = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(looking)], check=True, capture_output=True, text=True
     )
 
-    assert int(told.stdout) < 64 * 2**10  # it counts in KiB
+    assert int(message.stdout) < 64 * 2**10  # it counts in KiB

@@ -5,8 +5,8 @@ from zlib import compress, crc32
 import numpy as np
 import numpy.typing as npt
 import pytest
-from pictures import picture, saved
 from PIL import Image
+from support.generated_images import picture, saved
 
 from convoy.data.images.decode import ImageError, decode, read_header
 from convoy.data.source import Pixels
@@ -31,7 +31,7 @@ def test_a_lossless_webp_gives_the_same_pixels() -> None:
     assert np.array_equal(decoded(saved(IMAGE, "WEBP", lossless=True)), PIXELS)
 
 
-def test_of_sixteen_bits_the_high_ones_are_kept() -> None:
+def test_sixteen_bit_grey_keeps_the_high_byte() -> None:
     deep = np.arange(30 * 50, dtype=np.uint16).reshape(30, 50) * 43
     pixels = decoded(saved(Image.fromarray(deep), "PNG"))
 
@@ -52,7 +52,7 @@ def deep_color_png(values: npt.NDArray[np.uint16]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
-def test_of_sixteen_bits_of_color_the_high_ones_are_kept() -> None:
+def test_sixteen_bit_color_keeps_the_high_byte() -> None:
     deep = (np.arange(30 * 50 * 3, dtype=np.uint16) * 14).reshape(30, 50, 3)
 
     assert np.array_equal(decoded(deep_color_png(deep)), deep >> 8)

@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pictures import picture
 from PIL import Image
+from support.generated_images import picture
 
 from convoy.data.images.crop import Window
-from convoy.data.images.resize import MOST_KEPT, ThreadBuffer, cut, fit, smooth
+from convoy.data.images.resize import (
+    MAX_REUSED_BYTES,
+    ThreadBuffer,
+    crop_window,
+    resize_antialiased,
+    resize_window,
+)
 from convoy.data.source import Ids, Pixels
 
 PIXELS = picture(150, 200)
@@ -30,13 +36,13 @@ WINDOWS = [
 
 def fitted(pixels: Pixels, window: Window, size: int, mirrored: bool = False) -> Pixels:
     out = np.full((size, size, 3), 99, np.uint8)
-    fit(pixels, window, mirrored, out)
+    resize_window(pixels, window, mirrored, out)
     return out
 
 
 def smoothed(pixels: Pixels, height: int, width: int) -> Pixels:
     out = np.full((height, width, 3), 99, np.uint8)
-    smooth(pixels, out)
+    resize_antialiased(pixels, out)
     return out
 
 
@@ -49,7 +55,7 @@ def apart(a: Pixels, b: Pixels) -> npt.NDArray[np.int64]:
 
 
 def between(pixels: Pixels, size: int) -> npt.NDArray[np.float64]:
-    """Bilinear as it is told: each pixel from the four around its middle."""
+    """Bilinear by definition: each pixel from the four around its middle."""
 
     def neighbors(side: int) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
         place = np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1)
@@ -68,7 +74,7 @@ def between(pixels: Pixels, size: int) -> npt.NDArray[np.float64]:
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("size", [76, 112, 224])
 def test_a_window_is_bilinear_while_it_is_not_much_too_large(window: Window, size: int) -> None:
-    expected = between(cut(PIXELS, window), size)
+    expected = between(crop_window(PIXELS, window), size)
 
     assert np.abs(fitted(PIXELS, window, size) - expected).max() <= 1
 
@@ -84,7 +90,7 @@ def test_a_window_much_too_large_is_smoothed(size: int) -> None:
 @pytest.mark.parametrize("sides", [(1, 1), (8, 8), (30, 40), (56, 99), (300, 300), (256, 341)])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_smooth_pixels_are_those_of_pillow(window: Window, sides: tuple[int, int]) -> None:
-    inside = cut(PIXELS, window)
+    inside = crop_window(PIXELS, window)
 
     assert apart(smoothed(inside, *sides), by_pillow(inside, *sides)).max() <= 1
 
@@ -102,7 +108,7 @@ def test_a_window_of_its_own_size_is_copied() -> None:
 
 
 def test_a_window_between_pixels_takes_the_nearest() -> None:
-    inside = cut(PIXELS, Window(4.6, 6.4, 64.2, 63.8))  # to 68.8 and 70.2
+    inside = crop_window(PIXELS, Window(4.6, 6.4, 64.2, 63.8))  # to 68.8 and 70.2
 
     assert np.array_equal(inside, PIXELS[6:70, 5:69])
 
@@ -117,7 +123,7 @@ def test_a_window_smaller_than_a_pixel_is_one_pixel(window: Window) -> None:
 @pytest.mark.parametrize("size", [21, 170])
 def test_a_place_in_a_batch_is_written_and_nothing_beside_it(size: int) -> None:
     batch = np.zeros((3, size, size, 3), np.uint8)
-    fit(PIXELS, WINDOWS[1], True, batch[1])
+    resize_window(PIXELS, WINDOWS[1], True, batch[1])
 
     assert np.array_equal(batch[1], fitted(PIXELS, WINDOWS[1], size, mirrored=True))
     assert batch[0].max() == batch[2].max() == 0
@@ -146,11 +152,11 @@ def test_the_number_of_torchs_threads_changes_no_bit() -> None:
     torch.backends.cpu.get_cpu_capability() == "DEFAULT",
     reason="without vector instructions torch resizes bytes by a kernel that starts threads",
 )
-def test_no_team_of_threads_is_started() -> None:
+def test_resizing_starts_no_threads() -> None:
     counting = """
         from threading import Thread
         import numpy as np, psutil, torch
-        from convoy.data.images.resize import fit, smooth
+        from convoy.data.images.resize import resize_antialiased, resize_window
         from convoy.data.images.crop import Window
 
         torch.set_num_threads(4)
@@ -159,8 +165,8 @@ def test_no_team_of_threads_is_started() -> None:
 
         def work():
             counts.append(psutil.Process().num_threads())
-            fit(pixels, Window(10, 20, 700, 600), True, out)
-            smooth(pixels[20:600, 10:700], out)
+            resize_window(pixels, Window(10, 20, 700, 600), True, out)
+            resize_antialiased(pixels[20:600, 10:700], out)
             counts.append(psutil.Process().num_threads())
 
         thread = Thread(target=work)
@@ -168,14 +174,14 @@ def test_no_team_of_threads_is_started() -> None:
         thread.join()
         print(counts[1] - counts[0])
     """
-    told = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(counting)],
         check=True,
         capture_output=True,
         text=True,
     )
 
-    assert told.stdout.strip() == "0"
+    assert message.stdout.strip() == "0"
 
 
 def test_the_same_memory_is_given_again() -> None:
@@ -196,12 +202,12 @@ def test_it_grows_and_stays_grown() -> None:
     assert np.shares_memory(large, buffer(10))
 
 
-def test_what_is_very_large_is_not_kept() -> None:
+def test_very_large_buffers_are_not_reused() -> None:
     buffer = ThreadBuffer()
-    buffer(MOST_KEPT)
-    huge = buffer(MOST_KEPT + 1)
+    buffer(MAX_REUSED_BYTES)
+    huge = buffer(MAX_REUSED_BYTES + 1)
 
-    assert len(huge) == MOST_KEPT + 1
+    assert len(huge) == MAX_REUSED_BYTES + 1
     assert not np.shares_memory(huge, buffer(10))
 
 

@@ -4,24 +4,24 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from pictures import damaged, jpeg, picture, saved, training_photo
 from PIL import Image
+from support.generated_images import damaged, jpeg, picture, saved
 
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, read_header
-from convoy.data.images.resize import validation_photo
+from convoy.data.images.resize import load_training_photo, load_validation_photo
 from convoy.data.source import Pixels
 
 
 def trained(encoded: bytes, window: Window, mirrored: bool = False, size: int = 64) -> Pixels:
     out = np.zeros((size, size, 3), np.uint8)
-    training_photo(encoded, read_header(encoded), window, mirrored, size, out)
+    load_training_photo(encoded, read_header(encoded), window, mirrored, out)
     return out
 
 
 def validated(encoded: bytes, size: int = 224) -> Pixels:
     out = np.zeros((size, size, 3), np.uint8)
-    validation_photo(encoded, size, out)
+    load_validation_photo(encoded, size, out)
     return out
 
 
@@ -59,15 +59,17 @@ def test_a_large_window_of_a_reduced_image_can_hardly_be_told_from_it(window: Wi
         (Window(0, 0, 800, 600), 8),
     ],
 )
-def test_no_more_is_decoded_than_the_window_needs(
+def test_decoding_uses_the_lowest_sufficient_resolution(
     window: Window, factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from convoy.data.images import resize as photo
 
     decoded: list[tuple[int, ...]] = []
-    fit = photo.fit
+    resize_window = photo.resize_window
     monkeypatch.setattr(
-        photo, "fit", lambda pixels, *rest: (decoded.append(pixels.shape), fit(pixels, *rest))
+        photo,
+        "resize_window",
+        lambda pixels, *rest: (decoded.append(pixels.shape), resize_window(pixels, *rest)),
     )
     trained(jpeg(picture(600, 800)), window)
 
@@ -125,9 +127,9 @@ def test_every_odd_kind_becomes_a_square() -> None:
 def test_a_damaged_image_is_refused_and_leaves_its_place_alone() -> None:
     encoded, out = damaged(jpeg(picture(300, 400)), 0), np.zeros((64, 64, 3), np.uint8)
     with pytest.raises(ImageError, match="damaged JPEG"):
-        training_photo(encoded, read_header(encoded), Window(0, 0, 90, 90), False, 64, out)
+        load_training_photo(encoded, read_header(encoded), Window(0, 0, 90, 90), False, out)
     with pytest.raises(ImageError, match="damaged JPEG"):
-        validation_photo(encoded, 64, out)
+        load_validation_photo(encoded, 64, out)
 
     assert out.max() == 0
 

@@ -1,4 +1,4 @@
-"""An index on disk: the same when it comes back, refused when anything in it is not right."""
+"""An index on disk: loaded as it was saved, and refused if anything in it is invalid."""
 
 import json
 import time
@@ -13,32 +13,33 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import large_index, small_index
 from safetensors import safe_open
+from support.index_samples import large_index, small_index
 
 from convoy.data.records import index as index_file
 from convoy.data.records.index import (
-    MOST_CLASSES,
+    MAX_CLASSES,
     BadIndexError,
     Fault,
     Index,
-    IndexLayout,
     load,
     parse,
     save,
+    write_header,
 )
+from convoy.data.records.shards import ShardedRecords
 
 ARRAYS = ("file", "offset", "size", "label", "crc", "box_end", "boxes")
 
 
-def written(index: Index, folder: Path) -> bytes:
+def saved_bytes(index: Index, folder: Path) -> bytes:
     path = folder / "index"
     path.unlink(missing_ok=True)
     save(index, path)
     return path.read_bytes()
 
 
-def complaint(data: bytes) -> str:
+def error_message(data: bytes) -> str:
     with pytest.raises(BadIndexError) as caught:
         parse(np.frombuffer(data, np.uint8))
     return str(caught.value)
@@ -48,26 +49,26 @@ def arrays_of(index: Index) -> dict[str, Any]:
     return {name: vars(index)[name] for name in ARRAYS}
 
 
-def test_an_index_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_an_index_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
     index = small_index()
     save(index, tmp_path / "index")
-    found = load(tmp_path / "index")
+    loaded = load(tmp_path / "index")
 
-    assert (found.kind, found.files, found.class_names, found.faults) == (
-        *(index.kind, index.files, index.class_names, index.faults),
+    assert (loaded.shard_format, loaded.files, loaded.class_names, loaded.faults) == (
+        *(index.shard_format, index.files, index.class_names, index.faults),
     )
-    for name, array in arrays_of(found).items():
+    for name, array in arrays_of(loaded).items():
         assert array.dtype == vars(index)[name].dtype
         assert np.array_equal(array, vars(index)[name])
 
 
-def test_images_may_have_checksums(tmp_path: Path) -> None:
+def test_checksums_of_images_are_stored(tmp_path: Path) -> None:
     index = replace(small_index(), crc=np.arange(7, dtype=np.uint32))
 
-    assert parse(np.frombuffer(written(index, tmp_path), np.uint8)).crc.tolist() == [*range(7)]
+    assert parse(np.frombuffer(saved_bytes(index, tmp_path), np.uint8)).crc.tolist() == [*range(7)]
 
 
-def test_an_index_without_records_is_one(tmp_path: Path) -> None:
+def test_an_index_without_records_is_valid(tmp_path: Path) -> None:
     empty = {name: array[:0] for name, array in arrays_of(small_index()).items()}
     index = replace(small_index(), files=(), class_names=(), faults=(), **empty)
     save(index, tmp_path / "index")
@@ -75,16 +76,16 @@ def test_an_index_without_records_is_one(tmp_path: Path) -> None:
     assert len(load(tmp_path / "index")) == 0
 
 
-def test_another_reader_of_safetensors_finds_the_arrays(tmp_path: Path) -> None:
+def test_the_safetensors_library_reads_the_arrays(tmp_path: Path) -> None:
     save(small_index(), tmp_path / "index")
-    with safe_open(tmp_path / "index", "numpy") as other:
-        labels, boxes = other.get_tensor("label"), other.get_tensor("boxes")
+    with safe_open(tmp_path / "index", "numpy") as file:
+        labels, boxes = file.get_tensor("label"), file.get_tensor("boxes")
 
     assert np.array_equal(labels, small_index().label)
     assert np.array_equal(boxes, small_index().boxes)
 
 
-def test_the_arrays_are_mapped_and_cannot_be_changed(tmp_path: Path) -> None:
+def test_the_arrays_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
     save(small_index(), tmp_path / "index")
     index = load(tmp_path / "index")
 
@@ -93,44 +94,45 @@ def test_the_arrays_are_mapped_and_cannot_be_changed(tmp_path: Path) -> None:
     )
 
 
-def test_boxes_and_places_belong_to_their_records() -> None:
+def test_boxes_and_positions_belong_to_their_records(tmp_path: Path) -> None:
     index = small_index()
+    records = ShardedRecords(tmp_path, index, ())
 
-    assert [len(index.boxes_of(number)) for number in range(7)] == [0, 1, 0, 0, 0, 1, 2]
-    assert [index.number_in_file(number) for number in range(7)] == [0, 1, 2, 3, 0, 1, 2]
+    assert [len(records.boxes(number)) for number in range(7)] == [0, 1, 0, 0, 0, 1, 2]
+    assert [index.index_in_file(number) for number in range(7)] == [0, 1, 2, 3, 0, 1, 2]
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 8, b"\xff" * 100, b"{}", bytes(4000)])
-def test_other_bytes_are_no_index(data: bytes) -> None:
-    assert complaint(data) == "its header is not that of an index"
+def test_other_bytes_are_not_an_index(data: bytes) -> None:
+    assert error_message(data) == "invalid header"
 
 
-def test_an_empty_file_is_no_index(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_an_index(tmp_path: Path) -> None:
     (tmp_path / "index").touch()
 
     with pytest.raises(BadIndexError, match="empty"):
         load(tmp_path / "index")
 
 
-def test_every_byte_of_an_index_is_guarded(tmp_path: Path) -> None:
-    data = bytearray(written(small_index(), tmp_path))
-    for place in range(len(data)):
+def test_a_flipped_bit_in_any_byte_is_detected(tmp_path: Path) -> None:
+    data = bytearray(saved_bytes(small_index(), tmp_path))
+    for position in range(len(data)):
         for bit in (1, 0x20, 0x80):
-            data[place] ^= bit
-            complaint(bytes(data))
-            data[place] ^= bit
+            data[position] ^= bit
+            error_message(bytes(data))
+            data[position] ^= bit
 
 
-def test_every_cut_of_an_index_is_found(tmp_path: Path) -> None:
-    data = written(small_index(), tmp_path)
-    for place in range(len(data)):
-        complaint(data[:place])
+def test_a_truncated_index_is_detected_at_every_length(tmp_path: Path) -> None:
+    data = saved_bytes(small_index(), tmp_path)
+    for size in range(len(data)):
+        error_message(data[:size])
 
-    assert "should follow its header" in complaint(data + b"\0")
+    assert "after the header" in error_message(data + b"\0")
 
 
-# Each makes one part of a right index wrong; its checksum is right.
-WRONG: dict[str, Callable[[Index], Index]] = {
+# Each makes one part of a valid index inconsistent; the checksum stays valid.
+INCONSISTENT: dict[str, Callable[[Index], Index]] = {
     "file beyond": lambda i: replace(i, file=i.file + 1),
     "files mixed": lambda i: replace(i, file=i.file[::-1]),
     "offset negative": lambda i: replace(i, offset=i.offset - 1),
@@ -157,17 +159,17 @@ WRONG: dict[str, Callable[[Index], Index]] = {
     ),
     "too few records": lambda i: replace(i, files=i.files[:1]),
     "a size below zero": lambda i: replace(i, files=(replace(i.files[0], bytes=-1), i.files[1])),
-    "too many classes": lambda i: replace(i, class_names=("n",) * (MOST_CLASSES + 1)),
-    "another kind": lambda i: replace(i, kind="pickle"),  # type: ignore[arg-type]
+    "too many classes": lambda i: replace(i, class_names=("n",) * (MAX_CLASSES + 1)),
+    "unknown format": lambda i: replace(i, shard_format="pickle"),  # type: ignore[arg-type]
     "a checksum for some": lambda i: replace(i, crc=np.arange(3, dtype=np.uint32)),
 }
 
 
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_parts_that_do_not_fit_are_refused(
+@pytest.mark.parametrize("change", INCONSISTENT.values(), ids=INCONSISTENT)
+def test_inconsistent_contents_are_refused(
     change: Callable[[Index], Index], tmp_path: Path
 ) -> None:
-    complaint(written(change(small_index()), tmp_path))
+    error_message(saved_bytes(change(small_index()), tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -191,34 +193,34 @@ def test_parts_that_do_not_fit_are_refused(
         b'{"kind":"tfrecord","files":[],"class_names":[],"faults":[1]}',
     ],
 )
-def test_a_table_of_names_that_is_none_is_refused(text: bytes) -> None:
-    layout = IndexLayout(0, 0, 0, len(text))
-
-    complaint(layout.header(google_crc32c.value(text)) + text)
+def test_an_invalid_table_of_names_is_refused(text: bytes) -> None:
+    error_message(write_header([0, 0, 0, len(text)], google_crc32c.value(text)) + text)
 
 
 @given(st.sampled_from(["label", "boxes", "crc", "text"]), st.integers(-(2**70), 2**70))
 def test_a_length_in_the_header_allocates_nothing(name: str, length: int) -> None:
-    header = json.loads(IndexLayout(2, 2, 2, 2).header(0)[8:])
+    header = json.loads(write_header([2, 2, 2, 2], 0)[8:])
     header[name]["shape"][0] = length
     text = json.dumps(header, separators=(",", ":")).encode()
 
-    complaint(len(text).to_bytes(8, "little") + text + bytes(200))
+    error_message(len(text).to_bytes(8, "little") + text + bytes(200))
 
 
-def test_a_header_without_end_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(_: bytes) -> None:
+def test_a_header_that_is_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: bytes) -> None:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr("convoy.data.records.index.json.loads", never)
+    monkeypatch.setattr("convoy.data.records.index.json.loads", fail)
 
-    complaint((2**20).to_bytes(8, "little") + b" " * 2**20)
+    error_message((2**20).to_bytes(8, "little") + b" " * 2**20)
 
 
-def test_names_without_end_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_file, "_MOST_TEXT_BYTES", 100)
+def test_an_index_with_too_much_text_is_not_saved_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_MAX_TEXT_BYTES", 100)
 
-    with pytest.raises(BadIndexError, match="too many for an index"):
+    with pytest.raises(BadIndexError, match="the limit is 100"):
         save(small_index(), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Tar shards of a split: what is read by number, and every way in which they can be wrong."""
+"""Tar shards of a split: reading by index, and every kind of damage."""
 
 import errno
 import json
@@ -9,39 +9,39 @@ from pathlib import Path
 import numpy as np
 import pytest
 import webdataset
-from tars import sample, tar_bytes, write_samples, write_tar
+from support.tar_files import sample, tar_bytes, write_samples, write_tar
 
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError
-from convoy.data.records.record import UNKNOWN, EncodedImage, Records, Sample
-from convoy.data.records.tar import TarShards, open_tar_shards, shard_name, write_shard
+from convoy.data.records.record import UNKNOWN_LABEL, EncodedImage, Records, Sample
+from convoy.data.records.tar import TarShards, open_tar_shards, write_shard
 from convoy.data.source import Split
 from convoy.errors import DataError
 
 
-def opened(folder: Path, split: Split = "train") -> TarShards:
+def open_split(folder: Path, split: Split = "train") -> TarShards:
     return open_tar_shards(folder, split, notice=print, progress=lambda *_: None)
 
 
-def metadata(folder: Path, **values: object) -> Path:
+def write_metadata(folder: Path, **values: object) -> Path:
     (folder / "metadata.json").write_text(json.dumps(values))
     return folder
 
 
-def two_shards(folder: Path) -> Path:
+def write_two_shards(folder: Path) -> Path:
     write_samples(folder / "train-000000.tar", 0, 1, 2)
     write_samples(folder / "train-000001.tar", 3, 0)
     return folder
 
 
-def complaint(folder: Path) -> str:
+def error_message(folder: Path) -> str:
     with pytest.raises(DataError) as caught:
-        opened(folder)
+        open_split(folder)
     return str(caught.value)
 
 
-def test_records_come_by_shard_and_position(tmp_path: Path) -> None:
-    records: Records = opened(two_shards(tmp_path))
+def test_records_are_sorted_by_shard_and_position(tmp_path: Path) -> None:
+    records: Records = open_split(write_two_shards(tmp_path))
 
     assert [bytes(records.read(number).encoded).decode() for number in range(5)] == [
         *("train-000000.tar 0", "train-000000.tar 1", "train-000000.tar 2"),
@@ -52,18 +52,18 @@ def test_records_come_by_shard_and_position(tmp_path: Path) -> None:
     assert records.class_names == ("class 0", "class 1", "class 2", "class 3")
 
 
-def test_a_spot_leads_to_the_image(tmp_path: Path) -> None:
-    records = opened(two_shards(tmp_path))
-    spot = records.location(4)
-    data = Path(spot.file).read_bytes()
+def test_a_location_points_to_the_image(tmp_path: Path) -> None:
+    records = open_split(write_two_shards(tmp_path))
+    location = records.location(4)
+    data = Path(location.file).read_bytes()
 
-    assert (spot.file, spot.number) == (f"{tmp_path}/train-000001.tar", 1)
-    assert spot.offset is not None
-    assert data[spot.offset :].startswith(b"train-000001.tar 1")
+    assert (location.file, location.number) == (f"{tmp_path}/train-000001.tar", 1)
+    assert location.offset is not None
+    assert data[location.offset :].startswith(b"train-000001.tar 1")
 
 
 def test_records_are_read_the_same_in_another_process(tmp_path: Path) -> None:
-    records = opened(two_shards(tmp_path))
+    records = open_split(write_two_shards(tmp_path))
     copy = pickle.loads(pickle.dumps(records))
 
     assert [copy.read(number).encoded for number in range(5)] == [
@@ -71,41 +71,43 @@ def test_records_are_read_the_same_in_another_process(tmp_path: Path) -> None:
     ]
 
 
-def test_boxes_are_known_without_the_image(tmp_path: Path) -> None:
+def test_boxes_are_available_without_reading_the_image(tmp_path: Path) -> None:
     box = ("1.json", b'{"bbox": [[0, 0, 1, 0.5], [0, 0, 0.5, 1]]}')
     write_tar(tmp_path / "train-000000.tar", *sample("0", 0), *sample("1", 1), box)
-    records = opened(tmp_path)
+    records = open_split(tmp_path)
 
     assert records.boxes(0).shape == (0, 4)
     assert records.read(1).boxes.tolist() == [[0, 0, 1, 0.5], [0, 0, 0.5, 1]]
 
 
-def test_class_names_and_steps_done_come_from_the_metadata(tmp_path: Path) -> None:
-    metadata(
-        two_shards(tmp_path),
+def test_class_names_and_applied_transforms_come_from_the_metadata(tmp_path: Path) -> None:
+    write_metadata(
+        write_two_shards(tmp_path),
         class_names=["cat", "cow", "dog", "fox", "owl"],
         train_transform_pipeline=["Resize(256)"],
         validation_transform_pipeline=["CenterCrop(224)"],
     )
-    records = opened(tmp_path)
+    records = open_split(tmp_path)
 
     assert records.class_names == ("cat", "cow", "dog", "fox", "owl")
-    assert records.steps_done == ("Resize(256)",)
+    assert records.applied_transforms == ("Resize(256)",)
 
 
-def test_a_label_beyond_the_named_classes_is_a_bad_record(tmp_path: Path) -> None:
-    records = opened(metadata(two_shards(tmp_path), class_names=["cat", "cow", "dog"]))
+def test_a_label_beyond_the_listed_classes_is_a_bad_record(tmp_path: Path) -> None:
+    records = open_split(
+        write_metadata(write_two_shards(tmp_path), class_names=["cat", "cow", "dog"])
+    )
 
-    assert records.labels.tolist() == [0, 1, 2, UNKNOWN, 0]
-    with pytest.raises(BadRecordError, match=r"label 3, but metadata\.json names 3 classes"):
+    assert records.labels.tolist() == [0, 1, 2, UNKNOWN_LABEL, 0]
+    with pytest.raises(BadRecordError, match=r"label 3, but metadata\.json lists 3 classes"):
         records.read(3)
 
 
-def test_a_sample_found_bad_keeps_its_number_and_says_why(tmp_path: Path) -> None:
+def test_a_bad_sample_keeps_its_index_and_has_a_reason(tmp_path: Path) -> None:
     write_tar(tmp_path / "train-000000.tar", *sample("0", 0), *sample("1", "x"), *sample("2", 1))
-    records = opened(tmp_path)
+    records = open_split(tmp_path)
 
-    assert records.labels.tolist() == [0, UNKNOWN, 1]
+    assert records.labels.tolist() == [0, UNKNOWN_LABEL, 1]
     assert len(records.faults) == 1
     with pytest.raises(BadRecordError) as caught:
         records.read(1)
@@ -113,33 +115,33 @@ def test_a_sample_found_bad_keeps_its_number_and_says_why(tmp_path: Path) -> Non
     assert "sample '1' has the label 'x'" in caught.value.reason
 
 
-def test_damage_of_an_image_after_indexing_is_seen(tmp_path: Path) -> None:
-    """With the same size and date, which no look at the file can tell."""
-    records = opened(two_shards(tmp_path))
-    path, spot = tmp_path / "train-000001.tar", records.location(3)
+def test_an_image_damaged_after_indexing_is_detected(tmp_path: Path) -> None:
+    """Size and modification time stay the same, so that only the checksum shows the damage."""
+    records = open_split(write_two_shards(tmp_path))
+    path, location = tmp_path / "train-000001.tar", records.location(3)
     before = path.stat()
     data = bytearray(path.read_bytes())
-    data[spot.offset or 0] ^= 1
+    data[location.offset or 0] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    with pytest.raises(BadRecordError, match="other checksum") as caught:
+    with pytest.raises(BadRecordError, match="checksum mismatch") as caught:
         records.read(3)
-    assert caught.value.location == spot
+    assert caught.value.location == location
     assert isinstance(records.read(4), EncodedImage)
 
 
-@pytest.mark.parametrize("change", ["cut", "touched", "gone"])
+@pytest.mark.parametrize("change", ["truncated", "touched", "removed"])
 def test_a_shard_that_changes_during_the_run_ends_it(change: str, tmp_path: Path) -> None:
-    records = opened(two_shards(tmp_path))
+    records = open_split(write_two_shards(tmp_path))
     path = tmp_path / "train-000001.tar"
-    said = {
-        "cut": f"replaced during the run: {path.stat().st_size} bytes at first, now 512;",
-        "touched": "replaced during the run: written at "
-        f"{path.stat().st_mtime_ns} ns of the clock at first, now at 77;",
-        "gone": "cannot be read: No such file or directory",
+    reasons = {
+        "truncated": f"changed during the run: {path.stat().st_size} bytes at first, 512 now;",
+        "touched": "changed during the run: modification time "
+        f"{path.stat().st_mtime_ns} ns at first, 77 ns now;",
+        "removed": "cannot be read: No such file or directory",
     }
-    if change == "cut":
+    if change == "truncated":
         os.truncate(path, 512)
     elif change == "touched":
         os.utime(path, ns=(0, 77))
@@ -149,86 +151,88 @@ def test_a_shard_that_changes_during_the_run_ends_it(change: str, tmp_path: Path
     with pytest.raises(DataError) as caught:
         records.read(4)
     assert not isinstance(caught.value, BadRecordError)
-    assert f"{path}: {said[change]}" in str(caught.value)
+    assert f"{path}: {reasons[change]}" in str(caught.value)
     assert isinstance(records.read(0), EncodedImage)
 
 
-@pytest.mark.parametrize(("number", "is_of_the_record"), [(errno.EIO, True), (errno.EMFILE, False)])
-def test_only_a_bad_place_on_the_disk_is_a_bad_record(
-    number: int, is_of_the_record: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("code", "is_bad_record"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_only_a_disk_read_error_is_a_bad_record(
+    code: int, is_bad_record: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
 
-    records = opened(two_shards(tmp_path))
-    monkeypatch.setattr(os, "pread", fails)
+    records = open_split(write_two_shards(tmp_path))
+    monkeypatch.setattr(os, "pread", fail)
 
-    with pytest.raises(DataError, match=f"cannot be read: {os.strerror(number)}") as caught:
+    with pytest.raises(DataError, match=f"cannot be read: {os.strerror(code)}") as caught:
         records.read(0)
-    assert isinstance(caught.value, BadRecordError) == is_of_the_record
+    assert isinstance(caught.value, BadRecordError) == is_bad_record
 
 
-def test_lengths_that_agree_with_the_metadata_are_no_fault(tmp_path: Path) -> None:
-    assert len(opened(metadata(two_shards(tmp_path), train_length=5))) == 5
+def test_a_length_that_matches_the_metadata_is_accepted(tmp_path: Path) -> None:
+    assert len(open_split(write_metadata(write_two_shards(tmp_path), train_length=5))) == 5
 
 
-def test_a_shard_that_lost_samples_is_seen_by_the_length(tmp_path: Path) -> None:
-    """Written anew without its last sample: nothing in the file itself can tell."""
-    metadata(two_shards(tmp_path), train_length=5, validation_length=9)
+def test_a_shard_that_lost_samples_is_detected_by_the_length(tmp_path: Path) -> None:
+    """The shard is rewritten without its last sample, which the file itself does not show."""
+    write_metadata(write_two_shards(tmp_path), train_length=5, validation_length=9)
     write_samples(tmp_path / "train-000001.tar", 3)
 
-    assert "4 samples in the train shards, but metadata.json says train_length 5" in complaint(
+    assert "4 samples in the train shards, but metadata.json has train_length 5" in error_message(
         tmp_path
     )
 
 
-def test_a_cut_shard_is_left_to_the_policy_for_bad_records(tmp_path: Path) -> None:
-    metadata(two_shards(tmp_path), train_length=5)
+def test_a_truncated_shard_is_left_to_the_bad_record_policy(tmp_path: Path) -> None:
+    write_metadata(write_two_shards(tmp_path), train_length=5)
     os.truncate(tmp_path / "train-000000.tar", 512 * 6 + 100)
-    records = opened(tmp_path)
+    records = open_split(tmp_path)
 
-    assert records.labels.tolist() == [0, UNKNOWN, 3, 0]
-    with pytest.raises(BadRecordError, match=r"record 1: cut in .*: 100 bytes are left"):
+    assert records.labels.tolist() == [0, UNKNOWN_LABEL, 3, 0]
+    with pytest.raises(BadRecordError, match=r"record 1: truncated inside .*: 100 bytes are left"):
         records.read(1)
 
 
 def test_two_shards_with_the_same_images_are_refused(tmp_path: Path) -> None:
-    two_shards(tmp_path)
+    write_two_shards(tmp_path)
     data = (tmp_path / "train-000000.tar").read_bytes()
     (tmp_path / "train-000002.tar").write_bytes(data + bytes(10_240))  # not the same bytes
 
-    assert "train-000000.tar and train-000002.tar hold the same 3 images" in complaint(tmp_path)
+    assert "train-000000.tar and train-000002.tar contain the same 3 images" in error_message(
+        tmp_path
+    )
 
 
-def test_empty_shards_are_not_copies_of_each_other(tmp_path: Path) -> None:
-    two_shards(tmp_path)
+def test_empty_shards_are_not_duplicates(tmp_path: Path) -> None:
+    write_two_shards(tmp_path)
     for number in (2, 3):
         (tmp_path / f"train-{number:06}.tar").write_bytes(tar_bytes())
 
-    assert len(opened(tmp_path)) == 5
+    assert len(open_split(tmp_path)) == 5
 
 
-def test_shards_of_no_bytes_are_bad_records_each(tmp_path: Path) -> None:
-    two_shards(tmp_path)
+def test_each_shard_of_0_bytes_is_a_bad_record(tmp_path: Path) -> None:
+    write_two_shards(tmp_path)
     for number in (2, 3):
         (tmp_path / f"train-{number:06}.tar").touch()
 
-    assert opened(tmp_path).labels.tolist() == [0, 1, 2, 3, 0, UNKNOWN, UNKNOWN]
+    assert open_split(tmp_path).labels.tolist() == [0, 1, 2, 3, 0, UNKNOWN_LABEL, UNKNOWN_LABEL]
 
 
-def test_the_second_opening_reads_the_index_alone(tmp_path: Path) -> None:
-    opened(two_shards(tmp_path))
-    heard: list[object] = []
+def test_opening_again_reads_only_the_index(tmp_path: Path) -> None:
+    open_split(write_two_shards(tmp_path))
+    calls: list[object] = []
     records = open_tar_shards(
-        tmp_path, "train", notice=heard.append, progress=lambda *bytes: heard.append(bytes)
+        tmp_path, "train", notice=calls.append, progress=lambda *bytes: calls.append(bytes)
     )
 
-    assert heard == []
+    assert calls == []
     assert records.read(4).encoded == b"train-000001.tar 1"
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # by webdataset
-def test_what_webdataset_writes_is_read(tmp_path: Path) -> None:
+def test_shards_written_by_webdataset_are_read(tmp_path: Path) -> None:
     images = [bytes([number]) * (number * 300 + 1) for number in range(20)]
     pattern = str(tmp_path / "train-%06d.tar")
     with webdataset.ShardWriter(pattern, maxcount=8, verbose=0) as writer:
@@ -237,7 +241,7 @@ def test_what_webdataset_writes_is_read(tmp_path: Path) -> None:
             writer.write(
                 {"__key__": f"x/{number}", "jpg": image, "cls": number % 3, "json": {"bbox": box}}
             )
-    records = opened(tmp_path)
+    records = open_split(tmp_path)
 
     assert [records.read(number).encoded for number in range(20)] == images
     assert records.labels.tolist() == [number % 3 for number in range(20)]
@@ -245,7 +249,7 @@ def test_what_webdataset_writes_is_read(tmp_path: Path) -> None:
     assert records.faults == ()
 
 
-def test_real_photos_are_the_same_in_shards_and_in_folders(photos: Path, tmp_path: Path) -> None:
+def test_real_photos_are_the_same_in_shards_and_folders(photos: Path, tmp_path: Path) -> None:
     folder = open_folder(photos, "train")
     samples = [
         Sample(
@@ -257,9 +261,9 @@ def test_real_photos_are_the_same_in_shards_and_in_folders(photos: Path, tmp_pat
         for number in range(len(folder))
     ]
     for shard, first in enumerate(range(0, len(samples), 64)):
-        write_shard(tmp_path / shard_name("train", shard), samples[first : first + 64], first)
-    metadata(tmp_path, train_length=len(samples), class_names=list(folder.class_names))
-    records = opened(tmp_path)
+        write_shard(tmp_path / f"train-{shard:06}.tar", samples[first : first + 64], first)
+    write_metadata(tmp_path, train_length=len(samples), class_names=list(folder.class_names))
+    records = open_split(tmp_path)
 
     assert len(records) == len(folder)
     assert records.class_names == folder.class_names

@@ -1,4 +1,4 @@
-"""metadata.json beside tar shards: what is taken from it, and what is refused."""
+"""metadata.json beside tar shards: what is read from it, and what is refused."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def write(folder: Path, table: object) -> Path:
     return folder
 
 
-def test_each_split_has_its_length_and_the_steps_done(tmp_path: Path) -> None:
+def test_each_split_has_its_length_and_applied_transforms(tmp_path: Path) -> None:
     write(tmp_path, REFERENCE)
 
     assert read_metadata(tmp_path, "train") == Metadata(1281167)
@@ -35,18 +35,18 @@ def test_each_split_has_its_length_and_the_steps_done(tmp_path: Path) -> None:
     )
 
 
-def test_everything_may_be_missing(tmp_path: Path) -> None:
+def test_all_metadata_is_optional(tmp_path: Path) -> None:
     assert read_metadata(tmp_path, "train") == Metadata()
     assert read_metadata(write(tmp_path, {}), "train") == Metadata()
 
 
-def test_class_names_are_taken_where_they_are(tmp_path: Path) -> None:
+def test_class_names_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"class_names": ["cat", "dog"]})
 
     assert read_metadata(tmp_path, "train").class_names == ("cat", "dog")
 
 
-def test_tensors_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_pickled_tensors_are_refused_with_an_alternative(tmp_path: Path) -> None:
     write(tmp_path, {**REFERENCE, "format": "tensor"})
 
     with pytest.raises(ConfigError, match=r"'tensor' are pickled .* `convoy data convert`"):
@@ -54,24 +54,26 @@ def test_tensors_are_refused_with_the_way_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
-        (b"", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "holds no names and values"),
+        (b"", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[]", "not a JSON object"),
         (b'{"train_length": "12"}', "train_length is '12', not a number of samples"),
         (b'{"train_length": -1}', "train_length is '-1'"),
         (b'{"train_length": true}', "train_length is 'True'"),
-        (b'{"train_transform_pipeline": "Resize(256)"}', "is no list of texts"),
-        (b'{"train_transform_pipeline": [256]}', "is no list of texts"),
-        (b'{"class_names": ["cat", "cat"]}', "2 class_names, 1 of them different"),
+        (b'{"train_transform_pipeline": "Resize(256)"}', "is not a list of strings"),
+        (b'{"train_transform_pipeline": [256]}', "is not a list of strings"),
+        (b'{"class_names": ["cat", "cat"]}', "2 class_names, 1 of them distinct"),
     ],
 )
-def test_what_cannot_be_right_is_named(text: bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_metadata_is_refused_with_the_reason(
+    text: bytes, reason: str, tmp_path: Path
+) -> None:
     (tmp_path / "metadata.json").write_bytes(text)
 
     with pytest.raises(DataError) as caught:
         read_metadata(tmp_path, "train")
     assert f"{tmp_path}/metadata.json: " in str(caught.value)
-    assert said in str(caught.value)
+    assert reason in str(caught.value)

@@ -1,4 +1,4 @@
-"""The members of tar files, held against Python's own reader; and damage of every kind."""
+"""The members of tar files, compared with Python's tarfile; and damage of every kind."""
 
 import bz2
 import gzip
@@ -10,12 +10,13 @@ import tarfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tars import tar_bytes
+from support.sweeps import sweep
+from support.tar_files import tar_bytes
 
 from convoy.data.records.record import BadContentError
-from convoy.data.records.tar_reader import DamageError, TarMember, members
+from convoy.data.records.tar_reader import CorruptTarError, TarMember, iter_members
 
-FORMS = pytest.mark.parametrize(
+FORMATS = pytest.mark.parametrize(
     "form",
     [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT],
     ids=["ustar", "gnu", "pax"],
@@ -26,11 +27,11 @@ NAMES = st.text(
 
 
 def read(data: bytes) -> list[TarMember]:
-    return list(members(io.BytesIO(data), len(data)))
+    return list(iter_members(io.BytesIO(data), len(data)))
 
 
-def damage(data: bytes) -> DamageError:
-    with pytest.raises(DamageError) as caught:
+def read_error(data: bytes) -> CorruptTarError:
+    with pytest.raises(CorruptTarError) as caught:
         read(data)
     assert 0 <= caught.value.offset <= len(data)
     return caught.value
@@ -43,15 +44,15 @@ def contents(data: bytes) -> list[tuple[str, bytes]]:
     ]
 
 
-@FORMS
-def test_names_and_contents_are_those_that_were_written(form: int) -> None:
+@FORMATS
+def test_names_and_contents_are_read_as_written(form: int) -> None:
     written = [("a.jpg", b"x"), ("b/c.cls", b""), ("d.json", bytes(512)), ("e", bytes(1300))]
 
     assert contents(tar_bytes(*written, form=form)) == written
 
 
-@FORMS
-def test_long_names_are_put_together(form: int) -> None:
+@FORMATS
+def test_long_names_are_joined(form: int) -> None:
     name = "folder/" * 14 + "n" * 90 + ".jpg"  # beyond 100 bytes, and cut at a slash where it must
 
     assert contents(tar_bytes((name, b"x"), ("b.jpg", b"y"), form=form)) == [
@@ -62,172 +63,172 @@ def test_long_names_are_put_together(form: int) -> None:
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @given(written=st.lists(st.tuples(NAMES, st.binary(max_size=1200)), max_size=5))
-def test_any_names_are_read_as_python_reads_them(
+def test_any_names_are_read_as_by_python_tarfile(
     form: int, written: list[tuple[str, bytes]]
 ) -> None:
     data = tar_bytes(*written, form=form)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        expected = [(one.name.encode(), one.offset_data, one.size) for one in tar]
+        expected = [(member.name.encode(), member.offset_data, member.size) for member in tar]
 
-    assert [(one.name, one.offset, one.size) for one in read(data)] == expected
+    assert [(member.name, member.offset, member.size) for member in read(data)] == expected
 
 
-def test_only_regular_files_count_as_such() -> None:
+def test_only_regular_files_are_files() -> None:
     buffer = io.BytesIO()
-    kinds = [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.REGTYPE]
+    types = [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.REGTYPE]
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for kind in kinds:
-            member = tarfile.TarInfo("one.jpg")
-            member.type, member.linkname = kind, "other"
+        for type_flag in types:
+            member = tarfile.TarInfo("a.jpg")
+            member.type, member.linkname = type_flag, "other"
             tar.addfile(member)
 
-    assert [one.is_file for one in read(buffer.getvalue())] == [False] * 4 + [True]
+    assert [member.is_file for member in read(buffer.getvalue())] == [False] * 4 + [True]
 
 
-def test_a_size_beyond_eight_gigabytes_is_understood() -> None:
-    """Twelve octal digits end there; PAX and GNU have ways of their own."""
+def test_a_size_beyond_eight_gigabytes_is_read() -> None:
+    """Twelve octal digits end there; PAX and GNU encode larger sizes differently."""
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         member = tarfile.TarInfo("big.jpg")
         member.size = 9 * 2**30
         header = member.tobuf(form)
 
-        assert f"a member of {9 * 2**30} bytes: 0 are left" in str(damage(header))
+        assert f"a member of {9 * 2**30} bytes: 0 are left" in str(read_error(header))
 
 
-def test_headers_about_all_members_are_passed_over() -> None:
+def test_global_headers_are_skipped() -> None:
     buffer = io.BytesIO()
     with tarfile.open(
         fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "made by git"}
     ) as tar:
         tar.addfile(tarfile.TarInfo("a.jpg"))
 
-    assert [one.name for one in read(buffer.getvalue())] == [b"a.jpg"]
+    assert [member.name for member in read(buffer.getvalue())] == [b"a.jpg"]
 
 
-def test_a_file_without_members_is_read() -> None:
+def test_a_tar_without_members_is_read() -> None:
     assert read(tar_bytes()) == []
 
 
 DATA = tar_bytes(("a.jpg", b"x" * 700), ("ü" * 120, b"y"), ("b.cls", b"1"))
 
 
-@pytest.mark.parametrize("size", range(0, len(DATA), 37))
-def test_a_cut_is_seen_wherever_it_is(size: int) -> None:
-    whole = [one for one in read(DATA) if one.offset + one.size <= size]
-    if size > read(DATA)[-1].offset + 512:  # within the end mark; a whole block of it is enough
+@sweep("size", range(0, len(DATA), 37))
+def test_a_truncated_file_is_detected_at_every_length(size: int) -> None:
+    complete = [member for member in read(DATA) if member.offset + member.size <= size]
+    if size > read(DATA)[-1].offset + 512:  # inside the end marker, of which one block is enough
         assert read(DATA[:size] + bytes(512)) == read(DATA)
         return
     found = []
-    with pytest.raises(DamageError):
-        for member in members(io.BytesIO(DATA[:size]), size):
+    with pytest.raises(CorruptTarError):
+        for member in iter_members(io.BytesIO(DATA[:size]), size):
             found.append(member)
 
-    assert found == whole
+    assert found == complete
 
 
-def test_a_cut_between_two_members_is_seen_by_the_missing_end_mark() -> None:
+def test_truncation_between_members_is_detected_by_the_missing_end_marker() -> None:
     last = read(DATA)[-1]
 
-    assert "no end mark" in str(damage(DATA[: last.start]))
-    assert damage(DATA[: last.start]).offset == last.start
+    assert "no end-of-archive marker" in str(read_error(DATA[: last.start]))
+    assert read_error(DATA[: last.start]).offset == last.start
 
 
-def test_an_empty_file_lacks_its_end_mark() -> None:
-    assert "no end mark" in str(damage(b""))
+def test_an_empty_file_has_no_end_marker() -> None:
+    assert "no end-of-archive marker" in str(read_error(b""))
 
 
-def test_joined_files_are_not_read_in_half() -> None:
-    found = damage(DATA + DATA)
+def test_concatenated_files_are_detected() -> None:
+    error = read_error(DATA + DATA)
 
-    assert "follow the end mark; were two files joined?" in str(found)
-    assert found.after_end
+    assert "were two files concatenated?" in str(error)
+    assert error.after_end_marker
 
 
-def test_zeros_behind_the_end_are_padding() -> None:
+def test_zeros_after_the_end_marker_are_padding() -> None:
     assert read(DATA + bytes(10_240)) == read(DATA)
 
 
-def test_every_flip_of_a_bit_in_a_header_is_seen_or_changes_nothing() -> None:
-    """Only blanks around the checksum itself may change. Flips in contents are another's task."""
+def test_a_flipped_bit_in_a_header_is_detected_or_changes_nothing() -> None:
+    """Only the padding of the checksum may change. Contents are not covered by this checksum."""
     data = tar_bytes(("a.jpg", b"x"), ("b.jpg", b"y"), form=tarfile.USTAR_FORMAT)
-    whole, unseen = read(data), 0
+    members, undetected = read(data), 0
     for bit in range(2 * 8 * 512):
         damaged = bytearray(data)
-        at = bit // 8 if bit < 8 * 512 else bit // 8 + 512  # the header of a, that of b
-        damaged[at] ^= 1 << bit % 8
+        position = bit // 8 if bit < 8 * 512 else bit // 8 + 512  # the header of a, that of b
+        damaged[position] ^= 1 << bit % 8
         try:
-            assert read(bytes(damaged)) == whole
-            unseen += 1
-        except DamageError:
+            assert read(bytes(damaged)) == members
+            undetected += 1
+        except CorruptTarError:
             pass
 
-    assert unseen < 10
+    assert undetected < 10
 
 
 @pytest.mark.parametrize(
-    ("packed", "name"),
+    ("compressed", "name"),
     [(gzip.compress(DATA), "gzip"), (bz2.compress(DATA), "bzip2"), (lzma.compress(DATA), "xz")],
 )
-def test_packed_files_are_refused_by_name(packed: bytes, name: str) -> None:
+def test_compressed_files_are_refused_with_the_compression(compressed: bytes, name: str) -> None:
     with pytest.raises(BadContentError, match=name):
-        read(packed)
+        read(compressed)
 
 
-def header(kind: bytes, size: int, content: bytes = b"") -> bytes:
+def header(type_flag: bytes, size: int, content: bytes = b"") -> bytes:
     member = tarfile.TarInfo("a.jpg")
-    member.type, member.size = kind, size
+    member.type, member.size = type_flag, size
     return member.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (header(b"x", 2**40), "a header of 1099511627776 bytes, at most 65536"),
-        (header(b"L", 2**16), "cut in a header of 65536 bytes: 1024 are left"),
-        (header(b"x", 6, b"9 a=b\n"), "a PAX header that is none"),
-        (header(b"x", 6, b"2 a=b\n"), "a PAX header that is none"),
-        (header(b"x", 6, b"0 a=b\n"), "a PAX header that is none"),
-        (header(b"x", 6, b"-6 a=\n"), "a PAX header that is none"),
-        (header(b"x", 12, b"6 a=b\n0 c=d\n"), "a PAX header that is none"),  # for ever at one place
-        (header(b"x", 11, b"11 size=-1\n"), "a PAX header with a number that is none"),
-        (header(b"x", 24, b"24 size=" + b"9" * 15 + b"\n"), "does not follow"),
+        (header(b"x", 2**40), "a header of 1099511627776 bytes; the limit is 65536"),
+        (header(b"L", 2**16), "truncated inside a header of 65536 bytes: 1024 are left"),
+        (header(b"x", 6, b"9 a=b\n"), "an invalid PAX header"),
+        (header(b"x", 6, b"2 a=b\n"), "an invalid PAX header"),
+        (header(b"x", 6, b"0 a=b\n"), "an invalid PAX header"),
+        (header(b"x", 6, b"-6 a=\n"), "an invalid PAX header"),
+        (header(b"x", 12, b"6 a=b\n0 c=d\n"), "an invalid PAX header"),  # would loop forever
+        (header(b"x", 11, b"11 size=-1\n"), "a PAX header with an invalid number"),
+        (header(b"x", 24, b"24 size=" + b"9" * 15 + b"\n"), "an extended header without a member"),
         (header(b"S", 0), "a sparse member"),
         (header(b"x", 22, b"22 GNU.sparse.major=1\n") + header(b"0", 0), "a sparse member"),
-        (header(b"0", 2**70), "cut in a member"),
-        (b"no tar at all".ljust(512), "no header of a member, or a damaged one: 1536 bytes"),
-        (b"x" * 512, "a header with a number that is none"),
+        (header(b"0", 2**70), "truncated inside a member"),
+        (b"no tar at all".ljust(512), "not a member header, or a damaged one: 1536 bytes"),
+        (b"x" * 512, "a header with an invalid number"),
     ],
 )
-def test_a_header_that_lies_is_not_followed(data: bytes, reason: str) -> None:
-    assert reason in str(damage(data + bytes(1024)))
+def test_an_invalid_header_is_refused(data: bytes, reason: str) -> None:
+    assert reason in str(read_error(data + bytes(1024)))
 
 
-def test_a_negative_size_is_no_number() -> None:
-    """It would send a reader back to where it was, for ever."""
+def test_a_negative_size_is_refused() -> None:
+    """It would make a reader loop forever."""
     member = bytearray(header(b"0", 0))
     member[124:136] = b"\xff" * 11 + b"\0"
     member[148:156] = f"{sum(member) - sum(member[148:156]) + 256:06o}\0 ".encode()
 
-    assert "a number that is none" in str(damage(bytes(member) + bytes(1024)))
+    assert "an invalid number" in str(read_error(bytes(member) + bytes(1024)))
 
 
-def test_many_headers_about_one_member_need_no_recursion() -> None:
+def test_many_extended_headers_need_no_recursion() -> None:
     data = header(b"L", 5, b"a.png") * 5000 + header(b"0", 0) + bytes(1024)
 
-    assert [one.name for one in read(data)] == [b"a.png"]
+    assert [member.name for member in read(data)] == [b"a.png"]
 
 
-def test_damaged_files_give_members_inside_them_or_the_documented_error() -> None:
-    chance = random.Random(7)
+def test_damaged_files_give_members_within_the_file_or_a_documented_error() -> None:
+    rng = random.Random(7)
     for _ in range(3000):
         data = bytearray(DATA)
-        for _ in range(chance.randint(1, 4)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        del data[chance.randrange(len(data), 2 * len(data)) :]
-        if chance.random() < 0.5:
-            del data[chance.randrange(len(data)) :]
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        del data[rng.randrange(len(data), 2 * len(data)) :]
+        if rng.random() < 0.5:
+            del data[rng.randrange(len(data)) :]
         try:
             found = read(bytes(data))
-        except (DamageError, BadContentError):
+        except (CorruptTarError, BadContentError):
             continue
-        assert all(one.offset + one.size <= len(data) for one in found)
+        assert all(member.offset + member.size <= len(data) for member in found)

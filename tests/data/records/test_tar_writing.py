@@ -1,4 +1,4 @@
-"""Tar shards as they are written, read by webdataset and by Python's own tar reader."""
+"""Written tar shards, read by webdataset and by Python's tarfile."""
 
 import hashlib
 import json
@@ -11,25 +11,25 @@ import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.data.records.record import NO_BOXES, Boxes, Sample, with_area
-from convoy.data.records.tar import shard_name, write_shard
+from convoy.data.records.record import NO_BOXES, Boxes, Sample, drop_empty_boxes
+from convoy.data.records.tar import write_shard
 from convoy.data.records.tar_reader import scan_shard
 
 BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
 
 
-def one(encoded: bytes, label: int = 0, boxes: Boxes = NO_BOXES) -> Sample:
+def make_sample(encoded: bytes, label: int = 0, boxes: Boxes = NO_BOXES) -> Sample:
     return Sample(encoded, label, "n00000000", "a.JPEG", 1, 1, boxes=boxes)
 
 
 SAMPLES = [
-    one(b"\xff\xd8 one", 3),
-    one(b"\x89PNG two", 0, BOX),
-    one(b"\xff\xd8 three", 999, np.concatenate((BOX, BOX / 2))),
+    make_sample(b"\xff\xd8 one", 3),
+    make_sample(b"\x89PNG two", 0, BOX),
+    make_sample(b"\xff\xd8 three", 999, np.concatenate((BOX, BOX / 2))),
 ]
 
 
-def test_members_have_running_numbers_and_nothing_of_this_machine(tmp_path: Path) -> None:
+def test_members_are_numbered_and_independent_of_the_machine(tmp_path: Path) -> None:
     count = write_shard(tmp_path / "train-000007.tar", SAMPLES, first=7168)
     with tarfile.open(tmp_path / "train-000007.tar", "r:") as tar:
         members = tar.getmembers()
@@ -40,12 +40,12 @@ def test_members_have_running_numbers_and_nothing_of_this_machine(tmp_path: Path
         *("000007169.cls", "000007169.json", "000007169.png"),
         *("000007170.cls", "000007170.jpg", "000007170.json"),
     ]
-    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname) for one in members} == {
-        (0, 0, 0, "", "")
-    }
+    assert {
+        (member.mtime, member.uid, member.gid, member.uname, member.gname) for member in members
+    } == {(0, 0, 0, "", "")}
 
 
-def test_the_same_samples_are_the_same_bytes_for_ever(tmp_path: Path) -> None:
+def test_the_same_samples_always_give_the_same_bytes(tmp_path: Path) -> None:
     """A fixed digest: a manifest written today must hold in later versions too."""
     write_shard(tmp_path / "a.tar", SAMPLES, first=0)
     digest = hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest()
@@ -54,8 +54,8 @@ def test_the_same_samples_are_the_same_bytes_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # by webdataset
-def test_webdataset_reads_what_we_write(tmp_path: Path) -> None:
-    path = tmp_path / shard_name("train", 0)
+def test_webdataset_reads_our_shards(tmp_path: Path) -> None:
+    path = tmp_path / "train-000000.tar"
     write_shard(path, SAMPLES, first=0)
     read = list(webdataset.WebDataset(str(path), shardshuffle=False))
 
@@ -72,7 +72,7 @@ def test_webdataset_reads_what_we_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "suffix"),
+    ("start", "suffix"),
     [
         (b"\xff\xd8\xff\xe0", "jpg"),
         (b"\x89PNG\r\n\x1a\n", "png"),
@@ -85,51 +85,52 @@ def test_webdataset_reads_what_we_write(tmp_path: Path) -> None:
         (b"?", "jpg"),
     ],
 )
-def test_the_suffix_is_that_of_the_content(begin: bytes, suffix: str, tmp_path: Path) -> None:
-    write_shard(tmp_path / "a.tar", [one(begin)], first=0)
+def test_the_suffix_matches_the_image_content(start: bytes, suffix: str, tmp_path: Path) -> None:
+    write_shard(tmp_path / "a.tar", [make_sample(start)], first=0)
     with tarfile.open(tmp_path / "a.tar") as tar:
         names = tar.getnames()
 
     assert f"000000000.{suffix}" in names
 
 
-SHARES = st.floats(min_value=0, max_value=1, width=32)
-CORNERS = st.lists(st.tuples(SHARES, SHARES, SHARES, SHARES), max_size=3)
+FRACTIONS = st.floats(min_value=0, max_value=1, width=32)
+CORNERS = st.lists(st.tuples(FRACTIONS, FRACTIONS, FRACTIONS, FRACTIONS), max_size=3)
 IMAGES = st.binary(min_size=1, max_size=1500)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(IMAGES, st.integers(0, 2**17 - 1), CORNERS), max_size=6))
-def test_what_was_written_is_scanned_to_the_bit(
+def test_written_samples_are_scanned_bit_exactly(
     tmp_path_factory: pytest.TempPathFactory,
     samples: list[tuple[bytes, int, list[tuple[float, float, float, float]]]],
 ) -> None:
     path = tmp_path_factory.mktemp("written") / "train-000000.tar"
     corners = [np.array(rows, np.float32).reshape(-1, 2, 2) for _, _, rows in samples]
-    boxes = [with_area(np.sort(rows, axis=1).reshape(-1, 4)) for rows in corners]
+    boxes = [drop_empty_boxes(np.sort(rows, axis=1).reshape(-1, 4)) for rows in corners]
     write_shard(
         path,
-        (one(image, label, own) for (image, label, _), own in zip(samples, boxes, strict=True)),
+        (
+            make_sample(image, label, rows)
+            for (image, label, _), rows in zip(samples, boxes, strict=True)
+        ),
         first=0,
     )
     found, data = scan_shard(path), path.read_bytes()
-    places = zip(found.offset.tolist(), found.size.tolist(), strict=True)
+    spans = zip(found.offset.tolist(), found.size.tolist(), strict=True)
 
     assert found.faults == []
-    assert [data[at : at + size] for at, size in places] == [image for image, _, _ in samples]
+    assert [data[start : start + size] for start, size in spans] == [
+        image for image, _, _ in samples
+    ]
     assert found.label.tolist() == [label for _, label, _ in samples]
-    assert found.boxes.tobytes() == b"".join(own.tobytes() for own in boxes)
+    assert found.boxes.tobytes() == b"".join(rows.tobytes() for rows in boxes)
 
 
-def test_a_shard_that_cannot_be_finished_leaves_nothing(tmp_path: Path) -> None:
+def test_a_shard_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "train-000000.tar"
-    path.write_bytes(b"the one before")
+    path.write_bytes(b"previous")
 
     with pytest.raises(ZeroDivisionError):
-        write_shard(path, (one(bytes(1 // n)) for n in (1, 0)), first=0)
-    assert path.read_bytes() == b"the one before"
+        write_shard(path, (make_sample(bytes(1 // n)) for n in (1, 0)), first=0)
+    assert path.read_bytes() == b"previous"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_names_of_shards_are_those_of_the_reference() -> None:
-    assert shard_name("validation", 12) == "validation-000012.tar"

@@ -6,26 +6,26 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from photo_files import damage, photo_paths, write_folder
+from support.photo_files import damage, photo_paths, write_folder
 
 from convoy.data.images.crop import CropRule
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
 from convoy.data.sources.photo_readers import (
-    COMMAND,
-    LoaderJob,
+    WORKER_COMMAND,
     PhotoOptions,
     ProcessReader,
+    ReaderJob,
     make_reader,
 )
-from convoy.data.sources.photos import Photos, PhotoView
+from convoy.data.sources.photos import PhotoSource, PhotoView
 from convoy.errors import DataError, WorkerLostError
 
 SIZE = 32
 # Longer than what one process prepares at a time, so that a batch takes two requests.
 EVERY = np.arange(70)
-WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH.name)
+WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH)
 
 # A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
 FRAGILE = """
@@ -34,12 +34,12 @@ from convoy.data.sources import photo_readers
 
 size = int(sys.argv.pop(1))
 
-def fragile(encoded, *rest, whole=photo_readers.pixels_for):
+def fragile(encoded, *rest, whole=photo_readers.load_training_photo):
     if len(encoded) == size:
         os.kill(os.getpid(), signal.SIGSEGV)
     return whole(encoded, *rest)
 
-photo_readers.pixels_for = fragile
+photo_readers.load_training_photo = fragile
 photo_readers.main()
 """
 
@@ -49,8 +49,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("photos"), train=70)
 
 
-def photos_of(root: Path) -> Photos:
-    return Photos(open_folder(root, "train"), "train")
+def photos_of(root: Path) -> PhotoSource:
+    return PhotoSource(open_folder(root, "train"), "train")
 
 
 def here(root: Path, options: PhotoOptions = WINDOWS, ledger: Ledger | None = None) -> PhotoView:
@@ -62,9 +62,9 @@ def elsewhere(
     root: Path,
     options: PhotoOptions = WINDOWS,
     ledger: Ledger | None = None,
-    command: tuple[str, ...] = COMMAND,
+    command: tuple[str, ...] = WORKER_COMMAND,
 ) -> PhotoView:
-    photos, job = photos_of(root), LoaderJob(str(root), "train", options)
+    photos, job = photos_of(root), ReaderJob(str(root), "train", options)
     return PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1, command), ledger)
 
 
@@ -137,7 +137,7 @@ def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_pat
     assert unread == (20,)
     assert (bad.file, bad.reason) == (
         str(culprit),
-        "it ended the process that decoded it (SIGSEGV)",
+        "decoding it crashed the reader process (SIGSEGV)",
     )
     assert np.array_equal(np.delete(made, 20, 0), np.delete(whole, 20, 0))
 
@@ -145,22 +145,22 @@ def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_pat
 def test_a_crash_ends_a_run_that_tolerates_nothing(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[3]
     command = fragile(culprit, tmp_path / "fragile.py")
-    with pytest.raises(BadRecordError, match="it ended the process that decoded it"):
+    with pytest.raises(BadRecordError, match="crashed the reader process"):
         seen(elsewhere(root, command=command), EVERY[:8])
 
 
 def test_a_loader_that_cannot_start_is_no_bad_record(root: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit(3)")
-    with pytest.raises(WorkerLostError, match="did not start: exit code 3"):
+    with pytest.raises(WorkerLostError, match="failed to start: exit code 3"):
         seen(elsewhere(root, ledger=Ledger(10), command=command))
 
 
 def test_a_folder_that_is_gone_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
-    photos, job = photos_of(root), LoaderJob(str(tmp_path), "train", WINDOWS)
+    photos, job = photos_of(root), ReaderJob(str(tmp_path), "train", WINDOWS)
     view = PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1), Ledger(10))
     with pytest.raises(DataError, match=tmp_path.name):
         seen(view)
 
 
 def test_loaders_are_started_by_this_python() -> None:
-    assert (sys.executable, "-m", "convoy.data.sources.photo_readers") == COMMAND
+    assert (sys.executable, "-m", "convoy.data.sources.photo_readers") == WORKER_COMMAND

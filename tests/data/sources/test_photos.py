@@ -6,17 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import simplejpeg
-from photo_files import damage, photo_paths, write_folder
-from pictures import training_photo
+from support.photo_files import damage, photo_paths, write_folder
 
 from convoy.data.images.crop import CropRule, Window, training_windows
 from convoy.data.images.decode import read_header
-from convoy.data.images.resize import validation_photo
+from convoy.data.images.resize import load_training_photo, load_validation_photo
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
 from convoy.data.sources.photo_readers import PhotoOptions, make_reader
-from convoy.data.sources.photos import Photos, PhotoView
+from convoy.data.sources.photos import PhotoSource, PhotoView
 from convoy.errors import DataError
 
 SIZE = 32
@@ -24,23 +23,25 @@ EVERY = np.arange(12)
 
 
 def training_view(
-    photos: Photos,
+    photos: PhotoSource,
     seed: int = 1,
     rule: CropRule = CropRule.PYTORCH,
     use_boxes: bool = False,
     ledger: Ledger | None = None,
 ) -> PhotoView:
-    options = PhotoOptions(SIZE, seed, rule.name, use_boxes)
+    options = PhotoOptions(SIZE, seed, rule, use_boxes)
     return PhotoView(photos, SIZE, make_reader(photos.records, options), ledger)
 
 
-def validation_view(photos: Photos, size: int = SIZE, ledger: Ledger | None = None) -> PhotoView:
-    reader = make_reader(photos.records, PhotoOptions(size), photos.cropped)
+def validation_view(
+    photos: PhotoSource, size: int = SIZE, ledger: Ledger | None = None
+) -> PhotoView:
+    reader = make_reader(photos.records, PhotoOptions(size), photos.stored_size)
     return PhotoView(photos, size, reader, ledger)
 
 
-def open_photos(root: Path, split: str = "train") -> Photos:
-    return Photos(open_folder(root, split), split)
+def open_photos(root: Path, split: str = "train") -> PhotoSource:
+    return PhotoSource(open_folder(root, split), split)
 
 
 def seen(view: View, ids: Ids = EVERY, epoch: int = 0) -> Pixels:
@@ -70,7 +71,7 @@ def test_each_training_photo_is_its_own_window(root: Path, rule: CropRule) -> No
         windows, mirrored = training_windows(sizes, ids, 3, 2, rule)
         alone = np.empty((SIZE, SIZE, 3), np.uint8)
         window = Window(*windows[0].tolist())
-        training_photo(encoded, header, window, bool(mirrored[0]), SIZE, alone)
+        load_training_photo(encoded, header, window, bool(mirrored[0]), alone)
 
         assert np.array_equal(made[number], alone)
 
@@ -80,7 +81,7 @@ def test_validation_sees_the_middle_in_every_epoch(root: Path) -> None:
     made = seen(view, np.arange(5))
     alone = np.empty((SIZE, SIZE, 3), np.uint8)
     for number, path in enumerate(photo_paths(root, "validation")):
-        validation_photo(path.read_bytes(), SIZE, alone)
+        load_validation_photo(path.read_bytes(), SIZE, alone)
 
         assert np.array_equal(made[number], alone)
     assert np.array_equal(made, seen(view, np.arange(5), epoch=7))
@@ -114,7 +115,9 @@ def test_boxes_change_the_windows_that_miss_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [validation_view, training_view])
-def test_a_damaged_photo_ends_the_run_by_name(root: Path, make: Callable[..., PhotoView]) -> None:
+def test_a_damaged_photo_is_an_error_that_names_it(
+    root: Path, make: Callable[..., PhotoView]
+) -> None:
     path = photo_paths(root, "train")[5]
     damage(path)
     with pytest.raises(BadRecordError) as ended:
@@ -124,7 +127,7 @@ def test_a_damaged_photo_ends_the_run_by_name(root: Path, make: Callable[..., Ph
 
 
 @pytest.mark.parametrize("make", [validation_view, training_view])
-def test_the_next_of_its_class_stands_in_and_nothing_else_changes(
+def test_a_bad_photo_is_replaced_by_the_next_of_its_class(
     root: Path, make: Callable[..., PhotoView]
 ) -> None:
     """Twelve photos of three classes in folders: 0-3, 4-7, 8-11."""
@@ -133,9 +136,9 @@ def test_the_next_of_its_class_stands_in_and_nothing_else_changes(
     ledger = Ledger(10)
     photos = open_photos(root)
     after, unread = seen_with_gaps(make(photos, ledger=ledger))
-    options = PhotoOptions(SIZE, 1, "PYTORCH" if make is training_view else None)
+    options = PhotoOptions(SIZE, 1, "pytorch" if make is training_view else None)
     stand_in = np.empty((SIZE, SIZE, 3), np.uint8)
-    make_reader(photos.records, options).fill_one(6, 5, 0, stand_in)  # cropped like photo 5
+    make_reader(photos.records, options).read_one(6, 5, 0, stand_in)  # cropped like photo 5
 
     assert unread == (5,)
     assert [place for place in range(12) if not np.array_equal(before[place], after[place])] == [5]
@@ -143,7 +146,7 @@ def test_the_next_of_its_class_stands_in_and_nothing_else_changes(
     assert [one.file for one in ledger.records] == [str(photo_paths(root, "train")[5])]
 
 
-def test_who_stands_in_is_the_same_for_any_batch(root: Path) -> None:
+def test_the_replacement_does_not_depend_on_the_batch(root: Path) -> None:
     for place in (5, 6, 11):
         damage(photo_paths(root, "train")[place])
     view = training_view(open_photos(root), seed=1, ledger=Ledger(10))
@@ -154,14 +157,14 @@ def test_who_stands_in_is_the_same_for_any_batch(root: Path) -> None:
     assert np.array_equal(whole, np.stack(alone))
 
 
-def test_a_class_of_bad_photos_alone_ends_the_run(root: Path) -> None:
+def test_a_class_with_only_bad_photos_is_an_error(root: Path) -> None:
     for path in photo_paths(root, "train")[4:8]:
         damage(path)
-    with pytest.raises(DataError, match="bad, and so are all others of its class class1"):
+    with pytest.raises(DataError, match="all other records of its class class1"):
         seen_with_gaps(validation_view(open_photos(root), ledger=Ledger(10)))
 
 
-def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path) -> None:
+def test_too_many_bad_photos_are_an_error_that_lists_them(root: Path) -> None:
     paths = photo_paths(root, "train")
     for place in (1, 5, 9):
         damage(paths[place])
@@ -173,18 +176,18 @@ def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path) -> None:
     assert [line.split(": ")[0].strip() for line in listed] == [str(paths[p]) for p in (1, 5, 9)]
 
 
-def test_labels_need_no_photo_to_be_read(root: Path) -> None:
+def test_labels_do_not_read_photos(root: Path) -> None:
     for path in photo_paths(root, "train"):
         path.write_bytes(b"")
 
     assert open_photos(root).labels(EVERY).tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_middles_that_were_stored_are_not_cropped_again(tmp_path: Path) -> None:
+def test_stored_center_crops_are_not_cropped_again(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "photos")
     records = open_folder(root, "validation")
-    stored = validation_view(Photos(records, "validation", cropped=33), 33)
-    other = validation_view(Photos(records, "validation", cropped=20), 33)
+    stored = validation_view(PhotoSource(records, "validation", stored_size=33), 33)
+    other = validation_view(PhotoSource(records, "validation", stored_size=20), 33)
     for number, path in enumerate(photo_paths(root, "validation")):
         pixels = simplejpeg.decode_jpeg(path.read_bytes())
         ids = np.array([number])
@@ -201,7 +204,7 @@ def steps_of(view: View) -> list[str]:
     return steps
 
 
-def test_the_steps_of_the_work_are_named_as_they_are_done(root: Path) -> None:
+def test_each_finished_step_is_reported(root: Path) -> None:
     photos = open_photos(root)
     opening, writing = ["read", "decode"] * 4, ["decode", "crop"] * 4
 
@@ -209,7 +212,7 @@ def test_the_steps_of_the_work_are_named_as_they_are_done(root: Path) -> None:
     assert steps_of(validation_view(photos)) == ["read", "decode"] * 4
 
 
-def test_what_stands_in_for_a_bad_photo_is_a_step_too(root: Path) -> None:
+def test_a_replacement_is_reported_as_a_step(root: Path) -> None:
     damage(photo_paths(root, "train")[2])
 
     assert steps_of(training_view(open_photos(root), ledger=Ledger(10)))[-1] == "substitute"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from convoy.data.source import Ids, Labels, Pixels
-from convoy.data.sources.pixel_source import Generated, InMemorySource, keep_in_memory
+from convoy.data.sources.pixel_source import CachedSource, GeneratedSource, cache_in_memory
 
 
-class Counting(Generated):
+class Counting(GeneratedSource):
     """Remembers how often each image was made, and the most made at a time."""
 
     def __init__(self, samples: int) -> None:
@@ -28,8 +28,8 @@ class Counting(Generated):
 
 
 @pytest.mark.parametrize("samples", [1, 1023, 1024, 1025, 2500])
-def test_a_held_source_gives_the_same_samples(samples: int) -> None:
-    source = InMemorySource(Counting(samples))
+def test_a_cached_source_gives_the_same_samples(samples: int) -> None:
+    source = CachedSource(Counting(samples))
     plain = Counting(samples)
     ids = np.random.default_rng(0).integers(0, samples, 700)
 
@@ -41,9 +41,9 @@ def test_a_held_source_gives_the_same_samples(samples: int) -> None:
     assert source.normalization == plain.normalization
 
 
-def test_each_image_is_made_once_and_a_few_at_a_time() -> None:
+def test_each_image_is_cached_once_in_chunks() -> None:
     counting = Counting(2500)
-    source = InMemorySource(counting)
+    source = CachedSource(counting)
     for _ in range(3):
         source.pixels(np.arange(2500))
 
@@ -51,8 +51,8 @@ def test_each_image_is_made_once_and_a_few_at_a_time() -> None:
     assert counting.most <= 1024
 
 
-def test_a_changed_batch_leaves_the_held_samples_as_they_were() -> None:
-    source = InMemorySource(Counting(10))
+def test_modifying_a_batch_does_not_change_the_cache() -> None:
+    source = CachedSource(Counting(10))
     before = source.pixels(np.arange(10)), source.labels(np.arange(10))
     source.pixels(np.arange(10))[:] = 0
     source.labels(np.arange(10))[:] = 0
@@ -62,27 +62,27 @@ def test_a_changed_batch_leaves_the_held_samples_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(("samples", "kept"), [(10, True), (11, False)])
-def test_what_is_too_large_is_not_held(samples: int, kept: bool) -> None:
+def test_a_source_that_is_too_large_is_not_cached(samples: int, kept: bool) -> None:
     source = Counting(samples)
-    result = keep_in_memory(source, max_bytes=10 * 8 * 8 * 3)
+    result = cache_in_memory(source, max_bytes=10 * 8 * 8 * 3)
 
-    assert isinstance(result, InMemorySource) == kept
+    assert isinstance(result, CachedSource) == kept
     assert (result is source) == (not kept)
 
 
-def test_labels_alone_make_no_image() -> None:
+def test_labels_do_not_fill_the_cache() -> None:
     counting = Counting(50)
-    source = InMemorySource(counting)
+    source = CachedSource(counting)
     labels = source.labels(np.arange(50))
 
     assert np.array_equal(labels, counting.labels(np.arange(50)))
     assert not counting.made
 
 
-def test_many_hands_make_each_image_once() -> None:
+def test_many_threads_cache_each_image_once() -> None:
     counting = Counting(3000)
-    source = InMemorySource(counting)
-    with ThreadPoolExecutor(4) as hands:
-        list(hands.map(source.pixels, [np.arange(10)] * 8))
+    source = CachedSource(counting)
+    with ThreadPoolExecutor(4) as options:
+        list(options.map(source.pixels, [np.arange(10)] * 8))
 
     assert counting.made == Counter(range(3000))

@@ -11,12 +11,12 @@ from convoy.data.sources.pixel_source import PixelSource
 from convoy.data.sources.shapes import (
     OUTLINES,
     SceneRng,
-    Shapes,
-    length,
-    occluder,
-    picture,
-    shape,
-    standing,
+    ShapesSource,
+    distance_to_origin,
+    occluder_coverage,
+    pixel_grid,
+    place_shape,
+    shape_coverage,
 )
 from convoy.errors import ConfigError, DataError
 
@@ -25,8 +25,8 @@ from convoy.errors import ConfigError, DataError
 FIRST_TEN = "c6c43cb68b81edd9242ab8a782df2ed21af277c41603a35c1d2738b34a0bd147"
 
 
-def test_images_have_the_face_of_a_source() -> None:
-    source: PixelSource = Shapes(samples=30, image_size=32, seed=0)
+def test_images_and_labels_have_the_source_interface() -> None:
+    source: PixelSource = ShapesSource(samples=30, image_size=32, seed=0)
     ids = np.arange(30)
 
     assert (len(source), source.image_size, len(source.class_names)) == (30, 32, 10)
@@ -35,26 +35,26 @@ def test_images_have_the_face_of_a_source() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    assert len(set(Shapes.class_names)) == len(Shapes.class_names) == 10
+    assert len(set(ShapesSource.class_names)) == len(ShapesSource.class_names) == 10
 
 
 @pytest.mark.parametrize("start", [0, 1, 37, 990])
-def test_every_run_of_ids_holds_equal_shares_of_the_classes(start: int) -> None:
-    labels = Shapes(1100, 32, 0).labels(np.arange(start, start + 100))
+def test_every_range_of_ids_is_balanced_over_the_classes(start: int) -> None:
+    labels = ShapesSource(1100, 32, 0).labels(np.arange(start, start + 100))
 
     assert np.bincount(labels).tolist() == [10] * 10
 
 
 @pytest.mark.parametrize("size", [8, 32, 33, 224])
 def test_any_size_works(size: int) -> None:
-    pixels = Shapes(12, size, 0).pixels(np.arange(12))
+    pixels = ShapesSource(12, size, 0).pixels(np.arange(12))
 
     assert pixels.shape == (12, size, size, 3)
     assert all(image.std() > 10 for image in pixels)
 
 
 def test_neither_order_nor_chunks_nor_repetition_change_a_byte() -> None:
-    source = Shapes(200, 32, 3)
+    source = ShapesSource(200, 32, 3)
     ids = np.random.default_rng(0).permutation(200)
     whole = source.pixels(np.arange(200))
     chunks = [source.pixels(chunk) for chunk in np.split(ids, [1, 2, 9, 80, 143])]
@@ -64,7 +64,7 @@ def test_neither_order_nor_chunks_nor_repetition_change_a_byte() -> None:
 
 
 def test_four_threads_get_the_bytes_of_one() -> None:
-    source = Shapes(400, 32, 0)
+    source = ShapesSource(400, 32, 0)
     parts = np.split(np.arange(400), 16)
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(source.pixels, parts))
@@ -75,7 +75,7 @@ def test_four_threads_get_the_bytes_of_one() -> None:
 def test_seeds_and_splits_differ_in_every_image() -> None:
     ids = np.arange(20)
     drawn = [
-        Shapes(20, 32, seed, split).pixels(ids)
+        ShapesSource(20, 32, seed, split).pixels(ids)
         for seed in (0, 1)
         for split in ("train", "validation")
     ]
@@ -83,47 +83,49 @@ def test_seeds_and_splits_differ_in_every_image() -> None:
     assert len({image.tobytes() for images in drawn for image in images}) == 80
 
 
-def test_a_longer_source_begins_like_a_shorter_one() -> None:
+def test_a_larger_source_starts_like_a_smaller_one() -> None:
     ids = np.arange(10)
 
-    assert np.array_equal(Shapes(10, 32, 0).pixels(ids), Shapes(5000, 32, 0).pixels(ids))
+    assert np.array_equal(
+        ShapesSource(10, 32, 0).pixels(ids), ShapesSource(5000, 32, 0).pixels(ids)
+    )
 
 
-def test_no_ids_are_no_images() -> None:
+def test_no_ids_give_no_images() -> None:
     none = np.arange(0)
 
-    assert Shapes(10, 32, 0).pixels(none).shape == (0, 32, 32, 3)
+    assert ShapesSource(10, 32, 0).pixels(none).shape == (0, 32, 32, 3)
 
 
 def test_a_larger_image_shows_the_same_scene() -> None:
     ids = np.arange(40)
-    small = Shapes(40, 32, 0).pixels(ids).astype(np.float64)
-    large = Shapes(40, 128, 0).pixels(ids).reshape(40, 32, 4, 32, 4, 3).mean((2, 4))
+    small = ShapesSource(40, 32, 0).pixels(ids).astype(np.float64)
+    large = ShapesSource(40, 128, 0).pixels(ids).reshape(40, 32, 4, 32, 4, 3).mean((2, 4))
 
     assert np.abs(small - large).mean() < 6  # of 255: the noise of single pixels, and no more
 
 
-def test_the_first_images_are_what_they_always_were() -> None:
-    pixels = Shapes(10, 32, 0).pixels(np.arange(10))
+def test_the_first_images_never_change() -> None:
+    pixels = ShapesSource(10, 32, 0).pixels(np.arange(10))
 
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == FIRST_TEN
 
 
 def test_the_moments_are_the_normalization() -> None:
-    source = Shapes(2000, 32, 0)
+    source = ShapesSource(2000, 32, 0)
     scaled = source.pixels(np.arange(2000)).reshape(-1, 3) / 255.0
 
     assert np.allclose(scaled.mean(0), source.normalization.mean, atol=0.02)
-    assert np.allclose(scaled.std(0), source.normalization.deviation, atol=0.02)
+    assert np.allclose(scaled.std(0), source.normalization.std, atol=0.02)
 
 
 def test_most_of_every_shape_is_in_the_picture_and_not_hidden() -> None:
     ids = np.arange(1000)
-    dice = SceneRng((0, "shapes", "train"), ids)
-    place = standing(dice, picture(32))
-    seen = shape(ids % 10, place)
-    hidden = seen * occluder(dice, place)
-    areas = seen.sum((1, 2))
+    rng = SceneRng((0, "shapes", "train"), ids)
+    grid = place_shape(rng, pixel_grid(32))
+    coverage = shape_coverage(ids % 10, grid)
+    hidden = coverage * occluder_coverage(rng, grid)
+    areas = coverage.sum((1, 2))
 
     assert areas.min() > 60  # of 1024 pixels
     assert (hidden.sum((1, 2)) / areas).max() < 0.5
@@ -134,7 +136,7 @@ def test_most_of_every_shape_is_in_the_picture_and_not_hidden() -> None:
 def test_an_outline_fills_the_unit_circle_and_stays_inside(name: str) -> None:
     y, x = np.mgrid[-1.5:1.5:301j, -1.5:1.5:301j].astype(np.float32)
     inside = OUTLINES[name](x, y) < 0
-    reach = length(x, y)[inside].max()
+    reach = distance_to_origin(x, y)[inside].max()
 
     assert 0.85 < reach < 1.1
 
@@ -150,33 +152,35 @@ def test_an_outline_has_one_slope_at_its_edge(name: str) -> None:
 
 
 def test_a_linear_model_fails() -> None:
-    (images, labels), (unseen, answers) = (features("train", 3000), features("validation", 1000))
+    (images, labels), (unseen, expected) = (features("train", 3000), features("validation", 1000))
     kernel, targets = images @ images.T, np.eye(10, dtype=np.float32)[labels]
     scores = []
     for ridge in (1e2, 1e4):
         weights = images.T @ np.linalg.solve(kernel + ridge * np.eye(3000), targets)
-        scores.append(((unseen @ weights).argmax(1) == answers).mean())
+        scores.append(((unseen @ weights).argmax(1) == expected).mean())
 
     assert max(scores) < 0.45
 
 
 def features(split: str, samples: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Centered pixels as rows, and labels."""
-    source = Shapes(samples, 32, 0, split)
+    source = ShapesSource(samples, 32, 0, split)
     ids = np.arange(samples)
     rows = source.pixels(ids).reshape(samples, -1).astype(np.float32) / 255 - 0.477
     return rows, source.labels(ids)
 
 
 def test_ids_beyond_the_samples_are_refused() -> None:
-    with pytest.raises(DataError, match=r"samples 0 … 9 but asked for 3 … 10; raise --samples"):
-        Shapes(10, 32, 0).pixels(np.array([3, 10]))
-    with pytest.raises(DataError, match="asked for -1 … 0"):
-        Shapes(10, 32, 0).labels(np.array([-1, 0]))
+    with pytest.raises(
+        DataError, match=r"samples 0 … 9, but 3 … 10 were requested; raise --samples"
+    ):
+        ShapesSource(10, 32, 0).pixels(np.array([3, 10]))
+    with pytest.raises(DataError, match="-1 … 0 were requested"):
+        ShapesSource(10, 32, 0).labels(np.array([-1, 0]))
 
 
 def test_too_few_pixels_or_samples_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least 8 pixels a side, got 7; raise --image-size"):
-        Shapes(10, 7, 0)
-    with pytest.raises(ConfigError, match="at least one sample, got 0"):
-        Shapes(0, 32, 0)
+    with pytest.raises(ConfigError, match="at least 8 × 8 pixels, got 7; raise --image-size"):
+        ShapesSource(10, 7, 0)
+    with pytest.raises(ConfigError, match="at least 1 sample, got 0"):
+        ShapesSource(0, 32, 0)

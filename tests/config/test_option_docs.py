@@ -1,0 +1,71 @@
+"""Descriptions of options: where they work, which values are unavailable, and the summary."""
+
+import pytest
+from support import unavailable_options
+
+from convoy.config import option_docs
+from convoy.config.option import Option
+from convoy.config.option_docs import (
+    availability_as_text,
+    choices,
+    full_help,
+    options_summary,
+    support_as_text,
+    unavailable_choices,
+)
+from convoy.config.schema import option_table
+from convoy.config.sections.network import MODELS
+
+ROWS = unavailable_options.pretended_rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "text"),
+    [
+        ("plain", None, ""),
+        ("ready", None, ""),
+        ("shape", ["flat", "odd"], "Not available in this version: flat, odd."),
+        ("switch", [True], "Not available in this version: true."),
+        ("length", True, "Available in this version: unset, 5."),
+        ("splits", True, "Available in this version: unset."),
+    ],
+)
+def test_missing_or_available_values_are_listed(name: str, missing: object, text: str) -> None:
+    assert unavailable_choices(ROWS[name]) == missing
+    assert availability_as_text(ROWS[name]) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain", ""),
+        ("graphs", "On CUDA only: replays kernels in one go."),
+        ("tiles", "No counterpart: no device here has tiles."),
+    ],
+)
+def test_support_is_described_with_its_reason(name: str, text: str) -> None:
+    assert support_as_text(ROWS[name]) == text
+
+
+def test_the_full_help_contains_support_and_availability() -> None:
+    assert full_help(ROWS["plain"]) == "Plain."
+    assert full_help(ROWS["tiles"]) == "Tiles. No counterpart: no device here has tiles."
+    assert full_help(ROWS["switch"]) == "Switch. Not available in this version: true."
+
+
+def test_the_choices_of_the_model_option_are_all_models() -> None:
+    assert choices(option_table()["model"]) == tuple(MODELS)
+    assert choices(ROWS["shape"]) == ("round", "flat", "odd")
+    assert choices(ROWS["plain"]) == ()
+
+
+def test_the_summary_counts_options_by_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    def table() -> dict[str, Option]:
+        return ROWS
+
+    monkeypatch.setattr(option_docs, "option_table", table)
+
+    assert options_summary() == (
+        "9 options: 7 work on any device, 1 on CUDA only, 1 without a counterpart; "
+        "4 with values that are not available in this version"
+    )

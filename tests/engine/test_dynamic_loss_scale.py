@@ -1,0 +1,94 @@
+"""A run whose loss scale follows its gradients: it finds a scale, and finds it again."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from support.small_run import SmallRun, small_plan, small_run
+
+from convoy.engine.step_guard import GuardState
+from convoy.events import Noticed, Reported
+from convoy.numerics.loss_scale import GradientRangeCounter
+from convoy.numerics.precision import FLOAT16
+from convoy.plan.loop import LossScalePlan
+
+
+def following(first: float, updates: int = 12, stop_after: int | None = None) -> SmallRun:
+    """Gradients of 32 bits, of which 16 are counted: above 2^128 they overflow in earnest."""
+    plan = small_plan(updates, reports=4, stop_after=stop_after)
+    run = small_run(replace(plan, loss_scale=LossScalePlan(first, first, automatic=True)))
+    (group,) = run.trainer.update_step.groups
+    group.gradients.gradient_hook = counter = GradientRangeCounter(
+        FLOAT16, counts=True, saturates=False
+    )
+    run.trainer.update_step.guard.counters = [counter]
+    return run
+
+
+def scales(run: SmallRun) -> list[float]:
+    return [event.loss_scale for event in run.events if isinstance(event, Reported)]
+
+
+def notices(run: SmallRun) -> list[str]:
+    return [event.text for event in run.events if isinstance(event, Noticed)]
+
+
+def test_gradients_that_overflow_halve_the_scale_and_change_nothing() -> None:
+    run = following(2.0**131, updates=3)
+    before = run.weights()
+    run.train()
+
+    assert scales(run) == [2.0**131, 2.0**130, 2.0**129]
+    assert notices(run)[0] == (
+        "halved to 1.361129468e+39 at update 1: gradients are not finite, so the update is skipped"
+    )
+    assert run.trainer.update_step.guard.skipped == 3
+    assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
+
+
+def test_when_they_fit_updates_are_made_and_the_scale_falls_until_none_is_near_overflow() -> None:
+    run = following(2.0**20, updates=12)
+    before = run.weights()
+    run.train()
+    found = scales(run)
+
+    assert found[:3] == [2.0**20, 2.0**19, 2.0**18]
+    assert all(one in (last, last / 2) for last, one in pairwise(found))
+    assert found[-1] == found[-2] > 1  # none is over, but doubled some would be
+    assert run.trainer.update_step.guard.skipped == 0
+    assert not all(torch.equal(one, before[name]) for name, one in run.weights().items())
+    assert "gradients are near overflow" in notices(run)[0]
+
+
+def test_gradients_about_to_vanish_double_it() -> None:
+    run = following(2.0**-20, updates=5)
+    run.train()
+
+    assert scales(run) == [2.0**exponent for exponent in (-20, -19, -18, -17, -16)]
+
+
+@pytest.mark.parametrize("first", [2.0**131, 2.0**20, 2.0**-20])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_run_left_in_the_middle_of_changes_goes_on_to_the_same_bits(
+    first: float, at: int
+) -> None:
+    whole, before = following(first), following(first, stop_after=at)
+    whole.train()
+    before.train()
+    after = following(first)
+    _hand_over(before, after, at)
+    after.train(at)
+
+    assert scales(before) + scales(after) == scales(whole)
+    assert all(torch.equal(one, whole.weights()[name]) for name, one in after.weights().items())
+
+
+def _hand_over(before: SmallRun, after: SmallRun, at: int) -> None:
+    """What a checkpoint would: weights, state, scale."""
+    old, new = (run.trainer.update_step.groups[0].optimizer for run in (before, after))
+    after.network.load_state_dict(before.network.state_dict())
+    new.load_state(old.named_state())
+    after.network.position.resume_after(at)
+    record = GuardState(**before.trainer.update_step.guard.state())  # type: ignore[arg-type]
+    after.trainer.update_step.guard.load_state(record)

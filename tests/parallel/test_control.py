@@ -1,0 +1,81 @@
+"""Processes decide together, and one that strays is named with both entries."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.launch.supervisor import run_workers
+from convoy.parallel.control import ControlGroup, SyncPoint
+from convoy.plan.topology import TopologyPlan
+
+
+def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
+    topology = TopologyPlan(hosts=1, instances=1, replicas=ranks, stages=1)
+    payload = {"folder": str(folder), **more}
+    outcome = run_workers(topology, f"support.control_targets:{target}", payload, threads=1)
+    assert outcome.code == 0, outcome.describe()
+    files = [folder / f"{rank}.json" for rank in range(ranks)]
+    return [json.loads(one.read_text()) for one in files if one.exists()]
+
+
+def test_who_is_alone_agrees_with_itself() -> None:
+    control = ControlGroup()
+    part = torch.arange(3)
+
+    assert control.is_rank_zero
+    assert control.all_gather(SyncPoint.STOP, 1, value=4) == [4]
+    assert control.all_gather_values(SyncPoint.STEP_DECISION, 1, [4, 5]) == [[4, 5]]
+    assert control.all_gather_tensor(SyncPoint.METRICS, 1, part)[0] is part
+    assert control.broadcast(b"own") == b"own"
+    control.wait_for_rank_zero()
+
+
+@pytest.mark.processes
+def test_everybody_hears_everybody(tmp_path: Path) -> None:
+    told = run("exchange_values", tmp_path, 3)
+
+    assert [one.pop("is_rank_zero") for one in told] == [True, False, False]
+    assert (
+        told
+        == [
+            {
+                "values": [0, 10, 20],
+                "decisions": [[0, 2**40, -1], [1, 2**40, -1], [2, 2**40, -1]],
+                "rows": [[0], [1], [2]],
+                "nothing": [[], [], []],
+                "heard": "from the first",
+                "silence": "",
+            }
+        ]
+        * 3
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("how", "theirs"),
+    [
+        ("point", "sync point 1 (save after update 7)"),
+        ("update", "sync point 1 (stop after update 8)"),
+        ("number", "sync point 2 (stop after update 7)"),
+    ],
+)
+def test_one_that_strays_is_named_everywhere(tmp_path: Path, how: str, theirs: str) -> None:
+    told = run("diverge", tmp_path, 3, how=how)
+
+    assert len(told) == 3
+    assert all("rank 0 is at sync point 1 (stop after update 7)" in one for one in told)
+    assert all(f"rank 2 at {theirs}" in one for one in told)
+
+
+@pytest.mark.processes
+def test_the_first_may_take_longer_than_a_message_may(tmp_path: Path) -> None:
+    assert run("delay_rank_zero", tmp_path, 3) == ["after all"] * 3
+
+
+@pytest.mark.processes
+def test_named_tensors_arrive_as_they_were(tmp_path: Path) -> None:
+    assert run("transfer_tensors", tmp_path, 3) == []

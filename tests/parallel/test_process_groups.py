@@ -1,0 +1,162 @@
+"""Processes meet in the right groups, within reach of this machine only."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from convoy.errors import ConfigError, WorkerLostError
+from convoy.launch.supervisor import run_workers
+from convoy.launch.world import World
+from convoy.parallel.process_groups import ProcessGroups, Rendezvous, init_process_groups
+from convoy.plan.topology import TopologyPlan
+
+HERE = Path(__file__).parent
+HERE_ONLY = Rendezvous(file=None, single_host=True)
+
+SCRIPT = """
+import json, os, sys
+from convoy.launch.world import World
+from support.group_targets import meet
+
+sys.exit(meet(World.from_environment(os.environ), json.loads(sys.argv[1])))
+"""
+
+
+def grid(replicas: int, stages: int) -> TopologyPlan:
+    return TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
+
+
+def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[str, Any]]:
+    asked = {"replicas": replicas, "stages": stages}
+    payload = {"folder": str(folder), "grid": asked, "span": span}
+    outcome = run_workers(grid(replicas, stages), "support.group_targets:meet", payload, threads=1)
+    assert outcome.code == 0, outcome.describe()
+    return seen(folder, replicas * stages)
+
+
+@pytest.mark.processes
+def test_stages_form_a_line_and_replicas_are_siblings(tmp_path: Path) -> None:
+    ranks = meet(tmp_path, replicas=2, stages=2)
+
+    assert [one["world"] for one in ranks] == [[0, 1, 2, 3]] * 4
+    assert [one["pipeline"] for one in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert [one["data_parallel"] for one in ranks] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert [one["index"] for one in ranks] == [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
+    assert [one["size"] for one in ranks] == [[4, 2, 2]] * 4
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("replicas", "stages"), [(1, 3), (3, 1)])
+def test_a_group_of_one_meets_only_itself(tmp_path: Path, replicas: int, stages: int) -> None:
+    ranks = meet(tmp_path, replicas, stages)
+    alone = "pipeline" if stages == 1 else "data_parallel"
+    other = "data_parallel" if stages == 1 else "pipeline"
+
+    assert [one[alone] for one in ranks] == [[0], [1], [2]]
+    assert [one[other] for one in ranks] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("replicas", "stages", "span", "met", "places"),
+    [
+        (4, 1, 2, [[0, 1], [0, 1], [2, 3], [2, 3]], [0, 1, 0, 1]),
+        (2, 2, 2, [[0, 2], [1, 3], [0, 2], [1, 3]], [0, 0, 1, 1]),  # the siblings once more
+        (2, 2, 1, [[0], [1], [2], [3]], [0, 0, 0, 0]),
+    ],
+)
+def test_neighboring_replicas_of_a_stage_form_a_span_of_their_own(
+    tmp_path: Path, replicas: int, stages: int, span: int, met: list[list[int]], places: list[int]
+) -> None:
+    ranks = meet(tmp_path, replicas, stages, span)
+
+    assert [one["span"] for one in ranks] == met
+    assert [one["place"] for one in ranks] == [[place, span] for place in places]
+    assert all(one["apart"] for one in ranks)
+
+
+@pytest.mark.processes
+def test_no_process_can_be_reached_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the surroundings name an interface that leads outside."""
+    for _, name in socket.if_nameindex():
+        if (Path("/sys/class/net") / name / "device").exists():
+            monkeypatch.setenv("GLOO_SOCKET_IFNAME", name)
+    ranks = meet(tmp_path, replicas=2, stages=2)
+    addresses = [ip for one in ranks for ip in one["listens"]]
+
+    assert len(addresses) >= 4
+    assert [ip for ip in addresses if not ip_address(ip).is_loopback] == []
+    assert [one["elders_listen"] for one in ranks] == [[]] * 4  # forkserver and supervisor
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_the_same_processes_meet_under_torchrun(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    payload = {"folder": str(tmp_path), "grid": {"replicas": 1, "stages": 2}, "span": 1}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    ended = subprocess.run(
+        [*launcher, "--nproc-per-node", "2", str(script), json.dumps(payload)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == 0, ended.stderr
+    ranks = seen(tmp_path, 2)
+
+    assert [one["pipeline"] for one in ranks] == [[0, 1]] * 2
+    assert [one["data_parallel"] for one in ranks] == [[0], [1]]
+    assert all(ip_address(ip).is_loopback for one in ranks for ip in one["listens"])
+
+
+@pytest.mark.processes
+def test_a_process_that_never_comes_is_not_waited_for_forever() -> None:
+    outcome = run_workers(
+        grid(2, 1), "support.group_targets:wait_for_missing_rank", {"seconds": 0.5}, threads=1
+    )
+    error = outcome.error()
+
+    assert isinstance(error, WorkerLostError)
+    assert str(error).startswith("not all 2 processes connected within 0.5 s")
+
+
+def test_a_run_of_one_makes_no_process_group() -> None:
+    groups = init_process_groups(0, 1, grid(1, 1), HERE_ONLY)
+    initialized = dist.is_initialized()
+    groups.destroy()
+
+    assert groups == ProcessGroups.single_process()
+    assert groups.pipeline.process_group is None
+    assert not initialized
+
+
+def test_a_number_of_processes_that_is_not_the_plans_is_refused() -> None:
+    world = World(rank=0, world_size=2, local_rank=0, local_world_size=2)
+
+    with pytest.raises(ConfigError, match=r"has 2 processes, but.*2 × --shards 2 need 4"):
+        init_process_groups(world.rank, world.world_size, grid(2, 2), HERE_ONLY)
+
+
+def test_a_device_that_processes_cannot_share_is_refused() -> None:
+    world = World(rank=0, world_size=2, local_rank=0, local_world_size=2)
+
+    with pytest.raises(ConfigError, match=r"--device mps .*use --device cpu"):
+        init_process_groups(
+            world.rank, world.world_size, grid(2, 1), Rendezvous(None, True, device="mps")
+        )

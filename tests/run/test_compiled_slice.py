@@ -1,0 +1,209 @@
+"""Compiled slices: whole programs, the numbers of the slice itself, statistics noted once."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.networks import build_slice, images_and_labels, small_layers
+from support.small_run import small_network
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from convoy.layers.build import build_layers
+from convoy.layers.norms import BatchNorm, SingleReplica
+from convoy.models.layers import (
+    AddSpec,
+    ConvSpec,
+    DropoutSpec,
+    DropPathSpec,
+    GlobalPoolSpec,
+    LayerPlan,
+    LinearSpec,
+    NormSpec,
+    Route,
+)
+from convoy.parallel.slice import Slice
+from convoy.plan.memory import RecomputePlan
+from convoy.rng import StepPosition
+from convoy.run.compile import CompiledSlice
+from convoy.run.network import Network, with_recomputation
+
+
+class FakePeers(SingleReplica):
+    """Two replicas that always see the same."""
+
+    size = 2
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        return torch.stack([tensor, tensor])
+
+
+@pytest.fixture
+def _without_compiler() -> Iterator[None]:
+    """Programs run as they are written: what is around them is seen quickly."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@pytest.fixture
+def _traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch traces the programs and takes their backward apart, but generates no code."""
+    torch.compiler.reset()
+    counters.clear()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    yield
+    torch.compiler.reset()
+
+
+def network_of(layers: Slice, joint: bool = False) -> Network:
+    norms = [one for one in layers.modules() if isinstance(one, BatchNorm)]
+    for norm in norms if joint else []:
+        norm.sync_with(FakePeers())
+    return Network((layers,), norms, (layers,))
+
+
+def compiled(network: Network) -> Network:
+    return replace(network, stage_modules=tuple(map(CompiledSlice, network.slices)))
+
+
+def trained(network: Network, passes: int = 2) -> list[Tensor]:
+    """Every number that training passes leave behind."""
+    (run,), images = network.stage_modules, images_and_labels(4, 8)
+    run.train()
+    made = []
+    for _ in range(passes):
+        (logits,) = run(images[0])
+        F.cross_entropy(logits, images[1]).backward()
+        made.append(logits.detach())
+    gradients = [weight.grad for weight in network.slice.parameters()]
+    waiting = [one for norm in network.norms for pair in norm.pending_statistics for one in pair]
+    assert len(waiting) == 2 * passes * len(network.norms)
+    return [*made, *(one for one in gradients if one is not None), *waiting]
+
+
+def differences(left: list[Tensor], right: list[Tensor]) -> list[float]:
+    return [
+        ((one - other).abs().max() / other.abs().max().clamp(min=1e-3)).item()
+        for one, other in zip(left, right, strict=True)
+    ]
+
+
+KEPT = RecomputePlan(enabled=True, checkpoints=("layer1/0/relu", "layer2/0/bn1"))
+WHOLE = RecomputePlan(enabled=False, checkpoints=())
+
+
+@pytest.mark.usefixtures("_without_compiler")
+@pytest.mark.parametrize("plan", [WHOLE, KEPT], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("joint", [False, True], ids=["alone", "together"])
+def test_programs_are_the_slice_bit_for_bit_before_they_are_compiled(
+    plan: RecomputePlan, joint: bool
+) -> None:
+    ours = with_recomputation(compiled(network_of(build_slice(small_layers()), joint)), plan)
+    theirs = trained(network_of(build_slice(small_layers()), joint))
+
+    assert differences(trained(ours), theirs) == [0.0] * len(theirs)
+
+
+@pytest.mark.usefixtures("_traced")
+def test_a_slice_is_one_program_for_training_and_one_for_inference() -> None:
+    network = compiled(network_of(build_slice(small_layers())))
+    (run,), (images, _) = network.stage_modules, images_and_labels(4, 8)
+    trained(network, passes=3)
+    run.eval()
+    with torch.inference_mode():
+        run(images)
+        run(images)
+    trained(network_copy(network), passes=1)
+
+    assert counters["stats"]["unique_graphs"] == 2
+    assert not counters["graph_break"]
+
+
+def network_copy(network: Network) -> Network:
+    """As after an update: nothing waits, no gradient is there."""
+    for norm in network.norms:
+        norm.pending_statistics.clear()
+    network.slice.zero_grad()
+    return network
+
+
+@pytest.mark.usefixtures("_traced")
+@pytest.mark.parametrize("joint", [False, True], ids=["alone", "together"])
+def test_what_is_computed_again_is_the_same_program_and_leaves_nothing(joint: bool) -> None:
+    layers = build_slice(small_layers())
+    ours = with_recomputation(compiled(network_of(layers, joint)), KEPT)
+    theirs = trained(network_of(build_slice(small_layers()), joint))
+    made = trained(ours)
+    programs = counters["stats"]["unique_graphs"]
+    trained(network_copy(ours))
+
+    assert max(differences(made, theirs)) < 1e-4
+    assert counters["stats"]["unique_graphs"] == programs
+    assert not counters["graph_break"]
+
+
+@pytest.mark.usefixtures("_traced")
+def test_norms_that_meet_others_stand_between_programs() -> None:
+    layers = build_slice(small_layers())
+    network = network_of(layers, joint=True)
+    made = trained(compiled(network))
+    theirs = trained(network_of(build_slice(small_layers()), joint=True))
+
+    assert max(differences(made, theirs)) < 1e-4
+    assert counters["stats"]["unique_graphs"] == len(network.norms) + 1
+    assert not counters["graph_break"]
+
+
+NORM = NormSpec(8, "batch", groups=1, eps=1e-5, momentum=0.1)
+RANDOM_LAYERS = (
+    LayerPlan("stem", ConvSpec(3, 8, 3)),
+    LayerPlan("conv", ConvSpec(8, 8, 3), Route.FORK),
+    LayerPlan("norm", NORM),
+    LayerPlan("drop_path", DropPathSpec(0.5)),
+    LayerPlan("add", AddSpec(), Route.JOIN),
+    LayerPlan("pool", GlobalPoolSpec()),
+    LayerPlan("dropout", DropoutSpec(0.5)),
+    LayerPlan("head", LinearSpec(8, 10)),
+)
+
+
+def random_slice() -> Slice:
+    """A slice whose layers draw by chance, another draw for each micro-batch."""
+    position = StepPosition(range(4))
+    return Slice(RANDOM_LAYERS, build_layers(RANDOM_LAYERS, 0, position), position)
+
+
+@pytest.mark.usefixtures("_traced")
+@pytest.mark.parametrize("kept", [(), ("norm", "pool")], ids=["kept", "recomputed"])
+def test_random_masks_are_new_for_each_micro_batch(kept: tuple[str, ...]) -> None:
+    plan = RecomputePlan(enabled=bool(kept), checkpoints=kept)
+    made = trained(with_recomputation(compiled(network_of(random_slice())), plan), passes=4)
+    programs = counters["stats"]["unique_graphs"]
+    theirs = trained(network_of(random_slice()), passes=4)
+
+    assert max(differences(made, theirs)) < 1e-4
+    assert len({one.sum().item() for one in theirs[:4]}) == 4
+    assert programs == (3 if kept else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_compiled_numbers_are_close_and_the_same_every_time(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.compiler.reset()
+    folder = tmp_path_factory.mktemp("programs")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+
+    def once(make: Any) -> list[Tensor]:
+        return trained(make(network_of(small_network(classes=10))))
+
+    first, second, plain = once(compiled), once(compiled), once(lambda one: one)
+
+    assert max(differences(first, plain)) < 1e-5
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert list(folder.rglob("*.so"))

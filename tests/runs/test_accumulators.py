@@ -1,0 +1,148 @@
+"""Sums of gradients in types and ways of their own: what a run makes of them, in every layout."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from support.run_convoy import TINY, Said, convoy
+from torch import Tensor
+
+from convoy.checkpoint.store import find_checkpoint
+
+WORDS = [*TINY, "--micro-batch-size=4", "--gradient-accumulation=6", "--warmup-epoch=0"]
+FEW = (*WORDS, "--epoch=1")  # four updates
+TRAININGS = {
+    "mean": (),
+    "running mean": ("--gradient-reduction=running-mean",),
+    "sum": ("--gradient-reduction=sum",),
+    "16 bits": ("--gradient-accumulation-dtype=float16",),
+    "16 bits, added up": ("--accumulator-dtype=float16", "--gradient-reduction=mean"),
+    # The bias is a vector of its own, so short that one replica holds all of its state.
+    "a type for some": ("--accumulator-dtype-rules", "fc.bias=bfloat16", "*.bn?.*=float16"),
+    "divided first": (r"--gradient-mean-reduce-re=.*\.bias",),
+}
+LAYOUTS = {
+    "three replicas": ("--replicas=3", "--gradient-accumulation=2", "--enable-optimizer-rts"),
+    "two overlapping replicas of two stages": (
+        *("--replicas=2", "--gradient-accumulation=3", "--shards=2"),
+        *("--pipeline-schedule=1f1b", "--overlap-reduction"),
+    ),
+}
+
+
+def train(run: Path, *words: str) -> Path:
+    said = convoy("train", *words, "--output", run)
+    assert (said.code in (0, 75), said.err) == (True, "")
+    return run
+
+
+def digest(run: Path) -> str:
+    text: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    return text
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    return find_checkpoint(run).contents.model
+
+
+@pytest.fixture(scope="module")
+def reference_digests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("alone")
+    return {name: digest(train(folder / name, *FEW, *TRAININGS[name])) for name in TRAININGS}
+
+
+def test_every_way_and_type_is_another_training(reference_digests: dict[str, str]) -> None:
+    assert len(set(reference_digests.values())) == len(TRAININGS)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("training", TRAININGS)
+def test_every_layout_comes_to_the_bits_of_one_process(
+    training: str, layout: str, reference_digests: dict[str, str], tmp_path: Path
+) -> None:
+    run = train(tmp_path / "run", *FEW, *TRAININGS[training], *LAYOUTS[layout])
+
+    assert digest(run) == reference_digests[training]
+
+
+def weights_after_one_update(folder: Path, *words: str) -> dict[str, Tensor]:
+    return weights(train(folder, *WORDS, "--stop-after=1", *words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--accumulator-dtype-rules", "fc.*=bfloat16"),
+        (r"--gradient-mean-reduce-re=fc\..*",),
+    ],
+    ids=["type", "divided first"],
+)
+def test_only_the_weights_that_are_named_move_otherwise(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Sums of 16 bits: their rounding outweighs that of the processor's own sums, so which numbers
+    move does not depend on the processor. Of 32 bits one of ten biases may move, or none."""
+    short = "--gradient-accumulation-dtype=float16"
+    usual = weights_after_one_update(tmp_path / "usual", short)
+    other = weights_after_one_update(tmp_path / "other", short, *words)
+    moved = {name for name, one in usual.items() if not torch.equal(one, other[name])}
+
+    assert moved == {"fc.weight", "fc.bias"}
+    for name in moved:
+        torch.testing.assert_close(other[name], usual[name], rtol=0, atol=1e-3)
+
+
+def test_a_sum_moves_weights_as_far_as_a_mean_at_so_many_times_the_rate(tmp_path: Path) -> None:
+    plain = "--weight-decay=0"
+    still = weights_after_one_update(tmp_path / "still", plain, "--lr=0")
+    usual = weights_after_one_update(tmp_path / "usual", plain)
+    summed = weights_after_one_update(tmp_path / "sum", plain, "--gradient-reduction=sum")
+    for name in ("fc.weight", "conv1.weight", "layer2.0.bn1.bias"):
+        way, mean_way = summed[name] - still[name], usual[name] - still[name]
+
+        assert float(mean_way.abs().max()) > 1e-4
+        torch.testing.assert_close(way, 6 * mean_way, rtol=1e-3, atol=1e-6)
+
+
+def train_refused(*words: str) -> Said:
+    said = convoy("train", *WORDS, *words)
+    assert said.code == 2
+    return said
+
+
+def test_rules_that_cannot_be_read_end_before_anything_starts() -> None:
+    said = train_refused("--gradient-mean-reduce-re=(", "--accumulator-dtype-rules=fc.*=half")
+
+    assert "--gradient-mean-reduce-re '(' is not a regular expression: " in said.err
+    assert "--accumulator-dtype-rules 'fc.*=half' does not name a dtype; " in said.err
+
+
+@pytest.mark.parametrize("layout", [(), ("--replicas=2", "--gradient-accumulation=3")], ids=str)
+def test_patterns_of_no_parameter_end_before_anything_starts(layout: tuple[str, ...]) -> None:
+    said = train_refused("--gradient-mean-reduce-re=gamma", *layout)
+
+    assert said.err.count("'gamma' matches no parameter of this model; ") == 1
+    assert "Traceback" not in said.err
+
+
+def test_a_way_without_a_choice_is_reported(tmp_path: Path) -> None:
+    words = ("--gradient-accumulation=1", "--gradient-reduction=running-mean")
+    run = train(tmp_path / "run", *WORDS, "--stop-after=1", *words)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+    assert [one["text"] for one in events if one.get("kind") == "no_effect"] == [
+        "--gradient-reduction has no effect with one micro-batch per update"
+    ]
+
+
+def test_what_was_saved_between_resumes_bit_exactly(
+    reference_digests: dict[str, str], tmp_path: Path
+) -> None:
+    words = TRAININGS["a type for some"]
+    run = train(tmp_path / "run", *FEW, *words, "--stop-after=2")
+    said = convoy("resume", run)
+
+    assert (said.code, said.err) == (0, "")
+    assert digest(run) == reference_digests["a type for some"]

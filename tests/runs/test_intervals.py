@@ -1,0 +1,67 @@
+"""When a run saves and reports, and what its folder is called."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.run_convoy import TINY, convoy
+
+# Ten epochs of one update.
+EPOCHS = [one for one in TINY if not one.startswith(("--samples", "--epoch"))]
+EPOCHS += ["--samples=16", "--epoch=10"]
+
+
+def saved(run: Path) -> list[int]:
+    """The updates whose checkpoints are there."""
+    return sorted(int(path.name.split("-")[1]) for path in (run / "checkpoints").glob("update-*"))
+
+
+def reported(run: Path) -> list[int]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["update"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("words", "updates"),
+    [
+        (("--epochs-per-ckpt=4",), [2, 6, 10]),
+        (("--checkpoint-save-freq=4", "--ckpt-epochs-offset=3"), [3, 7, 10]),
+        (("--ckpt-epochs-offset=8",), [8, 9, 10]),
+    ],
+)
+def test_checkpoints_may_be_epochs_apart(
+    tmp_path: Path, words: tuple[str, ...], updates: list[int]
+) -> None:
+    said = convoy("train", *EPOCHS, *words, "--output", tmp_path / "run")
+
+    assert said.code == 0, said.err
+    assert saved(tmp_path / "run") == updates
+
+
+def test_a_resumed_run_keeps_the_rhythm_of_its_checkpoints(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--epochs-per-ckpt=4", "--stop-after=5", "--output", run)
+    assert convoy("train", *EPOCHS, *words).code == 75
+    assert convoy("resume", run).code == 0
+
+    assert saved(run) == [2, 5, 6, 10]
+
+
+def test_reports_may_be_updates_apart(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert convoy("train", *EPOCHS, "--log-freq=4", "--stop-after=6", "--output", run).code == 75
+    config = (run / "config.yaml").read_text()
+    assert convoy("resume", run, "--logs-per-epoch=1").code == 0
+
+    assert "logs_per_epoch: null  # command line" in config and "log_freq: 4  #" in config
+    assert reported(run) == [4, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(("words", "name"), [((), "resnet8-shapes-b-1"), (("--name=a",), "a-b")])
+def test_the_suffix_ends_the_name_of_the_run(
+    tmp_path: Path, words: tuple[str, ...], name: str
+) -> None:
+    said = convoy("train", *EPOCHS, *words, "--log-dir", tmp_path, "--name-suffix=b")
+
+    assert said.code == 0, said.err
+    assert [path.name for path in tmp_path.iterdir()] == [name]

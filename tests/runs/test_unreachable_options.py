@@ -1,0 +1,99 @@
+"""Options that no device here can honor: a run takes them, keeps them, and names each once."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.inactive_option_cases import IPU_OPTIONS
+from support.run_convoy import TINY, Said, convoy
+
+from convoy.config.option import Support
+from convoy.config.schema import option_table
+
+ON_CUDA = {
+    "exchange_memory_target": "cycles",
+    "available_memory_proportion": (0.5,),
+    "gcl_method": "broadcast",
+}
+ASKED = ON_CUDA | {name: value for name, _, value in IPU_OPTIONS}
+WORDS = [word for name in ASKED for word in option_table()[name].to_cli_args(ASKED[name])]
+BEYOND = [row for row in option_table().values() if row.support is not Support.EVERYWHERE]
+
+
+def no_effect_notices(run: Path) -> list[str]:
+    """The options that the events of a run name as without effect, in order."""
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [one["text"] for one in events if one.get("kind") == "no_effect"]
+
+
+def digest(run: Path) -> str:
+    return json.loads((run / "summary.json").read_text())["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out of reach") / "run"
+
+
+@pytest.fixture(scope="module")
+def said(run: Path) -> Said:
+    return convoy("train", *TINY, *WORDS, "--stop-after=6", "--output", run)
+
+
+def test_every_option_without_effect_is_tested_here() -> None:
+    assert set(ASKED) == {row.name for row in BEYOND}
+
+
+def test_a_run_names_each_of_them_once_with_its_reason(said: Said, run: Path) -> None:
+    log = (run / "log.txt").read_text()
+
+    assert said.code == 75, said.err
+    assert [line.split()[0] for line in no_effect_notices(run)] == [row.flag for row in BEYOND]
+    for row, line in zip(BEYOND, no_effect_notices(run), strict=True):
+        assert line.endswith(row.no_counterpart or row.cuda_effect)
+        assert said.out.count(line) == log.count(line) == 1
+
+
+def test_those_of_cuda_say_on_which_device_they_do_nothing(said: Said, run: Path) -> None:
+    del said
+    lines = [line for line in no_effect_notices(run) if "CUDA" in line]
+
+    assert [line.split("; ")[0] for line in lines] == [
+        f"{row.flag} has no effect with --device cpu"
+        for row in BEYOND
+        if row.support is Support.CUDA_ONLY
+    ]
+
+
+def test_the_run_resumes_bit_exactly_and_reports_only_what_is_typed_again(
+    said: Said, run: Path, tmp_path: Path
+) -> None:
+    assert said.code == 75
+    before = no_effect_notices(run)
+    resumed = convoy("resume", run, "--num-io-tiles=64")
+    assert convoy("train", *TINY, "--output", tmp_path / "plain").code == 0
+    kept = json.loads((run / "plan.json").read_text())["options"]
+
+    assert resumed.code == 0, resumed.err
+    assert [line.split()[0] for line in no_effect_notices(run)[len(before) :]] == ["--num-io-tiles"]
+    assert digest(run) == digest(tmp_path / "plain")
+    assert kept["scheduling_algorithm"]["value"] == "clustering"
+    assert kept["num_io_tiles"]["value"] == 64
+
+
+def test_a_device_that_was_found_counts_like_one_that_was_named(tmp_path: Path) -> None:
+    said = convoy("train", *TINY, "--select-devices=0", "--output", tmp_path / "run")
+    planned = json.loads((tmp_path / "run" / "plan.json").read_text())["without_effect"]
+
+    assert said.code == 0, said.err
+    assert no_effect_notices(tmp_path / "run") == [
+        "--select-devices has no effect with --device cpu"
+    ]
+    assert planned == []  # a plan leaves open what there will be
+
+
+def test_what_is_switched_off_is_not_reported(tmp_path: Path) -> None:
+    words = ("--no-half-partial", "--no-enable-conv-dithering")
+    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+
+    assert (said.code, no_effect_notices(tmp_path / "run")) == (0, [])

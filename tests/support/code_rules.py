@@ -1,0 +1,199 @@
+"""Code rules that need only one file: each is a function from a module to its violations."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+LONGEST_FILE, LONGEST_FUNCTION, MOST_ARGUMENTS = 500, 40, 6
+
+# Attributes by name are allowed on what is not ours, with the reason.
+ALLOWED_TRICKS = {
+    "hasattr(os, 'sched_getaffinity')": "only some systems can tell a process its cores",
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file by its dotted name."""
+
+    name: str
+    text: str
+    is_package: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def functions(self) -> Iterator[Function]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    @property
+    def calls(self) -> Iterator[ast.Call]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+def read_modules(root: Path, folder: str) -> list[Module]:
+    """All modules below a folder of the project."""
+    return [
+        Module(
+            dotted(path.relative_to(root)),
+            path.read_text(encoding="utf-8"),
+            path.name == "__init__.py",
+        )
+        for path in sorted((root / folder).rglob("*.py"))
+    ]
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def violations(rule: Rule, modules: list[Module]) -> list[str]:
+    return [f"{module.name}: {offence}" for module in modules for offence in rule(module)]
+
+
+def repeated_classes(modules: list[Module]) -> list[str]:
+    """Names of classes that stand in more than one module."""
+    homes: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module.name)
+    return [f"{name}: {', '.join(found)}" for name, found in homes.items() if len(found) > 1]
+
+
+def file_is_short(module: Module) -> Iterator[str]:
+    lines = len(module.text.splitlines())
+    if lines > LONGEST_FILE:
+        yield f"{lines} lines, the limit is {LONGEST_FILE}"
+
+
+def functions_are_short(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        assert function.end_lineno is not None
+        lines = function.end_lineno - function.lineno + 1
+        if lines > LONGEST_FUNCTION:
+            yield f"{function.name} has {lines} lines"
+
+
+def arguments_are_few(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        count = len(arguments_of(function))
+        if count > MOST_ARGUMENTS:
+            yield f"{function.name} takes {count} arguments"
+
+
+def arguments_of(function: Function) -> list[ast.arg]:
+    """All but self and cls."""
+    given = function.args
+    listed = [*given.posonlyargs, *given.args]
+    parameters = listed[1:] if listed and listed[0].arg in ("self", "cls") else listed
+    starred = [one for one in (given.vararg, given.kwarg) if one is not None]
+    return [*parameters, *given.kwonlyargs, *starred]
+
+
+def signatures_are_annotated(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        bare = [one.arg for one in arguments_of(function) if one.annotation is None]
+        if function.returns is None:
+            bare.append("return")
+        if bare:
+            yield f"{function.name} lacks the types of {', '.join(bare)}"
+
+
+def module_has_docstring(module: Module) -> Iterator[str]:
+    """The file of an empty package may be empty."""
+    if module.text.strip() and not (ast.get_docstring(module.tree) or "").strip():
+        yield "no docstring"
+
+
+def no_todo_comments(module: Module) -> Iterator[str]:
+    for number, line in enumerate(module.text.splitlines(), start=1):
+        if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+            yield f"line {number}: {line.strip()}"
+
+
+def attributes_have_fixed_names(module: Module) -> Iterator[str]:
+    for call in module.calls:
+        tricks = {"getattr", "hasattr", "setattr", "delattr", "object.__setattr__"}
+        if ast.unparse(call.func) in tricks and ast.unparse(call) not in ALLOWED_TRICKS:
+            yield f"line {call.lineno}: {ast.unparse(call)}"
+
+
+def keywords_are_not_passed_through(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        taken = function.args.kwarg
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            passed = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
+            if taken is not None and taken.arg in passed:
+                yield f"{function.name} passes **{taken.arg} on"
+
+
+_DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+_DANGEROUS_CALLS = {"eval", "exec", "torch.load", "os.system", "os.popen", "yaml.load"}
+
+
+def no_unsafe_loading(module: Module) -> Iterator[str]:
+    """No code comes in by data: no pickle, no evaluation, no shell."""
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                imported = [one.name for one in names]
+            case ast.ImportFrom(module=str(origin), names=names):
+                imported = [origin, *(f"{origin}.{one.name}" for one in names)]
+            case _:
+                continue
+        if bad := {one for one in imported if one.split(".")[0] in _DANGEROUS_MODULES}:
+            yield f"line {node.lineno}: imports {', '.join(sorted(bad))}"
+        if bad := set(imported) & _DANGEROUS_CALLS:
+            yield f"line {node.lineno}: imports {', '.join(sorted(bad))}"
+    for call in module.calls:
+        if ast.unparse(call.func) in _DANGEROUS_CALLS and not _reads_tensors_alone(call):
+            yield f"line {call.lineno}: {ast.unparse(call.func)}(…)"
+        for keyword in call.keywords:
+            risky = keyword.arg in ("shell", "allow_pickle")
+            if risky and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+                yield f"line {call.lineno}: {keyword.arg}={ast.unparse(keyword.value)}"
+
+
+def _reads_tensors_alone(call: ast.Call) -> bool:
+    """`torch.load` that takes plain tensors and refuses all else, said in so many words."""
+    wishes = {one.arg: ast.unparse(one.value) for one in call.keywords}
+    return ast.unparse(call.func) == "torch.load" and wishes.get("weights_only") == "True"
+
+
+_EMPTY_WORDS = {
+    "manager",
+    "helper",
+    "helpers",
+    "handler",
+    "base",
+    "util",
+    "utils",
+    "misc",
+    "common",
+}
+
+
+def names_are_meaningful(module: Module) -> Iterator[str]:
+    """Of files, classes and functions."""
+    defined = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef | Function)]
+    for name in [module.name.rpartition(".")[2], *(node.name for node in defined)]:
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+        if _EMPTY_WORDS & {word.lower() for word in words}:
+            yield f"the name {name}"
+
+
+def names_of_tests_are_sentences(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        if function.name.startswith("test") and len(function.name.split("_")) < 4:
+            yield f"{function.name} is not a sentence"

@@ -1,0 +1,125 @@
+"""Worker functions for the tests of the control group and of tensor transfers."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.errors import HangError
+from convoy.launch.world import World
+from convoy.parallel import tensor_io
+from convoy.parallel.control import DistributedControlGroup, SyncPoint
+from convoy.parallel.process_groups import Rendezvous, init_process_groups
+from convoy.plan.topology import TopologyPlan
+
+
+def _join(world: World, seconds: float = 300) -> dist.ProcessGroup:
+    topology = TopologyPlan(hosts=1, instances=1, replicas=world.world_size, stages=1)
+    handle = init_process_groups(
+        world.rank,
+        world.world_size,
+        topology,
+        Rendezvous(world.rendezvous, True, timeout_seconds=seconds),
+    ).world.process_group
+    assert handle is not None
+    return handle
+
+
+def exchange_values(world: World, payload: dict[str, Any]) -> int:
+    """Run every collective and write the results to a file."""
+    control = DistributedControlGroup(_join(world))
+    seen = {
+        "is_rank_zero": control.is_rank_zero,
+        "values": control.all_gather(SyncPoint.STOP, 3, value=world.rank * 10),
+        "decisions": control.all_gather_values(SyncPoint.STEP_DECISION, 3, [world.rank, 2**40, -1]),
+        "rows": [
+            one.tolist()
+            for one in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.tensor([world.rank]))
+        ],
+        "nothing": [
+            one.tolist()
+            for one in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.zeros(0, 3))
+        ],
+        "heard": control.broadcast(
+            b"from the first" if control.is_rank_zero else b"never asked"
+        ).decode(),
+        "silence": control.broadcast(b"").decode(),
+    }
+    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
+    return 0
+
+
+def delay_rank_zero(world: World, payload: dict[str, Any]) -> int:
+    """The first works alone for longer than any operation may take.
+
+    All come to the start together: how long each took to get there does not count.
+    """
+    here = Path(payload["folder"])
+    (here / f"here-{world.rank}").touch()
+    while len([*here.glob("here-*")]) < world.world_size:
+        time.sleep(0.01)
+    control = DistributedControlGroup(_join(world, seconds=3))
+    if control.is_rank_zero:
+        time.sleep(4)
+    control.wait_for_rank_zero()
+    heard = control.broadcast(b"after all").decode()
+    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(heard))
+    return 0
+
+
+def diverge(world: World, payload: dict[str, Any]) -> int:
+    """The last rank reaches a different sync point; all ranks report it."""
+    control = DistributedControlGroup(_join(world))
+    control.all_gather(SyncPoint.START, 0)
+    is_last = world.rank == world.world_size - 1
+    try:
+        if payload["how"] == "point":
+            control.all_gather(SyncPoint.SAVE if is_last else SyncPoint.STOP, 7)
+        elif payload["how"] == "update":
+            control.all_gather(SyncPoint.STOP, 8 if is_last else 7)
+        else:
+            control.sequence_number += is_last
+            control.all_gather(SyncPoint.STOP, 7)
+    except HangError as error:
+        (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(str(error)))
+    return 0
+
+
+def samples() -> dict[str, torch.Tensor]:
+    """Every type, shapes with nothing and with one, and a memory order that is not the usual."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "lies/otherwise": torch.randn(2, 3, 4, 5, generator=generator).to(
+            memory_format=torch.channels_last
+        ),
+        "half": torch.randn(7, generator=generator).half(),
+        "brain": torch.randn(3, 3, generator=generator).bfloat16(),
+        "double": torch.randn(5, generator=generator).double(),
+        "count": torch.tensor(12),
+        "empty": torch.zeros(0, 4),
+        "turned": torch.randn(4, 6, generator=generator).t(),
+    }
+
+
+def transfer_tensors(world: World, payload: dict[str, Any]) -> int:
+    """From rank 1 to rank 0, then from rank 0 to all."""
+    del payload
+    group, wanted = _join(world), samples()
+    if world.rank == 1:
+        tensor_io.send(wanted, group, to=0)
+    elif world.rank == 0:
+        _assert_equal(tensor_io.receive(group, source=1), wanted)
+    _assert_equal(tensor_io.broadcast(wanted if world.rank == 0 else None, group), wanted)
+    _assert_equal(tensor_io.broadcast({} if world.rank == 0 else None, group), {})
+    return 0
+
+
+def _assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor), name

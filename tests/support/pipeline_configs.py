@@ -1,0 +1,185 @@
+"""For tests: configurations with several stages, small enough to be trained on two cores.
+
+The network stays whole: its layers, where it is cut, schedule and recompute points. Images are the
+smallest that leave more than one pixel at the end, and micro-batches hold two of them.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from convoy.config.named_configs import read_named_config, shipped_config_names
+from convoy.config.resolve import ResolvedConfig, resolve
+from convoy.config.schema import RequestedOptions, RunConfig, settings_from
+from convoy.config.sections.parallel import PipelineConfig
+from convoy.errors import ConfigError
+from convoy.models.layers import LayerPlan
+from convoy.plan.memory import RecomputePlan
+from convoy.plan.plan import RunPlan, plan_run
+from convoy.plan.schedules import Schedule, make_schedule
+from convoy.run.folder import RunRequest
+from convoy.run.start import run_in_workers
+
+Values = dict[str, Any]
+
+UPDATES = 2
+SAMPLES = 2  # of a micro-batch
+SMALL: Values = {
+    "data": "generated",
+    "num_classes": 10,
+    "image_size": 33,
+    "micro_batch_size": SAMPLES,
+    "replicas": 1,
+    "updates": UPDATES,
+    "ckpts_per_epoch": UPDATES,
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 0.0,  # so the first velocity is the gradient
+    "threads": 1,
+    "dataloader_worker": 0,
+    "progress": "none",
+    "validation_mode": "none",
+    "logs_per_epoch": 0,
+}
+# What makes one process of a line.
+ALONE: Values = {
+    **asdict(PipelineConfig()),
+    "enable_recompute": False,
+    "recompute_checkpoints": (),
+}
+
+# The applications' documents name further cuts than their configurations have.
+DOCUMENTED: dict[str, tuple[str, Values]] = {
+    "B0 over 4": (
+        "efficientnet_b4_g1_16ipus",
+        {"model": "efficientnet-b0", "pipeline_splits": ("block2b", "block4a", "block6a")},
+    ),
+    "B0 over 4, modified": (
+        "efficientnet_b4_g16_16ipus",
+        {
+            "model": "efficientnet-b0",
+            "pipeline_splits": ("block2a/SE", "block4a", "block5c"),
+            "shards": 4,
+        },
+    ),
+    "B0 over 2": (
+        "efficientnet_b4_g16_16ipus",
+        {"model": "efficientnet-b0", "pipeline_splits": ("block3b",)},
+    ),
+    "ResNet-50 over 2": (
+        "mk1_resnet50_16ipus",
+        {"pipeline_splits": ("b3/0/relu",), "shards": 2},
+    ),
+    "ResNet-50 over 2, later": (
+        "mk1_resnet50_16ipus",
+        {"pipeline_splits": ("b3/1/relu",), "shards": 2},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a line of processes is made of. Configurations that agree in it run the same."""
+
+    layers: tuple[LayerPlan, ...]
+    starts: tuple[int, ...]
+    schedule: str
+    recompute: RecomputePlan
+
+
+def staged_names() -> list[str]:
+    """Shipped configurations that ask for more than one stage, be it on one device."""
+    return [name for name in shipped_config_names() if as_shipped(name).pipeline.stages > 1]
+
+
+@cache
+def as_shipped(name: str) -> RunConfig:
+    settings, problems = read_named_config(name, None)
+    return resolve(
+        RequestedOptions(named_config=settings, problems=problems, environment={})
+    ).config
+
+
+def reduced(name: str) -> ResolvedConfig:
+    """A shipped or documented configuration with as little of everything else as can be."""
+    base, changes = DOCUMENTED.get(name, (name, {}))
+    whole = as_shipped(base)
+    own = {
+        **asdict(whole.network),
+        **asdict(whole.family),
+        **asdict(whole.pipeline),
+        "enable_recompute": whole.memory.enable_recompute,
+        "recompute_checkpoints": whole.memory.recompute_checkpoints,
+    }
+    values = {**own, **changes, **SMALL}
+    wish = PipelineConfig(**{row.name: values[row.name] for row in fields(PipelineConfig)})
+    schedule = make_schedule(wish.pipeline_schedule, wish.stages_per_device)
+    return _resolved(values | _batch(_fewest(schedule, wish.planned_stages)))
+
+
+def _batch(micro_batches: int) -> Values:
+    return {
+        "gradient_accumulation": micro_batches,
+        "samples": SAMPLES * micro_batches * UPDATES,
+    }
+
+
+def _fewest(schedule: Schedule, stages: int) -> int:
+    """Micro-batches of an update."""
+    for count in range(2, 100):
+        try:
+            schedule.check_micro_batches(stages, count)
+        except ConfigError:
+            continue
+        return count
+    raise AssertionError(f"{schedule.name} with {stages} stages takes no number")
+
+
+def _resolved(values: Values) -> ResolvedConfig:
+    return resolve(
+        RequestedOptions(
+            named_config=settings_from("a reduced configuration", values), environment={}
+        )
+    )
+
+
+def in_one_process(resolved: ResolvedConfig) -> ResolvedConfig:
+    """The same training: nothing is cut, nothing is computed again."""
+    values = {name: one.value for name, one in resolved.settings.items()}
+    return _resolved({**values, **ALONE})
+
+
+def cut_of(plan: RunPlan) -> Cut:
+    starts = tuple(stage.first for stage in plan.stages)
+    return Cut(plan.network.layers, starts, plan.schedule.name, plan.recompute)
+
+
+@cache
+def cuts() -> dict[Cut, list[str]]:
+    """Everything that has to be run once, and the configurations that it stands for."""
+    found = defaultdict(list)
+    for name in (*staged_names(), *DOCUMENTED):
+        found[cut_of(plan_run(reduced(name).config))].append(name)
+    return dict(found)
+
+
+def train(resolved: ResolvedConfig, folder: Path) -> Values:
+    """A real run in its own processes; everything it kept, as digests.
+
+    After the first update the velocity is the gradient, so gradients are compared as well.
+    """
+    settings = {name: one.value for name, one in resolved.settings.items()}
+    ours = _resolved({**settings, "checkpoint_output_path": str(folder)})
+    request = RunRequest(ours, quiet=True)
+    assert run_in_workers(request, plan_run(ours.config)) == 0
+    return {
+        path.parent.name: _digests(json.loads(path.read_text())["files"])
+        for path in sorted(folder.glob("checkpoints/*/MANIFEST.json"))
+    }
+
+
+def _digests(files: Values) -> Values:
+    return {name: one for name, one in files.items() if name.endswith(".safetensors")}

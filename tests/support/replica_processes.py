@@ -1,0 +1,331 @@
+"""Replicas in real processes for tests: a pool stays, and trains one case after the other."""
+
+import dataclasses
+import multiprocessing
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import chain
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from convoy.checkpoint.format import weights_sha256
+from convoy.config.sections.training import OptimizerConfig
+from convoy.engine.update import ParameterGroup, Update
+from convoy.layers.norms import BatchNorm, PendingStatistics
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.gradients import ACCUMULATOR_DTYPES, GradientTree, make_reduction
+from convoy.numerics.precision import DtypePolicy
+from convoy.optim.optimizer import MmapStorage, Optimizer, OptimizerShard, StateStorage
+from convoy.optim.update_rules import StepContext, make_update_rule
+from convoy.parallel.collectives import Message, PeerGroup, PendingWorks, Shards
+from convoy.parallel.replicas import (
+    ExactReplicas,
+    FastReplicas,
+    ReduceOptions,
+    Replicas,
+    row_gatherer,
+    shard_gatherer,
+)
+from support.networks import SingleStage, build_slice, images_and_labels, small_layers
+
+SECONDS = 300  # nothing here may take longer, on a busy machine either
+RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
+T = TypeVar("T")
+Arrays = dict[str, npt.NDArray[np.float32]]
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.parallel.replicas"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small training: `micro_batches` of one update, all replicas together."""
+
+    micro_batches: int
+    fast: bool = False
+    sharded: bool = False
+    offload: Path | None = None
+    buffer_bytes: int = 1 << 20
+    updates: range = range(len(RATES))
+    start: "Outcome | None" = None
+    optimizer: str = "sgd"
+    overlapped: bool = True
+    accumulator: str = "auto"
+    way: str = "auto"  # in which gradients become one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a replica holds at the end."""
+
+    sha256: str
+    tensors: Arrays = field(repr=False)
+    state: Arrays = field(repr=False)
+    state_elements: int  # kept by this replica
+    early: int = 0  # posts during a backward
+
+
+class Counting(PeerGroup):
+    """A peer group that counts messages started during a backward pass."""
+
+    def __init__(self, peers: PeerGroup) -> None:
+        super().__init__(peers.group)
+        self.early = 0
+
+    def exchange(
+        self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
+    ) -> PendingWorks:
+        self.early += in_backward()
+        return super().exchange(sent, received, tag)
+
+    def all_reduce(self, vector: Tensor) -> PendingWorks:
+        self.early += in_backward()
+        return super().all_reduce(vector)
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def replicas_of(peers: PeerGroup | None, case: "Case | Sum | Shuffled") -> Replicas:
+    if peers is None:
+        return Replicas()
+    meeting = ReduceOptions(case.sharded, case.buffer_bytes, case.overlapped)
+    return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
+
+
+def train(peers: PeerGroup | None, case: Case) -> Outcome:
+    """A resnet8 with batch norm, from the start or from another training's end."""
+    counting = Counting(peers) if peers else None
+    replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
+    accumulated = case.micro_batches // count
+    network = build_slice(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    flat = FlatParameters(network.named_weights())
+    replicas = replicas_of(counting, case)
+    storage: StateStorage = MmapStorage(case.offload) if case.offload else StateStorage()
+    config = OptimizerConfig(optimizer=case.optimizer)
+    rule = make_update_rule(
+        config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one]
+    )
+    rows = row_gatherer(replicas, Shards(flat.elements, count))
+    optimizer = Optimizer(
+        flat, rule, OptimizerShard(replicas.shard_range(flat.elements), rows), storage
+    )
+    kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
+    reduction = make_reduction(kind, case.micro_batches)
+    tree = GradientTree(flat, replica * accumulated, kind.accumulator_dtype, accumulated, reduction)
+    norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
+    pipeline = SingleStage(network, F.cross_entropy, tree.collect)
+    update = Update(pipeline, [ParameterGroup(tree, optimizer)], replicas, PendingStatistics(norms))
+    if case.start:
+        _take_over(case.start, network.named_tensors(), optimizer)
+    for number in case.updates:
+        seeds = range(replica * accumulated, (replica + 1) * accumulated)
+        update(
+            (images_and_labels(4, 8, 100 * number + seed) for seed in seeds),
+            StepContext(RATES[number], number, number),
+        )
+    outcome = _outcome(network.named_tensors(), optimizer, replicas)
+    return dataclasses.replace(outcome, early=counting.early if counting else 0)
+
+
+@torch.no_grad()
+def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
+    for name, tensor in tensors.items():
+        tensor.copy_(torch.from_numpy(start.tensors[name]))
+    optimizer.load_state({name: torch.from_numpy(one) for name, one in start.state.items()})
+
+
+def _outcome(named: dict[str, Tensor], optimizer: Optimizer, replicas: Replicas) -> Outcome:
+    tensors = {name: tensor.detach() for name, tensor in named.items()}
+    state = optimizer.named_state(shard_gatherer(replicas, optimizer.flat_params.elements))
+    kept = sum(len(vector) for vector in optimizer.slots.values())
+    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), kept)
+
+
+def _arrays(tensors: dict[str, Tensor]) -> Arrays:
+    return {name: one.contiguous().numpy().copy() for name, one in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One reduction of given leaves over a single weight."""
+
+    elements: int
+    accumulated: int
+    fast: bool = False
+    sharded: bool = False
+    buffer_bytes: int = 1 << 20
+    overlapped: bool = True
+    accumulator: str = "auto"
+    way: str = "auto"  # in which gradients become one
+    alike: float | None = None  # all leaves are this number
+
+
+def leaf(number: int, elements: int) -> Tensor:
+    chance = torch.Generator().manual_seed(number)
+    return torch.randn(elements, generator=chance) * 10 ** (number % 5 - 2)
+
+
+def reduce_twice(peers: PeerGroup | None, case: Sum) -> tuple[range, list[float]]:
+    """The owned range and what its gradient comes to, of the second of two updates."""
+    replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
+    weight = nn.Parameter(torch.zeros(case.elements))
+    kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
+    reduction = make_reduction(kind, case.accumulated * count)
+    flat, first = FlatParameters({"weight": weight}), replica * case.accumulated
+    tree = GradientTree(flat, first, kind.accumulator_dtype, case.accumulated, reduction)
+    replicas = replicas_of(peers, case)
+    replicas.overlap_with_backward(tree)  # in vain: no backward runs here
+    mean = torch.empty(0)
+    for seed in (1000, 0):
+        tree.clear()
+        for number in range(tree.first_leaf, tree.first_leaf + case.accumulated):
+            drawn = leaf(seed + number, case.elements)
+            weight.grad = drawn if case.alike is None else drawn.fill_(case.alike)
+            tree.collect()
+        mean = replicas.reduce(tree)
+    return replicas.shard_range(tree.flat.elements), mean.tolist()
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Several weights, and trees, whose last backward reaches them in any order."""
+
+    accumulated: int
+    trees: int = 1
+    same_order: bool = False  # in all replicas
+    fast: bool = False
+    sharded: bool = False
+    buffer_bytes: int = 2000
+    overlapped: bool = True
+
+
+def reduce_shuffled(peers: PeerGroup | None, case: Shuffled) -> list[tuple[range, list[float]]]:
+    """For each tree the owned range and its mean gradient."""
+    replica = peers.replica if peers else 0
+    replicas = replicas_of(peers, case)
+    first = replica * case.accumulated
+    trees = []
+    for _ in range(case.trees):
+        weights = {str(one): nn.Parameter(torch.zeros(100 + one, 3)) for one in range(7)}
+        tree = GradientTree(FlatParameters(weights), first, expected_leaves=case.accumulated)
+        replicas.overlap_with_backward(tree)
+        trees.append(tree)
+    for number in range(case.accumulated):
+        chance = random.Random(0 if case.same_order else replica)
+        for index, tree in enumerate(trees):
+            seed = 100 * index + first + number
+            for name, weight in chance.sample(sorted(tree.flat.weights.items()), 7):
+                gradient = leaf(10 * seed + int(name), weight.numel()).view_as(weight)
+                (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
+        for tree in reversed(trees):
+            tree.collect()
+    owned = replicas.shard_range(trees[0].flat.elements)
+    return [(owned, replicas.reduce(tree).tolist()) for tree in trees]
+
+
+def compare_weights(peers: PeerGroup, odd: tuple[int, ...]) -> str:
+    """All replicas hold the same network, but in some of them one bit is another."""
+    network = build_slice(small_layers())
+    if peers.replica in odd:
+        weight = network.named_weights()["fc.weight"].detach()
+        weight.view(torch.int32)[3, 5] ^= 1
+    tensors = {name: tensor.detach() for name, tensor in network.named_tensors().items()}
+    replicas = ExactReplicas(peers, ReduceOptions(sharded=False, buffer_bytes=1 << 20))
+    replicas.check_weights_equal(lambda: bytes.fromhex(weights_sha256(tensors)), update=100)
+    return "agreed"
+
+
+class Failed(Exception):
+    """What went wrong in a replica: the error's kind and text."""
+
+
+class ReplicaPool:
+    """Processes that wait for work."""
+
+    def __init__(self, replicas: int, scratch: Path) -> None:
+        self.replicas = replicas
+        self._pipes: list[Connection[Any, Any]] = []
+        self._processes = []
+        for replica in range(replicas):
+            ours, theirs = _CONTEXT.Pipe()
+            place = (replica, replicas, scratch / "store")
+            process = _CONTEXT.Process(target=_work, args=(place, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, function: Callable[[PeerGroup, Any], T], case: object) -> list[T | Failed]:
+        """The same call in every process; what each returned, or how it failed."""
+        for pipe in self._pipes:
+            pipe.send((function, case))
+        results = []
+        for replica, pipe in enumerate(self._pipes):
+            if not pipe.poll(SECONDS):
+                raise TimeoutError(f"replica {replica} did not answer within {SECONDS} s")
+            results.append(pipe.recv())
+        return results
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(5)
+            process.kill()
+            process.join(5)
+            process.close()
+
+
+@contextmanager
+def replica_pool(replicas: int, scratch: Path) -> Iterator[ReplicaPool]:
+    pool = ReplicaPool(replicas, scratch)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def unwrap(results: list[T | Failed]) -> list[T]:
+    """The results of a call that failed nowhere."""
+    failed = [one for one in results if isinstance(one, Failed)]
+    assert not failed, failed
+    return [one for one in results if not isinstance(one, Failed)]
+
+
+def joined(parts: list[tuple[range, list[float]]]) -> list[float]:
+    return list(chain.from_iterable(values for _, values in parts))
+
+
+def _work(place: tuple[int, int, Path], pipe: "Connection[Any, Any]") -> None:
+    replica, replicas, store = place
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=SECONDS)
+    shared = dist.FileStore(str(store), replicas)
+    dist.init_process_group("gloo", store=shared, rank=replica, world_size=replicas, timeout=limit)
+    assert dist.group.WORLD is not None
+    peers = PeerGroup(dist.group.WORLD)
+    while True:
+        try:
+            function, case = pipe.recv()
+        except EOFError:
+            break
+        try:
+            pipe.send(function(peers, case))
+        except Exception as error:
+            pipe.send(Failed(type(error).__name__, str(error)))
+    dist.destroy_process_group()
