@@ -2,13 +2,16 @@
 
 import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import NoReturn
 
 from convoy import __version__
 from convoy.cli.output import print_exception
 from convoy.errors import ConfigError, ConvoyError, ExitCode
+from convoy.launch.world import has_launcher
 from convoy.machine import keep_freed_memory, limit_openmp_spinning
 from convoy.registry import suggest
 
@@ -57,7 +60,19 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals without × or –
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if has_launcher(os.environ):
+        _exit_without_finalizing(code)
+    sys.exit(code)
+
+
+def _exit_without_finalizing(code: int) -> NoReturn:
+    """Exit as a worker process does: a gloo thread may still be freeing the tensors of the last
+    collective, and aborts the process if it needs the GIL while the interpreter finalizes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def main(words: list[str]) -> int:

@@ -131,3 +131,13 @@ def test_the_console_script_calls_run() -> None:
 
     assert 'convoy = "convoy.cli.main:run"' in scripts
     assert callable(entry_point.run)
+
+
+def test_a_process_of_a_launcher_exits_without_finalizing_the_interpreter(tmp_path: Path) -> None:
+    """Threads of gloo that still free tensors would abort it."""
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'finalized')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0"}
+    command = [sys.executable, "-m", "convoy", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"convoy {__version__}\n"
