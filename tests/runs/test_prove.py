@@ -1,7 +1,11 @@
-"""`convoy prove`: real runs under many layouts, and a verdict that can be trusted."""
+"""`convoy prove`: real runs in several layouts, and when their weights count as equal.
+
+tests/parity/test_prove_evidence.py runs every layout.
+"""
 
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,17 +19,42 @@ pytestmark = pytest.mark.processes
 FEW = ("--quick", "--most-processes=2", "--updates=2", "--gradient-accumulation=2")
 
 
-def test_layouts_have_the_same_weights() -> None:
+def prove_only(
+    monkeypatch: pytest.MonkeyPatch,
+    layouts: list[Layout],
+    pairs: Sequence[tuple[Layout, Layout]] = (),
+) -> None:
+    """Train in these layouts, and resume from the first layout of each pair in the second."""
+    monkeypatch.setattr(prove, "all_layouts", lambda *_: layouts)
+    monkeypatch.setattr(prove, "resume_pairs", lambda _: list(pairs))
+
+
+def assert_weights_are_equal() -> None:
     said = convoy("prove", *FEW, "--json")
-    found = json.loads(said.out)
-    exact = [one for one in found["layouts"] if one["exact"]]
+    proof = json.loads(said.out)
+    exact = [layout for layout in proof["layouts"] if layout["exact"]]
 
     assert (said.code, said.err) == (0, "")
-    assert found["equal"] is True
-    assert len({one["weights_sha256"] for one in exact}) == 1
-    assert {(one["stages"], one["replicas"]) for one in exact} == {(1, 1), (1, 2), (2, 1)}
-    assert any(one["resumed_from"] for one in exact)
-    assert all(len(one["peak_bytes"]) == one["stages"] for one in exact)
+    assert proof["equal"] is True
+    assert len({layout["weights_sha256"] for layout in exact}) == 1
+    assert {(layout["stages"], layout["replicas"]) for layout in exact} == {(1, 1), (1, 2), (2, 1)}
+    assert any(layout["resumed_from"] for layout in exact)
+    assert all(len(layout["peak_bytes"]) == layout["stages"] for layout in exact)
+
+
+def test_stages_and_replicas_and_a_resumed_run_have_the_same_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stages, replicas = Layout(stages=2), Layout(replicas=2, sharding=True)
+    fast = Layout(replicas=2, reduction="fast")
+    prove_only(monkeypatch, [Layout(), stages, replicas, fast], [(Layout(), replicas)])
+
+    assert_weights_are_equal()
+
+
+@pytest.mark.evidence
+def test_all_layouts_of_two_processes_have_the_same_weights() -> None:
+    assert_weights_are_equal()
 
 
 def test_replicas_that_differ_end_the_proof(tmp_path: Path) -> None:
@@ -37,7 +66,8 @@ def test_replicas_that_differ_end_the_proof(tmp_path: Path) -> None:
     assert "replica 1 (rank 1): " in said.err and "replica 0 (rank 0): " in said.err
 
 
-def test_a_table_is_printed_for_people() -> None:
+def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    prove_only(monkeypatch, [Layout(), Layout(recompute=True, offload=True, workers=2)])
     said = convoy("prove", *FEW)
     lines = said.out.splitlines()
 
@@ -46,15 +76,21 @@ def test_a_table_is_printed_for_people() -> None:
     assert "exact layouts have the same weights" in lines[-1]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_proof_that_is_stopped_proves_nothing(
-    tmp_path_factory: pytest.TempPathFactory, number: int, code: int
+@pytest.mark.parametrize(
+    ("signal_number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 75, marks=pytest.mark.evidence),  # see the next test
+        (signal.SIGINT, 130),
+    ],
+)
+def test_a_stopped_proof_proves_nothing(
+    tmp_path_factory: pytest.TempPathFactory, signal_number: int, code: int
 ) -> None:
-    """Its first run has no end, so there is always one to stop."""
-    folder = tmp_path_factory.mktemp("p")  # short: sockets of the workers lie there
+    """The first run never ends, so there is always a run to stop."""
+    folder = tmp_path_factory.mktemp("p")  # short: it holds the sockets of the workers
     process = Process(["prove", *FEW, ENDLESS], folder, env={"TMPDIR": str(folder)})
     wait_until(lambda: [*folder.glob("convoy-prove-*/1/checkpoints/update-*")])
-    process.send(number)
+    process.send(signal_number)
     said = process.wait()
 
     assert said.code == code
@@ -62,9 +98,12 @@ def test_a_proof_that_is_stopped_proves_nothing(
     assert "exact layouts" not in said.out
 
 
-@pytest.mark.parametrize(("fault", "code"), [("term@1:1", 75), ("int@1:1", 130)])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [("term@1:1", 75), pytest.param("int@1:1", 130, marks=pytest.mark.evidence)],
+)
 def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str, code: int) -> None:
-    """The first layout of two processes is the third."""
+    """The third layout is the first of two processes."""
     said = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
     assert said.code == code
@@ -83,12 +122,13 @@ def test_a_wrong_option_is_refused(words: tuple[str, ...]) -> None:
     assert "Traceback" not in said.err
 
 
-def test_a_layout_with_other_weights_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second update of the last rank of a line is spoiled; nobody else holds its weights."""
-    monkeypatch.setattr(prove, "all_layouts", lambda *_: [Layout(), Layout(stages=2)])
+def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault changes the second update of the last stage, whose weights exist only once."""
+    stages = Layout(stages=2)
+    prove_only(monkeypatch, [Layout(), stages], [(stages, Layout())])
     monkeypatch.setenv("CONVOY_TEST_FAULTS", "flip@1:1")
     said = convoy("prove", *FEW)
 
     assert said.code == 5
     assert "no: differs by" in said.out
-    assert "2 of 4 exact layouts differ from the first" in said.out
+    assert "2 of 3 exact layouts differ from the first" in said.out

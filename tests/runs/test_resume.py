@@ -1,12 +1,15 @@
-"""A run that was stopped anywhere goes on to the same bits."""
+"""A run that was stopped after any update resumes bit-exactly."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.run_convoy import TINY, Said, convoy, convoy_process
 
 UPDATES = 12
+SWEEP = pytest.mark.evidence  # every update; the normal suite has one of each kind
 
 
 def summary(run: Path) -> dict[str, object]:
@@ -33,7 +36,13 @@ def assert_same(run: Path, reference_run: Path, said: Said) -> None:
     assert metrics(run) == metrics(reference_run)
 
 
-@pytest.mark.parametrize("update", range(1, UPDATES))
+def updates_to_stop_after(*normal: int, last: int = UPDATES) -> list[Any]:
+    rest = [update for update in range(1, last + 1) if update not in normal]
+    return [*normal, *(pytest.param(update, marks=SWEEP) for update in rest)]
+
+
+# The first update, one in the middle of an epoch, the end of an epoch, the one before the last.
+@pytest.mark.parametrize("update", updates_to_stop_after(1, 4, 6, 11, last=UPDATES - 1))
 def test_a_run_stopped_by_a_limit_resumes_bit_exactly(
     tmp_path: Path, reference_run: Path, update: int
 ) -> None:
@@ -46,7 +55,7 @@ def test_a_run_stopped_by_a_limit_resumes_bit_exactly(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("update", range(1, UPDATES + 1))
+@pytest.mark.parametrize("update", updates_to_stop_after(5, UPDATES))
 def test_a_run_stopped_by_sigterm_resumes_bit_exactly(
     tmp_path: Path, reference_run: Path, update: int
 ) -> None:
@@ -60,7 +69,7 @@ def test_a_run_stopped_by_sigterm_resumes_bit_exactly(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("update", range(1, UPDATES + 1))
+@pytest.mark.parametrize("update", updates_to_stop_after(1, 7))  # 1: before any checkpoint
 def test_a_killed_run_resumes_bit_exactly(tmp_path: Path, reference_run: Path, update: int) -> None:
     run = tmp_path / "run"
     faults = {"CONVOY_TEST_FAULTS": f"kill@{update}"}
@@ -86,7 +95,9 @@ def test_resuming_three_times_within_one_epoch_changes_nothing(
     assert_same(run, reference_run, convoy("resume", run))
 
 
-def test_the_workers_may_change_between_two_parts(tmp_path: Path, reference_run: Path) -> None:
+def test_the_number_of_loader_workers_may_change_on_resume(
+    tmp_path: Path, reference_run: Path
+) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--output", run, "--stop-after", "3").code == 75
     words = ("resume", run, "--dataloader-worker", "2", "--stop-after", "8")
@@ -95,9 +106,8 @@ def test_the_workers_may_change_between_two_parts(tmp_path: Path, reference_run:
     assert_same(run, reference_run, convoy("resume", run, "--dataloader-worker", "4"))
 
 
-def test_a_complete_run_is_left_as_it_is(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    convoy("train", *TINY, "--output", run)
+def test_resuming_a_complete_run_changes_no_file(reference_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(reference_run, tmp_path / "run")
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
     said = convoy("resume", run)
 
@@ -106,12 +116,12 @@ def test_a_complete_run_is_left_as_it_is(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in before} == before
 
 
-def test_another_learning_rate_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
+def test_a_changed_learning_rate_is_refused_without_override(tmp_path: Path) -> None:
     run = tmp_path / "run"
     convoy("train", *TINY, "--output", run, "--stop-after", "3")
     refused = convoy("resume", run, "--lr", "0.01")
-    meant = convoy("resume", run, "--lr", "0.01", "--override")
+    overridden = convoy("resume", run, "--lr", "0.01", "--override")
 
     assert refused.code == 2
     assert "--lr was 0.02, now 0.01" in refused.err
-    assert meant.code == 0
+    assert overridden.code == 0
