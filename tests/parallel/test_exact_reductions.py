@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +18,21 @@ from support.replica_processes import (
     train,
     unwrap,
 )
+from support.sweeps import sweep
 
 from convoy.numerics.gradients import DIVIDED_FIRST, REDUCTIONS
 
 pytestmark = pytest.mark.processes
 
+# Two share every bucket evenly, three do not; a group of one and of four are long proofs.
+POOLS = [2, 3, *(pytest.param(replicas, marks=pytest.mark.evidence) for replicas in (1, 4))]
+
 ACCUMULATIONS = (1, 3, 6)  # one, uneven, uneven on several levels
-TYPES = ["float64", "float32", "bfloat16", "float16"]
-in_every_way = pytest.mark.parametrize("way", (*REDUCTIONS, DIVIDED_FIRST))
+DTYPES = ["float64", "float32", "bfloat16", "float16"]
+WAYS = (*REDUCTIONS, DIVIDED_FIRST)
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, 4], ids="{} replicas".format)
+@pytest.fixture(scope="module", params=POOLS, ids="{} replicas".format)
 def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ReplicaPool]:
@@ -35,48 +40,63 @@ def pool(
         yield ready
 
 
-def alone(case: Sum, pool: ReplicaPool) -> list[float]:
+def single_replica(case: Sum, pool: ReplicaPool) -> list[float]:
     """The same micro-batches in one process."""
     return reduce_twice(None, replace(case, accumulated=case.accumulated * pool.replicas))[1]
 
 
-@in_every_way
-@pytest.mark.parametrize("accumulator", TYPES)
-@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
-def test_every_split_has_the_bits_of_one_replica(
-    pool: ReplicaPool, way: str, accumulator: str, sharded: bool
-) -> None:
-    for count in ACCUMULATIONS:
-        case = Sum(300, count, False, sharded, 600, accumulator=accumulator, way=way)
-        lone = alone(case, pool)
-        parts = unwrap(pool.run(reduce_twice, case))
+def check_reduction(pool: ReplicaPool, case: Sum) -> None:
+    expected = single_replica(case, pool)
+    shards = unwrap(pool.run(reduce_twice, case))
+    if case.sharded:
+        assert joined(shards) == expected
+    else:
+        assert all(values == expected for _, values in shards)
 
-        assert (joined(parts) == lone) if sharded else all(values == lone for _, values in parts)
+
+@sweep(["way", "accumulator"], list(product(WAYS, DTYPES)))
+def test_every_reduction_has_the_bits_of_a_single_replica(
+    pool: ReplicaPool, way: str, accumulator: str
+) -> None:
+    check_reduction(pool, Sum(300, 3, False, True, 600, accumulator=accumulator, way=way))
+    check_reduction(pool, Sum(300, 6, False, False, 600, accumulator=accumulator, way=way))
+
+
+@pytest.mark.evidence
+@sweep(
+    ["way", "accumulator", "count", "sharded"],
+    list(product(WAYS, DTYPES, ACCUMULATIONS, [False, True])),
+)
+def test_every_reduction_and_count_has_the_bits_of_a_single_replica(
+    pool: ReplicaPool, way: str, accumulator: str, count: int, sharded: bool
+) -> None:
+    check_reduction(pool, Sum(300, count, False, sharded, 600, accumulator=accumulator, way=way))
 
 
 def in_double(case: Sum, pool: ReplicaPool) -> npt.NDArray[np.float64]:
     """All leaves of the second update."""
     numbers = range(case.accumulated * pool.replicas)
-    return np.array([leaf(one, case.elements).double().numpy() for one in numbers])
+    return np.array([leaf(number, case.elements).double().numpy() for number in numbers])
 
 
-@in_every_way
-@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
-def test_replicas_come_near_to_the_formula_in_double(
+@sweep(["way", "fast"], list(product(WAYS, [False, True])))
+def test_replicas_are_close_to_the_formula_in_double(
     pool: ReplicaPool, way: str, fast: bool
 ) -> None:
     """About ten roundings of 2^-24 of what the leaves are in size."""
     for count in ACCUMULATIONS:
         case = Sum(300, count, fast, buffer_bytes=600, way=way)
-        given = in_double(case, pool)
-        numbers = 1 if way == "sum" else len(given)
-        true, sizes = given.sum(0) / numbers, np.abs(given).sum(0) / numbers
+        leaves = in_double(case, pool)
+        numbers = 1 if way == "sum" else len(leaves)
+        true, sizes = leaves.sum(0) / numbers, np.abs(leaves).sum(0) / numbers
         for _, values in unwrap(pool.run(reduce_twice, case)):
             assert (np.abs(np.array(values)[:300] - true) <= 2e-6 * sizes).all()
 
 
-@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
-def test_sums_of_16_bits_overflow_where_guarded_ways_do_not(pool: ReplicaPool, fast: bool) -> None:
+@sweep("fast", [False, True])
+def test_16_bit_sums_overflow_where_guarded_reductions_do_not(
+    pool: ReplicaPool, fast: bool
+) -> None:
     """Five leaves of 40,000 each; 65,504 is the most."""
     case = Sum(300, 5, fast, buffer_bytes=600, accumulator="float16", alike=40000.0)
     found = {}
@@ -89,13 +109,13 @@ def test_sums_of_16_bits_overflow_where_guarded_ways_do_not(pool: ReplicaPool, f
         assert (np.abs(found[way] - 40000) <= 40000 * 2.0**-8).all()
 
 
-@pytest.mark.parametrize("way", ["sum", "running-mean", DIVIDED_FIRST])
-def test_a_training_has_the_bits_of_one_replica_and_other_ones_than_a_mean(
+@sweep("way", ["sum", "running-mean", DIVIDED_FIRST])
+def test_training_has_the_bits_of_a_single_replica_and_differs_from_a_mean(
     pool: ReplicaPool, way: str
 ) -> None:
     case = Case(12, buffer_bytes=20_000, way=way, updates=range(2))
-    lone = train(None, case)
-    ended = unwrap(pool.run(train, case))
+    expected = train(None, case)
+    outcomes = unwrap(pool.run(train, case))
 
-    assert {one.sha256 for one in ended} == {lone.sha256}
-    assert lone.sha256 != train(None, replace(case, way="mean")).sha256
+    assert {outcome.sha256 for outcome in outcomes} == {expected.sha256}
+    assert expected.sha256 != train(None, replace(case, way="mean")).sha256
