@@ -1,4 +1,4 @@
-"""Whole runs in several processes: the same bits, one voice, and a clean end whatever happens."""
+"""Runs in several processes: the same bits, one process that prints, and a clean end."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support.run_convoy import ENDLESS, PATIENCE, TINY, Process, convoy, convoy_
 pytestmark = pytest.mark.processes
 
 # TINY with four micro-batches an update, measured and reported often.
-WORDS = [one for one in TINY if not one.startswith(("--gradient", "--validation", "--epoch"))]
+WORDS = [word for word in TINY if not word.startswith(("--gradient", "--validation", "--epoch"))]
 WORDS += ["--validation-mode=during", "--updates=4", "--logs-per-epoch=2"]
 
 LAYOUTS = {
@@ -65,11 +65,17 @@ LAYOUTS = {
 }
 
 
+NORMAL = ("three stages, a cut inside a block", "two replicas", "looped")
+SWEEP = [
+    name if name in NORMAL else pytest.param(name, marks=pytest.mark.evidence) for name in LAYOUTS
+]
+
+
 def read_untimed_records(path: Path) -> list[dict[str, object]]:
-    """The lines of a file without what is a matter of time."""
+    """Return the lines of a file without times and rates."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    timely = ("time", "seconds", "images_per_second")
-    return [{key: value for key, value in line.items() if key not in timely} for line in lines]
+    timed = ("time", "seconds", "images_per_second")
+    return [{key: value for key, value in line.items() if key not in timed} for line in lines]
 
 
 def summary(run: Path) -> dict[str, object]:
@@ -79,22 +85,16 @@ def summary(run: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def single_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("alone") / "run"
+    run = tmp_path_factory.mktemp("single") / "run"
     assert convoy("train", *WORDS, "--gradient-accumulation=4", "--output", run).code == 0
     return run
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_comes_to_the_same_bits_and_reports_the_same(
-    layout: str, single_process_run: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    said = convoy("train", *WORDS, *LAYOUTS[layout], "--output", run)
-    ours, theirs = summary(run), summary(single_process_run)
+def assert_same_weights_and_records(run: Path, single_process_run: Path) -> None:
+    actual, expected = summary(run), summary(single_process_run)
 
-    assert (said.code, said.err) == (0, "")
-    assert ours["weights_sha256"] == theirs["weights_sha256"]
-    assert (ours["top1"], ours["top5"]) == (theirs["top1"], theirs["top5"])
+    assert actual["weights_sha256"] == expected["weights_sha256"]
+    assert (actual["top1"], actual["top5"]) == (expected["top1"], expected["top5"])
     assert read_untimed_records(run / "metrics.jsonl") == read_untimed_records(
         single_process_run / "metrics.jsonl"
     )
@@ -103,71 +103,93 @@ def test_every_layout_comes_to_the_same_bits_and_reports_the_same(
     )
 
 
-OTHERWISE = {
-    "statistics over two replicas": ("--replicas=2", "--gradient-accumulation=2", "--bn-span=2"),
-    "sums in 16 bits": ("--gradient-accumulation=4", "--accumulator-dtype=bfloat16"),
-}
-AND_WITH = {
-    "statistics over two replicas": ("--shards=2",),
-    "sums in 16 bits": ("--replicas=2", "--gradient-accumulation=2"),
-}
-
-
-@pytest.mark.parametrize("training", OTHERWISE)
-def test_another_training_has_other_bits_and_these_in_every_layout_too(
-    training: str, single_process_run: Path, tmp_path: Path
+@pytest.mark.parametrize("layout", SWEEP)
+def test_every_layout_gives_the_same_weights_and_records(
+    layout: str, single_process_run: Path, tmp_path: Path
 ) -> None:
-    for name, more in {"one": (), "other": AND_WITH[training]}.items():
-        said = convoy("train", *WORDS, *OTHERWISE[training], *more, "--output", tmp_path / name)
-        assert (said.code, said.err) == (0, "")
-    one, other = summary(tmp_path / "one"), summary(tmp_path / "other")
+    run = tmp_path / "run"
+    said = convoy("train", *WORDS, *LAYOUTS[layout], "--output", run)
 
-    assert (
-        one["weights_sha256"]
-        == other["weights_sha256"]
-        != summary(single_process_run)["weights_sha256"]
-    )
+    assert (said.code, said.err) == (0, "")
+    assert_same_weights_and_records(run, single_process_run)
 
 
-def test_one_process_prints_and_says_what_the_run_is(tmp_path: Path) -> None:
-    words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", tmp_path / "run")
+def test_one_process_prints_for_two_replicas_of_two_stages(
+    single_process_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run)
     said = convoy_process(*words, scratch=tmp_path)
 
     assert said.code == 0
     assert said.out.count("ended after update 4: done") == 1
     assert said.out.count("2 replicas × 2 stages") == 1
     assert said.err == ""
+    assert_same_weights_and_records(run, single_process_run)
+    score = json.loads(convoy("validate", run, "--json").out)[-1]  # on one device
+    assert score["top1"] == summary(run)["top1"]
 
 
-SAVED = ("two stages", "two replicas of two stages", "four replicas")
+DIFFERENT_TRAININGS = {
+    "statistics over two replicas": ("--replicas=2", "--gradient-accumulation=2", "--bn-span=2"),
+    "sums in 16 bits": ("--gradient-accumulation=4", "--accumulator-dtype=bfloat16"),
+}
+OTHER_LAYOUTS = {
+    "statistics over two replicas": ("--shards=2",),
+    "sums in 16 bits": ("--replicas=2", "--gradient-accumulation=2"),
+}
 
 
-@pytest.mark.parametrize("after", [*SAVED, "alone"])
-def test_what_one_layout_saves_any_other_resumes_to_the_same_bits(
+@pytest.mark.parametrize("training", DIFFERENT_TRAININGS)
+def test_a_different_training_gives_different_weights_that_are_equal_in_two_layouts(
+    training: str, single_process_run: Path, tmp_path: Path
+) -> None:
+    words = (*WORDS, *DIFFERENT_TRAININGS[training])
+    for name, layout in {"first": (), "second": OTHER_LAYOUTS[training]}.items():
+        said = convoy("train", *words, *layout, "--output", tmp_path / name)
+        assert (said.code, said.err) == (0, "")
+    first, second = summary(tmp_path / "first"), summary(tmp_path / "second")
+
+    assert first["weights_sha256"] == second["weights_sha256"]
+    assert first["weights_sha256"] != summary(single_process_run)["weights_sha256"]
+
+
+RESUMED = {
+    name: ("--shards=1", "--replicas=1", "--no-enable-optimizer-rts", *words)
+    for name, words in {"one process": ("--gradient-accumulation=4",), **LAYOUTS}.items()
+    if name in ("one process", "two stages", "two replicas of two stages", "four replicas")
+}
+
+
+def test_each_layout_resumes_the_checkpoint_of_another(
+    single_process_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    first = convoy("train", *WORDS, *LAYOUTS["two stages"], "--stop-after=1", "--output", run)
+    second = convoy("resume", run, *RESUMED["two replicas of two stages"], "--stop-after=2")
+    third = convoy("resume", run, *RESUMED["one process"], "--stop-after=3")
+    last = convoy("resume", run, *RESUMED["four replicas"])
+
+    assert (first.code, second.code, third.code, last.code) == (75, 75, 75, 0), last.err
+    assert first.err == second.err == third.err == last.err == ""
+    assert summary(run)["weights_sha256"] == summary(single_process_run)["weights_sha256"]
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("after", RESUMED)
+def test_every_layout_resumes_the_checkpoints_of_every_other(
     after: str, single_process_run: Path, tmp_path: Path
 ) -> None:
-    layouts = LAYOUTS | {"alone": ("--shards=1", "--replicas=1", "--gradient-accumulation=4")}
-    for before in (one for one in layouts if one in (*SAVED, "alone") and one != after):
+    for before in (name for name in RESUMED if name != after):
         run = tmp_path / before.replace(" ", "-")
-        halted = convoy("train", *WORDS, *layouts[before], "--stop-after=2", "--output", run)
-        plain = ("--shards=1", "--replicas=1", "--no-enable-optimizer-rts")
-        went_on = convoy("resume", run, *plain, *layouts[after])
-        assert (halted.code, went_on.code, went_on.err) == (75, 0, "")
+        stopped = convoy("train", *WORDS, *RESUMED[before], "--stop-after=2", "--output", run)
+        resumed = convoy("resume", run, *RESUMED[after])
+        assert (stopped.code, resumed.code, resumed.err) == (75, 0, "")
 
         assert summary(run)["weights_sha256"] == summary(single_process_run)["weights_sha256"]
 
 
-def test_a_pipelined_run_is_validated_on_one_device(
-    single_process_run: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    convoy("train", *WORDS, *LAYOUTS["two stages"], "--output", run)
-    score = json.loads(convoy("validate", run, "--json").out)[-1]
-
-    assert score["top1"] == summary(run)["top1"] == summary(single_process_run)["top1"]
-
-
-def test_an_update_of_other_samples_is_refused_when_resuming(
+def test_a_changed_number_of_samples_per_update_is_refused_when_resuming(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(single_process_run, tmp_path / "run")
@@ -177,19 +199,21 @@ def test_an_update_of_other_samples_is_refused_when_resuming(
     assert "--gradient-accumulation × --replicas was 4, now 8" in said.err
 
 
-def test_samples_that_do_not_divide_leave_all_replicas_with_the_same_work(tmp_path: Path) -> None:
+def test_replicas_train_on_equally_many_samples_if_the_samples_do_not_divide(
+    tmp_path: Path,
+) -> None:
     runs = {
-        "one": ("--gradient-accumulation=3",),
-        "three": ("--replicas=3", "--gradient-accumulation=1"),
+        "one": ("--gradient-accumulation=2",),
+        "two": ("--replicas=2", "--gradient-accumulation=1"),
     }
     for name, words in runs.items():
         said = convoy("train", *WORDS, *words, "--samples=101", "--output", tmp_path / name)
         assert (said.code, said.err) == (0, "")
-    one, three = summary(tmp_path / "one"), summary(tmp_path / "three")
+    one_replica, two_replicas = summary(tmp_path / "one"), summary(tmp_path / "two")
 
-    assert three["images"] == one["images"] == 4 * 3 * 8
-    assert three["weights_sha256"] == one["weights_sha256"]
-    assert read_untimed_records(tmp_path / "three/metrics.jsonl") == read_untimed_records(
+    assert two_replicas["images"] == one_replica["images"] == 4 * 2 * 8
+    assert two_replicas["weights_sha256"] == one_replica["weights_sha256"]
+    assert read_untimed_records(tmp_path / "two/metrics.jsonl") == read_untimed_records(
         tmp_path / "one/metrics.jsonl"
     )
 
@@ -202,7 +226,7 @@ def test_a_dead_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     assert said.code == 7
     assert "replica 1, stage 0 (rank 2) was killed by SIGKILL" in said.err
     assert "Traceback" not in said.err
-    assert convoy("resume", run).code == 0
+    assert convoy("resume", run, *RESUMED["one process"]).code == 0
 
 
 def test_weights_that_differ_by_one_bit_are_found_before_they_are_saved(tmp_path: Path) -> None:
@@ -216,7 +240,7 @@ def test_weights_that_differ_by_one_bit_are_found_before_they_are_saved(tmp_path
     assert summary(run)["exit_reason"] == "NumericError"
 
 
-def test_a_process_that_strays_is_named_with_both_entries(tmp_path: Path) -> None:
+def test_a_process_at_another_sync_point_is_named_with_both_sync_points(tmp_path: Path) -> None:
     words = ("train", *WORDS, *LAYOUTS["two replicas"], "--output", tmp_path / "run")
     said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "stray@1:1"})
 
@@ -225,29 +249,39 @@ def test_a_process_that_strays_is_named_with_both_entries(tmp_path: Path) -> Non
     assert re.search(entries, said.err), said.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_saves_stops_and_leaves_nobody_behind(
-    tmp_path: Path, single_process_run: Path, number: int, code: int
+@pytest.mark.parametrize(
+    ("signal_number", "code", "layout"),
+    [
+        (signal.SIGTERM, 75, "two replicas"),
+        (signal.SIGINT, 130, "two stages"),
+        pytest.param(
+            *(signal.SIGINT, 130, "two replicas of two stages"), marks=pytest.mark.evidence
+        ),
+    ],
+)
+def test_a_signal_saves_and_stops_all_processes(
+    tmp_path: Path, signal_number: int, code: int, layout: str
 ) -> None:
     run = tmp_path / "run"
-    words = ["train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run]
+    words = ["train", *WORDS, *LAYOUTS[layout], "--output", run]
     process = Process([*words, ENDLESS], tmp_path)
     wait_until(
         lambda: (run / "metrics.jsonl").exists() and read_untimed_records(run / "metrics.jsonl")
     )
     children = psutil.Process(process.pid).children(recursive=True)
-    process.send(number)
+    process.send(signal_number)
     said = process.wait()
 
     assert said.code == code
     assert summary(run)["exit_reason"] in ("preempted", "interrupted")
-    wait_until(lambda: not any(_is_running(one) for one in children))
-    del single_process_run
+    wait_until(lambda: not any(map(_is_running, children)))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGHUP, 75)])
-def test_a_signal_to_the_whole_group_saves_too(tmp_path: Path, number: int, code: int) -> None:
-    """As `timeout`, a closed terminal and many batch systems send it."""
+@pytest.mark.parametrize(
+    "signal_number", [pytest.param(signal.SIGTERM, marks=pytest.mark.evidence), signal.SIGHUP]
+)
+def test_a_signal_to_the_process_group_saves_too(tmp_path: Path, signal_number: int) -> None:
+    """`timeout`, a closed terminal and many batch systems send it to the group."""
     run = tmp_path / "run"
     words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(run), ENDLESS]
     process = subprocess.Popen(
@@ -260,14 +294,14 @@ def test_a_signal_to_the_whole_group_saves_too(tmp_path: Path, number: int, code
     wait_until(
         lambda: (run / "metrics.jsonl").exists() and read_untimed_records(run / "metrics.jsonl")
     )
-    os.killpg(process.pid, number)
+    os.killpg(process.pid, signal_number)
     _, err = process.communicate(timeout=PATIENCE)
 
-    assert (process.returncode, err) == (code, "")
+    assert (process.returncode, err) == (75, "")
     assert list((run / "checkpoints").glob("update-*"))
 
 
-def test_an_early_interrupt_is_quiet(tmp_path: Path) -> None:
+def test_an_interrupt_during_the_start_prints_no_error(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", run, ENDLESS]
     process = subprocess.Popen(
@@ -294,13 +328,13 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     children = psutil.Process(process.pid).children(recursive=True)
     process.send(signal.SIGKILL)
 
-    wait_until(lambda: not any(_is_running(one) for one in children))
+    wait_until(lambda: not any(map(_is_running, children)))
 
 
 def test_the_same_program_starts_under_torchrun(single_process_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ["train", *WORDS, "--replicas=2", "--shards=2", "--gradient-accumulation=2"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"]
+    words = ["train", *WORDS, "--shards=2", "--gradient-accumulation=4"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*launcher, "--standalone", "-m", "convoy", *words, "--output", str(run)],
@@ -329,7 +363,7 @@ def test_the_same_program_starts_under_torchrun(single_process_run: Path, tmp_pa
         (("--replicas=3", "--bn-span=2"), "--bn-span"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(
+def test_an_impossible_layout_is_refused_before_the_run_starts(
     words: tuple[str, ...], text: str, tmp_path: Path
 ) -> None:
     samples = "--samples=9600" if "--replicas=70" in words else "--samples=96"
@@ -341,7 +375,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Whether a worker is still there; the server they come from goes by itself."""
+    """Whether a worker still runs."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
