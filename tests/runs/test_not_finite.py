@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.run_convoy import TINY, Said, convoy, convoy_process
+from support.run_convoy import TINY, Said, convoy
 
 from convoy.checkpoint.store import CheckpointStore
 from convoy.data.loader import MicroBatchIndex, SampleOrder
@@ -21,9 +21,9 @@ FAULTS = "CONVOY_TEST_FAULTS"
 
 
 def train(run: Path, *words: str, faults: str = "") -> Said:
-    words, scratch = ("train", *WORDS, *words, "--output", str(run)), Path(f"{run}-said")
-    scratch.mkdir()
-    return convoy_process(*words, scratch=scratch, env={FAULTS: faults})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULTS, faults)
+        return convoy("train", *WORDS, *words, "--output", run)
 
 
 def summary(run: Path) -> dict[str, object]:
@@ -46,13 +46,13 @@ def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("layout", "more"),
     [
-        ("replicas", ()),
+        pytest.param("replicas", (), marks=pytest.mark.evidence),  # the next test stops it too
         ("replicas", ("--bn-span=2", "--enable-recompute")),
         pytest.param(
             *("replicas", ("--overlap-reduction", "--enable-optimizer-rts")),
             marks=pytest.mark.evidence,
         ),
-        ("stages", ()),
+        pytest.param("stages", (), marks=pytest.mark.evidence),  # the next test stops it too
         pytest.param("stages", ("--no-enable-recompute",), marks=pytest.mark.evidence),
         ("stages", ("--pipeline-schedule=zero-bubble",)),
     ],

@@ -233,8 +233,8 @@ def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(
     "layout",
     [
         ("--replicas=2", "--gradient-accumulation=1", "--fine-tune-gradient-accumulation=1"),
-        ("--shards=2",),
-        ("--pipeline-splits=layer2/0/bn1",),  # behind the border nothing is frozen
+        pytest.param(("--shards=2",), marks=pytest.mark.evidence),
+        ("--pipeline-splits=layer2/0/bn1",),  # no layer of the second stage is frozen
     ],
     ids=" ".join,
 )
@@ -256,7 +256,13 @@ def test_every_layout_gives_the_bits_of_one_process(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("stop", [4, 6, 15])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        *(pytest.param(stop, marks=pytest.mark.evidence) for stop in (4, 6)),
+        15,  # in the second phase
+    ],
+)
 def test_a_stopped_run_resumes_in_another_layout(
     single_process_run: Path, tmp_path: Path, stop: int
 ) -> None:

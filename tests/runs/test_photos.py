@@ -71,9 +71,12 @@ def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> 
 def test_neither_replicas_nor_stages_change_a_bit(root: Path, tmp_path: Path) -> None:
     layouts = {
         "one": (SINGLE_PROCESS,),
-        "two replicas": ("--replicas=2", "--gradient-accumulation=3"),
-        "three replicas": ("--replicas=3", "--gradient-accumulation=2"),
-        "two stages": ("--shards=2", SINGLE_PROCESS),
+        "two replicas of two stages": (
+            "--replicas=2",
+            "--shards=2",
+            "--pipeline-schedule=1f1b",
+            "--gradient-accumulation=3",
+        ),
     }
     runs = {name: summary_of(root, tmp_path / name, *words) for name, words in layouts.items()}
 

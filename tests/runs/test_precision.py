@@ -1,6 +1,7 @@
 """Runs in 16 bits: the same bits in every layout and after a stop, weights as promised."""
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,29 @@ def is_half(values: Tensor, dtype: torch.dtype = torch.float16) -> bool:
     return torch.equal(values.to(dtype).float(), values)
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_ends_with_the_same_bits_in_every_layout(tmp_path: Path, mode: str) -> None:
-    alone = trained(tmp_path / "alone", *MODES[mode])
+def assert_same_weights(folder: Path, mode: str, layouts: list[str]) -> None:
+    expected = trained(folder / "one process", *MODES[mode])
 
-    for name, words in LAYOUTS.items():
-        assert trained(tmp_path / name, *MODES[mode], *words) == alone, name
-        assert guard_state(tmp_path / name) == guard_state(tmp_path / "alone")
+    for layout in layouts:
+        assert trained(folder / layout, *MODES[mode], *LAYOUTS[layout]) == expected, layout
+        assert guard_state(folder / layout) == guard_state(folder / "one process")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("mode", "layout"), [*zip(MODES, cycle(["replicas", "stages"]), strict=False)]
+)
+def test_every_mode_gives_the_weights_of_one_process(
+    tmp_path: Path, mode: str, layout: str
+) -> None:
+    assert_same_weights(tmp_path, mode, [layout, "again"])
+
+
+@pytest.mark.processes
+@pytest.mark.evidence
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_the_same_weights_in_every_layout(tmp_path: Path, mode: str) -> None:
+    assert_same_weights(tmp_path, mode, list(LAYOUTS))
 
 
 @pytest.mark.parametrize("mode", ["16.32", "bfloat16 by chance", "automatic", "ladder"])
