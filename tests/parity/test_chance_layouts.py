@@ -1,6 +1,7 @@
 """What is left out by chance is the same under every layout, and when a run goes on in another."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ LAYOUTS = (
     Layout(stages=2, replicas=2),
     AROUND,
 )
+QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; a resumed run is looped
 
 
 def bench_of(folder: Path, **more: object) -> LayoutProver:
@@ -45,32 +47,48 @@ def bench_of(folder: Path, **more: object) -> LayoutProver:
     return LayoutProver(resolved, MICRO_BATCHES, folder)
 
 
+@pytest.fixture(scope="module")
+def single_process(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """The weights of one process, for all tests."""
+    return bench_of(tmp_path_factory.mktemp("single")).train(ALONE).summary.weights_sha256
+
+
+def different_layouts(
+    layouts: Sequence[Layout], expected: str | None, folder: Path
+) -> list[Layout]:
+    bench = bench_of(folder)
+    return [layout for layout in layouts if bench.train(layout).summary.weights_sha256 != expected]
+
+
 @pytest.mark.slow
-def test_every_layout_leaves_out_the_same(tmp_path: Path):
-    bench = bench_of(tmp_path)
-    expected = bench.train(ALONE).summary.weights_sha256
-    found = {one: bench.train(one).summary.weights_sha256 for one in LAYOUTS}
-
-    assert set(found.values()) == {expected}
+def test_layouts_drop_the_same_activations(single_process: str | None, tmp_path: Path):
+    assert different_layouts(QUICK_LAYOUTS, single_process, tmp_path) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(REPLICAS, AROUND), (AROUND, ALONE)])
-def test_a_run_that_goes_on_elsewhere_leaves_out_the_same(
-    before: Layout, after: Layout, tmp_path: Path
+@pytest.mark.evidence
+def test_every_layout_drops_the_same_activations(single_process: str | None, tmp_path: Path):
+    assert different_layouts(LAYOUTS, single_process, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(REPLICAS, AROUND, marks=pytest.mark.evidence),
+        pytest.param(AROUND, ALONE, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_resumed_in_another_layout_drops_the_same_activations(
+    before: Layout, after: Layout, single_process: str | None, tmp_path: Path
 ):
-    bench = bench_of(tmp_path)
-    expected = bench.train(ALONE).summary.weights_sha256
-    went_on = bench.resume_under(before, after)
+    resumed = bench_of(tmp_path).resume_under(before, after)
 
-    assert went_on.summary.weights_sha256 == expected
+    assert resumed.summary.weights_sha256 == single_process
 
 
-def test_chance_has_a_part_in_the_weights(tmp_path: Path):
-    by_chance = bench_of(tmp_path / "some").train(ALONE)
-    whole = bench_of(tmp_path / "none", block_survival_prob=1.0, dropout_rate=0.0).train(ALONE)
+def test_dropout_changes_the_weights(single_process: str | None, tmp_path: Path):
+    without = bench_of(tmp_path, block_survival_prob=1.0, dropout_rate=0.0).train(ALONE)
 
-    assert by_chance.summary.weights_sha256 != whole.summary.weights_sha256
+    assert single_process != without.summary.weights_sha256
 
 
 PROVED = (

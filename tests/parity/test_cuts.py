@@ -67,36 +67,63 @@ def differences(ours: StageResult, alone: StageResult) -> list[str]:
     return names
 
 
-def every_cut(case: Case) -> list[Case]:
-    return [replace(case, starts=(0, start)) for start in range(1, len(case.layers))]
+def every_cut(case: Case, step: int = 1) -> list[Case]:
+    """A cut before each layer, or before every `step`-th."""
+    return [replace(case, starts=(0, start)) for start in range(1, len(case.layers), step)]
+
+
+# Schedules share the borders: one of them is cut everywhere, the others at every fifth layer.
+STEPS = {"grouped": 5, "interleaved": 1, "sequential": 5, "zero-bubble": 5}
 
 
 @pytest.mark.slow
+def test_a_cut_at_any_layer_leaves_the_same_bits(pair: PipelinePool):
+    cases = [one for name, step in STEPS.items() for one in every_cut(Case(schedule=name), step)]
+
+    assert differing(pair, cases) == {}
+
+
+@pytest.mark.evidence
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_cut_at_any_layer_leaves_the_same_bits(pair: PipelinePool, schedule: str):
+def test_under_every_schedule_a_cut_at_any_layer_leaves_the_same_bits(
+    pair: PipelinePool, schedule: str
+):
     assert differing(pair, every_cut(Case(schedule=schedule))) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["interleaved", "zero-bubble"])
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(model="resnet8-pad"),
-        Case(model="resnet8-group"),
-        Case(size=4, samples=3),  # the last images are single pixels
-        Case(model="pooled-norm"),
-        Case(model="bottleneck", size=16, samples=2, micro_batches=2),
-    ],
-    ids=["shortcuts without weights", "group norm", "single pixels", "pooled norm", "bottlenecks"],
+OTHER_NETWORKS = (
+    Case(model="resnet8-pad"),  # shortcuts without weights
+    Case(model="resnet8-group"),
+    Case(size=4, samples=3),  # the last images are single pixels
+    Case(model="pooled-norm"),
+    Case(model="bottleneck", size=16, samples=2, micro_batches=2),
 )
-def test_other_networks_may_be_cut_anywhere_as_well(pair: PipelinePool, case: Case, schedule: str):
+
+
+@pytest.mark.slow
+def test_other_networks_cut_at_every_fourth_layer_leave_the_same_bits(pair: PipelinePool):
+    schedules = ("interleaved", "zero-bubble")
+    cases = [
+        cut
+        for index, case in enumerate(OTHER_NETWORKS)
+        for cut in every_cut(replace(case, schedule=schedules[index % 2]), 4)
+    ]
+
+    assert differing(pair, cases) == {}
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("schedule", ["interleaved", "zero-bubble"])
+@pytest.mark.parametrize("case", OTHER_NETWORKS, ids=str)
+def test_other_networks_cut_at_any_layer_leave_the_same_bits(
+    pair: PipelinePool, case: Case, schedule: str
+):
     assert differing(pair, every_cut(replace(case, schedule=schedule))) == {}
 
 
 @pytest.mark.slow
 def test_recomputation_in_stages_leaves_the_same_bits(pair: PipelinePool):
-    cases = every_cut(Case(recompute=(), schedule="interleaved"))
+    cases = every_cut(Case(recompute=(), schedule="interleaved"), 3)
     alone = train_single_process(Case(schedule="interleaved"))
     parts = pair.run(train_all, cases)
 

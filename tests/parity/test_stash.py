@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.pipelines import Case, PipelinePool, pipeline_pool, train_stage
+from support.sweeps import sweep
 
 from convoy.plan.schedules import SCHEDULES
 from convoy.plan.stages import balance
@@ -11,7 +12,10 @@ from convoy.plan.stages import balance
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4, 5, 6])
+@pytest.fixture(
+    scope="module",
+    params=[2, 4, *(pytest.param(n, marks=pytest.mark.evidence) for n in (3, 5, 6))],
+)
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
@@ -33,7 +37,7 @@ def law(schedule: str, stages: int) -> list[int]:
             return [1] * stages
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@sweep("schedule", SCHEDULES)
 def test_each_stage_holds_as_many_sets_as_the_law_says(line: PipelinePool, schedule: str):
     stages = len(line.pipes)
     starts = balance([1] * len(Case().layers), stages)
