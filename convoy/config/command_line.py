@@ -138,8 +138,8 @@ def parse_flags(
         except OptionTypeError as error:
             translation.add_problem(flag.spelling, str(error))
             continue
-        if flag.dropped_reason:
-            translation.add_dropped(text, flag.dropped_reason)
+        if flag.dropped:
+            translation.add_dropped(text, flag.dropped)
         else:
             translation.settings.pop(flag.option_name, None)  # moves to the end
             translation.settings[flag.option_name] = Setting(value, text)
@@ -201,7 +201,7 @@ def _help(
     if flag.option is None:
         return (
             dialect.help_texts.get(flag.spelling)
-            or flag.dropped_reason
+            or flag.dropped
             or f"see {flag.option_name.replace('_', ' ')}"
         )
     text = flag.option.help.split(". ")[0].removesuffix(".") + "." if is_brief else flag.option.help

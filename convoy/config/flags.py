@@ -116,7 +116,7 @@ Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # of the values cho
 class Flag:
     """A flag that sets a canonical option, or a part of a value that a combiner completes.
 
-    With `const` it is a switch: it takes no value and sets this one. With `dropped_reason` it has
+    With `const` it is a switch: it takes no value and sets this one. With `dropped` it has
     no effect.
     """
 
@@ -128,7 +128,7 @@ class Flag:
     is_list: bool = False  # takes several words, for a part without an option
     value_if_bare: Any = None  # makes the value optional
     deprecated: bool = False  # not listed in help
-    dropped_reason: str = ""
+    dropped: str = ""
 
     @property
     def name(self) -> str:

@@ -163,11 +163,9 @@ def _parse_settings(
         except OptionTypeError as error:
             translation.add_problem(subject, str(error))
             continue
-        if flag.dropped_reason and value:
-            translation.add_dropped(subject, flag.dropped_reason)
-        elif not flag.dropped_reason and (
-            value is not None or (yaml_value is None and flag.option)
-        ):
+        if flag.dropped and value:
+            translation.add_dropped(subject, flag.dropped)
+        elif not flag.dropped and (value is not None or (yaml_value is None and flag.option)):
             translation.settings[flag.option_name] = Setting(value, source)
         if flag.option and (text := flag.option.problem(value)) is not None:
             translation.add_problem(subject, text)

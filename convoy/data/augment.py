@@ -38,9 +38,8 @@ def crop_and_flip(
     tall, wide = height + 2 * padding, width + 2 * padding
     padded = np.zeros((count, tall, wide, channels), np.uint8)
     padded[:, padding : padding + height, padding : padding + width] = pixels
-    starts = (np.arange(count) * tall + top)[:, None] + np.arange(
-        height
-    )  # rows of the padded images
+    # Rows of the padded images.
+    starts = (np.arange(count) * tall + top)[:, None] + np.arange(height)
     # A row of `width` pixels starting at each pixel, as one value: overlapping views, so that
     # indexing copies full rows.
     row, rows = np.dtype((np.void, width * channels)), count * tall * wide - width + 1

@@ -36,9 +36,7 @@ class Archive:
     bytes: int
     md5: str
     folder: str
-    files: Mapping[
-        str, tuple[int, str | None]
-    ]  # size and MD5, which is None if it is not published
+    files: Mapping[str, tuple[int, str | None]]  # size, and MD5 if it is published
 
     @property
     def name(self) -> str:
@@ -221,9 +219,7 @@ def _request(url: str, part: Path, start: int) -> HTTPResponse:
     except HTTPError as error:
         error.close()
         reason = f"the server returned {error.code} {error.reason}"
-        if (
-            error.code == 416
-        ):  # the partial file is longer than the server's: it belongs to another file
+        if error.code == 416:  # the partial file is longer than the server's: of another file
             part.unlink(missing_ok=True)
         if error.code in _TEMPORARY_STATUS:
             raise _RetryError(reason) from error

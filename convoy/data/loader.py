@@ -52,9 +52,8 @@ class SampleOrder:
         assert 0 <= index.micro < per_update
         epochs, update = divmod(index.update, self.updates_per_epoch)
         epoch, number = self.first_epoch + epochs, update * per_update + index.micro
-        ids = _epoch_permutation(self.seed, epoch, self.samples)[
-            number * size : (number + 1) * size
-        ]
+        order = _epoch_permutation(self.seed, epoch, self.samples)
+        ids = order[number * size : (number + 1) * size]
         return epoch, number, ids if self.subset is None else self.subset[ids]
 
     def ids(self, index: MicroBatchIndex) -> Ids:

@@ -33,7 +33,7 @@ class LauncherOption:
     setting: str = ""
     num_values: int = 1
     const: int = 0  # the value that a switch sets
-    dropped_reason: str = ""
+    dropped: str = ""
     value_is_optional: bool = False
 
     @property
@@ -49,7 +49,7 @@ class Launcher:
     options: tuple[LauncherOption, ...] = ()
     starts_processes: bool = False
     allow_single_dash: bool = False  # `-bind-to` is `--bind-to`
-    dropped_reason: str = ""
+    dropped: str = ""
 
     def find(self, spelling: str) -> LauncherOption | None:
         name = self._normalized(spelling)
@@ -62,20 +62,16 @@ class Launcher:
         return spelling.lstrip("-") if self.allow_single_dash else spelling
 
 
-def _value_option(setting: str, *spellings: str) -> LauncherOption:
+def _value(setting: str, *spellings: str) -> LauncherOption:
     return LauncherOption(spellings, setting)
 
 
-def _switch_option(setting: str, const: int, *spellings: str) -> LauncherOption:
+def _switch(setting: str, const: int, *spellings: str) -> LauncherOption:
     return LauncherOption(spellings, setting, num_values=0, const=const)
 
 
-def _dropped_option(dropped_reason: str, *spellings: str, num_values: int = 1) -> LauncherOption:
-    return LauncherOption(spellings, num_values=num_values, dropped_reason=dropped_reason)
-
-
-def _dropped_options(dropped_reason: str, *spellings: str) -> Iterator[LauncherOption]:
-    return (_dropped_option(dropped_reason, spelling) for spelling in spellings)
+def _dropped(reason: str, *spellings: str, num_values: int = 1) -> LauncherOption:
+    return LauncherOption(spellings, num_values=num_values, dropped=reason)
 
 
 _NO_PARTITIONS = "there is no device allocation service"
@@ -89,31 +85,29 @@ POPRUN = Launcher(
     "poprun",
     starts_processes=True,
     options=(
-        _value_option("instances", "--num-instances"),
-        _value_option("replicas", "--num-replicas"),
-        _value_option("devices_per_replica", "--ipus-per-replica"),
-        _value_option("hosts", "--host", "-H"),
-        _value_option("hostfile", "--hostfile"),
-        _value_option("executable_cache_path", "--executable-cache-path"),
-        _value_option("mpirun", "--mpi-global-args"),
-        _value_option("mpirun", "--mpi-local-args"),
-        _switch_option("verbosity", 1, "-v", "--verbose"),
-        _switch_option("verbosity", 2, "-vv", "--vv"),
-        *_dropped_options(_ALWAYS_BOUND, "--numa-aware", "--process-placement"),
-        _dropped_option(_RANK_0_PRINTS, "--only-output-from-instance"),
-        LauncherOption(
-            ("--offline-mode",), dropped_reason=_NO_DEVICE_NEEDED, value_is_optional=True
-        ),
-        _dropped_option(_SHOWN_BY_PLAN, "--print-topology"),
-        *_dropped_options(
+        _value("instances", "--num-instances"),
+        _value("replicas", "--num-replicas"),
+        _value("devices_per_replica", "--ipus-per-replica"),
+        _value("hosts", "--host", "-H"),
+        _value("hostfile", "--hostfile"),
+        _value("executable_cache_path", "--executable-cache-path"),
+        _value("mpirun", "--mpi-global-args"),
+        _value("mpirun", "--mpi-local-args"),
+        _switch("verbosity", 1, "-v", "--verbose"),
+        _switch("verbosity", 2, "-vv", "--vv"),
+        _dropped(_ALWAYS_BOUND, "--numa-aware", "--process-placement"),
+        _dropped(_RANK_0_PRINTS, "--only-output-from-instance"),
+        LauncherOption(("--offline-mode",), dropped=_NO_DEVICE_NEEDED, value_is_optional=True),
+        _dropped(_SHOWN_BY_PLAN, "--print-topology"),
+        _dropped(
             _NO_PARTITIONS,
             *("--vipu-server-host", "--vipu-server-port", "--vipu-server-timeout"),
             *("--vipu-partition", "--vipu-partition-attempts", "--vipu-cluster"),
             *("--vipu-allocation", "--update-partition", "--reset-partition"),
             "--remove-partition",
         ),
-        _dropped_option("devices are not grouped into link domains", "--num-ilds"),
-        _dropped_option("replicas synchronize at every update", "--sync-type"),
+        _dropped("devices are not grouped into link domains", "--num-ilds"),
+        _dropped("replicas synchronize at every update", "--sync-type"),
     ),
 )
 
@@ -121,23 +115,21 @@ MPIRUN = Launcher(
     "mpirun",
     starts_processes=True,
     allow_single_dash=True,
-    dropped_reason="it sets neither processes nor hosts",
+    dropped="it sets neither processes nor hosts",
     options=(
-        _value_option("instances", "-np", "-n", "-c"),
-        _value_option("hosts", "--host", "-H"),
-        _value_option("hostfile", "--hostfile", "--machinefile"),
-        _value_option("export", "-x"),
-        _switch_option("verbosity", 1, "-v", "--verbose"),
-        _switch_option("verbosity", -1, "-q", "--quiet"),
-        *_dropped_options(_ALWAYS_BOUND, "--bind-to", "--map-by", "--rank-by"),
-        _dropped_option(_SHOWN_BY_PLAN, "--report-bindings", "--display-map", num_values=0),
-        _dropped_option(_RANK_0_PRINTS, "--tag-output", "--timestamp-output", num_values=0),
-        _dropped_option(_NO_MPI, "--mca", "--gmca", num_values=2),
-        _dropped_option(_NO_MPI, "--prefix"),
-        _dropped_option(
-            "MPI is not used, nor its check for root", "--allow-run-as-root", num_values=0
-        ),
-        _dropped_option(
+        _value("instances", "-np", "-n", "-c"),
+        _value("hosts", "--host", "-H"),
+        _value("hostfile", "--hostfile", "--machinefile"),
+        _value("export", "-x"),
+        _switch("verbosity", 1, "-v", "--verbose"),
+        _switch("verbosity", -1, "-q", "--quiet"),
+        _dropped(_ALWAYS_BOUND, "--bind-to", "--map-by", "--rank-by"),
+        _dropped(_SHOWN_BY_PLAN, "--report-bindings", "--display-map", num_values=0),
+        _dropped(_RANK_0_PRINTS, "--tag-output", "--timestamp-output", num_values=0),
+        _dropped(_NO_MPI, "--mca", "--gmca", num_values=2),
+        _dropped(_NO_MPI, "--prefix"),
+        _dropped("MPI is not used, nor its check for root", "--allow-run-as-root", num_values=0),
+        _dropped(
             "the capacity of the machine is checked before a run starts",
             "--oversubscribe",
             num_values=0,
@@ -146,18 +138,16 @@ MPIRUN = Launcher(
 )
 
 GC_PROFILE = Launcher(
-    "gc-profile",
-    (_value_option("profile_dir", "-d"),),
-    dropped_reason="a run writes its own profile",
+    "gc-profile", (_value("profile_dir", "-d"),), dropped="a run writes its own profile"
 )
-NOHUP = Launcher("nohup", dropped_reason="write it before convoy: `nohup convoy run …`")
+NOHUP = Launcher("nohup", dropped="write it before convoy: `nohup convoy run …`")
 TIME = Launcher(
     "time",
     (
         LauncherOption(("-p", "-v", "--verbose", "--portability", "-a", "--append"), num_values=0),
         LauncherOption(("-f", "--format", "-o", "--output")),
     ),
-    dropped_reason="a run reports its own time",
+    dropped="a run reports its own time",
 )
 
 LAUNCHERS = {
@@ -177,12 +167,10 @@ def file_name(word: str) -> str:
 
 
 def is_interpreter(word: str) -> bool:
-    """Whether an argument starts Python."""
     return _INTERPRETER.fullmatch(file_name(word)) is not None
 
 
 def is_variable(name: str) -> bool:
-    """Whether an environment variable can have this name."""
     return name.isascii() and name.isidentifier()
 
 
@@ -205,7 +193,6 @@ class OptionOccurrence:
 
     @property
     def problem(self) -> Problem | None:
-        """The problem with its number of values, if any."""
         expected, got = self.option.num_values, len(self.values)
         if expected == 0 and got > 0:
             return Problem(self.spelling, "takes no value")
@@ -268,9 +255,7 @@ def _pop_values(option: LauncherOption, launcher: Launcher, rest: deque[str]) ->
 def _is_option_value(word: str, option: LauncherOption, launcher: Launcher) -> bool:
     if starts_program(word):
         return False
-    if (
-        option.setting == "mpirun"
-    ):  # arguments of another program: only an option of the launcher ends them
+    if option.setting == "mpirun":  # only an option of the launcher ends the arguments of mpirun
         return launcher.find(word.partition("=")[0]) is None
     if option.value_is_optional and word.lower() not in ("0", "1", "yes", "no", "on", "off"):
         return False
@@ -307,15 +292,15 @@ def _call_to_request(call: LauncherCall) -> LaunchRequest:
         except OptionTypeError as error:
             request.problems.append(Problem(occurrence.spelling, str(error)))
     _set_host_counts(request, launcher)
-    if launcher.dropped_reason and not request.settings.keys() - {"verbosity"}:
+    if launcher.dropped and not request.settings.keys() - {"verbosity"}:
         idle = [
             occurrence
             for occurrence in call.options
-            if not occurrence.option.dropped_reason and not occurrence.option.setting
+            if not occurrence.option.dropped and not occurrence.option.setting
         ]
         request.add_dropped(
             [call.name, *(word for occurrence in idle for word in occurrence.words)],
-            launcher.dropped_reason,
+            launcher.dropped,
         )
     if launcher is POPRUN:
         request.problems.extend(_uneven_split_problems(request.settings))
@@ -324,8 +309,8 @@ def _call_to_request(call: LauncherCall) -> LaunchRequest:
 
 def _apply_option(occurrence: OptionOccurrence, request: LaunchRequest) -> None:
     """Apply one option to the request, or drop it with its reason."""
-    if occurrence.option.dropped_reason:
-        request.add_dropped(occurrence.words, occurrence.option.dropped_reason)
+    if occurrence.option.dropped:
+        request.add_dropped(occurrence.words, occurrence.option.dropped)
     if not occurrence.option.setting or len(occurrence.values) != occurrence.option.num_values:
         return
     match occurrence.option.setting:

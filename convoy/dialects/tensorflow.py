@@ -145,7 +145,7 @@ FLAGS = (
     Flag(
         "--standard-imagenet",
         const=True,
-        dropped_reason="samples are always shuffled with the seed",
+        dropped="samples are always shuffled with the seed",
     ),
     *canonical_flags(
         "--no-dataset-cache --pipeline-num-parallel --dataset-percentage-to-use --eight-bit-io"
@@ -159,7 +159,7 @@ FLAGS = (
     Flag(
         "--identical-replica-seeding",
         const=True,
-        dropped_reason="random numbers never depend on the replica",
+        dropped="random numbers never depend on the replica",
     ),
     *canonical_flags("--mixup-alpha"),
     Flag("--cutmix-lambda", "cutmix_lambda", parser=FLOAT),
@@ -230,10 +230,10 @@ FLAGS = (
     *canonical_flags("--max-cross-replica-buffer-size --max-reduce-many-buffer-size"),
     # processes
     Flag("--distributed", "distributed", const=True),
-    Flag("--syncs-per-epoch", parser=INT, dropped_reason=_REPLICAS_IN_SYNC),
-    Flag("--epochs-per-sync", parser=FLOAT, dropped_reason=_REPLICAS_IN_SYNC),
-    Flag("--ckpt-all-instances", dropped_reason=_RANK_0_WRITES),
-    Flag("--log-all-instances", dropped_reason=_RANK_0_WRITES),
+    Flag("--syncs-per-epoch", parser=INT, dropped=_REPLICAS_IN_SYNC),
+    Flag("--epochs-per-sync", parser=FLOAT, dropped=_REPLICAS_IN_SYNC),
+    Flag("--ckpt-all-instances", dropped=_RANK_0_WRITES),
+    Flag("--log-all-instances", dropped=_RANK_0_WRITES),
     # checkpoints and averages
     *canonical_flags(
         "--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep"
@@ -244,7 +244,7 @@ FLAGS = (
     Flag("--weight-avg-exp", "average_decay", parser=FLOATS, is_list=True),
     Flag(
         "--filename",
-        dropped_reason="an average is written beside the checkpoints it was computed from",
+        dropped="an average is written beside the checkpoints it was computed from",
     ),
     Flag("-N", "weight_avg_n"),
     Flag("--mode", "weight_avg_strategy"),
@@ -253,8 +253,8 @@ FLAGS = (
     # validation and inference
     Flag("--no-validation", "validates", const=False, yaml_key="validation"),
     *canonical_flags("--valid-batch-size --repeat"),
-    Flag("--inference", dropped_reason="validation always computes its metrics once, at the end"),
-    Flag("--total-batch-size", dropped_reason="a checkpoint contains its epoch"),
+    Flag("--inference", dropped="validation always computes its metrics once, at the end"),
+    Flag("--total-batch-size", dropped="a checkpoint contains its epoch"),
     *canonical_flags("--latency --num-inference-thread --force-recompile --tmp-execs"),
     # logs
     *canonical_flags("--log-dir"),
@@ -269,7 +269,7 @@ FLAGS = (
     # device and compiler
     Flag("--select-ipu", "select_devices", parser=_parse_device_ids),
     Flag("--select-ipus", "select_devices", parser=_parse_device_ids),
-    Flag("--on-demand", const=True, dropped_reason="a device is acquired when it is first used"),
+    Flag("--on-demand", const=True, dropped="a device is acquired when it is first used"),
     *canonical_flags("--compile-only --executable-cache-path"),
     Flag("--internal-exchange-optimisation-target", "exchange_memory_target", parser=lower_case),
     *canonical_flags(

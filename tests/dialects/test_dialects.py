@@ -232,7 +232,7 @@ def is_documented_program_flag(flag: Flag) -> bool:
     kinds = [
         flag.option is not None,
         bool(flag.option_name) and flag.option is None,
-        bool(flag.dropped_reason),
+        bool(flag.dropped),
     ]
     return kinds.count(True) == 1
 
@@ -271,7 +271,7 @@ def test_flags_that_set_options_are_combined_or_are_dropped(
 ) -> None:
     result = [flag for name, flag in FLAGS if name == dialect]
     direct = [flag for flag in result if flag.option is not None]
-    idle = [flag for flag in result if flag.dropped_reason]
+    idle = [flag for flag in result if flag.dropped]
 
     assert (len(direct), len(result) - len(direct) - len(idle), len(idle)) == (
         options,
@@ -283,9 +283,7 @@ def test_flags_that_set_options_are_combined_or_are_dropped(
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_combined_flag_has_a_help_text(dialect: str) -> None:
     spoken = DIALECTS[dialect]()
-    parts = {
-        flag.spelling for flag in spoken.flags if flag.option is None and not flag.dropped_reason
-    }
+    parts = {flag.spelling for flag in spoken.flags if flag.option is None and not flag.dropped}
 
     assert parts - set(spoken.help_texts) == set()
 

@@ -103,11 +103,9 @@ def test_a_variable_without_a_value_is_inherited() -> None:
 def test_every_option_without_a_counterpart_is_dropped_with_its_reason(table: Any) -> None:
     counted = "--num-replicas 1" if table is POPRUN else "-np 1"
     for option in table.options:
-        if option.dropped_reason:
+        if option.dropped:
             words = " ".join([option.spellings[0], *["1"] * option.num_values])
-            assert read_settings(f"{table.name} {counted} {words}")[2] == [
-                (words, option.dropped_reason)
-            ]
+            assert read_settings(f"{table.name} {counted} {words}")[2] == [(words, option.dropped)]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +267,8 @@ def test_every_documented_spelling_is_known() -> None:
 @pytest.mark.parametrize("table", LAUNCHERS.values(), ids=LAUNCHERS)
 def test_every_option_sets_something_or_has_a_reason(table: Launcher) -> None:
     for option in table.options:
-        assert not (option.setting and option.dropped_reason)
-        assert option.setting or option.dropped_reason or table.dropped_reason
+        assert not (option.setting and option.dropped)
+        assert option.setting or option.dropped or table.dropped
         assert all(table.find(spelling) is option for spelling in option.spellings)
 
 

@@ -69,11 +69,7 @@ def _programs() -> Iterator[str]:
 def _launcher(table: Launcher) -> Iterator[str]:
     for row in table.options:
         spellings = " ".join(f"`{one}`" for one in row.spellings)
-        here = (
-            _LAYOUT.get(row.setting, "")
-            if not row.dropped_reason
-            else f"dropped: {row.dropped_reason}"
-        )
+        here = _LAYOUT.get(row.setting, "") if not row.dropped else f"dropped: {row.dropped}"
         yield f"| {spellings} | {here or 'accepted'} |"
 
 
@@ -93,8 +89,8 @@ def _options(dialect: Dialect, without: frozenset[str] = frozenset()) -> Iterato
 
 
 def _here(flag: Flag, dialect: Dialect) -> str:
-    if flag.dropped_reason:
-        return f"dropped: {flag.dropped_reason}"
+    if flag.dropped:
+        return f"dropped: {flag.dropped}"
     mark = _mark(flag.option) if flag.option else ""
     if flag.spelling in dialect.help_texts:
         return dialect.help_texts[flag.spelling] + mark

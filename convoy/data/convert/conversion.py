@@ -197,10 +197,8 @@ class _Conversion:
             try:
                 sample = self.source.sample(part.split, number)
                 size = len(sample.encoded)
-                if (
-                    size > MAX_RECORD_BYTES - _FIELD_BYTES
-                    and self.request.data_format == "tfrecord"
-                ):
+                is_tfrecord = self.request.data_format == "tfrecord"
+                if is_tfrecord and size > MAX_RECORD_BYTES - _FIELD_BYTES:
                     location = self.source.splits[part.split].location(number)
                     raise BadRecordError(location, f"{size} bytes, too large for a TFRecord")
             except BadRecordError as error:
@@ -210,11 +208,8 @@ class _Conversion:
                 filename = sample.filename if names is None else os.fsdecode(names[position])
                 yield replace(sample, filename=filename)
             self.counter.add(1)
-        if (
-            left_out
-            and len(left_out) == len(part.record_ids)
-            and self.request.data_format != "folder"
-        ):
+        is_empty = 0 < len(left_out) == len(part.record_ids)
+        if is_empty and self.request.data_format != "folder":
             if self.request.max_bad_records is None:
                 raise _EmptyPartError
             raise DataError(
@@ -240,8 +235,9 @@ class _Conversion:
             "format": data_format,
             "class_names": source.class_names,
             "conversion": identity,
+            "splits": splits,
         }
-        _write_json(target / MANIFEST_NAME, {**manifest, "splits": splits})
+        _write_json(target / MANIFEST_NAME, manifest)
 
     def _metadata(self, written: WrittenParts) -> dict[str, Any]:
         """Build `metadata.json`, as the reference's reader of tar shards expects it."""

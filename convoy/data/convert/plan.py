@@ -298,19 +298,14 @@ def _invalid_name_reason(names: PackedNames, labels: list[int]) -> str | None:
 def _numbered_names(split: Split, names: PackedNames) -> Iterator[bytes]:
     for number, name in enumerate(names):
         suffix = b"." + name.lower().rpartition(b".")[2]
-        yield b"%s_%08d%s" % (
-            split.encode(),
-            number,
-            suffix if suffix in IMAGE_SUFFIXES else b".JPEG",
-        )
+        suffix = suffix if suffix in IMAGE_SUFFIXES else b".JPEG"
+        yield b"%s_%08d%s" % (split.encode(), number, suffix)
 
 
 def folder_names(class_names: Sequence[str], notice: Notice) -> tuple[str, ...]:
     """Name one folder per class, such that sorting the folders gives the labels."""
     raw = [name.encode("utf-8", "replace") for name in class_names]
-    safe = (
-        all(_SAFE_FILE_NAME.fullmatch(name) for name in raw) and "".join(class_names).isprintable()
-    )
+    safe = all(map(_SAFE_FILE_NAME.fullmatch, raw)) and "".join(class_names).isprintable()
     if safe and all(name < following for name, following in pairwise(raw)):
         return tuple(class_names)
     notice(

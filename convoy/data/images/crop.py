@@ -187,16 +187,15 @@ def _tensorflow_windows(batch: CropBatch, objects: ObjectBoxes) -> Windows:
             break
         remaining = batch.select(pending)
         drawn = remaining.uniform(attempt)
-        placed, fits = _place_windows(
-            remaining.sizes, *_sample_height(remaining.sizes, drawn), drawn
-        )
+        width, height = _sample_shape(remaining.sizes, drawn)
+        placed, fits = _place_windows(remaining.sizes, width, height, drawn)
         fits &= objects.visible_in(pending, placed)
         windows[pending[fits]] = placed[fits]
         pending = pending[~fits]
     return windows
 
 
-def _sample_height(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
+def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
     """Sample width and height; 0 where no height with this ratio has an allowed area."""
     ratio = _scale_uniform(drawn[_RATIO], _TENSORFLOW_RATIO)
     min_area = _TENSORFLOW_MIN_AREA * sizes.prod(axis=1)
@@ -237,10 +236,7 @@ class CenterCropPlan(NamedTuple):
 def center_crop(height: int, width: int, size: int) -> CenterCropPlan:
     """Plan to resize the shorter side to 256/224 of the size and crop the center."""
     short, shorter_side = size * 256 // 224, min(height, width)
-    tall, wide = (
-        min(height, _MAX_ASPECT_RATIO * shorter_side),
-        min(width, _MAX_ASPECT_RATIO * shorter_side),
-    )
+    tall, wide = (min(side, _MAX_ASPECT_RATIO * shorter_side) for side in (height, width))
     window = Window((width - wide) // 2, (height - tall) // 2, wide, tall)
     tall, wide = tall * short // shorter_side, wide * short // shorter_side
     return CenterCropPlan(window, tall, wide, (tall - size) // 2, (wide - size) // 2)

@@ -143,9 +143,8 @@ def decode(
         buffer = allocate(height * width * 3) if allocate else None
         return _decode_jpeg_strict(encoded, "RGB", (height, width), buffer)
     if header.colors in _CMYK_MODES:
-        _decode_jpeg_strict(
-            encoded, "CMYK", (header.height, header.width)
-        )  # Pillow would ignore damage
+        # Pillow would ignore damage.
+        _decode_jpeg_strict(encoded, "CMYK", (header.height, header.width))
     with open_with_pillow(encoded, header.format) as image:
         if image.mode == _PILLOW_16_BIT_MODE:
             # Pillow's conversion clips everything above 255 to white.

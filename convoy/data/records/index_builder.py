@@ -210,9 +210,8 @@ def _load_index(
         if not changes:
             return index, {}
         before = {file.name: (file.records, path) for file in index.files} | before
-        more = f", and {len(changes) - _MAX_SHOWN_CHANGES} more" * (
-            len(changes) > _MAX_SHOWN_CHANGES
-        )
+        hidden = len(changes) - _MAX_SHOWN_CHANGES
+        more = f", and {hidden} more" if hidden > 0 else ""
         problems.append(f"{path}: out of date: {'; '.join(changes[:_MAX_SHOWN_CHANGES])}{more}")
     for problem in problems:
         notice(f"{problem}; indexing the shards again")

@@ -88,11 +88,8 @@ def iter_members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
     offset = start = 0
     extended: dict[bytes, bytes] = {}  # values of extended headers for the next member
     while (header := _header(stream, offset, total)) is not None:
-        type_flag, data, size = (
-            header[_TYPE_FLAG],
-            offset + BLOCK_BYTES,
-            _number(header[_SIZE], offset),
-        )
+        type_flag, data = header[_TYPE_FLAG], offset + BLOCK_BYTES
+        size = _number(header[_SIZE], offset)
         if type_flag in _EXTENDED_HEADER_TYPES:
             text = _extended_header(stream, data, size, total)
             if type_flag == b"L":
@@ -276,9 +273,8 @@ def _scan_sample(stream: BinaryIO, sample: TarSample, scan: ShardScan) -> None:
         offset, size = image.offset, image.size
         label = _label(read_text(stream, sample, b"cls"))
         boxes = _boxes(read_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
-        scan.add(
-            offset, size, label, boxes, google_crc32c.value(read_exactly(stream, offset, size))
-        )
+        crc = google_crc32c.value(read_exactly(stream, offset, size))
+        scan.add(offset, size, label, boxes, crc)
     except BadContentError as error:
         scan.add_bad(offset, size, f"sample {_quoted(sample.key)} {error}")
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from convoy.data.progress import Notice, Progress
-from convoy.data.records import tfrecord_format
+from convoy.data.records import tfrecord_format as tf
 from convoy.data.records.index import MAX_CLASSES
 from convoy.data.records.index_builder import ShardScan, open_index
 from convoy.data.records.ledger import BadRecordError
@@ -35,9 +35,9 @@ _MAX_CLASS_TEXT_BYTES = 1000
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def read_annotations(record: tfrecord_format.BytesLike) -> tuple[int, Boxes, str | None]:
+def read_annotations(record: tf.BytesLike) -> tuple[int, Boxes, str | None]:
     """Read label (from 0), boxes and synset; raise BadContentError for a bad field or no image."""
-    features = tfrecord_format.Features(record, _ANNOTATION_FIELDS)
+    features = tf.Features(record, _ANNOTATION_FIELDS)
     _image_span(features)
     label = _single_value(LABEL, features.int64_list(LABEL))
     if not 1 <= label <= MAX_CLASSES:
@@ -47,13 +47,13 @@ def read_annotations(record: tfrecord_format.BytesLike) -> tuple[int, Boxes, str
     return label - 1, _boxes(features), name
 
 
-def read_image(record: tfrecord_format.BytesLike) -> memoryview:
+def read_image(record: tf.BytesLike) -> memoryview:
     """Return the encoded image, without a copy."""
-    start, end = _image_span(tfrecord_format.Features(record, {ENCODED}))
+    start, end = _image_span(tf.Features(record, {ENCODED}))
     return memoryview(record)[start:end]
 
 
-def _single_text(features: tfrecord_format.Features, name: str, max_bytes: int) -> bytes | None:
+def _single_text(features: tf.Features, name: str, max_bytes: int) -> bytes | None:
     """Return at most `max_bytes` of the value; None unless there is exactly one."""
     values = features.bytes_list(name)
     if len(values) != 1:
@@ -62,7 +62,7 @@ def _single_text(features: tfrecord_format.Features, name: str, max_bytes: int) 
     return bytes(features.data[start : min(end, start + max_bytes)])
 
 
-def _image_span(features: tfrecord_format.Features) -> tfrecord_format.Span:
+def _image_span(features: tf.Features) -> tf.Span:
     start, end = _single_value(ENCODED, features.bytes_list(ENCODED))
     if start == end:
         raise BadContentError(f"the field {ENCODED} is empty")
@@ -75,7 +75,7 @@ def _single_value(name: str, values: list[Value]) -> Value:
     return values[0]
 
 
-def _boxes(features: tfrecord_format.Features) -> Boxes:
+def _boxes(features: tf.Features) -> Boxes:
     """Read boxes, clipped to the image; drop boxes outside it."""
     sides = [features.float_list(name) for name in _BOX_SIDES]
     if not any(sides):
@@ -96,24 +96,20 @@ def write_sample(sample: Sample) -> bytes:
     """Encode a sample as an Example; the same sample always gives the same bytes."""
     image_format = b"PNG" if sample.encoded.startswith(_PNG) else b"JPEG"
     sides = zip(_BOX_SIDES, np.asarray(sample.boxes, np.float32).T, strict=True)
-    return tfrecord_format.write_example(
+    return tf.write_example(
         {
-            ENCODED: tfrecord_format.bytes_list(sample.encoded),
-            LABEL: tfrecord_format.int64_list(sample.label + 1),
-            SYNSET: tfrecord_format.bytes_list(sample.synset.encode()),
-            _TEXT: tfrecord_format.bytes_list(sample.text.encode("utf-8", "surrogateescape")),
-            _FILENAME: tfrecord_format.bytes_list(
-                sample.filename.encode("utf-8", "surrogateescape")
-            ),
-            "image/format": tfrecord_format.bytes_list(image_format),
-            "image/colorspace": tfrecord_format.bytes_list(b"RGB"),
-            "image/channels": tfrecord_format.int64_list(3),
-            "image/height": tfrecord_format.int64_list(sample.height),
-            "image/width": tfrecord_format.int64_list(sample.width),
-            "image/object/bbox/label": tfrecord_format.int64_list(
-                *[sample.label + 1] * len(sample.boxes)
-            ),
-            **{name: tfrecord_format.float_list(*side.tolist()) for name, side in sides},
+            ENCODED: tf.bytes_list(sample.encoded),
+            LABEL: tf.int64_list(sample.label + 1),
+            SYNSET: tf.bytes_list(sample.synset.encode()),
+            _TEXT: tf.bytes_list(sample.text.encode("utf-8", "surrogateescape")),
+            _FILENAME: tf.bytes_list(sample.filename.encode("utf-8", "surrogateescape")),
+            "image/format": tf.bytes_list(image_format),
+            "image/colorspace": tf.bytes_list(b"RGB"),
+            "image/channels": tf.int64_list(3),
+            "image/height": tf.int64_list(sample.height),
+            "image/width": tf.int64_list(sample.width),
+            "image/object/bbox/label": tf.int64_list(*[sample.label + 1] * len(sample.boxes)),
+            **{name: tf.float_list(*side.tolist()) for name, side in sides},
         }
     )
 
@@ -125,12 +121,12 @@ class TfRecords(ShardedRecords):
     class_names_file = MANIFEST_NAME
 
     def _read_image(self, index: int) -> memoryview:
-        return read_image(tfrecord_format.parse_frame(self._raw(index)))
+        return read_image(tf.parse_frame(self._raw(index)))
 
     def filename_and_text(self, index: int) -> tuple[str, str]:
-        record = self._raw(index)[tfrecord_format.HEADER_BYTES : -tfrecord_format.FOOTER_BYTES]
+        record = self._raw(index)[tf.HEADER_BYTES : -tf.FOOTER_BYTES]
         try:
-            features = tfrecord_format.Features(record, {_FILENAME, _TEXT})
+            features = tf.Features(record, {_FILENAME, _TEXT})
             values = [
                 _single_text(features, name, _MAX_CLASS_TEXT_BYTES) or b""
                 for name in (_FILENAME, _TEXT)
@@ -153,7 +149,7 @@ def scan_shard(path: Path) -> ShardScan:
     scan = ShardScan()
     with path.open("rb", buffering=2**20) as file:
         total = os.fstat(file.fileno()).st_size
-        compression = tfrecord_format.detect_compression(file.read(tfrecord_format.HEADER_BYTES))
+        compression = tf.detect_compression(file.read(tf.HEADER_BYTES))
         file.seek(0)
         if compression:
             raise DataError(
@@ -162,7 +158,7 @@ def scan_shard(path: Path) -> ShardScan:
             )
         if total == 0:
             scan.add_bad(0, 0, "the shard is empty (0 bytes)")
-        for frame in tfrecord_format.iter_frames(file, total):
+        for frame in tf.iter_frames(file, total):
             try:
                 if frame.reason is not None:
                     raise BadContentError(frame.reason)
@@ -181,6 +177,6 @@ def write_shard(path: Path, samples: Iterable[Sample]) -> int:
     count = 0
     with atomic_path(path) as temporary, temporary.open("xb", buffering=2**20) as file:
         for sample in samples:
-            file.writelines(tfrecord_format.frame_record(write_sample(sample)))
+            file.writelines(tf.frame_record(write_sample(sample)))
             count += 1
     return count

@@ -279,9 +279,7 @@ class ProcessReader:
                 try:
                     positions = process.request({"ids": chunk, "epoch": epoch})["failed"]
                     out[start : start + len(chunk)] = process.pixels[: len(chunk)]
-                except (
-                    ReaderProcessCrash
-                ):  # the caller retries each photo alone to find the bad one
+                except ReaderProcessCrash:  # the caller retries each photo to find the bad one
                     positions = range(len(chunk))
                 failed += (start + position for position in positions)
         on_step("read")
