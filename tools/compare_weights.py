@@ -55,7 +55,8 @@ RUNS = {
     "running mean": "--gradient-reduction running-mean",
     "compile": "--compile",
     "half resolution": """--half-res-training --image-size 16 --epoch 2 --fine-tune-epoch 1
-        --fine-tune-micro-batch-size 4 --weight-avg-strategy mean --weight-avg-n 2""",
+        --fine-tune-micro-batch-size 4
+        --fine-tune-first-trainable-layer layer2/0 --weight-avg-strategy mean --weight-avg-n 2""",
     "mixup": "--mixup-alpha 0.2",
     "cutmix": "--cutmix-lambda-low 0.2 --cutmix-lambda-high 0.8",
     "ema": "--ema-decay 0.9",
