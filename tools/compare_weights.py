@@ -19,8 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SHARED = Path(__file__).parents[2] / "shared"
-SMALL = """--model resnet8 --data shapes --image-size 12 --samples 256 --micro-batch-size 4
+SMALL = """--model resnet8 --data shapes --image-size 12 --micro-batch-size 4
     --gradient-accumulation 8 --epoch 1.5 --lr 0.02 --threads 1 --progress none"""
+SAMPLES = "--samples 256"  # unless files have them
 PIPELINE = "--shards 2 --pipeline-schedule"
 PHOTOS = "--data imagenet --model resnet18 --image-size 64 --epoch 1"
 HALF = "--precision 16.16 --loss-scaling 128"
@@ -73,7 +74,7 @@ RUNS = {
     "generated": "--data generated --num-classes 10",
     "synthetic": "--data synthetic --num-classes 10",
     "loader threads": "--dataloader-worker 2",
-    "cifar10": "--data cifar10 --data-dir {cifar} --image-size 32",
+    "cifar10": "--data cifar10 --data-dir {cifar} --image-size 32 --dataset-percentage-to-use 1",
     "photos": f"{PHOTOS} --data-dir {{photos}}",
     "photos in processes": f"""{PHOTOS} --data-dir {{photos}} --dataloader-worker 2
         --dataloader-kind processes""",
@@ -99,7 +100,8 @@ def main() -> int:
             if any("{" + missing + "}" in options for missing in MADE - data.keys()):
                 print(f"{name:28} left out: no ../shared", flush=True)
                 continue
-            words = [*SMALL.split(), *options.format(**data).split()]
+            samples = "" if "--data-dir" in options else SAMPLES
+            words = f"{SMALL} {samples} {options}".format(**data).split()
             folders = [Path(scratch) / f"{number}-{side}" for side in ("before", "after")]
             results = [
                 weights_sha256(tree, words, folder, kill="kill" in name)
