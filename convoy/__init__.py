@@ -1,3 +1,53 @@
-"""convoy: image classifiers trained as a convoy of pipeline stages and replicas."""
+"""convoy trains image classifiers, distributed over pipeline stages and replicas.
+
+The public Python API. Every name is imported on first use, so `import convoy` is fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from convoy.api.checkpoints import ValidationScore as ValidationScore
+    from convoy.api.checkpoints import average as average
+    from convoy.api.checkpoints import export as export
+    from convoy.api.checkpoints import validate as validate
+    from convoy.api.inference import Prediction as Prediction
+    from convoy.api.inference import load as load
+    from convoy.api.inference import predict as predict
+    from convoy.api.plans import Plan as Plan
+    from convoy.api.plans import plan as plan
+    from convoy.api.runs import Run as Run
+    from convoy.api.runs import resume as resume
+    from convoy.api.runs import train as train
+    from convoy.errors import ConvoyError as ConvoyError
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ValidationScore": "convoy.api.checkpoints",
+    "average": "convoy.api.checkpoints",
+    "export": "convoy.api.checkpoints",
+    "validate": "convoy.api.checkpoints",
+    "Prediction": "convoy.api.inference",
+    "load": "convoy.api.inference",
+    "predict": "convoy.api.inference",
+    "Plan": "convoy.api.plans",
+    "plan": "convoy.api.plans",
+    "Run": "convoy.api.runs",
+    "resume": "convoy.api.runs",
+    "train": "convoy.api.runs",
+    "ConvoyError": "convoy.errors",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

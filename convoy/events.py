@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MethodType
+from typing import Any, get_args
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,19 @@ class Ended:
 Event = Began | Updated | Reported | Validated | Saved | Averaged | Noticed | Ended
 
 Observer = Callable[[Event], None]
+
+_EVENT_TYPES: dict[str, type[Event]] = {event.__name__: event for event in get_args(Event)}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The fields of an event and the name of its class, as JSON values."""
+    return {"event": type(event).__name__, **asdict(event)}
+
+
+def event_from_json(record: dict[str, Any]) -> Event:
+    """The event that `event_to_json` converted."""
+    values = dict(record)
+    return _EVENT_TYPES[values.pop("event")](**values)
 
 
 class Observers:

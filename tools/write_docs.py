@@ -12,6 +12,7 @@ from pages.bash import bash_script
 from pages.coming_from_ipu import coming_from_ipu_page
 from pages.configs import configs_page
 from pages.fish import fish_script
+from pages.keywords import keywords_module
 from pages.models import models_page
 from pages.options import options_page, schema_file
 from pages.schedules import schedules_image
@@ -26,6 +27,7 @@ FILES = {
     "docs/coming-from-ipu.md": coming_from_ipu_page,
     "docs/convoy.schema.json": schema_file,
     "docs/images/schedules.svg": schedules_image,
+    "convoy/api/keywords.py": keywords_module,
     "convoy/completions/convoy.bash": bash_script,
     "convoy/completions/_convoy": zsh_script,
     "convoy/completions/convoy.fish": fish_script,

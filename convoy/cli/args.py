@@ -1,14 +1,14 @@
-"""Reading a command line: what the verbs share, and paths to runs and checkpoints."""
+"""Parse a command line: what the verbs share."""
 
 import re
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from textwrap import wrap
 
+from convoy.api.requests import GivenOptions, find_in_other_dialects
 from convoy.config.command_line import (
     ConfigArgumentParser,
     add_flags,
@@ -16,16 +16,11 @@ from convoy.config.command_line import (
     parse_flags,
     unknown_argument_problems,
 )
-from convoy.config.flags import Dialect, canonical
-from convoy.config.named_configs import read_named_config
-from convoy.config.resolve import read_run_settings
-from convoy.config.schema import Problem, RequestedOptions, Settings, raise_problems, setting_values
-from convoy.errors import CheckpointError, ConfigError
-from convoy.files import FINE_TUNE_FOLDER
-from convoy.registry import suggest
-from convoy.text import quote_shortened
+from convoy.config.flags import canonical
+from convoy.config.schema import Problem, raise_problems
 
 _NAME = re.compile("[a-z]+")
+CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
 # What `--help` shows of the options of a run; `--help-all` shows all of them.
 COMMON_OPTIONS = {
     "model and data": ("model", "pretrained", "data", "data_dir", "image_size"),
@@ -50,44 +45,10 @@ class _WideHelpFormatter(RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True)
-class ParsedCommand:
-    """A parsed command line: the verb's own arguments and the options of a run."""
+class ParsedCommand(GivenOptions):
+    """A parsed command line: the options of a run and the verb's own arguments."""
 
-    args: Namespace
-    settings: Settings
-    problems: list[Problem]
-
-    def to_request(
-        self,
-        extra_problems: Iterable[Problem] = (),
-        exclude: Collection[str] = (),
-        run_settings: Settings | None = None,
-    ) -> RequestedOptions:
-        """Combine it with its named configuration or with the settings of a run.
-
-        `exclude` lists options that the verb handles itself.
-        """
-        settings = {name: setting for name, setting in self.settings.items() if name not in exclude}
-        if run_settings:
-            problems = [*self.problems, *extra_problems]
-            if self.args.config or self.args.config_path:
-                text = "cannot be given: a run has its own configuration"
-                problems.append(Problem("--config", text))
-            return RequestedOptions(settings, run_settings, problems)
-        dialect = _dialect(self.args.dialect)
-        try:
-            named, problems = read_named_config(
-                self.args.config,
-                self.args.config_path,
-                dialect,
-                partial(_find_in_other_dialects, dialect),
-            )
-        except ConfigError as error:  # the rules would speak of values it has not set
-            raise_problems([*self.problems, Problem("", str(error))])
-            raise
-        unsaid = dialect.default_settings(setting_values(named | self.settings))
-        problems = [*self.problems, *problems, *extra_problems]
-        return RequestedOptions(settings, named, problems, dialect_defaults=unsaid)
+    args: Namespace = field(default_factory=Namespace)
 
 
 def parse_run_command(
@@ -103,8 +64,9 @@ def parse_run_command(
     add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
     args, extra = parser.parse_known_args(expand_prefixes(words, parser))
     read = parse_flags(args.flag_occurrences, dialect)
-    unknown = unknown_argument_problems(extra, parser, partial(_find_in_other_dialects, dialect))
-    return ParsedCommand(args, read.settings, [*unknown, *read.problems])
+    unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))
+    named = {name: vars(args)[name] for name in CONFIG_ARGUMENTS if name in args}
+    return ParsedCommand(read.settings, [*unknown, *read.problems], **named, args=args)
 
 
 def parse_command(
@@ -138,24 +100,6 @@ def too_small_problems(args: Namespace, *names: str, minimum: int = 1) -> Iterat
             yield Problem(f"--{name.replace('_', '-')}", f"must be at least {minimum}, got {value}")
 
 
-def _dialect(name: str) -> Dialect:
-    if name == canonical().name:
-        return canonical()
-    from convoy.dialects import DIALECTS
-
-    if name not in DIALECTS:
-        text = f"--dialect {quote_shortened(name)} is unknown"
-        raise ConfigError(f"{text}; {suggest(name, DIALECTS)}")
-    return DIALECTS[name]()
-
-
-def _find_in_other_dialects(here: Dialect, flag: str) -> str | None:
-    """Look up a flag in the other dialects; imported lazily, since few commands need them."""
-    from convoy.dialects import find_in_other_dialects
-
-    return find_in_other_dialects(flag, here)
-
-
 def _make_parser(verb: str, says: str) -> ConfigArgumentParser:
     """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
     names = takewhile(_NAME.fullmatch, verb.split())  # behind a verb and its action stand others
@@ -165,41 +109,3 @@ def _make_parser(verb: str, says: str) -> ConfigArgumentParser:
         formatter_class=_WideHelpFormatter,
         allow_abbrev=False,
     )
-
-
-def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
-    """Return checkpoints, and the settings of the run they belong to.
-
-    A run stands for all of its checkpoints: averages after those they were computed from,
-    fine-tuned ones last. A checkpoint stands only for itself.
-    """
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist")
-    run_folder = find_run_folder(path)
-    if run_folder == path:
-        paths = _list_checkpoints(path / "checkpoints") + _list_checkpoints(
-            path / FINE_TUNE_FOLDER / "checkpoints"
-        )
-        if not paths:
-            raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
-    else:
-        paths = [] if (path / "MANIFEST.json").exists() else _list_checkpoints(path)
-    return paths or [path], read_run_settings(run_folder / "config.yaml") if run_folder else {}
-
-
-def find_run_folder(path: Path) -> Path | None:
-    """Return the run folder that a path is or is inside of."""
-    folders = (path, *path.resolve().parents)
-    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
-
-
-def _list_checkpoints(folder: Path) -> list[Path]:
-    """List the checkpoints of a folder, averages after those of the training."""
-    averages = sorted(path for path in (folder / "averaged").glob("*") if path.is_dir())
-    paths: list[Path] = []
-    for parent in (folder, *averages):
-        updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))
-        paths += [
-            parent / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
-        ]
-    return paths

@@ -20,6 +20,7 @@ VERB_GROUPS = {
         "train": "train a network; without options, a small ResNet on built-in data",
         "resume": "resume a run from its newest valid checkpoint, bit-exactly",
         "validate": "top-1 and top-5 accuracy and loss of checkpoints",
+        "predict": "predict the classes of images",
         "average": "average checkpoints into one",
         "run": "run a command line of the IPU applications as written",
     },

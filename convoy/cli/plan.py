@@ -3,25 +3,16 @@
 import json
 import shutil
 from dataclasses import asdict
-from pathlib import Path
 
+from convoy.api.plans import Plan
 from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.cli.output import print_result
 from convoy.config.command_line import ConfigArgumentParser
-from convoy.config.resolve import ResolvedConfig, inactive_options, resolve, unavailable_values
+from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.models.network import plan_training_network
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.render import (
-    inactive_as_text,
-    phases_as_text,
-    plan_as_json,
-    sources_as_text,
-    unavailable_as_text,
-)
 from convoy.plan.stages import lists_splits, split_points, splits_as_text
-from convoy.run.start import inspect_data
 
 DESCRIPTION = "Show a run without training: batches, stages, schedule, memory, learning rates."
 
@@ -33,30 +24,16 @@ def main(words: list[str]) -> int:
     if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=line.args.json)
     elif line.args.json:
-        resolved, plan = _plan_with_data(resolved)
-        print(json.dumps(plan_as_json(plan, resolved.settings), indent=1))
+        print(json.dumps(Plan(resolved).values, indent=1))
     else:
         show_plan(resolved, explain=line.args.explain)
     return ExitCode.DONE
 
 
-def _plan_with_data(resolved: ResolvedConfig) -> tuple[ResolvedConfig, RunPlan]:
-    """Plan with the data files if they exist; a plan does not need them."""
-    folder, samples = resolved.config.data.data_dir, None
-    if folder is not None and Path(folder).is_dir():
-        resolved, samples = inspect_data(resolved)
-    return resolved, plan_run(resolved.config, samples)
-
-
 def show_plan(resolved: ResolvedConfig, explain: bool) -> None:
     """Print the plan as text; with `explain`, also each value and its source."""
     width = shutil.get_terminal_size((100, 24)).columns
-    resolved, plan = _plan_with_data(resolved)
-    inactive = inactive_as_text(inactive_options(resolved.config, resolved.settings))
-    unavailable_lines = unavailable_as_text(unavailable_values(resolved.settings))
-    print("\n".join([*phases_as_text(plan, width), *inactive, *unavailable_lines]))
-    if explain:
-        print("\n".join(["", *sources_as_text(resolved.settings)]))
+    print("\n".join(Plan(resolved).lines(width, explain)))
 
 
 def show_splits(config: RunConfig, as_json: bool) -> None:

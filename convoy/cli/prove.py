@@ -187,11 +187,12 @@ class LayoutProver:
         if resumed is None:
             values["checkpoint_output_path"] = str(run)
         resolved = self.resolved.with_values(values, "convoy prove")
-        code = run_in_workers(RunRequest(resolved, resumed, quiet=True), plan_run(resolved.config))
+        request = RunRequest(resolved, resumed, quiet=True)
+        outcome = run_in_workers(request, plan_run(resolved.config))
         summary = run / "summary.json"  # missing if the run did not start
         reason = Summary.read(summary).exit_reason if summary.exists() else None
         if reason != ("done" if stop_after is None else "limit"):
-            raise _RunStopped(code)  # by a signal, so its weights prove nothing
+            raise _RunStopped(outcome.code)  # by a signal, so its weights prove nothing
 
     def _proof(self, layout: Layout, run: Path) -> Proof:
         summary = Summary.read(run / "summary.json")

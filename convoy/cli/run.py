@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import ParsedCommand, find_run_folder, parse_run_command
+from convoy.api.requests import find_run_folder
+from convoy.cli.args import ParsedCommand, parse_run_command
 from convoy.cli.main import call_verb
 from convoy.cli.output import print_lines
 from convoy.config.command_line import ConfigArgumentParser

@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
     if line.args.dry_run:
         show_plan(resolved, explain=True)
         return ExitCode.DONE
-    return start(RunRequest(resolved))
+    return start(RunRequest(resolved)).code
 
 
 def _add_arguments(parser: ConfigArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run_resume(words: list[str]) -> int:
     before = read_run_settings(run / "config.yaml")
     resolved = resolve_resumed(before, line.settings, line.problems, line.args.override)
     checkpoint = Path(line.args.checkpoint) if line.args.checkpoint else None
-    return start(RunRequest(resolved, run, checkpoint, line.args.override))
+    return start(RunRequest(resolved, run, checkpoint, line.args.override)).code
 
 
 def _add_resume(parser: ConfigArgumentParser) -> None:

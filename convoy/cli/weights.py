@@ -1,20 +1,20 @@
 """convoy import, export, average: weights in and out, and averages of checkpoints"""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from convoy.cli.args import ParsedCommand, add_config_arguments, find_checkpoints, parse_run_command
+from convoy.api.checkpoints import (
+    FORMAT_SUFFIXES,
+    NAMINGS,
+    ExportArguments,
+    average_run,
+    export_checkpoint,
+    resolve_without_data,
+)
+from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.cli.output import print_result
 from convoy.config.command_line import ConfigArgumentParser
-from convoy.config.resolve import (
-    ResolvedConfig,
-    read_run_settings,
-    refuse_unavailable,
-    resolve,
-    unavailable_values,
-)
-from convoy.config.schema import Problem, RequestedOptions, Setting, raise_problems, setting_values
+from convoy.config.schema import Setting, setting_values
 from convoy.errors import ExitCode
 from convoy.text import pluralize
 
@@ -29,7 +29,7 @@ _IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model 
 def run_import(words: list[str]) -> int:
     line = parse_run_command("import WEIGHTS --model NAME", words, IMPORT_DESCRIPTION, _add_import)
     request = line.to_request()
-    resolved = _resolve_without_data(
+    resolved = resolve_without_data(
         replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
     )
     from convoy.run.import_export import import_weights
@@ -63,19 +63,11 @@ def _add_import(parser: ConfigArgumentParser) -> None:
     add_config_arguments(parser)
 
 
-def _resolve_without_data(request: RequestedOptions) -> ResolvedConfig:
-    resolved = resolve(request)
-    raise_problems(unavailable_values(resolved.settings))
-    return resolved
-
-
 EXPORT_DESCRIPTION = """\
 Export a checkpoint, or the newest valid checkpoint of a run: as weights with the names of
 torchvision or timm, as a torch.export program, or as ONNX (needs the extra `onnx`). The written
 file is read back, and its outputs must match those of the network."""
 
-FORMAT_SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
-NAMINGS = ("torchvision", "timm", "convoy")
 _USAGE = "export RUN-or-checkpoint [--batch-size N|dynamic]"
 _OUTPUT = "checkpoint_output_path"
 # `--output` is a file here, and `--batch-size` the batch size of the exported program.
@@ -86,19 +78,14 @@ def run_export(words: list[str]) -> int:
     line = parse_run_command(
         _USAGE, _strip_dynamic_batch_size(words), EXPORT_DESCRIPTION, _add_export
     )
-    args, source = line.args, Path(line.args.source)
-    _, run = find_checkpoints(source)
-    resolved = _resolve_without_data(line.to_request(exclude=_EXPORT_OPTIONS, run_settings=run))
-    from convoy.run.import_export import ExportRequest, export
-
-    values = setting_values(line.settings)
-    output = values.get(_OUTPUT) or resolved.config.network.model + FORMAT_SUFFIXES[args.format]
-    batch_size = values.get("micro_batch_size")
-    raise_problems(_export_problems(line, str(output)))
-    request = ExportRequest(
-        args.format, args.naming or NAMINGS[0], Path(output), batch_size, args.override
+    args, values = line.args, setting_values(line.settings)
+    settings = {
+        name: setting for name, setting in line.settings.items() if name not in _EXPORT_OPTIONS
+    }
+    arguments = ExportArguments(
+        args.format, args.naming, values.get(_OUTPUT), values.get("micro_batch_size"), args.override
     )
-    exported = export(resolved.config, source, request)
+    exported = export_checkpoint(Path(args.source), replace(line, settings=settings), arguments)
     written = (
         f"{exported.file}  {exported.format}, {exported.bytes:,} bytes, from {exported.checkpoint}"
     )
@@ -117,19 +104,6 @@ def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
     return [word for word in text.split("\0") if word]
 
 
-def _export_problems(line: ParsedCommand, output: str) -> Iterator[Problem]:
-    form, suffix = line.args.format, FORMAT_SUFFIXES[line.args.format]
-    if not output.endswith(suffix):
-        text = f"{output} must end in {suffix} for --format {form}"
-        yield Problem("--output", text)
-    if line.args.naming and form != "safetensors":
-        yield Problem("--naming", f"applies to --format safetensors only; {form} contains no names")
-    if "micro_batch_size" in line.settings and form == "safetensors":
-        yield Problem(
-            "--batch-size", "does not apply to --format safetensors, which contains only weights"
-        )
-
-
 def _add_export(parser: ConfigArgumentParser) -> None:
     parser.add_argument("source", metavar="RUN-or-checkpoint")
     parser.add_argument("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
@@ -145,23 +119,10 @@ AVERAGE_DESCRIPTION = """\
 Average checkpoints of a run: the mean of the newest ones, or an exponential average.
 With --weight-avg-strategy, a run does this by itself at its end."""
 
-_STRATEGY = "weight_avg_strategy"
-
 
 def run_average(words: list[str]) -> int:
     line = parse_run_command("average RUN", words, AVERAGE_DESCRIPTION, _add_average)
-    run, problems = Path(line.args.run), line.problems
-    settings, values = read_run_settings(run / "config.yaml"), setting_values(line.settings)
-    if values.get(_STRATEGY) == "none":
-        text = "none computes no average; use mean or exponential, or leave it out"
-        problems = [*problems, Problem("--weight-avg-strategy", text)]
-    if setting_values(settings).get(_STRATEGY, "none") == "none":  # default: the mean
-        settings[_STRATEGY] = Setting("mean", "convoy average")
-    resolved = resolve(RequestedOptions(line.settings, settings, problems))
-    refuse_unavailable(resolved)
-    from convoy.run.averaging import average_checkpoints
-
-    average = average_checkpoints(resolved.config, run / "checkpoints")
+    average = average_run(Path(line.args.run), line)
     print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
     print(f"next: convoy validate {average.path}")
     return ExitCode.DONE

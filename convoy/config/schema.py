@@ -42,6 +42,8 @@ from convoy.errors import ConfigError
 from convoy.text import printable
 
 COMMAND_LINE = "command line"  # the source of values from flags
+KEYWORD = "keyword argument"  # the source of values from Python
+GIVEN = (COMMAND_LINE, KEYWORD)  # sources of values that are given for this run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,15 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 from convoy.errors import ConfigError, ExitCode
 from convoy.launch.worker import (
     FORWARDED_SIGNALS,
     MAX_MESSAGE_BYTES,
+    WorkerEnded,
+    WorkerError,
     WorkerMessage,
     WorkerSpec,
     decode_message,
@@ -67,6 +70,20 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _hidden_main_module() -> Iterator[None]:
+    """Keep multiprocessing from running the user's script again in every worker.
+
+    Workers need nothing from it, so it works without `if __name__ == "__main__"`.
+    """
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
 
 
 class LineSplitter:
@@ -155,7 +172,7 @@ class WorkerProcess:
         self.rank = rank
         self.status = WorkerStatus.NOT_STARTED
         self.code: int = ExitCode.DONE  # once ENDED or INTERRUPTED
-        self.last_message: WorkerMessage | None = None
+        self.last_message: WorkerEnded | WorkerError | None = None
         self.was_killed = False
         self._outputs: list[tuple[PipeReader, TextIO]] = []
         self._messages: PipeReader
@@ -174,7 +191,8 @@ class WorkerProcess:
             target=worker_main, args=(spec, *pipes), name=str(self.rank)
         )
         try:
-            self._process.start()
+            with _hidden_main_module():
+                self._process.start()
         finally:  # the worker has its own copies; ours would keep the pipes open
             for end in pipes:
                 end.close()

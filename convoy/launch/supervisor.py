@@ -10,11 +10,12 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from convoy.errors import ERRORS, ConfigError, ConvoyError, ExitCode
 from convoy.launch.processes import (
@@ -24,7 +25,13 @@ from convoy.launch.processes import (
     WorkerStatus,
     worker_context,
 )
-from convoy.launch.worker import FORWARDED_SIGNALS, WorkerError, WorkerSpec, peer_error_code
+from convoy.launch.worker import (
+    FORWARDED_SIGNALS,
+    WorkerError,
+    WorkerRecord,
+    WorkerSpec,
+    peer_error_code,
+)
 from convoy.launch.world import World
 from convoy.machine import (
     available_cores,
@@ -42,12 +49,14 @@ _SIGNAL_CODES: dict[int, int] = {
 }
 _NORMAL_CODES = (ExitCode.DONE, ExitCode.PREEMPTED, ExitCode.INTERRUPTED)
 _POLL_SECONDS = 0.1  # between checks of signals and deadlines; worker exits are noticed at once
+OnRecord = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class LaunchLimits:
-    """Memory per worker, and timeouts in seconds."""
+class LaunchOptions:
+    """Modules and memory of a worker, and timeouts in seconds."""
 
+    preload: tuple[str, ...] = ()  # modules that the target imports late: loaded once for all
     bytes_per_worker: int = 0  # planned memory of the largest stage
     settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
     grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
@@ -122,15 +131,15 @@ def run_workers(
     target: str,
     payload: Mapping[str, object],
     threads: int,
-    limits: LaunchLimits = LaunchLimits(),
-    preload: tuple[str, ...] = (),
+    options: LaunchOptions = LaunchOptions(),
+    on_record: OnRecord = lambda _: None,
 ) -> LaunchResult:
     """Run `module:function` in one process per rank until all end; see `WorkerSpec`.
 
-    Modules that the target imports late belong in `preload`: they are loaded once for all.
+    `on_record` is called with everything that a worker publishes.
     """
     world_size = topology.processes
-    check_capacity(world_size, limits.bytes_per_worker)
+    check_capacity(world_size, options.bytes_per_worker)
     limit_openmp_spinning()
     text, environment = json.dumps(payload), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
@@ -146,18 +155,23 @@ def run_workers(
             )
             for rank, cores in enumerate(partition_cores(available_cores(), world_size))
         ]
-        modules = ["torch", target.partition(":")[0], *preload]
-        return Supervisor(topology, specs, limits).run(modules)
+        modules = ["torch", target.partition(":")[0], *options.preload]
+        return Supervisor(topology, specs, options, on_record).run(modules)
 
 
 class Supervisor:
     """Supervise the workers of one run from start to end."""
 
     def __init__(
-        self, topology: TopologyPlan, specs: Sequence[WorkerSpec], limits: LaunchLimits
+        self,
+        topology: TopologyPlan,
+        specs: Sequence[WorkerSpec],
+        options: LaunchOptions,
+        on_record: OnRecord,
     ) -> None:
         self.specs = specs
-        self.limits = limits
+        self.options = options
+        self.on_record = on_record
         coordinates = [topology.coordinates(rank) for rank in range(topology.processes)]
         self.workers = [
             WorkerProcess(WorkerRank(rank, coordinate.replica, coordinate.stage))
@@ -230,6 +244,9 @@ class Supervisor:
             self._add_failure(worker, f"sent an invalid message: {error}", ExitCode.BUG)
             return
         for message in messages:
+            if isinstance(message, WorkerRecord):
+                self.on_record(message.record)
+                continue
             worker.last_message = message
             if isinstance(message, WorkerError):
                 self._add_worker_failure(WorkerFailure.of(worker.rank, message))
@@ -247,7 +264,7 @@ class Supervisor:
         elif -code in self._forwarded_signals:
             # It could not handle the signal yet, so the others cannot finish their update.
             worker.status, worker.code = WorkerStatus.INTERRUPTED, _SIGNAL_CODES[-code]
-            self._kill_after(self.limits.grace_seconds)
+            self._kill_after(self.options.grace_seconds)
         elif self._stopped_at is None or code != -signal.SIGTERM:
             self._add_failure(worker, _describe_exit(code), ExitCode.WORKER_LOST)
 
@@ -266,7 +283,7 @@ class Supervisor:
             if number not in self._forwarded_signals:
                 self._forwarded_signals.append(number)
                 self._send_all(number)
-                self._kill_after(self.limits.save_seconds)
+                self._kill_after(self.options.save_seconds)
             elif number == signal.SIGINT:
                 self._is_aborted = True
                 self._kill()
@@ -275,11 +292,11 @@ class Supervisor:
         if self._stopped_at is not None or not self._failures:
             return
         first = causes_first(self._failures)[0]
-        if first.is_consequence and monotonic() < first.time + self.limits.settle_seconds:
+        if first.is_consequence and monotonic() < first.time + self.options.settle_seconds:
             return  # the cause is not known yet
         self._stopped_at = monotonic()
         self._send_all(signal.SIGTERM)
-        self._kill_after(self.limits.grace_seconds)
+        self._kill_after(self.options.grace_seconds)
 
     def _enforce_deadline(self) -> None:
         """Kill workers that did not end in time; a failure unless others failed first."""
@@ -292,7 +309,7 @@ class Supervisor:
         ):  # the others wait for it
             name = signal.Signals(self._forwarded_signals[0]).name
             stopped = "is stopped (SIGSTOP), " * worker.is_stopped
-            seconds = f"{self.limits.save_seconds:g} s"
+            seconds = f"{self.options.save_seconds:g} s"
             text = f"{stopped}did not end within {seconds} of {name} and was killed"
             self._add_failure(worker, text, ExitCode.HANG)
         self._kill()

@@ -51,7 +51,14 @@ class WorkerError:
     time: float  # seconds of the monotonic clock, which all processes of a host share
 
 
-WorkerMessage = WorkerEnded | WorkerError  # the only message of a worker, sent at its end
+@dataclass(frozen=True)
+class WorkerRecord:
+    """JSON data that a target publishes while it runs."""
+
+    record: dict[str, Any]
+
+
+WorkerMessage = WorkerEnded | WorkerError | WorkerRecord  # one of the first two is the last message
 
 # Errors that torch raises in surviving processes. gloo names its source file but no rank.
 _PEER_LOST = re.compile(r"gloo/.*(closed by peer|reset by peer|refused|Broken pipe|timeout)", re.S)
@@ -80,6 +87,22 @@ def encode_message(message: WorkerMessage) -> bytes:
     return line
 
 
+_pipe_to_supervisor: Connection | None = None
+
+
+def publish(record: dict[str, Any]) -> None:
+    """Send JSON data to the supervisor; does nothing in a process that is not its worker."""
+    if _pipe_to_supervisor is not None:
+        _send(_pipe_to_supervisor, WorkerRecord(record))
+
+
+def _send(pipe: Connection, message: WorkerMessage) -> None:
+    line = memoryview(encode_message(message))
+    with suppress(BrokenPipeError):  # the supervisor is gone
+        while line:
+            line = line[os.write(pipe.fileno(), line) :]
+
+
 def decode_message(line: bytes) -> WorkerMessage:
     """Decode a message; raise ValueError for anything `encode_message` does not write."""
     try:
@@ -89,6 +112,8 @@ def decode_message(line: bytes) -> WorkerMessage:
     match fields:
         case {"code": int(code), **rest} if not rest:
             return WorkerEnded(code)
+        case {"record": dict(record), **rest} if not rest:
+            return WorkerRecord(record)
         case {
             "kind": str(kind),
             "text": str(text),
@@ -132,14 +157,13 @@ def worker_main(
     os.dup2(stderr.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
+    global _pipe_to_supervisor
+    _pipe_to_supervisor = messages
     message = _run(spec)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    line = memoryview(encode_message(message))
-    with suppress(BrokenPipeError):  # the supervisor is gone
-        while line:
-            line = line[os.write(messages.fileno(), line) :]
+    _send(messages, message)
     os._exit(message.code)
 
 
@@ -163,7 +187,7 @@ def _exit_when_closed(descriptor: int, milliseconds: int | None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run(spec: WorkerSpec) -> WorkerMessage:
+def _run(spec: WorkerSpec) -> WorkerEnded | WorkerError:
     try:
         # Signals are blocked since the forkserver started; a pending one is handled here.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)

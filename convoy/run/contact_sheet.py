@@ -112,11 +112,26 @@ class SheetRequest:
 def write_sheet(config: RunConfig, request: SheetRequest) -> Sheet:
     check_output(request.output, request.override)
     sheet = (_training_sheet if request.split == "train" else _validation_sheet)(config, request)
-    content = draw(sheet)
-    with storage_errors("write", request.output):
-        request.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(request.output, [content])
+    _write(request.output, sheet)
     return sheet
+
+
+def write_predictions(output: Path, images: Sequence[Pixels], captions: Sequence[str]) -> None:
+    """Draw images with their predictions, in rows."""
+    pairs = zip(images, captions, strict=True)
+    cells = [Cell(image.tobytes(), caption) for image, caption in pairs]
+    columns = ceil(len(cells) ** 0.5)
+    rows = [cells[start : start + columns] for start in range(0, len(cells), columns)]
+    if not rows:
+        raise ConfigError("no image could be read, so there is no sheet to draw")
+    _write(output, Sheet(images[0].shape[0], rows))
+
+
+def _write(output: Path, sheet: Sheet) -> None:
+    content = draw(sheet)
+    with storage_errors("write", output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, [content])
 
 
 def _training_sheet(config: RunConfig, request: SheetRequest) -> Sheet:

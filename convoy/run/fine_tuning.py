@@ -49,7 +49,8 @@ def fine_tune(
         phase = _resume_request(request, trained, folder)
     else:
         average = trained.folder / _require_average(trained).path
-        phase = RunRequest(_fine_tuning_config(request.resolved, trained, str(average.absolute())))
+        resolved = _fine_tuning_config(request.resolved, trained, str(average.absolute()))
+        phase = RunRequest(resolved, observers=request.observers)
     plan = plan_run(phase.resolved.config, context.plan.loop.samples)
     tuned = train(phase, replace(context, plan=plan), stop, lambda _: reclaim_run_folder(folder))
     return _add_fine_tuning(trained, tuned, is_first)
@@ -87,7 +88,7 @@ def _resume_request(request: RunRequest, trained: FinishedRun, folder: Path) -> 
     # As recorded: the folder may have been moved since.
     initial_weights_path = read_run_settings(folder / "config.yaml")["init_path"].value
     resolved = _fine_tuning_config(request.resolved, trained, initial_weights_path)
-    return RunRequest(resolved, folder, checkpoint, request.override)
+    return replace(request, resolved=resolved, folder=folder, checkpoint=checkpoint)
 
 
 def _add_fine_tuning(trained: FinishedRun, tuned: FinishedRun, is_first: bool) -> FinishedRun:

@@ -15,6 +15,7 @@ from shlex import quote
 from convoy.config.resolve import ResolvedConfig
 from convoy.config.schema import RunConfig
 from convoy.errors import BusyError, ConfigError
+from convoy.events import Observer
 from convoy.files import storage_errors
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,6 +32,7 @@ class RunRequest:
     checkpoint: Path | None = None  # resume from this instead of the newest valid checkpoint
     override: bool = False  # resume although options or data have changed
     quiet: bool = False  # print no closing lines
+    observers: tuple[Observer, ...] = ()  # besides the log and the display
 
 
 class RunFolder:

@@ -30,6 +30,7 @@ from convoy.models.network import NetworkPlan, plan_network
 from convoy.plan.stages import split_into_stages
 from convoy.run.folder import RunFolder, new_run_folder
 from convoy.run.network import Network, build_network, whole_network_stage
+from convoy.run.prediction import imagenet_metadata
 from convoy.weights.name_mapping import FittedWeights, TargetNetwork, fit_weights, to_external
 from convoy.weights.reading import (
     PUBLISHED,
@@ -75,6 +76,7 @@ def import_weights(resolved: ResolvedConfig, source: str) -> ImportResult:
         IMPORTED_FROM: source,
         BATCHES_TRACKED: fitted.num_batches_tracked,
         "options": training_values(resolved.settings),
+        **imagenet_metadata(plan_network(config)),
     }
     output = config.checkpoint.checkpoint_output_path
     if output is not None and RunFolder(Path(output)).has_run:

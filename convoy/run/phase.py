@@ -27,6 +27,7 @@ from convoy.report.summary import FinishedRun
 from convoy.run.build import build
 from convoy.run.folder import RunFolder, RunRequest, claim_new_folder, open_run_folder
 from convoy.run.lifecycle import Lifecycle
+from convoy.run.prediction import prediction_metadata
 from convoy.run.process import ProcessContext
 from convoy.run.starting_point import (
     StartingPoint,
@@ -90,6 +91,7 @@ def _open_run(
     origin: dict[str, JSON] = {
         "options": training_values(resolved.settings),
         "data_sha256": fingerprint(data),
+        **prediction_metadata(data, resolved.config, context.plan.validation_network),
     }
     run = request.folder
     fresh = initial_weights(context.plan) if run is None else None
@@ -105,7 +107,7 @@ def _open_run(
         write_atomically(folder.config, [settings_as_yaml(settings).encode()])
         write_atomically(folder.plan, [json.dumps(record, indent=1).encode(), b"\n"])
         folder.summary.unlink(missing_ok=True)  # of the part before the resume
-        with _observers(folder, resolved.config) as observers:
+        with _observers(folder, request) as observers:
             for notice in (*start.notices, *_start_notices(resolved, context, start)):
                 observers.notify(notice)
             broadcast_start(context, start)
@@ -113,11 +115,11 @@ def _open_run(
 
 
 @contextmanager
-def _observers(folder: RunFolder, config: RunConfig) -> Iterator[Observers]:
-    """The log files and the progress display."""
+def _observers(folder: RunFolder, request: RunRequest) -> Iterator[Observers]:
+    """The log files, the progress display and the user's observers."""
     log = Log(folder)
-    progress = make_progress(config.report.progress, sys.stdout)
-    observers = Observers([log.write, progress.write])
+    progress = make_progress(request.resolved.config.report.progress, sys.stdout)
+    observers = Observers([log.write, progress.write, *request.observers])
     try:
         if not folder.locked:
             text = "this file system has no locks: do not start a second run in this folder"

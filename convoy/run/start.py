@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +21,8 @@ from convoy.config.resolve import ResolvedConfig, refuse_unavailable
 from convoy.config.schema import Setting, option_table
 from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError, ExitCode
-from convoy.events import StopRequest
+from convoy.events import Event, Observers, StopRequest, event_from_json, event_to_json
+from convoy.launch.worker import publish
 from convoy.launch.world import World, has_launcher
 from convoy.machine import handle_signals, threads_per_process
 from convoy.plan.plan import RunPlan, num_used_samples, plan_phases, plan_run
@@ -34,8 +35,16 @@ _PRELOAD = ("convoy.run.phase",)  # imports torch and the rest: most of a worker
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
-def start(request: RunRequest) -> int:
-    """Train or resume a run; return the exit code."""
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended: its exit code and its folder, if it has one already."""
+
+    code: int
+    folder: Path | None
+
+
+def start(request: RunRequest) -> RunOutcome:
+    """Train or resume a run."""
     refuse_unavailable(request.resolved)
     world = World.from_environment(os.environ) if has_launcher(os.environ) else None
     resolved, samples = inspect_data(request.resolved, quiet=world is not None and world.rank > 0)
@@ -56,9 +65,20 @@ def start(request: RunRequest) -> int:
     )
 
 
-def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
-    """Run in worker processes, one per rank, even if there is only one."""
-    from convoy.launch.supervisor import LaunchLimits, run_workers
+def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
+    """Run in worker processes, one per rank, even if there is only one.
+
+    Observers are called here, with the events that rank 0 publishes.
+    """
+    from convoy.launch.supervisor import LaunchOptions, run_workers
+
+    observers, folders = Observers(request.observers), list[Path]()
+
+    def on_record(record: dict[str, Any]) -> None:
+        if "folder" in record:
+            folders.append(Path(record["folder"]))
+        else:
+            observers.notify(event_from_json(record))
 
     resolved = fix_machine_values(request.resolved, plan.topology.processes)
     stage_bytes = [stage.total for phase in plan_phases(plan) for stage in phase.memory]
@@ -67,21 +87,25 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
         f"{__name__}:run_worker",
         _to_message(replace(request, resolved=resolved), plan.loop.samples),
         resolved.config.device.threads,
-        LaunchLimits(bytes_per_worker=max(stage_bytes)),
-        preload=_PRELOAD,
+        LaunchOptions(_PRELOAD, bytes_per_worker=max(stage_bytes)),
+        on_record,
     )
     error = outcome.error()
     if error is not None:
         raise error
-    return outcome.code
+    return RunOutcome(outcome.code, folders[-1] if folders else None)
 
 
 def run_worker(world: World, message: dict[str, Any]) -> int:
     request = _from_message(message)
-    return run_process(request, plan_run(request.resolved.config, message["samples"]), world)
+    plan = plan_run(request.resolved.config, message["samples"])
+    outcome = run_process(request, plan, world)
+    if world.rank == 0:
+        publish({"folder": str(outcome.folder)})
+    return outcome.code
 
 
-def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
+def run_process(request: RunRequest, plan: RunPlan, world: World) -> RunOutcome:
     """One process of a run: the only one, a worker, or one that torchrun started."""
     from convoy.run.fine_tuning import fine_tune, first_phase_request
     from convoy.run.phase import train
@@ -98,7 +122,7 @@ def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
             stdout.print("already complete: nothing to do")
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
-    return finished.summary.exit_code
+    return RunOutcome(finished.summary.exit_code, finished.folder)
 
 
 def _to_message(request: RunRequest, samples: int) -> dict[str, Any]:
@@ -112,6 +136,7 @@ def _to_message(request: RunRequest, samples: int) -> dict[str, Any]:
         "checkpoint": request.checkpoint and str(request.checkpoint),
         "override": request.override,
         "quiet": request.quiet,
+        "publishes_events": bool(request.observers),
         "samples": samples,
     }
 
@@ -125,9 +150,19 @@ def _from_message(message: dict[str, Any]) -> RunRequest:
     folder, checkpoint = (
         message[name] and Path(message[name]) for name in ("folder", "checkpoint")
     )
+    observers = (_publish_event,) if message["publishes_events"] else ()
     return RunRequest(
-        ResolvedConfig(settings), folder, checkpoint, message["override"], message["quiet"]
+        ResolvedConfig(settings),
+        folder,
+        checkpoint,
+        message["override"],
+        message["quiet"],
+        observers,
     )
+
+
+def _publish_event(event: Event) -> None:
+    publish(event_to_json(event))
 
 
 def _stop_on_signals(stop: StopRequest) -> AbstractContextManager[None]:

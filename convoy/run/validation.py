@@ -46,6 +46,11 @@ class InferenceNetwork:
         self._slice = self._fold_norms()
         self._stage = self._make_stage()
 
+    @property
+    def module(self) -> nn.Module:
+        """The module that runs, from images to a bundle with the logits."""
+        return self._stage
+
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         return InferencePipeline([self._stage]).run(batches)
 

@@ -15,17 +15,17 @@ import pytest
 from support.run_convoy import PATIENCE, wait_until
 
 from convoy.errors import ConfigError, ConvoyError, DataError, WorkerLostError
-from convoy.launch.supervisor import LaunchLimits, LaunchResult, run_workers
+from convoy.launch.supervisor import LaunchOptions, LaunchResult, run_workers
 from convoy.launch.worker import FORWARDED_SIGNALS
 from convoy.plan.topology import TopologyPlan
 
 pytestmark = pytest.mark.processes
 SUPPORT = Path(__file__).parents[1] / "support"
-USUAL = LaunchLimits()
+USUAL = LaunchOptions()
 
 
 def run(
-    replicas: int, stages: int, target: str, limits: LaunchLimits = USUAL, **payload: Any
+    replicas: int, stages: int, target: str, limits: LaunchOptions = USUAL, **payload: Any
 ) -> LaunchResult:
     topology = TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
     return run_workers(topology, f"support.launch_targets:{target}", payload, 1, limits)
@@ -33,7 +33,7 @@ def run(
 
 def fail(way: str, rank: int = 2) -> LaunchResult:
     """However long it takes until the end of that rank is heard, the others' follow from it."""
-    return run(2, 2, "fail", LaunchLimits(settle_seconds=PATIENCE), way=way, rank=rank)
+    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), way=way, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:
@@ -52,7 +52,7 @@ def received_signals(folder: Path) -> list[list[str]]:
 
 
 def run_with_signals(
-    folder: Path, signals: str, limits: LaunchLimits, *numbers: int
+    folder: Path, signals: str, limits: LaunchOptions, *numbers: int
 ) -> LaunchResult:
     """The outcome of two sleepers when this very process, their supervisor, is sent signals."""
 
@@ -199,14 +199,14 @@ def test_a_payload_that_is_not_json_starts_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_is_passed_on_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
-    outcome = run_with_signals(tmp_path, "obey", LaunchLimits(), number)
+    outcome = run_with_signals(tmp_path, "obey", LaunchOptions(), number)
 
     assert outcome == LaunchResult(75)  # what both workers returned
     assert received_signals(tmp_path) == [[signal.Signals(number).name]] * 2
 
 
 def test_a_repeated_signal_is_not_passed_on_again(tmp_path: Path) -> None:
-    run_with_signals(tmp_path, "obey", LaunchLimits(), signal.SIGTERM, signal.SIGTERM)
+    run_with_signals(tmp_path, "obey", LaunchOptions(), signal.SIGTERM, signal.SIGTERM)
 
     assert received_signals(tmp_path) == [["SIGTERM"]] * 2
 
@@ -215,11 +215,11 @@ def test_a_repeated_signal_is_not_passed_on_again(tmp_path: Path) -> None:
 def test_a_signal_that_nobody_can_act_on_yet_ends_with_its_code(
     tmp_path: Path, number: int, code: int
 ) -> None:
-    assert run_with_signals(tmp_path, "default", LaunchLimits(), number) == LaunchResult(code)
+    assert run_with_signals(tmp_path, "default", LaunchOptions(), number) == LaunchResult(code)
 
 
 def test_a_worker_that_ignores_signals_is_killed_after_the_grace(tmp_path: Path) -> None:
-    outcome = run_with_signals(tmp_path, "ignore", LaunchLimits(save_seconds=0.5), signal.SIGTERM)
+    outcome = run_with_signals(tmp_path, "ignore", LaunchOptions(save_seconds=0.5), signal.SIGTERM)
 
     assert outcome.code == 8
     assert outcome.describe()[0] == (
@@ -243,7 +243,7 @@ def test_signals_are_ours_again_after_a_run() -> None:
 def test_survivors_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) -> None:
     killer = threading.Thread(target=lambda: wait_for_workers(tmp_path)[1].kill())
     killer.start()
-    limits = LaunchLimits(grace_seconds=0.3)
+    limits = LaunchOptions(grace_seconds=0.3)
     outcome = run(2, 1, "sleep", limits, folder=str(tmp_path), signals="ignore")
     killer.join()
 

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from convoy.launch.supervisor import LaunchLimits, run_workers
+from convoy.launch.supervisor import LaunchOptions, run_workers
 from convoy.plan.topology import TopologyPlan
 
 if __name__ == "__main__":
@@ -13,7 +13,7 @@ if __name__ == "__main__":
         asked["target"],
         asked["payload"],
         threads=1,
-        limits=LaunchLimits(**asked["limits"]),
+        options=LaunchOptions(**asked["limits"]),
     )
     print(json.dumps({"code": outcome.code, "lines": outcome.describe()}))
     sys.exit(outcome.code)

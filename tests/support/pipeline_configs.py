@@ -174,7 +174,7 @@ def train(resolved: ResolvedConfig, folder: Path) -> Values:
     settings = {name: one.value for name, one in resolved.settings.items()}
     ours = _resolved({**settings, "checkpoint_output_path": str(folder)})
     request = RunRequest(ours, quiet=True)
-    assert run_in_workers(request, plan_run(ours.config)) == 0
+    assert run_in_workers(request, plan_run(ours.config)).code == 0
     return {
         path.parent.name: _digests(json.loads(path.read_text())["files"])
         for path in sorted(folder.glob("checkpoints/*/MANIFEST.json"))

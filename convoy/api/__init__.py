@@ -1,0 +1,1 @@
+"""What `import convoy` offers; the command line calls the same functions."""

@@ -1,0 +1,176 @@
+"""Options as given on a command line or as keywords, and the checkpoints they apply to."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from convoy.config.flags import Dialect, canonical
+from convoy.config.named_configs import read_named_config
+from convoy.config.option import OptionTypeError
+from convoy.config.resolve import read_run_settings
+from convoy.config.schema import (
+    KEYWORD,
+    Problem,
+    RequestedOptions,
+    Setting,
+    Settings,
+    limit_problems,
+    option_table,
+    raise_problems,
+    setting_values,
+)
+from convoy.errors import CheckpointError, ConfigError
+from convoy.files import FINE_TUNE_FOLDER
+from convoy.registry import suggest
+from convoy.text import quote_shortened
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class GivenOptions:
+    """Options of a run as the user gave them, and the problems with them."""
+
+    settings: Settings = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    config: str | None = None  # named configuration
+    config_path: str | None = None
+    dialect: str = canonical().name  # of the file at config_path
+
+    def to_request(
+        self,
+        extra_problems: Iterable[Problem] = (),
+        exclude: Collection[str] = (),
+        run_settings: Settings | None = None,
+    ) -> RequestedOptions:
+        """Combine them with the named configuration or with the settings of a run.
+
+        `exclude` lists options that the caller handles itself.
+        """
+        settings = {name: setting for name, setting in self.settings.items() if name not in exclude}
+        if run_settings:
+            problems = [*self.problems, *extra_problems]
+            if self.config or self.config_path:
+                text = "cannot be given: a run has its own configuration"
+                problems.append(Problem("--config", text))
+            return RequestedOptions(settings, run_settings, problems)
+        dialect = _find_dialect(self.dialect)
+        try:
+            named, problems = read_named_config(
+                self.config, self.config_path, dialect, partial(find_in_other_dialects, dialect)
+            )
+        except ConfigError as error:  # the rules would speak of values it has not set
+            raise_problems([*self.problems, Problem("", str(error))])
+            raise
+        defaults = dialect.default_settings(setting_values(named | self.settings))
+        problems = [*self.problems, *problems, *extra_problems]
+        return RequestedOptions(settings, named, problems, dialect_defaults=defaults)
+
+
+def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:
+    """Check the names and values of keyword arguments; `config` names a configuration."""
+    values = dict(keywords)
+    config, config_path = values.pop("config", None), values.pop("config_path", None)
+    settings: Settings = {}
+    problems: list[Problem] = []
+    for keyword, value in values.items():
+        name = _keyword_names().get(keyword)
+        if name is None:
+            text = f"is not an option; {suggest(keyword, _keyword_names())}"
+            problems.append(Problem(f"{keyword}=", text))
+            continue
+        try:
+            plain = option_table()[name].value_type.check(_to_plain(value))
+            settings[name] = Setting(plain, KEYWORD)
+        except OptionTypeError as error:
+            problems.append(Problem(f"{keyword}=", str(error)))
+    problems += limit_problems(settings, lambda name, _: f"{name}=")
+    return GivenOptions(settings, problems, config, config_path and os.fspath(config_path))
+
+
+@cache
+def _keyword_names() -> dict[str, str]:
+    """Map each keyword, a name or an alias, to the name of its option."""
+    table = option_table()
+    aliases = {
+        alias.removeprefix("--").replace("-", "_"): row.name
+        for row in table.values()
+        for alias in row.aliases
+    }
+    return aliases | {name: name for name in table}
+
+
+def _to_plain(value: Any) -> Any:
+    """Convert paths and the scalars of numpy and torch to the types of YAML."""
+    match value:
+        case bool() | int() | float() | str() | None:
+            return value
+        case os.PathLike():
+            return os.fspath(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+        case list() | tuple():
+            return [_to_plain(item) for item in value]
+    return value
+
+
+def _find_dialect(name: str) -> Dialect:
+    if name == canonical().name:
+        return canonical()
+    from convoy.dialects import DIALECTS
+
+    if name not in DIALECTS:
+        text = f"--dialect {quote_shortened(name)} is unknown"
+        raise ConfigError(f"{text}; {suggest(name, DIALECTS)}")
+    return DIALECTS[name]()
+
+
+def find_in_other_dialects(here: Dialect, flag: str) -> str | None:
+    """Look up a flag in the other dialects; imported lazily, since few commands need them."""
+    from convoy.dialects import find_in_other_dialects as find
+
+    return find(flag, here)
+
+
+def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
+    """Return checkpoints, and the settings of the run they belong to.
+
+    A run stands for all of its checkpoints: averages after those they were computed from,
+    fine-tuned ones last. A checkpoint stands only for itself.
+    """
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist")
+    run_folder = find_run_folder(path)
+    if run_folder == path:
+        paths = _list_checkpoints(path / "checkpoints") + _list_checkpoints(
+            path / FINE_TUNE_FOLDER / "checkpoints"
+        )
+        if not paths:
+            raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
+    else:
+        paths = [] if (path / "MANIFEST.json").exists() else _list_checkpoints(path)
+    return paths or [path], read_run_settings(run_folder / "config.yaml") if run_folder else {}
+
+
+def find_run_folder(path: Path) -> Path | None:
+    """Return the run folder that a path is or is inside of."""
+    folders = (path, *path.resolve().parents)
+    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
+
+
+def _list_checkpoints(folder: Path) -> list[Path]:
+    """List the checkpoints of a folder, averages after those of the training."""
+    averages = sorted(path for path in (folder / "averaged").glob("*") if path.is_dir())
+    paths: list[Path] = []
+    for parent in (folder, *averages):
+        updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))
+        paths += [
+            parent / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
+        ]
+    return paths

@@ -1,0 +1,193 @@
+"""Train and resume runs, and read what is in their folders."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from convoy.api.keywords import RunOptions
+from convoy.api.requests import PathLike, find_checkpoints, options_from_keywords
+from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
+from convoy.config.schema import setting_values
+from convoy.errors import ConfigError, ExitCode
+from convoy.events import Event
+from convoy.report.summary import Summary
+from convoy.run.folder import RunFolder, RunRequest
+from convoy.run.start import RunOutcome, start
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Columns: TypeAlias = dict[str, npt.NDArray[np.float64]]
+
+
+class Run(os.PathLike[str]):
+    """A run folder. It can be passed wherever a path of a run is expected.
+
+    Its files are read each time an attribute is read, so it also shows a run that is in progress.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self._folder = RunFolder(self.path)
+        if not self._folder.config.is_file():
+            raise ConfigError(f"{self.path} is not a run folder: config.yaml is missing")
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"convoy.Run({str(self.path)!r})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The value of every option."""
+        return setting_values(read_run_settings(self._folder.config))
+
+    @property
+    def summary(self) -> Summary:
+        """The result of the run: accuracy, length, speed, `weights_sha256`, `exit_reason`."""
+        return Summary.read(self._folder.summary)
+
+    @property
+    def metrics(self) -> Columns:
+        """Training metrics as columns: `update`, `epoch`, `loss`, `accuracy`, `learning_rate`, …"""
+        return _read_columns(self._folder.metrics)
+
+    @property
+    def validations(self) -> Columns:
+        """Validation results as columns: `update`, `epoch`, `top1`, `top5`, `loss`, …"""
+        return _read_columns(self._folder.validation)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints, oldest first; averages after those they were computed from."""
+        return find_checkpoints(self.path)[0]
+
+    def plot(self, file: PathLike | None = None) -> "Figure":
+        """Draw loss and accuracy over epochs; write the figure to `file` if it is given.
+
+        Requires the extra `plot`.
+        """
+        from convoy.report.plots import draw_curves
+
+        figure = draw_curves(self.metrics, self.validations)
+        if file is not None:
+            figure.savefig(file, dpi=90)
+        return figure
+
+
+def _read_columns(path: Path) -> Columns:
+    """Read a JSON Lines file; a missing value, and an unfinished last line, is NaN or dropped."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    rows = [json.loads(line) for line in lines if line.endswith("}")]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: np.array([_to_float(row.get(name)) for row in rows], np.float64)
+        for name in names
+        if not any(_is_text(row.get(name)) for row in rows)
+    }
+
+
+def _to_float(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value not in ("nan", "inf", "-inf")
+
+
+def train(
+    *,
+    observers: Sequence[Callable[[Event], None]] = (),
+    config: str | None = None,
+    config_path: PathLike | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Train a network; the options are those of `convoy train`.
+
+    Without options this trains a small ResNet on the built-in data set `shapes`. With `replicas`
+    or `shards` the run starts worker processes; under torchrun, this process is one of the run.
+
+    Args:
+        observers: Functions that are called with every event of the run; see `convoy.events`. One
+            that raises is reported once and removed.
+        config: Name of a configuration; `convoy configs` lists them.
+        config_path: Path of your own configuration file.
+        **options: Options of the run, such as `model="resnet20"` or `epochs=3`.
+
+    Returns:
+        The run, also if it was stopped by `stop_after`.
+
+    Raises:
+        ConvoyError: The run could not start or failed; each subclass has one kind of reason.
+        KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues.
+        SystemExit: The process received SIGTERM. The state is saved.
+    """
+    given = options_from_keywords({**options, "config": config, "config_path": config_path})
+    resolved = resolve(given.to_request())
+    quiet = resolved.config.report.progress == "none"
+    return _run(RunRequest(resolved, quiet=quiet, observers=tuple(observers)))
+
+
+def resume(
+    run: PathLike,
+    *,
+    checkpoint: PathLike | None = None,
+    override: bool = False,
+    observers: Sequence[Callable[[Event], None]] = (),
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Resume a run from its newest valid checkpoint, bit-exactly.
+
+    Args:
+        run: The run folder.
+        checkpoint: Resume from this checkpoint instead of the newest one.
+        override: Allow options that change the training.
+        observers: As for `train`.
+        **options: Options to change; those that the weights depend on need `override`.
+    """
+    given, folder = options_from_keywords(options), Path(run)
+    before = read_run_settings(folder / "config.yaml")
+    resolved = resolve_resumed(before, given.settings, given.problems, override)
+    source = None if checkpoint is None else Path(checkpoint)
+    quiet = resolved.config.report.progress == "none"
+    return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers)))
+
+
+def _run(request: RunRequest) -> Run:
+    with restored_torch_settings():
+        outcome = start(request)
+    return _raise_if_stopped(outcome)
+
+
+def _raise_if_stopped(outcome: RunOutcome) -> Run:
+    """Return the run, unless a signal stopped it: then this process stops as usual."""
+    if outcome.code == ExitCode.INTERRUPTED or outcome.folder is None:
+        raise KeyboardInterrupt
+    run = Run(outcome.folder)
+    if run.summary.final_exit_reason == "preempted":
+        raise SystemExit(ExitCode.PREEMPTED)
+    return run
+
+
+@contextmanager
+def restored_torch_settings() -> Iterator[None]:
+    """Restore the number of threads and the deterministic mode, which a run changes."""
+    import torch
+
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
