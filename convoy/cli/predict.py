@@ -63,7 +63,7 @@ def main(words: list[str]) -> int:
     if args.sheet is not None:
         from convoy.run.contact_sheet import write_predictions
 
-        captions = [f"{row.label} {100 * row.probabilities[0]:.0f} %" for row in predictions]
+        captions = [f"{100 * row.probabilities[0]:.0f} % {row.label}" for row in predictions]
         pixels = [model.transform.pixels(row.image) for row in predictions]
         write_predictions(Path(args.sheet), pixels, captions)
     return ExitCode.DONE if len(predictions) == len(paths) else ExitCode.DATA
