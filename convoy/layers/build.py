@@ -21,6 +21,7 @@ from convoy.layers.modules import (
     build_max_pool,
 )
 from convoy.layers.norms import BatchNorm, GroupNorm
+from convoy.layers.user_network import USER_NETWORKS
 from convoy.models.layers import (
     ActivationSpec,
     AddSpec,
@@ -34,6 +35,7 @@ from convoy.models.layers import (
     LayerPlan,
     LinearSpec,
     MaxPoolSpec,
+    ModuleSpec,
     MultiplySpec,
     NormSpec,
     OpSpec,
@@ -125,6 +127,10 @@ def build_layers(
     position = position or StepPosition()
     built: dict[str, nn.Module] = {}
     for layer in layers:
+        if isinstance(spec := layer.operation, ModuleSpec):
+            network = USER_NETWORKS[spec.model]
+            built[layer.name] = network.build(layer.name, spec.classes, spec.seed, position)
+            continue
         rng = DropoutRng(seed, layer.name, position)
         built[layer.name] = _build(layer.operation, rng)
         _initialize(layer, built[layer.name], seed)

@@ -237,7 +237,10 @@ class PendingStatistics:
         if not norms:
             return
         running = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
-        momentum, group_size = norms[0].momentum, norms[0].sync.group.size
+        by_momentum: dict[float, list[int]] = {}  # positions in `running`
+        for index, norm in enumerate(norms):
+            by_momentum.setdefault(norm.momentum, []).extend((2 * index, 2 * index + 1))
+        group_size = norms[0].sync.group.size
         # (micro-batches, means and variances of all norms)
         per_micro = zip(*(norm.pending_statistics for norm in norms), strict=True)
         rows = [torch.cat([tensor for pair in pairs for tensor in pair]) for pairs in per_micro]
@@ -246,8 +249,10 @@ class PendingStatistics:
             if index // len(local) % group_size:
                 continue
             batch = row.split([len(buffer) for buffer in running])
-            torch._foreach_mul_(running, 1 - momentum)
-            torch._foreach_add_(running, batch, alpha=momentum)
+            for momentum, positions in by_momentum.items():
+                buffers = [running[position] for position in positions]
+                torch._foreach_mul_(buffers, 1 - momentum)
+                torch._foreach_add_(buffers, [batch[p] for p in positions], alpha=momentum)
         self.discard()
 
     def discard(self) -> None:

@@ -12,6 +12,7 @@ therefore start at any layer.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from math import prod
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -252,6 +253,31 @@ class ProxySqueezeExciteSpec(OpSpec):
         pooled = Shape(input_shape.channels, 1)
         gate = self.reduce.macs(pooled) + self.expand.macs(self.reduce.output_shape(pooled))
         return self.proxy.macs(input_shape) + gate + 2 * input_shape.elements
+
+
+@dataclass(frozen=True)
+class ModuleSpec(OpSpec):
+    """A layer of a user's own network, as traced for one image size."""
+
+    model: str  # name of the network
+    classes: int
+    seed: int
+    parameter_sizes: tuple[tuple[str, int], ...]  # name in the module, and elements
+    output_dims: tuple[int, ...]  # of one sample
+    multiply_adds: int
+    saved_elements: int  # that autograd saves per sample, besides the input
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        del input_shape
+        return Shape(prod(self.output_dims), 1)
+
+    @property
+    def parameters(self) -> int:
+        return sum(elements for _, elements in self.parameter_sizes)
+
+    def macs(self, input_shape: Shape) -> int:
+        del input_shape
+        return self.multiply_adds
 
 
 class Route(Enum):

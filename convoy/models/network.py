@@ -6,7 +6,7 @@ from math import gcd
 
 from convoy.config.schema import RunConfig
 from convoy.config.sections.data import DATA
-from convoy.config.sections.network import MODELS, FamilyConfig, NetworkConfig
+from convoy.config.sections.network import MODELS, USER_FAMILY, FamilyConfig, NetworkConfig
 from convoy.errors import ConfigError
 from convoy.models.efficientnet import efficientnet_layers
 from convoy.models.layers import (
@@ -23,6 +23,7 @@ from convoy.models.layers import (
 from convoy.models.mobilenet import mobilenet_layers
 from convoy.models.resnet import resnet_layers
 from convoy.models.squeezenet import squeezenet_layers
+from convoy.models.user_networks import user_layers
 
 IMAGE_CHANNELS = 3
 _TRAIN_SIZES = {380: 252}  # EfficientNet-B4; the rule would give 270
@@ -74,7 +75,10 @@ def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
     classes = config.data.num_classes or data.classes or model.classes
     full_size = image_size(config)
     size = size or full_size
-    layers = FAMILIES[model.family](config.network, IMAGE_CHANNELS, classes, config.family)
+    if model.family == USER_FAMILY:
+        layers = user_layers(config.network.model, size, classes, config.data.seed)
+    else:
+        layers = FAMILIES[model.family](config.network, IMAGE_CHANNELS, classes, config.family)
     _check_norm_groups(layers)
     _check_image_size(layers, full_size, size)
     return NetworkPlan(layers, layer_costs(layers, Shape(IMAGE_CHANNELS, size)), size, classes)

@@ -24,6 +24,7 @@ from convoy.models.layers import (
     LayerPlan,
     LinearSpec,
     MaxPoolSpec,
+    ModuleSpec,
     MultiplySpec,
     NormSpec,
     OpSpec,
@@ -121,6 +122,8 @@ def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
             return _masking_step(output, output.elements if rate else 0)
         case DropPathSpec(rate):
             return _masking_step(output, 1 if rate else 0)
+        case ModuleSpec(saved_elements=saved):
+            return AutogradStep(output, extra_saved=saved)
         case ProxyActivationSpec(scaled=False):
             # The recomputed activation.
             return AutogradStep(output, backward_workspace=source.elements)

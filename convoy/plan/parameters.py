@@ -15,6 +15,7 @@ from convoy.models.layers import (
     ConvSpec,
     LayerPlan,
     LinearSpec,
+    ModuleSpec,
     NormSpec,
     OpSpec,
     ProxyActivationSpec,
@@ -64,6 +65,8 @@ def _parameter_specs(name: str, operation: OpSpec) -> Iterator[ParameterSpec]:
             yield from _parameter_specs(f"{name}.act", operation.proxy)
             yield from _parameter_specs(f"{name}.conv_reduce", operation.reduce)
             yield from _parameter_specs(f"{name}.conv_expand", operation.expand)
+        case ModuleSpec(parameter_sizes=sizes):
+            yield from (ParameterSpec(f"{name}.{own_name}", count) for own_name, count in sizes)
         case _:
             assert not operation.parameters, f"the parameters of {name} have no names"
 

@@ -12,7 +12,7 @@ from string import ascii_lowercase
 
 from convoy.config.schema import Problem, RunConfig, raise_problems
 from convoy.errors import ConfigError
-from convoy.models.layers import FlattenSpec, GlobalPoolSpec, LayerPlan, Shape
+from convoy.models.layers import FlattenSpec, GlobalPoolSpec, LayerPlan, ModuleSpec, Shape
 from convoy.models.network import NetworkPlan
 from convoy.plan.activations import FP32_BYTES, saved_elements
 from convoy.registry import suggest
@@ -160,6 +160,9 @@ def _shapes(
     bundle: tuple[Shape, ...], layers: Sequence[LayerPlan], samples: int
 ) -> tuple[tuple[int, ...], ...]:
     """Tensors are vectors after global pooling or flattening, and images before."""
+    last = layers[-1].operation if layers else None
+    if isinstance(last, ModuleSpec):
+        return ((samples, *last.output_dims),)
     if any(isinstance(layer.operation, GlobalPoolSpec | FlattenSpec) for layer in layers):
         return tuple((samples, shape.channels) for shape in bundle)
     return tuple((samples, shape.channels, shape.size, shape.size) for shape in bundle)

@@ -75,6 +75,7 @@ _OTHERS = {
     "squeezenet": ModelEntry("squeezenet", 8, 224),
 }
 MODELS = Registry("model", _RESNETS | _RESNEXTS | _EFFICIENTNETS | _OTHERS)
+USER_FAMILY = "user"  # of networks that users define and register
 
 _FAMILIES = {
     "resnet": "ResNet",
