@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from inspect import Parameter, signature
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
