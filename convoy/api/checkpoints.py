@@ -5,8 +5,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from convoy.api.keywords import RunOptions
-from convoy.api.requests import GivenOptions, PathLike, find_checkpoints, options_from_keywords
+from convoy.api.keywords import NamedOptions
+from convoy.api.requests import (
+    GivenOptions,
+    PathLike,
+    find_checkpoints,
+    load_user_code,
+    options_from_keywords,
+)
 from convoy.api.runs import restored_torch_settings
 from convoy.config.resolve import (
     ResolvedConfig,
@@ -64,7 +70,7 @@ def validate(
     *targets: PathLike,
     config: str | None = None,
     config_path: PathLike | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[NamedOptions],
 ) -> list[ValidationScore]:
     """Compute top-1, top-5 and loss on the validation split, with every sample exactly once.
 
@@ -165,7 +171,7 @@ def _run_request(options: GivenOptions, run: Settings) -> RequestedOptions:
 _STRATEGY = "weight_avg_strategy"
 
 
-def average(run: PathLike, **options: Unpack[RunOptions]) -> Averaged:
+def average(run: PathLike, **options: Unpack[NamedOptions]) -> Averaged:
     """Average checkpoints of a run: the mean of the newest ones, or an exponential average.
 
     Args:
@@ -183,6 +189,7 @@ def average_run(run: Path, options: GivenOptions) -> Averaged:
     """Average the checkpoints of a run; the default is their mean."""
     problems = options.problems
     settings = read_run_settings(run / "config.yaml")
+    load_user_code(settings | options.settings)
     if setting_values(options.settings).get(_STRATEGY) == "none":
         text = "none computes no average; use mean or exponential, or leave it out"
         problems = [*problems, Problem("--weight-avg-strategy", text)]

@@ -105,6 +105,11 @@ def predict_batches(
     """Yield a prediction, or the error, for each image, in order."""
     if top_k < 1 or batch_size < 1:
         raise ConfigError(f"top_k and batch_size must be at least 1, got {top_k} and {batch_size}")
+    if model.transform is None:
+        raise ConfigError(
+            "this network was trained on the tensors of your own dataset, so its preprocessing is "
+            "not known; apply your transform and call the network"
+        )
     device = next(iter(model.state_dict().values())).device
     numbered = iter(enumerate(images))
     while batch := list(islice(numbered, batch_size)):

@@ -12,8 +12,6 @@ from typing import Literal, TypedDict
 class RunOptions(TypedDict, total=False):
     """Keyword arguments of `convoy.train` and other functions."""
 
-    model: str
-    """Network to train."""
     resnet_version: Literal["v1.5", "v1"]
     """Where a bottleneck block downsamples: v1.5 in its 3×3 convolution, v1 in its first …"""
     stem: Literal["auto", "small", "large"]
@@ -76,8 +74,6 @@ class RunOptions(TypedDict, total=False):
     """Epsilon added to the variance in proxy normalization."""
     proxy_recompute: bool
     """Recompute proxy normalization in the backward pass instead of storing its activations."""
-    data: Literal["shapes", "cifar10", "cifar100", "imagenet", "generated", "synthetic"]
-    """Dataset to train on."""
     data_dir: str | PathLike[str] | None
     """Directory of the dataset."""
     imagenet_data_path: str | PathLike[str] | None
@@ -435,3 +431,12 @@ class RunOptions(TypedDict, total=False):
     """Weights & Biases run to continue."""
     wandb_weight_histogram: bool
     """Also send histograms of the weights to Weights & Biases."""
+
+
+class NamedOptions(RunOptions, total=False):
+    """The same, with a network and a dataset by name."""
+
+    model: str
+    """Network; `convoy models` lists them, and `package.module:function` names your own."""
+    data: str
+    """Dataset; `package.module:function` names your own."""

@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from convoy.api.keywords import RunOptions
+from convoy.api.keywords import NamedOptions
 from convoy.api.requests import PathLike, options_from_keywords
 from convoy.config.resolve import ResolvedConfig, inactive_options, resolve, unavailable_values
 from convoy.plan.plan import plan_run
@@ -79,7 +79,7 @@ def plan(
     *,
     config: str | None = None,
     config_path: PathLike | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[NamedOptions],
 ) -> Plan:
     """Plan a run; the arguments are those of `train`. This does not import torch."""
     given = options_from_keywords({**options, "config": config, "config_path": config_path})

@@ -53,6 +53,7 @@ class GivenOptions:
         """
         settings = {name: setting for name, setting in self.settings.items() if name not in exclude}
         if run_settings:
+            load_user_code(run_settings | settings)
             problems = [*self.problems, *extra_problems]
             if self.config or self.config_path:
                 text = "cannot be given: a run has its own configuration"
@@ -66,9 +67,19 @@ class GivenOptions:
         except ConfigError as error:  # the rules would speak of values it has not set
             raise_problems([*self.problems, Problem("", str(error))])
             raise
+        load_user_code(named | settings)
         defaults = dialect.default_settings(setting_values(named | self.settings))
         problems = [*self.problems, *problems, *extra_problems]
         return RequestedOptions(settings, named, problems, dialect_defaults=defaults)
+
+
+def load_user_code(settings: Settings) -> None:
+    """Import the user's own network and dataset, if `--model` or `--data` names any."""
+    chosen = [settings[name].value for name in ("model", "data") if name in settings]
+    if any(":" in str(value) for value in chosen):
+        from convoy.run.user_code import register_import_paths
+
+        register_import_paths(settings)
 
 
 def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:

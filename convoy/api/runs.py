@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.api.keywords import RunOptions
-from convoy.api.requests import PathLike, find_checkpoints, options_from_keywords
+from convoy.api.requests import (
+    PathLike,
+    find_checkpoints,
+    load_user_code,
+    options_from_keywords,
+)
 from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
 from convoy.config.schema import setting_values
 from convoy.errors import ConfigError, ExitCode
@@ -22,6 +27,9 @@ from convoy.run.start import RunOutcome, start
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from convoy.layers.user_network import NetworkSource
+    from convoy.run.user_code import UserObjects
 
 Columns: TypeAlias = dict[str, npt.NDArray[np.float64]]
 
@@ -104,6 +112,8 @@ def _is_text(value: Any) -> bool:
 
 def train(
     *,
+    model: "str | NetworkSource | None" = None,
+    data: Any = None,
     observers: Sequence[Callable[[Event], None]] = (),
     config: str | None = None,
     config_path: PathLike | None = None,
@@ -115,6 +125,11 @@ def train(
     or `shards` the run starts worker processes; under torchrun, this process is one of the run.
 
     Args:
+        model: Name of a network (`convoy models` lists them), or your own: a `torch.nn.Sequential`,
+            a mapping of named layers, any `torch.nn.Module`, or a function that returns one, which
+            may take `num_classes`. `"package.module:function"` names such a function.
+        data: Name of a dataset, or your own: a pair of map-style datasets (train, validation) with
+            items (image, label), or a function that returns one.
         observers: Functions that are called with every event of the run; see `convoy.events`. One
             that raises is reported once and removed.
         config: Name of a configuration; `convoy configs` lists them.
@@ -129,15 +144,41 @@ def train(
         KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues.
         SystemExit: The process received SIGTERM. The state is saved.
     """
-    given = options_from_keywords({**options, "config": config, "config_path": config_path})
-    resolved = resolve(given.to_request())
+    objects, names = _register_objects(model, data)
+    keywords = {**options, **names, "config": config, "config_path": config_path}
+    resolved = resolve(options_from_keywords(keywords).to_request())
     quiet = resolved.config.report.progress == "none"
-    return _run(RunRequest(resolved, quiet=quiet, observers=tuple(observers)))
+    return _run(RunRequest(resolved, quiet=quiet, observers=tuple(observers), user_objects=objects))
+
+
+def _register_objects(model: Any, data: Any) -> "tuple[UserObjects | None, dict[str, str]]":
+    """Register what is not a name; return it, and the options `model` and `data` as names."""
+    names = {"model": model, "data": data}
+    named = {name: value for name, value in names.items() if isinstance(value, str)}
+    given = {name: value for name, value in names.items() if value is not None}
+    objects = {name: value for name, value in given.items() if name not in named}
+    if not objects:
+        return None, named
+    from convoy.run.user_code import UserObjects
+
+    labels = {name: f"python:{_object_name(value)}" for name, value in objects.items()}
+    registered = UserObjects(
+        labels.get("model", ""), objects.get("model"), labels.get("data", ""), objects.get("data")
+    )
+    registered.register()
+    return registered, named | labels
+
+
+def _object_name(value: Any) -> str:
+    """A name of an object for messages and `config.yaml`."""
+    return str(getattr(value, "__name__", type(value).__name__)).strip("<>")
 
 
 def resume(
     run: PathLike,
     *,
+    model: "str | NetworkSource | None" = None,
+    data: Any = None,
     checkpoint: PathLike | None = None,
     override: bool = False,
     observers: Sequence[Callable[[Event], None]] = (),
@@ -147,17 +188,21 @@ def resume(
 
     Args:
         run: The run folder.
+        model: Your own network, as for `train`, if the run has one.
+        data: Your own dataset, likewise.
         checkpoint: Resume from this checkpoint instead of the newest one.
         override: Allow options that change the training.
         observers: As for `train`.
         **options: Options to change; those that the weights depend on need `override`.
     """
-    given, folder = options_from_keywords(options), Path(run)
+    objects, names = _register_objects(model, data)
+    given, folder = options_from_keywords({**options, **names}), Path(run)
     before = read_run_settings(folder / "config.yaml")
+    load_user_code(before | given.settings)
     resolved = resolve_resumed(before, given.settings, given.problems, override)
     source = None if checkpoint is None else Path(checkpoint)
     quiet = resolved.config.report.progress == "none"
-    return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers)))
+    return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers), objects))
 
 
 def _run(request: RunRequest) -> Run:

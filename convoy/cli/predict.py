@@ -60,7 +60,7 @@ def main(words: list[str]) -> int:
             if len(paths) >= _MIN_FOR_PROGRESS:
                 progress(done, len(paths))
     _print_predictions(predictions, args.json, args.csv)
-    if args.sheet is not None:
+    if args.sheet is not None and model.transform is not None:
         from convoy.run.contact_sheet import write_predictions
 
         captions = [f"{100 * row.probabilities[0]:.0f} % {row.label}" for row in predictions]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from convoy.api.requests import load_user_code
 from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
@@ -55,6 +56,7 @@ def run_resume(words: list[str]) -> int:
 
     run = Path(line.args.run)
     before = read_run_settings(run / "config.yaml")
+    load_user_code(before | line.settings)
     resolved = resolve_resumed(before, line.settings, line.problems, line.args.override)
     checkpoint = Path(line.args.checkpoint) if line.args.checkpoint else None
     return start(RunRequest(resolved, run, checkpoint, line.args.override)).code

@@ -197,10 +197,12 @@ class Limit:
     above: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
+    or_import_path: bool = False  # `module:function` is allowed besides the choices
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a single value, or None."""
-        if self.choices and value not in self.choices:
+        is_import_path = self.or_import_path and ":" in value
+        if self.choices and value not in self.choices and not is_import_path:
             return f"cannot be {quote_shortened(value)}; {suggest(value, self.choices)}"
         if self.at_least is not None and value < self.at_least:
             return f"must be at least {self.at_least:g}, got {format_value(value)}"

@@ -215,7 +215,8 @@ class _Feed:
             depth = max(1, min(depth, _MAX_PREFETCH_BYTES // batch_bytes))
             # Two float batches would exceed the limit: keep them as bytes until they are used.
             is_large = 2 * batch_bytes > _MAX_PREFETCH_BYTES
-            as_bytes = is_large and not self.mixing.config.hostside_image_mixing
+            is_mixed_here = self.mixing.config.hostside_image_mixing
+            as_bytes = is_large and not (is_mixed_here or self.view.source.is_normalized)
         jobs = self._fill_jobs(batches, piece_size, as_bytes)
         with closing(prefetch(jobs, options.workers, depth * pieces)) as done:
             yield from islice(done, pieces - 1, None, pieces)  # after the last piece of a batch
@@ -240,7 +241,7 @@ class _Feed:
         if batch.images is None:
             return batch
         ids, out, unreadable = batch.ids[piece], batch.images[piece], list[int]()
-        in_place = out.dtype == torch.uint8
+        in_place = out.dtype == torch.uint8 or self.view.source.is_normalized
         chunk_size = len(ids) if in_place else max(1, _MAX_CHUNK_BYTES // out[0].numel())
         for start in range(0, len(ids), chunk_size):
             chunk = slice(start, start + chunk_size)

@@ -36,8 +36,10 @@ class Preprocessing:
     std: tuple[float, ...] | None
 
     @classmethod
-    def of(cls, source: Source, config: DataConfig, image_size: int) -> "Preprocessing":
-        """The preprocessing of a data set in validation."""
+    def of(cls, source: Source, config: DataConfig, image_size: int) -> "Preprocessing | None":
+        """The preprocessing of a data set in validation; None if the dataset does it itself."""
+        if source.is_normalized:
+            return None
         crop: Literal["center", "none"] = "none" if isinstance(source, PixelSource) else "center"
         if config.normalization_location == "none":
             return cls(image_size, crop, None, None)
@@ -106,7 +108,7 @@ class ImageTransform:
             except ImageError as error:
                 raise DataError(str(error)) from error
         else:
-            self._resize_into(_to_pixels(image), out)
+            self._resize_into(to_pixels(image), out)
         return out
 
     def normalize_batch(self, pixels: Sequence[Pixels]) -> Tensor:
@@ -144,7 +146,7 @@ def _triple(values: tuple[float, ...]) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _to_pixels(image: Any) -> Pixels:
+def to_pixels(image: Any) -> Pixels:
     """Convert a PIL image, array or tensor to (height, width, 3) bytes."""
     if isinstance(image, Tensor):
         image = image.detach().cpu().numpy()

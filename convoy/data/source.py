@@ -56,6 +56,7 @@ class Source(ABC):
 
     class_names: tuple[str, ...]
     normalization: Normalization
+    is_normalized = False  # views write floats, to be used as they are
 
     @property
     def mean_normalization(self) -> Normalization:

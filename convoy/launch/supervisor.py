@@ -54,9 +54,10 @@ OnRecord = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Modules and memory of a worker, and timeouts in seconds."""
+    """Modules, data and memory of a worker, and timeouts in seconds."""
 
     preload: tuple[str, ...] = ()  # modules that the target imports late: loaded once for all
+    attachment: bytes = b""  # passed to the target as `attachment` of its payload
     bytes_per_worker: int = 0  # planned memory of the largest stage
     settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
     grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
@@ -152,6 +153,7 @@ def run_workers(
                 threads,
                 cores,
                 environment,
+                options.attachment,
             )
             for rank, cores in enumerate(partition_cores(available_cores(), world_size))
         ]

@@ -135,6 +135,7 @@ class WorkerSpec:
     threads: int
     cores: tuple[int, ...]
     environment: dict[str, str]  # of the supervisor; the forkserver's may be outdated
+    attachment: bytes = b""
 
 
 def worker_main(
@@ -201,7 +202,8 @@ def _run(spec: WorkerSpec) -> WorkerEnded | WorkerError:
 
         torch.set_num_threads(spec.threads)
         target: Callable[[World, dict[str, Any]], int] = resolve_name(spec.target)
-        return WorkerEnded(int(target(spec.world, json.loads(spec.payload))))
+        payload = {**json.loads(spec.payload), "attachment": spec.attachment}
+        return WorkerEnded(int(target(spec.world, payload)))
     except SystemExit as exiting:  # the same codes as the interpreter's
         code = ExitCode.DONE if exiting.code is None else exiting.code
         return WorkerEnded(code if isinstance(code, int) else ExitCode.BUG)

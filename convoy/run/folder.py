@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from convoy.config.resolve import ResolvedConfig
 from convoy.config.schema import RunConfig
 from convoy.errors import BusyError, ConfigError
 from convoy.events import Observer
 from convoy.files import storage_errors
+
+if TYPE_CHECKING:
+    from convoy.run.user_code import UserObjects
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_NAME_LENGTH = 100
@@ -33,6 +37,7 @@ class RunRequest:
     override: bool = False  # resume although options or data have changed
     quiet: bool = False  # print no closing lines
     observers: tuple[Observer, ...] = ()  # besides the log and the display
+    user_objects: "UserObjects | None" = None  # the user's own network and dataset, from Python
 
 
 class RunFolder:
@@ -185,8 +190,13 @@ def reclaim_run_folder(path: Path) -> RunFolder:
     return folder
 
 
+def _stem(name: str) -> str:
+    """The name of a model or dataset in that of a folder; `module:function` becomes `function`."""
+    return re.sub("[^A-Za-z0-9._-]", "-", name.rpartition(":")[2])
+
+
 def claim_new_folder(config: RunConfig) -> RunFolder:
-    stem = f"{config.network.model}-{config.data.data}"
+    stem = f"{_stem(config.network.model)}-{_stem(config.data.data)}"
     return new_run_folder(config, stem, config.report.name_suffix)
 
 

@@ -35,12 +35,12 @@ def imagenet_metadata(network: NetworkPlan) -> dict[str, JSON]:
 
 
 def _to_metadata(
-    names: tuple[str, ...], network: NetworkPlan, preprocessing: Preprocessing
+    names: tuple[str, ...], network: NetworkPlan, preprocessing: Preprocessing | None
 ) -> dict[str, JSON]:
     unnamed = range(len(names), network.classes)
     return {
         _CLASSES: [*names, *(f"class {index}" for index in unnamed)],
-        _PREPROCESSING: preprocessing.to_json(),
+        _PREPROCESSING: None if preprocessing is None else preprocessing.to_json(),
     }
 
 
@@ -48,12 +48,12 @@ class ImageClassifier(nn.Module):
     """A trained network in eval mode: images (batch, 3, height, width) to logits."""
 
     def __init__(
-        self, network: nn.Module, classes: tuple[str, ...], transform: ImageTransform
+        self, network: nn.Module, classes: tuple[str, ...], transform: ImageTransform | None
     ) -> None:
         super().__init__()
         self.network = network
         self.classes = classes  # names of the outputs, in order
-        self.transform = transform  # image to tensor, as in validation
+        self.transform = transform  # image to tensor, as in validation; None: the dataset does it
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -78,12 +78,17 @@ def load_classifier(
     return ImageClassifier(module, classes, transform)
 
 
-def _read_metadata(path: Path, state: Mapping[str, JSON]) -> tuple[tuple[str, ...], ImageTransform]:
+def _read_metadata(
+    path: Path, state: Mapping[str, JSON]
+) -> tuple[tuple[str, ...], ImageTransform | None]:
     classes, preprocessing = state.get(_CLASSES), state.get(_PREPROCESSING)
     if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise CheckpointError(f"{path} has no class names; it was saved by another version")
+    names = tuple(map(str, classes))
+    if preprocessing is None:
+        return names, None
     try:
         values = preprocessing if isinstance(preprocessing, dict) else {}
-        return tuple(map(str, classes)), ImageTransform(Preprocessing.from_json(values))
+        return names, ImageTransform(Preprocessing.from_json(values))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error

@@ -87,7 +87,11 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
         f"{__name__}:run_worker",
         _to_message(replace(request, resolved=resolved), plan.loop.samples),
         resolved.config.device.threads,
-        LaunchOptions(_PRELOAD, bytes_per_worker=max(stage_bytes)),
+        LaunchOptions(
+            _PRELOAD,
+            request.user_objects.to_bytes() if request.user_objects else b"",
+            bytes_per_worker=max(stage_bytes),
+        ),
         on_record,
     )
     error = outcome.error()
@@ -98,6 +102,7 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
 
 def run_worker(world: World, message: dict[str, Any]) -> int:
     request = _from_message(message)
+    _register_user_code(message["attachment"], request)
     plan = plan_run(request.resolved.config, message["samples"])
     outcome = run_process(request, plan, world)
     if world.rank == 0:
@@ -159,6 +164,19 @@ def _from_message(message: dict[str, Any]) -> RunRequest:
         message["quiet"],
         observers,
     )
+
+
+def _register_user_code(attachment: bytes, request: RunRequest) -> None:
+    """Register the user's own network and dataset in a worker."""
+    if (
+        attachment
+        or ":" in request.resolved.config.network.model + request.resolved.config.data.data
+    ):
+        from convoy.run.user_code import UserObjects, register_import_paths
+
+        if attachment:
+            UserObjects.from_bytes(attachment).register()
+        register_import_paths(request.resolved.settings)
 
 
 def _publish_event(event: Event) -> None:

@@ -20,13 +20,25 @@ class RunOptions(TypedDict, total=False):
     """Keyword arguments of `convoy.train` and other functions."""
 
 '''
+TAIL = '''
+
+class NamedOptions(RunOptions, total=False):
+    """The same, with a network and a dataset by name."""
+
+    model: str
+    """Network; `convoy models` lists them, and `package.module:function` names your own."""
+    data: str
+    """Dataset; `package.module:function` names your own."""
+'''
 WIDTH = 100
+OWN = ("model", "data")
 
 
 def keywords_module() -> str:
     table = option_table()
-    keys = [key for row in table.values() for key in _keys(row)]
-    return HEAD + "".join(keys)
+    # `model` and `data` are arguments of their own: they may be objects.
+    keys = [key for row in table.values() if row.name not in OWN for key in _keys(row)]
+    return HEAD + "".join(keys) + TAIL
 
 
 def _keys(row: Option) -> list[str]:

@@ -114,8 +114,10 @@ class DataConfig:
     data: str = option(
         "shapes",
         "Dataset to train on. imagenet reads any folder of images, TFRecord files or tar "
-        "archives; generated creates random images on the host, synthetic on the device.",
+        "archives; generated creates random images on the host, synthetic on the device; "
+        "package.module:function returns your own pair of datasets.",
         choices=tuple(DATA),
+        or_import_path=True,
     )
     data_dir: str | None = runtime_option(
         None,

@@ -128,7 +128,11 @@ efficientnet_option = partial(option, inactive_when=not_efficientnet)
 class NetworkConfig:
     """Network."""
 
-    model: str = option("resnet14", "Network to train. `convoy models` lists all networks.")
+    model: str = option(
+        "resnet14",
+        "Network to train. `convoy models` lists all networks; package.module:function returns your "
+        "own.",
+    )
     resnet_version: str = option(
         "v1.5",
         "Where a bottleneck block downsamples: v1.5 in its 3×3 convolution, v1 in its first "

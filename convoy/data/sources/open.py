@@ -14,6 +14,7 @@ from convoy.data.sources.cifar import open_cifar10, open_cifar100
 from convoy.data.sources.photos import PhotoSource
 from convoy.data.sources.pixel_source import GeneratedSource, cache_in_memory
 from convoy.data.sources.shapes import ShapesSource
+from convoy.data.sources.user_dataset import USER_DATA
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan
 
@@ -47,6 +48,8 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
             return cache_in_memory(
                 ShapesSource(_num_samples(config, split), size, seed, split), max_bytes
             )
+        case name if name in USER_DATA:
+            return USER_DATA[name].sources[split]
         case _:
             samples = _num_samples(config, split)
             return GeneratedSource(samples, network.image_size, network.classes, config.seed)
