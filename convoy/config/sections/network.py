@@ -130,8 +130,8 @@ class NetworkConfig:
 
     model: str = option(
         "resnet14",
-        "Network to train. `convoy models` lists all networks; package.module:function returns your "
-        "own.",
+        "Network to train. `convoy models` lists all networks; package.module:function returns "
+        "your own.",
     )
     resnet_version: str = option(
         "v1.5",
