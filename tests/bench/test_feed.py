@@ -11,16 +11,17 @@ from convoy.bench.feed import (
     MAX_ELEMENTS,
     EpochThroughput,
     FeedTimer,
-    ModelConsumer,
     TimedFeed,
     bench_feed,
     mean_throughput_text,
     simulate_model,
+    train_without_learning,
 )
 from convoy.config.schema import build_config
 from convoy.data.loader import MicroBatch
 from convoy.errors import ConfigError
 from convoy.launch.world import World
+from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed, open_feed
 from convoy.run.process import join_run
 
@@ -146,10 +147,10 @@ def test_a_consumer_gets_the_micro_batches_of_one_update_at_a_time() -> None:
 def test_measuring_a_model_does_not_change_its_weights(tmp_path: Path) -> None:
     open_feed = opened(gradient_accumulation=3, micro_batch_size=4)
     with join_run(World.single_process(), open_feed.plan) as context:
-        model = ModelConsumer(open_feed, context, tmp_path)
-        weights = [optimizer.flat_params.values for optimizer in model.parts.optimizers]
+        parts = build(context, open_feed.source, None, tmp_path)
+        weights = [optimizer.flat_params.values for optimizer in parts.optimizers]
         before = [values.clone() for values in weights]
-        model(micro_batches(3))
+        train_without_learning(parts.trainer, micro_batches(3))
 
         assert all(map(torch.equal, before, weights))
 
