@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from convoy.config.option import OptionTypeError, ValueType
+from convoy.config.option import OptionTypeError
 from convoy.config.schema import Problem, Settings
 from convoy.dialects.launch_request import (
     LaunchRequest,
     SlotsPerHost,
-    merge_requests,
     parse_count,
     parse_hosts,
+    parse_text,
     read_hostfile,
     split_words,
 )
@@ -137,27 +137,23 @@ MPIRUN = Launcher(
     ),
 )
 
-GC_PROFILE = Launcher(
-    "gc-profile", (_value("profile_dir", "-d"),), dropped="a run writes its own profile"
-)
-NOHUP = Launcher("nohup", dropped="write it before convoy: `nohup convoy run …`")
-TIME = Launcher(
-    "time",
-    (
-        LauncherOption(("-p", "-v", "--verbose", "--portability", "-a", "--append"), num_values=0),
-        LauncherOption(("-f", "--format", "-o", "--output")),
-    ),
-    dropped="a run reports its own time",
-)
-
 LAUNCHERS = {
     "poprun": POPRUN,
     "mpirun": MPIRUN,
     "mpiexec": MPIRUN,
     "orterun": MPIRUN,
-    "gc-profile": GC_PROFILE,
-    "nohup": NOHUP,
-    "time": TIME,
+    "gc-profile": Launcher(
+        "gc-profile", (_value("profile_dir", "-d"),), dropped="a run writes its own profile"
+    ),
+    "nohup": Launcher("nohup", dropped="write it before convoy: `nohup convoy run …`"),
+    "time": Launcher(
+        "time",
+        (
+            _switch("", 0, "-p", "-v", "--verbose", "--portability", "-a", "--append"),
+            _value("", "-f", "--format", "-o", "--output"),
+        ),
+        dropped="a run reports its own time",
+    ),
 }
 
 
@@ -275,11 +271,13 @@ _POPRUN_SETS_PROCESSES = "poprun's own options set the number of processes and h
 
 def read_launchers(calls: Sequence[LauncherCall]) -> LaunchRequest:
     """Read the launchers of a command; only one of them may start processes."""
-    request = merge_requests([_call_to_request(call) for call in calls])
+    request = LaunchRequest()
     starters = [call.name for call in calls if call.launcher.starts_processes]
     if len(starters) > 1:
         text = f"{' and '.join(starters)} cannot be nested; leave out all but one"
-        request.problems.insert(0, Problem("", text))
+        request.problems.append(Problem("", text))
+    for call in calls:
+        request.merge(_call_to_request(call))
     return request
 
 
@@ -327,7 +325,7 @@ def _apply_option(occurrence: OptionOccurrence, request: LaunchRequest) -> None:
         case name if occurrence.option.is_count:
             request.set(name, parse_count(occurrence.values[0]))
         case name:
-            request.set(name, ValueType(str).parse([occurrence.values[0]]))
+            request.set(name, parse_text(occurrence.values[0]))
 
 
 def _set_host_counts(request: LaunchRequest, launcher: Launcher) -> None:

@@ -22,7 +22,7 @@ FRONTS = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3")
 # In the order of FRONTS: hosts, instances, replicas, devices per replica, and the rest.
 EIGHT = {"instances": 8, "replicas": 16, "devices_per_replica": 1, "verbosity": 1}
 FOUR_HOSTS = {"hosts": 4, "verbosity": 1, "executable_cache_path": "exec_cache"}
-ASKED: list[dict[str, Any]] = [
+REQUESTED: list[dict[str, Any]] = [
     {},
     EIGHT,
     {"instances": 4, "replicas": 4, "verbosity": 1},  # its --ipus-per-replica has no value
@@ -39,16 +39,17 @@ ASKED: list[dict[str, Any]] = [
 # The dropped arguments of each front, in order.
 EXPORTED = ["-x LD_LIBRARY_PATH", "-x PATH"]
 SPREAD = [
-    *("TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT", "--numa-aware=yes", "--vipu-server-host=host2"),
-    *("--vipu-partition=p64", "--reset-partition=no", "--update-partition=no", "--tag-output"),
+    *("--numa-aware=yes", "--vipu-server-host=host2", "--vipu-partition=p64"),
+    *("--reset-partition=no", "--update-partition=no", "--tag-output"),
     *("--mca btl_tcp_if_include SUBNET",),
 ]
+VARIABLES = ["TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT"]
 DROPPED: list[list[str]] = [
     [],
     ["--numa-aware 1", "--tag-output"],
     ["--numa-aware 1", "--tag-output"],
-    [*SPREAD, *EXPORTED, "-x PYTHONPATH"],
-    [*SPREAD, "-x LD_LIBRARY_PATH", "-x PYTHONPATH"],
+    [*SPREAD, *EXPORTED, "-x PYTHONPATH", *VARIABLES],
+    [*SPREAD, "-x LD_LIBRARY_PATH", "-x PYTHONPATH", *VARIABLES],
     ["--numa-aware=yes"],
     ["--numa-aware 1"],
     ["--numa-aware 1"],
@@ -80,7 +81,7 @@ def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) 
     front = FRONTS.index(row.front)
     lacks_a_value = "--ipus-per-replica --mpi" in row.front
 
-    assert requested_values(request) == ASKED[front]
+    assert requested_values(request) == REQUESTED[front]
     assert [word.word for word in request.dropped] == DROPPED[front]
     assert all(word.reason for word in request.dropped)
     assert request.environment == {}
@@ -91,7 +92,7 @@ def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) 
 
 def test_the_tables_of_this_file_are_complete() -> None:
     assert len(ROWS) == 54
-    assert len(FRONTS) == len(ASKED) == len(DROPPED)
+    assert len(FRONTS) == len(REQUESTED) == len(DROPPED)
 
 
 def test_a_command_without_a_program_is_refused() -> None:
