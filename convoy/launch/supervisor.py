@@ -1,7 +1,7 @@
 """Start the workers of a run on this machine, monitor them, and stop them all.
 
-Nothing hangs and no process is left behind: if a worker fails, the others are stopped; a worker
-that does not respond is killed. The first failure is distinguished from its consequences.
+If a worker fails, the others are stopped; a worker that does not respond is killed, so no process
+is left behind. The first failure is distinguished from its consequences.
 """
 
 import json
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.1  # between checks of signals and deadlines; worker exits are
 
 @dataclass(frozen=True)
 class LaunchLimits:
-    """Memory per worker, and timeouts in seconds."""
+    """Memory per worker, and timeouts."""
 
     bytes_per_worker: int = 0  # planned memory of the largest stage
     settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
@@ -135,17 +135,10 @@ def run_workers(
     text, environment = json.dumps(payload), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
         rendezvous = str(Path(folder) / "rendezvous")
-        specs = [
-            WorkerSpec(
-                target,
-                World(rank, world_size, rank, world_size, rendezvous),
-                text,
-                threads,
-                cores,
-                environment,
-            )
-            for rank, cores in enumerate(partition_cores(available_cores(), world_size))
-        ]
+        specs: list[WorkerSpec] = []
+        for rank, cores in enumerate(partition_cores(available_cores(), world_size)):
+            world = World(rank, world_size, rank, world_size, rendezvous)
+            specs.append(WorkerSpec(target, world, text, threads, cores, environment))
         modules = ["torch", target.partition(":")[0], *preload]
         return Supervisor(topology, specs, limits).run(modules)
 
@@ -282,14 +275,13 @@ class Supervisor:
         self._kill_after(self.limits.grace_seconds)
 
     def _enforce_deadline(self) -> None:
-        """Kill workers that did not end in time; a failure unless others failed first."""
+        """Kill workers that did not end in time, which is a failure unless others failed first."""
         if monotonic() < self._deadline:
             return
         is_failure = self._stopped_at is None and not self._with_status(WorkerStatus.INTERRUPTED)
         late_workers = self._running if is_failure else []
-        for worker in sorted(
-            late_workers, key=lambda late: not late.is_stopped
-        ):  # the others wait for it
+        # A stopped worker comes first, because the others wait for it.
+        for worker in sorted(late_workers, key=lambda late: not late.is_stopped):
             name = signal.Signals(self._forwarded_signals[0]).name
             stopped = "is stopped (SIGSTOP), " * worker.is_stopped
             seconds = f"{self.limits.save_seconds:g} s"
