@@ -61,7 +61,6 @@ class Variant:
 
     benchmark: Benchmark
     name: str
-    values: Mapping[str, str]
     words: tuple[str, ...]
     environment: Mapping[str, str]  # the variables it sets; the rest is inherited
 
@@ -74,7 +73,6 @@ def expand_variants(benchmark: Benchmark, environment: Mapping[str, str]) -> lis
         Variant(
             benchmark,
             "_".join([benchmark.name, *(f"{name}_{values[name]}" for name in sorted(values))]),
-            values,
             tuple(expand_variables(word, merged) for word in command_words(benchmark.cmd, values)),
             variables,
         )

@@ -79,12 +79,11 @@ def bench_feed(
     elements = elements or min(MAX_ELEMENTS, opened.micro_batches_per_epoch)
     images = elements * opened.plan.batch.micro_batch_size
     copies: list[Tensor] = []
-    with closing(
-        opened.feed.host_batches(opened.indices(0, epochs * elements), opened.options)
-    ) as feed:
+    indices = opened.indices(0, epochs * elements)
+    with closing(opened.feed.host_batches(indices, opened.options)) as batches:
         for _ in range(epochs):
             start, num_bytes = perf_counter(), 0
-            for element in islice(feed, elements):
+            for element in islice(batches, elements):
                 pair = (element.images, element.labels)
                 tensors = [tensor for tensor in pair if tensor is not None]
                 num_bytes += sum(tensor.nbytes for tensor in tensors)

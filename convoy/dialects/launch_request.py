@@ -63,8 +63,9 @@ class LaunchRequest:
 
 
 _NO_DEVICE_RUNTIME = "it configures a device runtime that is not used"
-_NO_PARTITIONS = "there is no device allocation service"
-_RANKS_ASSIGNED = "convoy assigns ranks itself"
+NO_MPI = "MPI is not used"
+NO_PARTITIONS = "there is no device allocation service"
+_RANKS_ASSIGNED = "convoy assigns the ranks"
 _SYNTHETIC_IS_RANDOM = "synthetic images are random, and used only if requested"
 _LOCAL_REPLICAS = "replicas_per_instance"
 
@@ -74,13 +75,13 @@ _DROPPED_VARIABLES = {  # by pattern; the first that matches applies
     "POPART_*": _NO_DEVICE_RUNTIME,
     "POPTORCH_*": _NO_DEVICE_RUNTIME,
     "GCL_*": _NO_DEVICE_RUNTIME,
-    "IPUOF_*": _NO_PARTITIONS,
-    "VIPU_*": _NO_PARTITIONS,
-    "PARTITION": _NO_PARTITIONS,
+    "IPUOF_*": NO_PARTITIONS,
+    "VIPU_*": NO_PARTITIONS,
+    "PARTITION": NO_PARTITIONS,
     "TF_CPP_*": "it configures the log of TensorFlow, which is not used",
     "OMPI_COMM_*": _RANKS_ASSIGNED,
-    "OMPI_MCA_*": "MPI is not used",
-    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "all instances always have equally many replicas",
+    "OMPI_MCA_*": NO_MPI,
+    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "all instances have the same number of replicas",
     "POPDIST_*": _RANKS_ASSIGNED,
 }
 

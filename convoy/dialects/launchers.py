@@ -11,6 +11,8 @@ from pathlib import PurePosixPath
 from convoy.config.option import OptionTypeError
 from convoy.config.schema import Problem, Settings
 from convoy.dialects.launch_request import (
+    NO_MPI,
+    NO_PARTITIONS,
     LaunchRequest,
     SlotsPerHost,
     parse_count,
@@ -74,12 +76,10 @@ def _dropped(reason: str, *spellings: str, num_values: int = 1) -> LauncherOptio
     return LauncherOption(spellings, num_values=num_values, dropped=reason)
 
 
-_NO_PARTITIONS = "there is no device allocation service"
-_NO_MPI = "MPI is not used"
 _ALWAYS_BOUND = "each process is always pinned to its own cores"
 _RANK_0_PRINTS = "rank 0 prints for all processes"
 _SHOWN_BY_PLAN = "`convoy plan` shows the layout"
-_NO_DEVICE_NEEDED = "a program that needs no device reserves none"
+_NO_DEVICE_NEEDED = "a program that uses no device does not reserve one"
 
 POPRUN = Launcher(
     "poprun",
@@ -100,7 +100,7 @@ POPRUN = Launcher(
         LauncherOption(("--offline-mode",), dropped=_NO_DEVICE_NEEDED, value_is_optional=True),
         _dropped(_SHOWN_BY_PLAN, "--print-topology"),
         _dropped(
-            _NO_PARTITIONS,
+            NO_PARTITIONS,
             *("--vipu-server-host", "--vipu-server-port", "--vipu-server-timeout"),
             *("--vipu-partition", "--vipu-partition-attempts", "--vipu-cluster"),
             *("--vipu-allocation", "--update-partition", "--reset-partition"),
@@ -126,9 +126,11 @@ MPIRUN = Launcher(
         _dropped(_ALWAYS_BOUND, "--bind-to", "--map-by", "--rank-by"),
         _dropped(_SHOWN_BY_PLAN, "--report-bindings", "--display-map", num_values=0),
         _dropped(_RANK_0_PRINTS, "--tag-output", "--timestamp-output", num_values=0),
-        _dropped(_NO_MPI, "--mca", "--gmca", num_values=2),
-        _dropped(_NO_MPI, "--prefix"),
-        _dropped("MPI is not used, nor its check for root", "--allow-run-as-root", num_values=0),
+        _dropped(NO_MPI, "--mca", "--gmca", num_values=2),
+        _dropped(NO_MPI, "--prefix"),
+        _dropped(
+            "MPI is not used, so there is no check for root", "--allow-run-as-root", num_values=0
+        ),
         _dropped(
             "the capacity of the machine is checked before a run starts",
             "--oversubscribe",
@@ -201,7 +203,7 @@ class OptionOccurrence:
 
 @dataclass(frozen=True)
 class LauncherCall:
-    """A launcher as typed, with its own arguments."""
+    """A launcher as typed, with its arguments."""
 
     name: str
     words: tuple[str, ...]
@@ -214,7 +216,7 @@ class LauncherCall:
 
 
 def parse_launcher_call(name: str, words: Sequence[str]) -> LauncherCall:
-    """Parse the launcher's own arguments: up to the first that is neither an option nor a value."""
+    """Parse the arguments up to the first that is neither an option of the launcher nor a value."""
     launcher, rest = LAUNCHERS[name], deque(words)
     options: list[OptionOccurrence] = []
     problems: list[Problem] = []
@@ -291,15 +293,13 @@ def _call_to_request(call: LauncherCall) -> LaunchRequest:
             request.problems.append(Problem(occurrence.spelling, str(error)))
     _set_host_counts(request, launcher)
     if launcher.dropped and not request.settings.keys() - {"verbosity"}:
-        idle = [
-            occurrence
+        unused = [
+            word
             for occurrence in call.options
-            if not occurrence.option.dropped and not occurrence.option.setting
+            if not (occurrence.option.setting or occurrence.option.dropped)
+            for word in occurrence.words
         ]
-        request.add_dropped(
-            [call.name, *(word for occurrence in idle for word in occurrence.words)],
-            launcher.dropped,
-        )
+        request.add_dropped([call.name, *unused], launcher.dropped)
     if launcher is POPRUN:
         request.problems.extend(_uneven_split_problems(request.settings))
     return request

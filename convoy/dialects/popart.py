@@ -66,7 +66,7 @@ FLAGS = (
     Flag("--syncless-collectives", dropped=_COMPILER_ONLY),
     Flag("--max-bytes-per-tile", "gcl_max_broadcast_size"),
     Flag("--convolution-options", dropped=_COMPILER_ONLY),
-    Flag("--use-zero-values", const=True, dropped="images are random, which is as fast"),
+    Flag("--use-zero-values", const=True, dropped="images are random; zeros would not be faster"),
     Flag("--save-graph", const=True, dropped=_COMPILER_ONLY),
     Flag("--tensor-tile-mapping", const=True, dropped=_COMPILER_ONLY),
     Flag("--report-hw-cycle-count", const=True, dropped=_COMPILER_ONLY),
@@ -98,7 +98,7 @@ def _combine_stages(flags: Translation) -> None:
     if shards is not None and shards.value != stages:
         raise OptionTypeError(
             f"--num-ipus {devices.value} gives each of {replicas} replicas {stages}, but --shards "
-            f"asks for {shards.value}"
+            f"is {shards.value}"
         )
     flags.set_option("shards", stages, devices, shards)
 

@@ -81,8 +81,7 @@ def _combine_passes(flags: Translation) -> None:
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Defaults by model: only ResNet-50 starts its last norms at zero, and ResNeXt-101 has wider
-    groups than ours."""
+    """Only ResNet-50 starts its last norms at zero; ResNeXt-101 has wider groups than convoy's."""
     model = chosen.get("model")
     groups = {"group_dim": 8} if model == "resnext101" else {}
     return {**DEFAULTS, **groups, "zero_init_last_norm": model == "resnet50"}

@@ -75,7 +75,7 @@ HELP_TEXTS: Mapping[str, str] = {
     "--batch-size": "`--micro-batch-size`",
     "--gradients-to-accumulate": "`--gradient-accumulation`",
     "--pipeline-depth": "`--gradient-accumulation`",
-    "--iterations": "`--updates`; exactly this number, without filling up the last step",
+    "--iterations": "`--updates`; exactly this number, not rounded up to full steps",
     "--base-learning-rate": (
         "`--base-learning-rate-exponent`: the rate is 2^N × the samples of an update; 0 "
         "selects the default"
@@ -93,15 +93,9 @@ HELP_TEXTS: Mapping[str, str] = {
     ),
     "--momentum": "`--momentum`, unless the optimizer is SGD",
     "--label-smoothing": "`--label-smoothing` with `--label-smoothing-over others`",
-    "--stochastic-rounding": (
-        "`--enable-stochastic-rounding`, off for OFF; replicas stay in sync in every mode"
-    ),
-    "--pipeline": (
-        "`--shards` above 1; with 1, stages run in turn: `--pipeline-schedule sequential`"
-    ),
-    "--available-memory-proportion": (
-        "`--available-memory-proportion`; of two values per stage, the first"
-    ),
+    "--stochastic-rounding": "`--enable-stochastic-rounding`, unless OFF; replicas stay in sync",
+    "--pipeline": "`--shards`; if that is 1, `--pipeline-schedule sequential`",
+    "--available-memory-proportion": "`--available-memory-proportion`; the first of two per stage",
     "--distributed": "no option: TF_CONFIG sets the instances",
     "--restore-path": "the run or checkpoint that `convoy resume`, `validate` or `average` takes",
     "--weight-avg-N": (
@@ -118,7 +112,7 @@ HELP_TEXTS: Mapping[str, str] = {
 }
 
 _SEED_IGNORES_REPLICA = "random numbers never depend on the replica"
-_REPLICAS_IN_SYNC = "all replicas have identical weights, and that is checked"
+_REPLICAS_IN_SYNC = "replicas always have identical weights, which convoy checks"
 _RANK_0_WRITES = "rank 0 writes for all processes"
 
 # If several flags set one option, messages suggest the first.

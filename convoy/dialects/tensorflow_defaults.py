@@ -20,7 +20,7 @@ _DATASET_ALIASES = {"cifar10": "cifar10", "cifar100": "cifar100", **DATASETS}
 FAMILIES = ("resnet", "resnext", "efficientnet", "squeezenet")
 _IMAGENET, _CIFAR = "ImageNet", "CIFAR"
 
-# Sizes that name another network on the other data, and so have their own name here.
+# Sizes whose networks for ImageNet and CIFAR differ, so convoy names one of them differently.
 _SPECIAL_NAMES = {
     ("resnet", "14", _IMAGENET): "resnet14-large",
     ("resnet", "56", _CIFAR): "resnet56-bottleneck",
@@ -141,7 +141,7 @@ def tensorflow_defaults(chosen: Values) -> Values:
         "shards": 1,
         "normalization_location": "device",
         "normalize_std": small,  # the option is for ImageNet; CIFAR is always standardized
-        # The records contain boxes there, which are always used.
+        # The program always uses the boxes in the records.
         **({"crop_rule": "tensorflow", "use_bbox_info": True} if encoded else {}),
         "log_dir": "logs",
     }

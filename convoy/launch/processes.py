@@ -74,20 +74,18 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._unfinished = bytearray()
+        self._unfinished = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that are now complete, without line ends."""
-        self._unfinished += data
-        *complete, unfinished = bytes(self._unfinished).split(b"\n")
+        *complete, unfinished = (self._unfinished + data).split(b"\n")
         lines = [part for line in complete for part in self._split_long(line)]
-        *long_parts, last = self._split_long(unfinished)
-        self._unfinished = bytearray(last)
+        *long_parts, self._unfinished = self._split_long(unfinished)
         return lines + long_parts
 
     def flush(self) -> list[bytes]:
         """Return an unfinished last line at the end of the stream."""
-        line, self._unfinished = bytes(self._unfinished), bytearray()
+        line, self._unfinished = self._unfinished, b""
         return [line] if line else []
 
     def _split_long(self, line: bytes) -> list[bytes]:

@@ -8,6 +8,7 @@ from convoy.bench.benchmarks_yml import (
     expand_variables,
     expand_variants,
     fill_placeholders,
+    parameter_combinations,
     placeholders,
 )
 
@@ -19,7 +20,7 @@ BENCHMARK_WITH_PARAMETERS = Benchmark(
 
 
 def test_variants_are_all_combinations_of_the_parameters() -> None:
-    assert [variant.values for variant in expand_variants(BENCHMARK_WITH_PARAMETERS, {})] == [
+    assert parameter_combinations(BENCHMARK_WITH_PARAMETERS.parameters) == [
         {"replicas": "1", "batchsize": "8"},
         {"replicas": "1", "batchsize": "16"},
         {"replicas": "4", "batchsize": "8"},
@@ -45,7 +46,7 @@ def test_the_values_of_a_variant_are_in_its_command() -> None:
 def test_without_parameters_the_variant_has_the_name_of_its_benchmark() -> None:
     (only,) = expand_variants(Benchmark("train", "python3 train.py"), {})
 
-    assert (only.name, only.values, only.words) == ("train", {}, ("python3", "train.py"))
+    assert (only.name, only.words) == ("train", ("python3", "train.py"))
 
 
 def test_a_folded_command_is_split_as_by_a_shell() -> None:

@@ -30,8 +30,8 @@ OURS = "is an option of the convoy dialect"
         (
             "tensorflow",
             "--prng",  # not the switch with the opposite meaning
-            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, off for OFF; "
-            "replicas stay in sync in every mode)",
+            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, unless OFF; "
+            "replicas stay in sync)",
         ),
         # the same option in another unit
         (

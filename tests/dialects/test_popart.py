@@ -66,7 +66,7 @@ def test_devices_of_one_replica_are_its_stages(line: str, stages: int, order: st
         ),
         (
             "--num-ipus 8 --replication-factor 2 --shards 2",
-            ["--num-ipus 8 gives each of 2 replicas 4, but --shards asks for 2"],
+            ["--num-ipus 8 gives each of 2 replicas 4, but --shards is 2"],
         ),
         (
             "--num-ipus 4 --replication-factor 0",

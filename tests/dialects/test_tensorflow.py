@@ -233,7 +233,7 @@ def test_all_invalid_input_is_reported_at_once() -> None:
         ),
         (
             "--log-freq 20",
-            [DroppedWord("--log-freq 20", "--logs-per-epoch applies to this kind of length")],
+            [DroppedWord("--log-freq 20", "the length is in epochs; use --logs-per-epoch")],
         ),
         (
             "--gc-profile NO_PROFILE --profile",

@@ -151,7 +151,7 @@ def test_an_argument_changes_only_its_own_options(words: str, values: dict[str, 
 def test_the_length_unit_of_a_configuration_selects_the_log_interval() -> None:
     assert option_values("tensorflow", "--log-freq 20", {"updates": 100}) == {"log_freq": 20}
     assert read("tensorflow", "--logs-per-epoch 2", {"updates": 100}).dropped == [
-        DroppedWord("--logs-per-epoch 2", "--log-freq applies to this kind of length")
+        DroppedWord("--logs-per-epoch 2", "the length is in updates; use --log-freq")
     ]
     assert option_values("tensorflow", "--logs-per-epoch 2 --epochs 3", {"updates": 100}) == {
         "logs_per_epoch": 2,
@@ -479,7 +479,7 @@ def test_iterations_are_updates_in_the_tensorflow_program() -> None:
     assert result.settings["updates"].value == 70
     assert result.dropped == [
         DroppedWord("--epochs 3", "--iterations sets the length"),
-        DroppedWord("--logs-per-epoch 4", "--log-freq applies to this kind of length"),
+        DroppedWord("--logs-per-epoch 4", "the length is in updates; use --log-freq"),
     ]
 
 
