@@ -28,8 +28,6 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
     "popart": popart,
 }
 
-_CANONICAL_DIALECTS = ("convoy", "pytorch")  # every option has its own name in both
-
 
 def find_in_other_dialects(spelling: str, current: Dialect) -> str | None:
     """Name the other dialect that has a spelling, and its counterpart in the current one.
@@ -52,7 +50,7 @@ def _find_counterpart(flag: Flag, source: Dialect, current: Dialect) -> str | No
     The help text of the source dialect, if the current dialect uses canonical names; else the flag
     that sets the same option, preferably to the same value; else one that contributes to it.
     """
-    if current.name in _CANONICAL_DIALECTS and flag.spelling in source.help_texts:
+    if current.name in ("convoy", "pytorch") and flag.spelling in source.help_texts:
         return source.help_texts[flag.spelling]
     if not flag.option_name:
         return None

@@ -364,11 +364,10 @@ _UNSET_VALUES = (None, ())
 
 def settings_to_args(settings: Settings) -> list[str]:
     """Write settings as canonical flags."""
-    table = option_table()
     return [
         word
         for name, setting in settings.items()
-        for word in table[name].to_cli_args(setting.value)
+        for word in option_table()[name].to_cli_args(setting.value)
     ]
 
 

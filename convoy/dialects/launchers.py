@@ -79,6 +79,7 @@ def _dropped(reason: str, *spellings: str, num_values: int = 1) -> LauncherOptio
 _ALWAYS_BOUND = "each process is always pinned to its own cores"
 _RANK_0_PRINTS = "rank 0 prints for all processes"
 _SHOWN_BY_PLAN = "`convoy plan` shows the layout"
+_CAPACITY_CHECKED = "the capacity of the machine is checked before a run starts"
 _NO_DEVICE_NEEDED = "a program that uses no device does not reserve one"
 
 POPRUN = Launcher(
@@ -91,8 +92,7 @@ POPRUN = Launcher(
         _value("hosts", "--host", "-H"),
         _value("hostfile", "--hostfile"),
         _value("executable_cache_path", "--executable-cache-path"),
-        _value("mpirun", "--mpi-global-args"),
-        _value("mpirun", "--mpi-local-args"),
+        _value("mpirun", "--mpi-global-args", "--mpi-local-args"),
         _switch("verbosity", 1, "-v", "--verbose"),
         _switch("verbosity", 2, "-vv", "--vv"),
         _dropped(_ALWAYS_BOUND, "--numa-aware", "--process-placement"),
@@ -131,11 +131,7 @@ MPIRUN = Launcher(
         _dropped(
             "MPI is not used, so there is no check for root", "--allow-run-as-root", num_values=0
         ),
-        _dropped(
-            "the capacity of the machine is checked before a run starts",
-            "--oversubscribe",
-            num_values=0,
-        ),
+        _dropped(_CAPACITY_CHECKED, "--oversubscribe", num_values=0),
     ),
 )
 

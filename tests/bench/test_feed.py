@@ -59,7 +59,7 @@ def test_8_bit_pixels_are_counted_as_bytes() -> None:
     assert epoch.bytes == 16 * (IMAGE + LABEL)
 
 
-def test_an_epoch_is_all_data_or_the_elements_of_the_reference() -> None:
+def test_an_epoch_has_all_elements_up_to_the_limit() -> None:
     few, many = opened(), opened(samples=100_000)
 
     # 100 samples are 6 updates of 2 × 8; 4 samples are left out.
@@ -114,7 +114,7 @@ def test_an_epoch_is_printed_in_one_line() -> None:
     assert EPOCH.as_text(3) == "epoch 3: 512 elements in 2.000 s, 256.0 elements/s, 2.000 GB/s"
 
 
-def test_the_mean_is_all_images_in_all_the_time() -> None:
+def test_the_mean_throughput_is_all_images_by_the_total_time() -> None:
     slow = EpochThroughput(elements=512, bytes=1, seconds=6.0, images=16_384)
 
     assert mean_throughput_text([EPOCH, slow]) == "mean throughput: 4096.0 imgs/sec"

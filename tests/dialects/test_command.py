@@ -137,7 +137,7 @@ def test_only_leading_arguments_are_variables_and_launchers() -> None:
     )
 
 
-def test_a_launcher_is_known_in_any_folder() -> None:
+def test_a_launcher_is_recognized_in_any_folder() -> None:
     line = "/usr/bin/time -p nohup /opt/bin/mpiexec -n 2 python3 train.py -n 3"
 
     assert launchers(line) == {"time": ("-p",), "nohup": (), "mpiexec": ("-n", "2")}

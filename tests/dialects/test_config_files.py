@@ -95,7 +95,7 @@ resnet50:
   weight_avg_N: 5
   seed: 0
 
-made:
+generated:
   <<: *common
   data: generated
   iterations: 7
@@ -127,10 +127,10 @@ def values(dialect: str, name: str | None, path: str) -> dict[str, Any]:
 
 
 def problems(dialect: str, path: str) -> list[str]:
-    spoken = DIALECTS[dialect]()
-    result = read_named_config(None, path, spoken, partial(find_in_other_dialects, current=spoken))[
-        1
-    ]
+    current = DIALECTS[dialect]()
+    result = read_named_config(
+        None, path, current, partial(find_in_other_dialects, current=current)
+    )[1]
     return [str(problem) for problem in result]
 
 
@@ -165,7 +165,7 @@ def problems(dialect: str, path: str) -> list[str]:
         (
             "pytorch",
             PYTORCH,
-            "made",
+            "generated",
             f"{COMMON} --data generated --iterations 7 --batch-size 4",
         ),
     ],

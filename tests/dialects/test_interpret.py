@@ -128,7 +128,7 @@ def test_workers_of_the_shell_count_only_if_requested() -> None:
     assert requested_values(launch(["train.py", "--distributed"], around))["instances"] == 2
 
 
-def test_launcher_and_variables_have_to_agree() -> None:
+def test_launcher_and_variables_must_agree() -> None:
     cluster = 'TF_CONFIG={"cluster":{"worker":["a:1","b:1"]}}'
     same = launch(["mpirun", "-H", "a,b", "-x", cluster, "train.py"])
     other = launch([cluster, "mpirun", "-H", "a,b,c", "train.py"])

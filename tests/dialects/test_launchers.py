@@ -305,7 +305,7 @@ def test_the_arguments_of_poprun_end_before_the_program(
         ("-H a,b -tag-output x", [("-H", "a,b"), ("-tag-output",)], "x"),
     ],
 )
-def test_one_dash_or_two_are_the_same_to_mpirun(
+def test_mpirun_accepts_one_dash_or_two(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
     assert launcher_words(line, "mpirun") == (options, rest)

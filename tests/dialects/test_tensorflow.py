@@ -112,7 +112,7 @@ def test_a_folder_is_identified_by_its_subfolders(
     assert option_values("tensorflow", f"--data-dir {tmp_path}").get("data") == data
 
 
-def test_an_unknown_folder_is_taken_for_imagenet() -> None:
+def test_an_unknown_folder_is_read_as_imagenet() -> None:
     assert (
         run("python3 train.py --model-size 50 --data-dir DATA --shards 1").data.data == "imagenet"
     )

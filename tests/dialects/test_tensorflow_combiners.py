@@ -30,7 +30,7 @@ def test_a_size_alone_keeps_the_family(config: str, words: str, model: str) -> N
     assert changed_settings(config, words) == {"model": model}
 
 
-def test_a_family_that_is_the_same_keeps_the_size() -> None:
+def test_an_equal_family_keeps_the_size() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--model resnet") == {}
 
 
@@ -92,7 +92,7 @@ def test_a_schedule_without_drops_discards_those_of_another() -> None:
     }
 
 
-def test_a_schedule_with_drops_over_one_without() -> None:
+def test_a_schedule_with_drops_replaces_one_without() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--lr-schedule exponential") == {
         "lr_schedule": "exponential",
         "lr_decay": 0.97,
@@ -294,7 +294,7 @@ def test_a_launcher_sets_the_replicas_of_a_validation() -> None:
         ("0.0", 0.03),
     ],
 )
-def test_a_decay_becomes_a_momentum(typed: str, momentum: float) -> None:
+def test_a_decay_is_converted_to_a_momentum(typed: str, momentum: float) -> None:
     assert option_values("tensorflow", f"--BN-decay {typed}") == {"batchnorm_momentum": momentum}
 
 
@@ -331,7 +331,7 @@ def test_label_smoothing_is_the_same_number_in_the_pytorch_program() -> None:
         ("--weight-avg-N 0", 1),
     ],
 )
-def test_epochs_back_from_the_end_become_checkpoints(line: str, checkpoints: int) -> None:
+def test_the_last_epochs_are_converted_to_checkpoints(line: str, checkpoints: int) -> None:
     result = option_values("tensorflow", line)
 
     assert result["weight_avg_strategy"] == "mean"
@@ -358,7 +358,7 @@ def test_a_run_computes_one_average_and_reports_the_others(line: str, left_out: 
     assert [word.word for word in read("tensorflow", line).dropped] == left_out
 
 
-def test_the_tool_counts_checkpoints_itself() -> None:
+def test_weight_avg_py_counts_checkpoints() -> None:
     assert option_values("tensorflow", "-N 10 --mode mean --decay 0.9 --discard-last 0") == {
         "weight_avg_n": 10,
         "weight_avg_strategy": "mean",
@@ -375,7 +375,7 @@ def test_the_tool_counts_checkpoints_itself() -> None:
         ("0.6 0.6 0.6 0.6 0.6 0.6 0.16 0.2", 4, (0.6, 0.6, 0.6, 0.16)),
     ],
 )
-def test_of_two_proportions_per_stage_the_first_applies(
+def test_the_first_of_two_proportions_per_stage_applies(
     typed: str, shards: int, proportions: tuple[float, ...]
 ) -> None:
     line = f"--available-memory-proportion {typed} --shards {shards} --pipeline"
@@ -383,7 +383,7 @@ def test_of_two_proportions_per_stage_the_first_applies(
     assert option_values("tensorflow", line)["available_memory_proportion"] == proportions
 
 
-def test_proportions_that_fit_no_stages_are_refused() -> None:
+def test_proportions_that_do_not_match_the_stages_are_refused() -> None:
     line = "--shards 2 --pipeline --available-memory-proportion 0.6 0.5 0.4"
 
     assert problems("tensorflow", line) == [
@@ -454,7 +454,7 @@ def test_generated_data_disables_the_mixing_of_a_configuration() -> None:
         ("--data generated --batch-size 16 --replicas 4", 6400),  # 100 × 16 × 4
     ],
 )
-def test_loader_steps_of_generated_data_become_samples(line: str, samples: int) -> None:
+def test_loader_steps_of_generated_data_are_converted_to_samples(line: str, samples: int) -> None:
     assert option_values("pytorch", line)["samples"] == samples
 
 

@@ -38,7 +38,7 @@ def test_a_killed_worker_comes_before_workers_that_lost_it() -> None:
     )
 
 
-def test_of_two_causes_the_earlier_comes_first() -> None:
+def test_the_earlier_of_two_causes_comes_first() -> None:
     late = WorkerFailure.of(FIRST, failed("late", time=2.0))
     early = WorkerFailure.of(SECOND, failed("early", time=1.0))
 
