@@ -20,9 +20,8 @@ from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import PipelineInput
 from convoy.plan.loop import LoopPlan
 
-_IN_PROCESS_LOADER = LoaderOptions(
-    workers=0, prefetch_depth=1
-)  # the workers are busy with later updates
+# The worker processes are busy with later updates.
+_IN_PROCESS_LOADER = LoaderOptions(workers=0, prefetch_depth=1)
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,6 @@ class NonFiniteSearch:
         ids, feed = list(record.bad_samples), self.micro_batches.feed
         if isinstance(feed, TrainingFeed):
             ids = feed.order.ids(MicroBatchIndex(update, record.micro))[ids].tolist()
-        more = (
-            f" and {record.num_bad_samples - MAX_LISTED_SAMPLES} more"
-            if record.num_bad_samples > MAX_LISTED_SAMPLES
-            else ""
-        )
-        return f"sample{'s' * (record.num_bad_samples > 1)} {', '.join(map(str, ids))}{more}"
+        count = record.num_bad_samples
+        more = f" and {count - MAX_LISTED_SAMPLES} more" if count > MAX_LISTED_SAMPLES else ""
+        return f"sample{'s' * (count > 1)} {', '.join(map(str, ids))}{more}"

@@ -73,9 +73,7 @@ FLOAT32 = FloatFormat("float32", torch.float32, 23, -126, torch.finfo(torch.floa
 FLOAT16 = FloatFormat("float16", torch.float16, 10, -14, torch.finfo(torch.float16).max)
 BFLOAT16 = FloatFormat("bfloat16", torch.bfloat16, 7, -126, torch.finfo(torch.bfloat16).max)
 
-FLOAT_FORMATS = {
-    number_format.name: number_format for number_format in (FLOAT32, FLOAT16, BFLOAT16)
-}
+FLOAT_FORMATS = {known.name: known for known in (FLOAT32, FLOAT16, BFLOAT16)}
 
 
 @dataclass(frozen=True)
@@ -278,11 +276,9 @@ class Arithmetic:
         """The context in which the layers of a slice run."""
         if self.rounds and self.native:
             return torch.autocast(device.type, self.float_format.dtype)
-        return (
-            HalfPartialSums(self.round_output)
-            if self.rounds and self.half_partials
-            else nullcontext()
-        )
+        if self.rounds and self.half_partials:
+            return HalfPartialSums(self.round_output)
+        return nullcontext()
 
 
 class _RoundFunction(torch.autograd.Function):
@@ -305,7 +301,7 @@ class _RoundFunction(torch.autograd.Function):
         (gradient,) = gradients
         number_format: FloatFormat = ctx.number_format  # type: ignore[attr-defined]
         if ctx.saturates:  # type: ignore[attr-defined]
-            return number_format.round_nearest(number_format.saturate(gradient)), None, None
+            gradient = number_format.saturate(gradient)
         return number_format.round_nearest(gradient), None, None
 
 

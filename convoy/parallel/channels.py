@@ -175,7 +175,6 @@ def to_strides(tensor: Tensor, strides: Strides) -> Tensor:
         return tensor
     dimensions = zip(tensor.shape, tensor.stride(), strides, strict=True)
     if all(size == 1 or current == target for size, current, target in dimensions):
-        return tensor.as_strided(
-            tensor.shape, strides
-        )  # the stride of a dimension of size 1 is irrelevant
+        # The stride of a dimension of size 1 is irrelevant.
+        return tensor.as_strided(tensor.shape, strides)
     return torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)

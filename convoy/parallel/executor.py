@@ -16,13 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from convoy.batch import Bundle, MixedTargets, Targets
 from convoy.errors import ConvoyError
 from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, to_strides
-from convoy.plan.actions import (
-    Action,
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-)
+from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
 from convoy.plan.schedules import Schedule
 from convoy.plan.timetable import prefetched_inputs, timed_actions
 
@@ -41,9 +35,8 @@ class SplitState:
     """State of one micro-batch between its input backward and its weight backward."""
 
     deferred: list[_DeferredLayer] = field(default_factory=list)
-    immediate: dict[nn.Parameter, Tensor] = field(
-        default_factory=dict
-    )  # known after the input backward
+    # Gradients known after the input backward.
+    immediate: dict[nn.Parameter, Tensor] = field(default_factory=dict)
 
 
 class SplitBackward:

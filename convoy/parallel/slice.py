@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.batch import Bundle
-from convoy.models.layers import LayerPlan, Route, layer_input
+from convoy.models.layers import LayerPlan, Route, bundle_after, layer_input
 from convoy.numerics.precision import Arithmetic, needs_rounding
 from convoy.plan.memory import segment_starts
 from convoy.rng import StepPosition
@@ -111,17 +111,8 @@ class Slice(nn.Module):
 
 def apply_route(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
     """Apply a layer to the tensors that its route selects, and return the new bundle."""
-    match route:
-        case Route.MAIN:
-            return (layer(bundle[0]), *bundle[1:])
-        case Route.FORK:
-            return (layer(bundle[0]), *bundle)
-        case Route.BRANCH:
-            return (bundle[0], layer(bundle[0]), *bundle[1:])
-        case Route.SIDE:
-            return (bundle[0], layer(bundle[1]), *bundle[2:])
-        case Route.JOIN:
-            return (layer(bundle[0], bundle[1]), *bundle[2:])
+    inputs = bundle[:2] if route is Route.JOIN else (layer_input(route, bundle),)
+    return bundle_after(route, bundle, layer(*inputs))
 
 
 def _parameter_name(name: str) -> str:
