@@ -56,7 +56,7 @@ class SplitBackward:
 
     @contextmanager
     def record(self, state: SplitState) -> Iterator[None]:
-        """Record the forward pass of one micro-batch."""
+        """Record the layers of a forward pass that have deferred weight gradients."""
         handles = [
             layer.register_forward_hook(partial(_defer_hook, state, weights))
             for layer, weights in self._deferred
@@ -74,7 +74,6 @@ class SplitBackward:
         inputs: Sequence[Tensor],
         state: SplitState,
     ) -> tuple[Tensor | None, ...]:
-        """Compute the gradients of the inputs."""
         computed = torch.autograd.grad(
             outputs, [*inputs, *self._immediate], gradients, retain_graph=True, allow_unused=True
         )
@@ -338,7 +337,6 @@ class Pipeline:
 
 
 def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]:
-    """The actions of this process in an update, with their channels."""
     by_index = {stage.channels.stage: stage for stage in stages}
     first = stages[0]
     orders = timed_actions(first.schedule, first.channels.stages, first.micro_batches)

@@ -49,12 +49,11 @@ class Slice(nn.Module):
         self.rounds_input = rounds_input
 
     def run(self, part: range, *bundle: Tensor) -> Bundle:
-        """Run some of the layers."""
         layers = list(self.layers.values())[part.start : part.stop]
         return self.run_calls(part, layers, *bundle)
 
     def run_calls(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
-        """Run some of the layers, each by the corresponding call."""
+        """Run some of the layers; each call replaces the corresponding layer."""
         if not self.arithmetic.rounds:  # fp32: layers run without wrappers
             for index, call in zip(part, calls, strict=True):
                 bundle = apply_route(call, self.routes[index], bundle)
@@ -89,13 +88,14 @@ class Slice(nn.Module):
         again.
         """
         names = list(self.layers)
-        # A layer consumes at most two tensors, so no bundle for these layers is longer.
-        foreign = (True,) * (len(names) + 2)
+        # Which tensors of the bundle the slice must not modify. A layer consumes at most two
+        # tensors, so no bundle for these layers is longer.
+        protected = (True,) * (len(names) + 2)
         for name, route in list(zip(names, self.routes, strict=True))[first:]:
             layer = self.layers[name]
-            if isinstance(layer, nn.ReLU) and layer_input(route, foreign):
+            if isinstance(layer, nn.ReLU) and layer_input(route, protected):
                 self.layers[name] = nn.ReLU()
-            foreign = apply_route(lambda *_: False, route, foreign)  # outputs of layers are ours
+            protected = bundle_after(route, protected, False)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers under names independent of stages: `layer1.0.conv1.weight`."""

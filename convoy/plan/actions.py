@@ -23,14 +23,10 @@ class Pass:
 
 
 class Forward(Pass):
-    """The forward pass of one micro-batch through one stage."""
-
     symbol = "F"
 
 
 class Backward(Pass):
-    """The backward pass of one micro-batch through one stage."""
-
     symbol = "B"
 
 
@@ -97,10 +93,7 @@ def start_times(
     orders: Sequence[Sequence[Action]],
     duration: Callable[[Action, int], float] = lambda *_: 1.0,
 ) -> list[list[float]]:
-    """Earliest start time of each action of each process.
-
-    `duration` returns the time an action takes on a stage.
-    """
+    """Earliest start time of each action of each process; `duration` is that of an action."""
     queues = [
         deque((process if action.stage is None else action.stage, action) for action in order)
         for process, order in enumerate(orders)

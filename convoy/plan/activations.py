@@ -117,10 +117,12 @@ def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
             # The strides of both dimensions are undone one after the other.
             intermediate = source.channels * source.size * output.size if stride > 1 else 0
             return AutogradStep(output, SavedTensors.NOTHING, backward_workspace=intermediate)
-        case DropoutSpec(rate):
-            return _masking_step(output, output.elements if rate else 0)
-        case DropPathSpec(rate):
-            return _masking_step(output, 1 if rate else 0)
+        case DropoutSpec(rate) | DropPathSpec(rate):
+            mask = 1 if isinstance(operation, DropPathSpec) else output.elements
+            saved = mask if rate else 0
+            return AutogradStep(
+                output, SavedTensors.NOTHING, saves_before_run=True, extra_saved=saved
+            )
         case ProxyActivationSpec(scaled=False):
             # The recomputed activation.
             return AutogradStep(output, backward_workspace=source.elements)
@@ -129,10 +131,6 @@ def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
             return AutogradStep(output, backward_workspace=3 * source.elements)
         case _:
             return AutogradStep(output)
-
-
-def _masking_step(output: Shape, mask: int) -> AutogradStep:
-    return AutogradStep(output, SavedTensors.NOTHING, saves_before_run=True, extra_saved=mask)
 
 
 def _padding_step(source: Shape, kernel: int, stride: int) -> AutogradStep:
@@ -177,7 +175,6 @@ class _LayerStep:
     is_last: bool  # of its layer
 
     def saved_tensors(self, bundle: _Bundle, output: _Tensor) -> _Bundle:
-        """The tensors that autograd saves."""
         match self.step.saved:
             case SavedTensors.NOTHING:
                 return ()
@@ -342,7 +339,6 @@ class _MemorySimulator:
         return bundle
 
     def _save(self, index: int, bundle: _Bundle, output: _Tensor) -> None:
-        """Retain what autograd saves in a step."""
         step = self.steps[index]
         self.saved[index] = (*step.saved_tensors(bundle, output), _Tensor(step.step.extra_saved))
         self._retain(self.saved[index])

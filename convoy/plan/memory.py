@@ -13,16 +13,10 @@ from math import gcd
 from convoy.config.schema import Problem, raise_problems
 from convoy.config.sections.parallel import MemoryConfig
 from convoy.errors import ConfigError
-from convoy.plan.actions import (
-    Action,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    sends_gradient,
-)
+from convoy.plan.actions import Action, BackwardInput, BackwardWeight, Forward, sends_gradient
 from convoy.plan.activations import ActivationFootprint
 from convoy.plan.schedules import Schedule
-from convoy.plan.stages import aliases, parent_modules
+from convoy.plan.stages import parent_modules, with_aliases
 from convoy.plan.timetable import prefetched_inputs, timed_actions
 from convoy.plan.topology import BatchPlan
 from convoy.registry import suggest
@@ -82,7 +76,7 @@ def plan_recompute(
     # Every name a pattern can match → its layer, or the last layer of a group.
     lasts = {group: index for index, name in enumerate(names) for group in parent_modules(name)}
     lasts |= {name: index for index, name in enumerate(names)}
-    aliased = {alias: lasts[target] for alias, target in aliases(names).items()} | lasts
+    aliased = with_aliases(names, lasts)
     raise_problems(_pattern_problems(patterns, lasts, aliased))
     checkpoints = {boundary - 1 for boundary in boundaries}
     for pattern in patterns:
@@ -158,10 +152,8 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
                 during = footprint.peak_forward
                 after = footprint.stashed
             case BackwardInput(micro) if not traffic.is_first:
-                during = (
-                    footprint.weight_gradient_inputs + footprint.peak_backward - footprint.stashed
-                )
                 after = footprint.weight_gradient_inputs  # nothing is freed until the weight half
+                during = after + footprint.peak_backward - footprint.stashed
             case BackwardWeight() if not traffic.is_first:
                 during = 0
                 after = -footprint.stashed - footprint.weight_gradient_inputs
