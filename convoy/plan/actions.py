@@ -79,7 +79,7 @@ ActionKey = tuple[int, str, int]  # stage, symbol of the action, micro-batch
 
 
 def dependency(stage: int, action: Action) -> ActionKey:
-    """The action that must finish first: that of the neighbor stage, or its own input half."""
+    """The action that must finish first: on the neighbor stage, or the input half of the pass."""
     match action:
         case Forward(micro):
             return stage - 1, action.symbol, micro

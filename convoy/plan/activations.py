@@ -69,7 +69,7 @@ class AutogradStep:
 
 
 def autograd_steps(operation: OpSpec, source: Shape) -> list[AutogradStep]:
-    """The autograd operations of a layer; the last one produces its output."""
+    """The autograd operations of a layer, in order; the last one produces its output."""
     match operation:
         case ConvSpec(kernel=kernel, stride=stride, padding="same") if kernel > 1 and stride > 1:
             return [_padding_step(source, kernel, stride), _autograd_step(operation, source)]
@@ -117,12 +117,10 @@ def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
             # The strides of both dimensions are undone one after the other.
             intermediate = source.channels * source.size * output.size if stride > 1 else 0
             return AutogradStep(output, SavedTensors.NOTHING, backward_workspace=intermediate)
-        case DropoutSpec(rate) | DropPathSpec(rate):
-            mask = 1 if isinstance(operation, DropPathSpec) else output.elements
-            saved = mask if rate else 0
-            return AutogradStep(
-                output, SavedTensors.NOTHING, saves_before_run=True, extra_saved=saved
-            )
+        case DropoutSpec(rate):
+            return _masking_step(output, output.elements if rate else 0)
+        case DropPathSpec(rate):
+            return _masking_step(output, 1 if rate else 0)
         case ProxyActivationSpec(scaled=False):
             # The recomputed activation.
             return AutogradStep(output, backward_workspace=source.elements)
@@ -131,6 +129,10 @@ def _autograd_step(operation: OpSpec, source: Shape) -> AutogradStep:
             return AutogradStep(output, backward_workspace=3 * source.elements)
         case _:
             return AutogradStep(output)
+
+
+def _masking_step(output: Shape, mask: int) -> AutogradStep:
+    return AutogradStep(output, SavedTensors.NOTHING, saves_before_run=True, extra_saved=mask)
 
 
 def _padding_step(source: Shape, kernel: int, stride: int) -> AutogradStep:
@@ -187,7 +189,7 @@ class _LayerStep:
 
 
 def _layer_steps(layers: Sequence[LayerPlan], bundle: tuple[Shape, ...]) -> list[list[_LayerStep]]:
-    """The steps of each layer. Later steps of a layer read what the first one wrote."""
+    """The steps of each layer. Each later step of a layer reads the output of the one before."""
     steps_by_layer: list[list[_LayerStep]] = []
     for layer in layers:
         layer_steps, route = [], layer.route

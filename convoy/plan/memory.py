@@ -114,7 +114,7 @@ class StageTraffic:
 def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> StageTraffic:
     """Trace a stage over enough micro-batches to reach the steady state.
 
-    Each stage of a process with several is treated as if it had the process to itself.
+    If a process has several stages, each is treated as if it were the only one.
     """
     # By then the pipeline is full and repeats.
     enough = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
@@ -138,7 +138,7 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
     """
     input_elements = 0 if traffic.is_first else footprint.input_elements
     output_elements = 0 if traffic.is_last else footprint.output_elements
-    held = peak = 0  # between actions; during one
+    stored = peak = 0  # between actions; during one
     sent: deque[int] = deque()  # micro-batches of gradients in transit
     next_actions = [*traffic.actions[1:], None]
     steps = zip(traffic.actions, next_actions, traffic.prefetched, strict=True)
@@ -162,8 +162,8 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
             case _:
                 during = footprint.peak_backward - footprint.stashed
                 after = -footprint.stashed
-        peak = max(peak, held + during + input_elements * len(sent) + arriving)
-        held += after
+        peak = max(peak, stored + during + input_elements * len(sent) + arriving)
+        stored += after
         if sends_gradient(action):
             sent.append(action.micro)
     return peak

@@ -240,7 +240,7 @@ _FINE_TUNE_FLAGS = {
 
 
 def plan_phases(plan: RunPlan) -> tuple[RunPlan, ...]:
-    """The phases of a run; the first is the plan itself, and most runs have only that."""
+    """The phases of a run; the first is `plan`, and most runs have only that."""
     if not plan.config.fine_tune.half_res_training:
         return (plan,)
     values = fine_tuning_overrides(plan.config, plan.loop.updates, plan.loop.epochs)

@@ -183,10 +183,9 @@ def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:
 
 def _setting_line(name: str, setting: Setting) -> str:
     words = ["–"] if setting.value in (None, ()) else to_cli_words(setting.value)
-    value = " ".join(
-        words if len(words) <= _MAX_ITEMS else [*words[:_MAX_ITEMS], f"… {len(words)} in total"]
-    )
-    return f"{'--' + name.replace('_', '-'):<31} {value:<16} {setting.source}"
+    if len(words) > _MAX_ITEMS:
+        words = [*words[:_MAX_ITEMS], f"… {len(words)} in total"]
+    return f"{'--' + name.replace('_', '-'):<31} {' '.join(words):<16} {setting.source}"
 
 
 def _network_line(plan: RunPlan) -> str:
@@ -384,7 +383,7 @@ def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
 
 
 def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
-    """The loss-scale line of a plan; none if the loss is not scaled."""
+    """The loss-scale line of a plan; no line if the loss is not scaled."""
     if plan.automatic:
         yield _labeled("loss scale", f"starts at {plan.final:,.10g}, then automatic")
     elif plan.is_constant and plan.final != 1:

@@ -294,7 +294,7 @@ LIST_SPLITS = "list"
 
 @dataclass(frozen=True)
 class SplitPoint:
-    """A layer at which a stage can start, and what lies on either side of the split."""
+    """A layer at which a stage can start, and the costs before and after the split."""
 
     name: str
     tensors: int  # sent to it
@@ -308,7 +308,6 @@ class SplitPoint:
 
 
 def lists_splits(config: RunConfig) -> bool:
-    """Whether `--pipeline-splits list` was given."""
     return LIST_SPLITS in config.pipeline.pipeline_splits
 
 
@@ -336,7 +335,6 @@ def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoin
 
 
 def _aliases_by_layer(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
-    """The aliases of each layer."""
     names = [layer.name for layer in network.layers]
     firsts, words = split_targets(names), defaultdict[str, tuple[str, ...]](tuple)
     for word, target in aliases(names).items():

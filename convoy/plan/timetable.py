@@ -32,7 +32,6 @@ class Timetable:
 
 
 def make_timetable(schedule: Schedule, stages: int, micro_batches: int) -> Timetable:
-    """Build the timetable of one update."""
     rows, length = [], schedule.num_columns(stages, micro_batches)
     for order in timed_actions(schedule, stages, micro_batches):
         row: list[Cell] = [()] * length
