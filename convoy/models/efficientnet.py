@@ -143,21 +143,19 @@ class EfficientNetBuilder:
                 expanded = inputs * (self.family.expand_ratio if index else 1)
                 reduced = max(1, int(SE_RATIO * inputs))
                 gate = SqueezeExcite(reduced, self.activation, "sigmoid")
-                yield (
-                    f"blocks/{index}/{repeat}",
-                    InvertedBlock(
-                        inputs,
-                        expanded,
-                        outputs,
-                        kernel,
-                        1 if repeat or (self.small and index == 1) else stride,
-                        conv_groups(expanded, self.group_dim),
-                        self.activation,
-                        gate if self.family.squeeze_excite else None,
-                        proxy=self.proxy,
-                        expands=expanded > inputs,
-                    ),
+                block = InvertedBlock(
+                    inputs,
+                    expanded,
+                    outputs,
+                    kernel,
+                    1 if repeat or (self.small and index == 1) else stride,
+                    conv_groups(expanded, self.group_dim),
+                    self.activation,
+                    gate if self.family.squeeze_excite else None,
+                    proxy=self.proxy,
+                    expands=expanded > inputs,
                 )
+                yield f"blocks/{index}/{repeat}", block
                 inputs = outputs
 
     def check_groups(self, blocks: Mapping[str, InvertedBlock]) -> None:

@@ -265,8 +265,6 @@ class Route(Enum):
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One named layer of a network."""
-
     name: str
     operation: OpSpec
     route: Route = Route.MAIN
