@@ -134,7 +134,7 @@ class StochasticRounder(Rounder):
         return round_stochastic(values, bits, to)
 
     def _parts(self, elements: range) -> Iterator[tuple[str, slice, range]]:
-        """Yield each weight that overlaps the elements: name, slice of the block, own elements."""
+        """Yield each weight that overlaps the elements: name, slice of the block, its elements."""
         for name, extent in self.extents.items():
             start, stop = max(extent.start, elements.start), min(extent.stop, elements.stop)
             if start < stop:
@@ -185,7 +185,7 @@ def _mix_(state: Tensor) -> Tensor:
 
 
 def _logical_shift(state: Tensor, bits: int) -> Tensor:
-    """Shift right with zeros; torch's own shift extends the sign."""
+    """Shift right with zeros; the shift of torch extends the sign."""
     return (state >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
@@ -273,7 +273,6 @@ class Arithmetic:
         return tuple(tensor.float() for tensor in bundle) if self.native and self.rounds else bundle
 
     def context(self, device: torch.device) -> AbstractContextManager[object]:
-        """The context in which the layers of a slice run."""
         if self.rounds and self.native:
             return torch.autocast(device.type, self.float_format.dtype)
         if self.rounds and self.half_partials:
@@ -306,7 +305,7 @@ class _RoundFunction(torch.autograd.Function):
 
 
 def needs_rounding(operation: OpSpec) -> bool:
-    """Whether results may lie outside the format of the inputs."""
+    """Whether results may not be representable in the format of the inputs."""
     if isinstance(operation, ActivationSpec):
         return operation.kind not in ("relu", "relu6")
     return not isinstance(operation, MaxPoolSpec | FlattenSpec | PadChannelsSpec | ConcatSpec)
