@@ -33,7 +33,7 @@ from convoy.parallel.replicas import ExactReplicas, FastReplicas, ReduceOptions,
 from convoy.plan.stages import stage_boundary
 from convoy.run.compile import CompiledSlice
 from convoy.run.network import Network, freeze, train_only, with_recomputation
-from convoy.run.parameter_groups import build_network_for_precision, make_ema, parameter_groups
+from convoy.run.parameter_groups import build_network_for_precision, parameter_groups
 from convoy.run.process import ProcessContext
 from convoy.run.validation import Validator
 
@@ -65,7 +65,8 @@ def build(
     network, replicas = build_training_network(context), make_replicas(context)
     stages = [parameter_groups(context, replicas, scratch, layers) for layers in network.slices]
     groups = [group for stage in stages for group in stage]
-    ema = make_ema(config, network, [group.optimizer for group in groups], replicas)
+    optimizers = [group.optimizer for group in groups]
+    ema = ExponentialMovingAverage(config.average.ema_decay, optimizers, network.tensors())
     collect = [partial(collect_gradients, stage) for stage in stages]
     pipeline = make_pipeline(context, network, CrossEntropy(config.loss), collect)
     update = Update(

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from convoy.config.resolve import split_dtype_rule
 from convoy.config.schema import RunConfig
@@ -30,7 +30,6 @@ from convoy.numerics.precision import (
     Rounder,
     StochasticRounder,
 )
-from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer, OptimizerShard, make_state_storage
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.collectives import Shards
@@ -135,13 +134,17 @@ def parameter_groups(
     groups = []
     for policy, weights in weights_by_policy(config, layers).items():
         flat = FlatParameters(weights, exempt)
-        shards = Shards(flat.elements, batch.replicas)
+        shard = OptimizerShard(
+            replicas.shard_range(flat.elements),
+            row_gatherer(replicas, Shards(flat.elements, batch.replicas)),
+            shard_gatherer(replicas, flat.elements),
+        )
         if config.precision.enable_stochastic_rounding:
             rounder = StochasticRounder(config.data.seed, flat.parameter_extents())
         optimizer = Optimizer(
             flat,
             make_update_rule(options, batch.samples_per_update, adapted),
-            OptimizerShard(replicas.shard_range(flat.elements), row_gatherer(replicas, shards)),
+            shard,
             make_state_storage(context.device, config.memory.offload_optimizer, scratch),
             policy,
             rounder,
@@ -156,14 +159,3 @@ def parameter_groups(
         )
         groups.append(ParameterGroup(tree, optimizer))
     return groups
-
-
-def make_ema(
-    config: RunConfig, network: Network, optimizers: Sequence[Optimizer], replicas: Replicas
-) -> ExponentialMovingAverage:
-    """The EMA of the weights; with sharded state, each replica has its shard of it."""
-
-    def gather(optimizer: Optimizer, shard: Tensor) -> Tensor:
-        return shard_gatherer(replicas, optimizer.flat_params.elements)(shard)
-
-    return ExponentialMovingAverage(config.average.ema_decay, optimizers, network.tensors(), gather)

@@ -15,7 +15,6 @@ from convoy.numerics.flat import FlatParameters
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel import tensor_io
-from convoy.parallel.replicas import shard_gatherer
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts
 from convoy.run.network import build_network, whole_network_stage
@@ -39,7 +38,7 @@ class TrainingState:
         model = self._gather_stages(self._model())
         state: dict[str, Tensor] = {}  # full tensors; replicas may hold shards
         for one in self.parts.optimizers:
-            state |= one.named_state(shard_gatherer(self.parts.replicas, one.flat_params.elements))
+            state |= one.named_state()
         optimizer = self._gather_stages(state)
         # All processes agree on this condition.
         averages = (
@@ -73,9 +72,7 @@ class TrainingState:
         """Master weights and running statistics."""
         model = self.parts.network.tensors()
         for one in self.parts.optimizers:
-            model |= one.named_master_weights(
-                shard_gatherer(self.parts.replicas, one.flat_params.elements)
-            )
+            model |= one.named_master_weights()
         return model
 
     def weights_sha256(self) -> str | None:

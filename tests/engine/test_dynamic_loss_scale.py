@@ -47,7 +47,7 @@ def test_gradients_that_overflow_halve_the_scale_and_change_nothing() -> None:
     assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
 
 
-def test_when_they_fit_updates_are_made_and_the_scale_falls_until_none_is_near_overflow() -> None:
+def test_the_scale_is_halved_until_no_gradient_is_near_overflow() -> None:
     run = following(2.0**20, updates=12)
     before = run.weights()
     run.train()
@@ -61,7 +61,7 @@ def test_when_they_fit_updates_are_made_and_the_scale_falls_until_none_is_near_o
     assert "gradients are near overflow" in notices(run)[0]
 
 
-def test_gradients_about_to_vanish_double_it() -> None:
+def test_gradients_near_underflow_double_the_scale() -> None:
     run = following(2.0**-20, updates=5)
     run.train()
 
@@ -70,7 +70,7 @@ def test_gradients_about_to_vanish_double_it() -> None:
 
 @pytest.mark.parametrize("first", [2.0**131, 2.0**20, 2.0**-20])
 @pytest.mark.parametrize("at", [1, 2, 4])
-def test_a_run_left_in_the_middle_of_changes_goes_on_to_the_same_bits(
+def test_a_run_stopped_between_scale_changes_resumes_with_the_same_bits(
     first: float, at: int
 ) -> None:
     whole, before = following(first), following(first, stop_after=at)

@@ -45,7 +45,7 @@ def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
     return [images_and_labels(4, 8, seed) for seed in range(count)]
 
 
-def test_every_micro_batch_leaves_its_result_in_order():
+def test_every_micro_batch_has_a_result_in_order():
     live = Live()
     passed, _ = live.update(micro_batches(3), StepContext(0.0))
     alone = [Live().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)]
@@ -57,7 +57,7 @@ def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
     return float(passed.loss), int(passed.correct), passed.samples
 
 
-def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
+def test_the_step_uses_the_mean_gradient_of_the_micro_batches():
     live, plain = Live(), build_slice(LAYERS)
     live.update(micro_batches(4), StepContext(0.1))
     weights = plain.named_weights()
@@ -85,7 +85,7 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight():
     assert changed == {name for name in before if "running" in name}
 
 
-def test_nothing_waits_after_an_update():
+def test_nothing_is_pending_after_an_update():
     live = Live()
     live.update(micro_batches(3), StepContext(0.1))
 
@@ -93,7 +93,7 @@ def test_nothing_waits_after_an_update():
     assert all(weight.grad is None for weight in live.network.parameters())
 
 
-def test_statistics_are_absorbed_once_per_micro_batch():
+def test_running_statistics_are_updated_once_per_micro_batch():
     live, plain = Live(), Live()
     live.update(micro_batches(3), StepContext(0.0))
     for batch in micro_batches(3):
@@ -104,7 +104,7 @@ def test_statistics_are_absorbed_once_per_micro_batch():
         assert torch.equal(ours.running_var, theirs.running_var)
 
 
-def test_replicas_agree_before_the_step():
+def test_replicas_reduce_before_the_step():
     class Halving(Replicas):
         """A second replica whose gradients are all zero."""
 
@@ -130,7 +130,7 @@ def test_the_same_updates_give_the_same_bits():
     assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
 
 
-def test_replicas_follow_the_gradients_from_the_start():
+def test_replicas_overlap_with_the_backward_from_the_start():
     class Following(Replicas):
         """Remembers whom it follows."""
 
@@ -146,7 +146,7 @@ def test_replicas_follow_the_gradients_from_the_start():
     assert replicas.followed == [live.gradients]
 
 
-def test_replicas_complete_the_weights_after_the_step():
+def test_replicas_gather_the_weights_after_the_step():
     class Zeroing(Replicas):
         """Others whose share of the weights is all zeros."""
 
@@ -159,7 +159,7 @@ def test_replicas_complete_the_weights_after_the_step():
     assert not any(weight.any() for weight in live.network.parameters())
 
 
-def test_statistics_of_all_replicas_are_absorbed_in_order():
+def test_statistics_of_all_replicas_are_applied_in_order():
     class Doubled(Replicas):
         """A second replica that saw the same micro-batches again."""
 
@@ -176,7 +176,7 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
 
 
 @pytest.mark.parametrize("scale", [2.0**10, 2.0**-10])
-def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float) -> None:
+def test_a_loss_scale_changes_neither_the_reported_loss_nor_the_step(scale: float) -> None:
     plain, scaled = Live(), Live()
     ours, _ = plain.update(micro_batches(3), StepContext(0.1))
     theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, loss_scale=scale))
@@ -185,7 +185,7 @@ def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float
     assert all(torch.equal(plain.tensors()[name], one) for name, one in scaled.tensors().items())
 
 
-def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
+def test_the_gradient_is_multiplied_by_the_loss_scale() -> None:
     seen: dict[float, Tensor] = {}
 
     class Seeing(Replicas):
@@ -200,7 +200,7 @@ def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
     assert torch.equal(seen[64.0], 64 * seen[1.0])
 
 
-def test_an_update_that_is_not_sound_changes_nothing_at_all() -> None:
+def test_an_update_that_is_not_applied_changes_nothing() -> None:
     live = Live()
     live.update(micro_batches(2), StepContext(0.1))
     before, state = live.tensors(), _copied(live.optimizer.named_state())

@@ -57,7 +57,7 @@ def found(
 @conventions
 @shares
 @sizes
-def test_a_hard_label_is_spread_as_written(classes: int, epsilon: float, over: str):
+def test_smoothing_of_a_hard_label_follows_the_formula(classes: int, epsilon: float, over: str):
     logits, labels = drawn(classes)
     target = np.stack([target_of(one, classes, epsilon, over) for one in labels[0]])
     loss, gradient = loss_and_gradient(logits, target)
@@ -71,7 +71,7 @@ def test_a_hard_label_is_spread_as_written(classes: int, epsilon: float, over: s
 @shares
 @sizes
 @pytest.mark.parametrize("several", [2, 4])
-def test_mixed_labels_are_each_spread_as_written(
+def test_smoothing_of_mixed_labels_follows_the_formula(
     several: int, classes: int, epsilon: float, over: str
 ):
     logits, labels = drawn(classes)
@@ -122,7 +122,7 @@ def test_the_loss_of_a_mixed_batch_is_that_of_its_mixed_targets(
 
 
 @sizes
-def test_the_conventions_are_each_other_with_another_share(classes: int):
+def test_the_smoothing_conventions_can_be_converted(classes: int):
     logits, labels = drawn(classes)
     hard = torch.from_numpy(labels[0])
     others, _ = found(logits, hard, 0.3, "others")
@@ -131,7 +131,7 @@ def test_the_conventions_are_each_other_with_another_share(classes: int):
     assert others == pytest.approx(over_all, rel=1e-6)
 
 
-def test_the_worked_example_of_the_page():
+def test_the_example_of_the_documentation():
     logits = np.log([[0.7, 0.2, 0.1, 0.1, 0.1]])  # of 1.2 in all
     hard = torch.tensor([0])
     logs = np.log([0.7, 0.2, 0.1, 0.1, 0.1]) - np.log(1.2)
@@ -144,7 +144,7 @@ def test_the_worked_example_of_the_page():
     )
 
 
-def test_others_without_smoothing_is_plain_cross_entropy_to_the_bit():
+def test_others_without_smoothing_has_the_bits_of_plain_cross_entropy():
     logits, labels = drawn(10)
     hard = torch.from_numpy(labels[0])
 

@@ -37,7 +37,7 @@ def test_weights_do_not_depend_on_the_order_of_building(norm_type: str):
     assert equal(build_layers(layers, seed=3), build_layers(layers[::-1], seed=3))
 
 
-def test_a_layer_built_alone_has_the_weights_it_has_in_its_network():
+def test_a_layer_built_separately_has_the_weights_of_the_network():
     layers = small_layers()
     whole = build_layers(layers, seed=3)
 
@@ -54,13 +54,13 @@ def test_weights_do_not_depend_on_earlier_layers():
     assert equal(first, build_layers(layers, seed=3))
 
 
-def test_layers_may_come_one_by_one():
+def test_layers_may_be_an_iterator():
     layers = small_layers()
 
     assert equal(build_layers(iter(layers), seed=3), build_layers(layers, seed=3))
 
 
-def test_another_seed_gives_other_weights():
+def test_weights_depend_on_the_seed():
     layers = small_layers("none")
     one, other = (weights(build_layers(layers, seed)) for seed in (3, 4))
     drawn = [name for name, tensor in one.items() if tensor.any()]
@@ -123,7 +123,7 @@ def test_convolutions_use_kaiming_init(operation: ConvSpec):
     assert not operation.bias or not module.get_parameter("bias").any()
 
 
-def test_the_head_starts_evenly_spread_as_torchs():
+def test_the_head_has_the_uniform_init_of_torch():
     (module,) = build_layers([LayerPlan("fc", LinearSpec(400, 1000))], seed=0).values()
     drawn, bias = (module.get_parameter(name).detach() for name in ("weight", "bias"))
     bound = 1 / math.sqrt(400)
@@ -133,7 +133,7 @@ def test_the_head_starts_evenly_spread_as_torchs():
     assert float(bias.std()) == pytest.approx(bound / math.sqrt(3), rel=0.1)
 
 
-def test_a_resnet50_has_the_tensors_of_torchvisions():
+def test_a_resnet50_has_the_tensors_of_torchvision():
     with torch.device("meta"):
         network = build_slice(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
     shapes = {name: tuple(tensor.shape) for name, tensor in network.named_tensors().items()}
@@ -148,7 +148,7 @@ def test_a_resnet50_has_the_tensors_of_torchvisions():
 
 
 @pytest.mark.parametrize("layers", [small_layers(), bottleneck_layers()])
-def test_a_fresh_network_gives_finite_logits_of_ordinary_size(layers: tuple[LayerPlan, ...]):
+def test_a_new_network_has_finite_logits_of_moderate_size(layers: tuple[LayerPlan, ...]):
     rng = torch.Generator().manual_seed(0)
     (logits,) = build_slice(layers)(torch.randn(8, 3, 32, 32, generator=rng))
 

@@ -33,7 +33,7 @@ def run_layer(module: nn.Module, inputs: Tensor = ONES) -> Tensor:
 
 
 @KINDS
-def test_the_same_moment_draws_the_same(kind: Kind):
+def test_the_same_step_position_has_the_same_mask(kind: Kind):
     assert torch.equal(run_layer(layer(kind, 5)), run_layer(layer(kind, 5)))
 
 
@@ -48,13 +48,13 @@ def test_the_same_moment_draws_the_same(kind: Kind):
         {"seed": 1},
     ],
 )
-def test_another_moment_layer_or_seed_draws_something_else(kind: Kind, other: dict[str, int]):
+def test_masks_depend_on_step_position_layer_and_seed(kind: Kind, other: dict[str, int]):
     changed = layer(kind, **{"number": 5, **other})  # type: ignore[arg-type]  # a name is a word
 
     assert not torch.equal(run_layer(layer(kind, 5)), run_layer(changed))
 
 
-def test_replicas_draw_for_their_own_micro_batches():
+def test_replicas_draw_masks_by_global_micro_batch():
     alone, second = StepPosition(range(4)), StepPosition(range(2, 4))
     alone.current, second.current = 4 + 3, 2 + 1  # the fourth micro-batch of the second update
     draws = [Dropout(0.5, DropoutRng(0, "one", position)) for position in (alone, second)]
@@ -63,7 +63,7 @@ def test_replicas_draw_for_their_own_micro_batches():
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
-def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
+def test_dropout_drops_the_configured_fraction_and_scales_the_rest(rate: float):
     out = run_layer(layer(Dropout, rate=rate), torch.ones(40_000, 1))
 
     assert float((out == 0).float().mean()) == pytest.approx(rate, abs=0.01)
@@ -72,7 +72,7 @@ def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
-def test_so_many_samples_lose_their_branch_and_the_others_grow(rate: float):
+def test_drop_path_drops_the_configured_fraction_and_scales_the_rest(rate: float):
     out = run_layer(layer(DropPath, rate=rate), torch.ones(20_000, 2, 1, 2)).flatten(1)
 
     assert bool((out == out[:, :1]).all())  # all of a sample, or nothing
@@ -110,23 +110,23 @@ def test_elements_are_dropped_independently():
     assert not bool((checkpoints == checkpoints[:, :1]).all(1).any())
 
 
-def test_everything_may_be_dropped():
+def test_a_rate_of_one_drops_everything():
     assert not run_layer(layer(Dropout, rate=1.0)).any()
 
 
 @KINDS
 @pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
-def test_evaluation_leaves_everything_as_it_is(kind: Kind, rate: float):
+def test_dropout_is_off_in_eval_mode(kind: Kind, rate: float):
     assert layer(kind, rate=rate).eval()(ONES) is ONES
 
 
 @KINDS
-def test_a_rate_of_nothing_drops_nothing(kind: Kind):
+def test_a_rate_of_zero_drops_nothing(kind: Kind):
     assert run_layer(layer(kind, rate=0.0)) is ONES
 
 
 @KINDS
-def test_places_do_not_depend_on_how_the_image_lies(kind: Kind):
+def test_masks_do_not_depend_on_the_strides(kind: Kind):
     images = torch.randn(ONES.shape, generator=torch.Generator().manual_seed(0))
     together = images.to(memory_format=torch.channels_last)
 
@@ -134,7 +134,7 @@ def test_places_do_not_depend_on_how_the_image_lies(kind: Kind):
 
 
 @KINDS
-def test_the_gradient_passes_where_the_value_passed(kind: Kind):
+def test_the_gradient_has_the_mask_of_the_forward_pass(kind: Kind):
     inputs = ONES.clone().requires_grad_()
     out = run_layer(layer(kind), inputs)
     out.sum().backward()
@@ -163,7 +163,7 @@ def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, 
     assert all(torch.equal(plain[one], again[one]) for one in plain)
 
 
-def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
+def test_a_slice_only_counts_training_micro_batches():
     position = StepPosition(range(2))
     layers, size = BY_CHANCE["squeezenet by chance"].plan.layers, 31
     network = Slice(layers, build_layers(layers, 1, position), position)
@@ -178,7 +178,7 @@ def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
 
 
 @KINDS
-def test_a_frozen_layer_leaves_nothing_out(kind: Kind):
+def test_a_frozen_layer_drops_nothing(kind: Kind):
     module = layer(kind)
     module.frozen = True
 

@@ -108,9 +108,7 @@ def test_a_span_equals_one_replica_with_all_samples(span: int, layout: torch.mem
 
 @SPANS
 @LAYOUTS
-def test_in_32_bits_a_span_is_as_near_to_the_truth_as_torch_itself(
-    span: int, layout: torch.memory_format
-):
+def test_in_fp32_a_span_is_as_accurate_as_torch(span: int, layout: torch.memory_format):
     """Seen were 8e-8 to 4e-7; torch itself was 1e-7 to 6e-7 from the truth."""
     inputs, grad_output = batch(span, layout)
     truth = forward_backward(norm_of(nn.BatchNorm2d), inputs, grad_output)
@@ -119,7 +117,7 @@ def test_in_32_bits_a_span_is_as_near_to_the_truth_as_torch_itself(
 
 
 @SPANS
-def test_a_mean_far_from_zero_costs_few_digits(span: int):
+def test_a_mean_far_from_zero_loses_few_digits(span: int):
     """Seen were 7e-5 and 2e-5 (torch itself: 3e-5, 2e-5); squares of 32 bits would lose all."""
     inputs, grad_output = batch(span, torch.contiguous_format, shift=1000.0)
     truth = forward_backward(norm_of(nn.BatchNorm2d), inputs.float().double(), grad_output)
@@ -127,7 +125,7 @@ def test_a_mean_far_from_zero_costs_few_digits(span: int):
     assert run_synced(span, inputs.float(), grad_output.float()).apart(truth) < 3e-4
 
 
-def test_the_gradient_of_a_vector_norm_is_right_too():
+def test_the_gradient_of_a_norm_over_vectors_is_correct():
     inputs, grad_output = noise(8, CHANNELS), noise(8, CHANNELS, seed=1)
     expected = forward_backward(norm_of(nn.BatchNorm1d), inputs, grad_output)
 
@@ -173,7 +171,7 @@ def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, 
 
 @SPANS
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
-def test_a_whole_network_equals_one_replica_with_all_samples(
+def test_a_full_network_equals_one_replica_with_all_samples(
     span: int, dtype: torch.dtype, bound: float
 ):
     """Seen were 3e-15 and 1.4e-6; torch itself over all samples, in 32 bits, was 1e-6 away."""
@@ -234,7 +232,7 @@ def run_several_micro_batches(
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]], ids=str)
-def test_a_pass_computed_again_has_the_same_bits_and_meets_nobody(order: list[int]):
+def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int]):
     plain = together(2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3]))
     again = together(2, lambda partner: run_several_micro_batches(partner, True, order))
 
@@ -243,7 +241,7 @@ def test_a_pass_computed_again_has_the_same_bits_and_meets_nobody(order: list[in
         assert len(one) == len(two) and all(map(torch.equal, one, two))
 
 
-def test_partners_hold_the_same_statistics_to_the_bit():
+def test_replicas_of_a_span_have_bit_identical_statistics():
     first, second = together(
         2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3])[5:13]
     )
@@ -272,7 +270,7 @@ class VaryingReplica(SingleReplica):
         return torch.stack([tensor, tensor + self.meetings])
 
 
-def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
+def test_of_micro_batches_with_equal_local_statistics_the_oldest_is_found():
     statistics = SyncBatchStatistics(VaryingReplica(), eps=1e-5, statistics=two_pass_statistics)
     inputs = noise(2, 3, 4, 4)
     measured = [statistics.gather_statistics(inputs) for _ in range(3)]
@@ -285,7 +283,7 @@ def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
     assert not torch.equal(measured[0].mean, measured[1].mean)
 
 
-def test_a_pass_computed_again_with_other_bits_is_noticed():
+def test_a_recomputed_pass_with_different_bits_is_an_error():
     statistics = SyncBatchStatistics(SingleReplica(), eps=1e-5, statistics=two_pass_statistics)
     inputs = noise(2, 3, 4, 4)
     statistics.gather_statistics(inputs)
@@ -305,7 +303,7 @@ def test_pending_statistics_without_backward_are_discarded_with_the_update():
     assert together(2, one) == [0, 0]
 
 
-def test_the_waiting_variance_is_unbiased_over_all_samples():
+def test_the_pending_variance_is_unbiased_over_all_samples():
     inputs, _ = batch(2, torch.contiguous_format)
 
     def one(partner: ThreadPartner) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,7 @@ def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, An
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_size_has_its_widths_and_repeats(size: str):
+def test_each_size_has_its_widths_and_depths(size: str):
     widths, repeats = SIZES[size]
     convs = specs_of_type(ConvSpec, layers(size))
     narrow = [one for name, one in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))]
@@ -70,7 +70,7 @@ def test_the_image_is_halved_in_the_expected_stages(size: str, strided: list[str
     assert {conv.stride for conv in convs.values()} == {1, 2}
 
 
-def test_a_group_has_its_kernel():
+def test_each_group_has_its_kernel_size():
     convs = specs_of_type(ConvSpec, layers())
     kernels = [convs[f"blocks/{group}/0/conv_dw"].kernel for group in range(7)]
 
@@ -100,7 +100,7 @@ def test_the_layers_of_an_expanding_block():
     ]
 
 
-def test_a_block_that_does_not_widen_has_other_names():
+def test_a_block_without_expansion_has_other_names():
     names = [one.name for one in layers() if one.name.startswith("blocks/0/0/")]
     gate = ["se/pool", "se/conv_reduce", "se/act1", "se/conv_expand", "se/gate", "se/mul"]
     expected = ["conv_dw", "bn1", "act1", *gate, "conv_pw", "bn2"]
@@ -118,13 +118,13 @@ def test_squeeze_excite_reduces_to_a_quarter_of_the_block_input():
     assert all(convs[name].bias for name in inner)
 
 
-def test_without_gates_nothing_else_changes():
+def test_squeeze_excite_can_be_disabled():
     gated, plain = layers(), layers(squeeze_excite=False)
 
     assert [one for one in gated if "/se/" not in one.name] == list(plain)
 
 
-def test_the_deeper_a_block_the_likelier_it_is_left_out():
+def test_the_drop_path_rate_grows_with_depth():
     drops = specs_of_type(DropPathSpec, layers())
 
     assert drops["blocks/1/1/drop_path"].rate == pytest.approx(0.2 * 2 / 16)
@@ -132,7 +132,7 @@ def test_the_deeper_a_block_the_likelier_it_is_left_out():
     assert len(drops) == 9  # those with a side road
 
 
-def test_survival_sets_how_likely_the_last_blocks_are_kept():
+def test_the_survival_probability_sets_the_drop_path_rate():
     drops = specs_of_type(DropPathSpec, layers("b1", block_survival_prob=0.5))
 
     assert drops["blocks/0/1/drop_path"].rate == pytest.approx(0.5 * 1 / 23)
@@ -149,7 +149,7 @@ def test_each_size_has_its_default_dropout(size: str, rate: float):
     assert specs_of_type(DropoutSpec, layers(size, dropout_rate=0.0)) == {}
 
 
-def test_the_small_one_drops_nothing_at_its_end():
+def test_the_small_model_has_no_dropout():
     assert specs_of_type(DropoutSpec, layers("cifar")) == {}
 
 
@@ -178,7 +178,7 @@ def test_depths_are_rounded_up():
     assert "blocks/0/2/conv_dw" not in names and "blocks/5/5/conv_dw" not in names
 
 
-def test_the_top_is_scaled_like_the_rest_or_left_out():
+def test_the_head_convolution_is_scaled_or_omitted():
     assert specs_of_type(ConvSpec, layers("b4", top_width=640))["conv_head"].outputs == 896
     bare = layers("b4", top_width=0)
 
@@ -190,7 +190,7 @@ def test_the_top_is_scaled_like_the_rest_or_left_out():
     ]
 
 
-def test_rectifiers_replace_every_swish_and_no_gate():
+def test_relu_replaces_swish_but_not_the_gate():
     kinds = [one.kind for one in specs_of_type(ActivationSpec, layers()).values()]
     plain = [one.kind for one in specs_of_type(ActivationSpec, layers(use_relu=True)).values()]
 
@@ -199,7 +199,7 @@ def test_rectifiers_replace_every_swish_and_no_gate():
 
 
 @pytest.mark.parametrize(("dim", "groups"), [(1, 96), (8, 12), (16, 6), (48, 2), (96, 1), (999, 1)])
-def test_the_filters_are_cut_into_groups_of_so_many_channels(dim: int, groups: int):
+def test_depthwise_convolutions_may_have_wider_groups(dim: int, groups: int):
     convs = specs_of_type(ConvSpec, layers(group_dim=dim))
 
     assert (convs["blocks/1/0/conv_dw"].inputs, convs["blocks/1/0/conv_dw"].groups) == (96, groups)
@@ -219,7 +219,7 @@ def test_the_filters_are_cut_into_groups_of_so_many_channels(dim: int, groups: i
         ),
     ],
 )
-def test_groups_that_do_not_come_out_even_are_refused_with_the_way_out(
+def test_groups_that_do_not_divide_the_channels_are_refused_with_a_fix(
     options: dict[str, Any], message: str
 ):
     with pytest.raises(ConfigError) as refused:
@@ -230,14 +230,14 @@ def test_groups_that_do_not_come_out_even_are_refused_with_the_way_out(
     assert layers(**{**options, "group_dim": int(message.split()[-1])})
 
 
-def test_a_ratio_of_one_widens_nothing():
+def test_an_expand_ratio_of_one_removes_the_expansion():
     names = [one.name for one in layers(expand_ratio=1)]
 
     assert not any(name.endswith("conv_pwl") for name in names)
     assert "blocks/3/1/conv_pw" in names and "blocks/3/1/bn2" in names
 
 
-def test_by_proxy_a_norm_leaves_scale_and_offset_to_its_activation():
+def test_with_proxy_norm_the_activation_has_scale_and_offset():
     norms = specs_of_type(NormSpec, layers(proxy_norm=True))
     last = {name for name in norms if name.endswith("/bn3") or name == "blocks/0/0/bn2"}
 
@@ -247,7 +247,7 @@ def test_by_proxy_a_norm_leaves_scale_and_offset_to_its_activation():
     assert others == {(False, False)}
 
 
-def test_by_proxy_the_scale_waits_behind_the_gate_and_is_missing_at_the_top():
+def test_with_proxy_norm_the_scale_follows_the_gate_and_is_omitted_in_the_head():
     planned = layers(proxy_norm=True, proxy_epsilon=0.5, proxy_recompute=False)
     activations, gates = (
         specs_of_type(ProxyActivationSpec, planned),
@@ -265,7 +265,7 @@ def test_by_proxy_the_scale_waits_behind_the_gate_and_is_missing_at_the_top():
     assert {(one.kind, one.eps, one.recompute) for one in proxies} == {("swish", 0.5, False)}
 
 
-def test_by_proxy_without_gates_every_activation_but_the_last_is_scaled():
+def test_with_proxy_norm_and_no_gates_all_activations_but_the_last_are_scaled():
     planned = layers(proxy_norm=True, squeeze_excite=False, use_relu=True)
     activations = specs_of_type(ProxyActivationSpec, planned)
 

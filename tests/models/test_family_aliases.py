@@ -43,7 +43,7 @@ def expand_alias(word: str) -> str:
 @pytest.mark.parametrize(
     ("size", "words"), [("b0", B0.split()), ("b4", B0.split() + FURTHER_IN_B4.split())]
 )
-def test_every_element_of_an_efficientnet_is_found(size: str, words: list[str]):
+def test_every_alias_of_an_efficientnet_is_found(size: str, words: list[str]):
     layers = names(f"efficientnet-{size}")
     matches = {word: first_layer_of(word, layers) for word in words}
 
@@ -51,7 +51,7 @@ def test_every_element_of_an_efficientnet_is_found(size: str, words: list[str]):
     assert aliases(layers)["block0"] == "conv_stem"
 
 
-def test_the_elements_of_a_network_come_in_its_order():
+def test_aliases_are_in_layer_order():
     layers = names("efficientnet-b0")
     places = [layers.index(first_layer_of(word, layers)) for word in B0.split()]
 
@@ -60,7 +60,7 @@ def test_the_elements_of_a_network_come_in_its_order():
 
 
 @pytest.mark.parametrize("word", ["block2a/SE", "block1a/SE", "block6d/SE"])
-def test_a_gate_may_begin_a_stage(word: str):
+def test_a_stage_may_start_at_a_gate(word: str):
     plain, proxy = names("efficientnet-b0"), names("efficientnet-b0", proxy_norm=True)
     expected = expand_alias(word)
 
@@ -137,7 +137,7 @@ def mobile_words() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("word", "layer"), list(mobile_words()))
-def test_a_word_of_mobilenet_v3_means_a_layer(word: str, layer: str):
+def test_an_alias_of_mobilenet_v3_means_a_layer(word: str, layer: str):
     assert first_layer_of(word, names("mobilenet-v3-small")) == layer
 
 
@@ -164,7 +164,7 @@ def test_a_scope_of_popart_means_a_layer(word: str, layer: str):
     assert first_layer_of(word, names("resnet50")) == layer
 
 
-def test_the_initial_block_is_the_first_convolution_even_behind_padding():
+def test_the_initial_block_is_the_first_convolution_even_after_padding():
     assert aliases(names("resnet50"))["initial_block"] == "conv1"
     assert aliases(names("resnet50", input_image_padding=True))["initial_block"] == "conv1"
 
@@ -179,7 +179,7 @@ def test_the_initial_block_is_the_first_convolution_even_behind_padding():
         ("resnext50", "layer2/7/conv1", "layer2/1/conv1"),
     ],
 )
-def test_a_split_that_is_no_layer_is_refused_with_near_names(model: str, split: str, near: str):
+def test_an_unknown_layer_is_refused_as_a_split_with_near_names(model: str, split: str, near: str):
     with pytest.raises(ConfigError) as refused:
         split_into_stages(names(model), [split])
     message = str(refused.value)

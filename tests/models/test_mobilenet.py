@@ -45,7 +45,7 @@ def test_v2_has_the_names_of_torchvision():
     ]
 
 
-def test_v2_goes_around_the_blocks_that_keep_the_shape():
+def test_v2_has_shortcuts_where_the_shape_is_preserved():
     planned = layers("mobilenet")
     around = [one.name.split("/")[1] for one in planned if one.route is Route.FORK]
     joined = [one.name.split("/")[1] for one in planned if one.route is Route.JOIN]
@@ -63,7 +63,7 @@ def test_v2_halves_the_image_five_times():
     ]
 
 
-def test_v2_cuts_its_rectifiers_off_at_six():
+def test_v2_uses_relu6_activations():
     assert {one.kind for one in specs_of_type(ActivationSpec, layers("mobilenet")).values()} == {
         "relu6"
     }
@@ -89,7 +89,7 @@ def test_v3_halves_the_image_five_times(model: str, blocks: str):
         ("mobilenet-v3-small", "0/0 2/0 2/1 2/2 3/0 3/1 4/0 4/1 4/2"),
     ],
 )
-def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
+def test_v3_gates_use_hard_sigmoid(model: str, gated: str):
     activations = specs_of_type(ActivationSpec, layers(model))
     gates = [name for name in activations if name.endswith("/se/gate")]
 
@@ -104,7 +104,7 @@ def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
     ("model", "end"),
     [("mobilenet-v3-large", "blocks/6/0"), ("mobilenet-v3-small", "blocks/5/0")],
 )
-def test_v3_ends_with_a_head_behind_its_pool(model: str, end: str):
+def test_v3_has_a_head_after_pooling(model: str, end: str):
     names = [one.name for one in layers(model)]
 
     assert names[-9:] == [

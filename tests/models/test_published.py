@@ -28,7 +28,7 @@ def test_every_network_has_a_published_count() -> None:
     assert {one.model for one in PUBLISHED} == set(MODELS)
 
 
-def test_the_one_network_that_cannot_be_filtered_by_sixteens_is_refused_with_the_way_out() -> None:
+def test_group_dim_16_is_refused_where_it_does_not_fit_with_a_fix() -> None:
     wider = {"group_dim": 16, "expand_ratio": 4}
     with pytest.raises(ConfigError) as refused:
         planned("efficientnet-b6", **wider)

@@ -27,12 +27,12 @@ INSIDE = [
 ]
 
 
-def test_a_fire_expands_in_two_ways():
+def test_a_fire_module_has_two_expansions():
     assert fire(3, plan()) == [("squeeze", Route.MAIN), *INSIDE]
 
 
 @pytest.mark.parametrize("number", [3, 5, 7, 9])
-def test_a_bypass_goes_around_every_second_fire(number: int):
+def test_every_second_fire_module_has_a_bypass(number: int):
     bypassed = plan(use_bypass=True)
 
     assert fire(number, bypassed) == [("squeeze", Route.FORK), *INSIDE, ("add", Route.JOIN)]
@@ -48,7 +48,7 @@ def test_images_shrink_to_thirteen_pixels_before_the_classes():
     assert (costs["fire9/relu"].channels, costs["avgpool"].channels) == (512, 10)
 
 
-def test_pools_have_no_padding_and_stand_behind_the_stem_and_two_fires():
+def test_unpadded_pools_follow_the_stem_and_two_fire_modules():
     layers = plan().layers
     names = [one.name for one in layers]
     pools = [one.name for one in layers if isinstance(one.operation, MaxPoolSpec)]
@@ -59,7 +59,7 @@ def test_pools_have_no_padding_and_stand_behind_the_stem_and_two_fires():
 
 
 @pytest.mark.parametrize("norm_type", ["batch", "group", "none"])
-def test_there_is_neither_norm_nor_bias(norm_type: str):
+def test_no_layer_has_a_norm_or_a_bias(norm_type: str):
     operations = [one.operation for one in plan(norm_type=norm_type).layers]
 
     assert not any(isinstance(one, NormSpec) for one in operations)

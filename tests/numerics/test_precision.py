@@ -40,7 +40,7 @@ def is_of(number: FloatFormat, values: Tensor) -> bool:
 
 @pytest.mark.parametrize("number", HALVES, ids=lambda one: one.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_layer_is_given_16_bit_numbers_both_ways(name: str, number: FloatFormat):
+def test_every_layer_gets_16_bit_values_forward_and_backward(name: str, number: FloatFormat):
     network = network_of(name, Arithmetic(number))
     given: list[Tensor] = []
     for layer in ALL[name].plan.layers:
@@ -72,7 +72,7 @@ def test_a_convolution_and_its_gradient_are_rounded_once():
     torch.testing.assert_close(given.grad, expected)
 
 
-def test_a_gradient_too_large_is_infinite_or_the_largest():
+def test_an_overflowing_gradient_is_infinite_or_saturated():
     given = torch.ones(2, requires_grad=True)
     for saturates, largest in ((False, torch.inf), (True, 65504.0)):
         given.grad = None
@@ -84,7 +84,7 @@ def test_a_gradient_too_large_is_infinite_or_the_largest():
         assert given.grad.tolist() == [largest, 2.0]
 
 
-def test_the_devices_own_gradients_are_clipped_as_well():
+def test_native_gradients_are_saturated():
     given = torch.ones(2, requires_grad=True)
     back = torch.tensor([torch.inf, 2.0], dtype=torch.float16)
     Arithmetic(FLOAT16, native=True, saturates=True).round_output(given * 1).backward(back)
@@ -93,7 +93,7 @@ def test_the_devices_own_gradients_are_clipped_as_well():
     assert given.grad.tolist() == [65504.0, 2.0]
 
 
-def test_32_bits_change_nothing():
+def test_fp32_arithmetic_changes_nothing():
     given = torch.randn(3)
 
     assert Arithmetic(FLOAT32).round_output(given) is given
@@ -101,7 +101,7 @@ def test_32_bits_change_nothing():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_devices_own_16_bits_agree_with_those_as_if(name: str):
+def test_native_and_emulated_arithmetic_agree(name: str):
     """Each layer may differ by a rounding or two; what 16 bits lose is of the same size."""
     images, _ = images_and_labels(4, ALL[name].size)
     emulated, native, whole = (
@@ -132,7 +132,7 @@ def test_partial_sums_are_rounded_after_every_16_channels():
     assert torch.equal(made, total + bias.view(-1, 1, 1))
 
 
-def test_partial_sums_of_a_linear_layer_too():
+def test_partial_sums_of_a_linear_layer_are_rounded():
     chance = torch.Generator().manual_seed(2)
     given, weight = torch.randn(3, 33, generator=chance), torch.randn(7, 33, generator=chance)
     with Arithmetic(BFLOAT16, half_partials=True).context(CPU):
@@ -147,7 +147,7 @@ def test_partial_sums_of_a_linear_layer_too():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch of itself
 @pytest.mark.parametrize("number", HALVES, ids=lambda one: one.name)
-def test_a_compiled_program_rounds_as_well(number: FloatFormat):
+def test_a_compiled_function_rounds(number: FloatFormat):
     """torch's compiler would take a cast and its way back for nothing."""
     after = Arithmetic(number).round_output
     program = torch.compile(lambda values: after(values + 0.001) + 0.0)

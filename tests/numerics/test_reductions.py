@@ -71,7 +71,7 @@ def in_double(gradients: Sequence[Tensor]) -> Array:
 @in_every_way
 @in_every_type
 @sweep("count", range(1, 20))
-def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
+def test_every_reduction_is_close_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
     """Each of log2(n) joins rounds thrice, then comes a division; so do the sums of magnitudes."""
     gradients = leaves(count)
     given = in_double(gradients)
@@ -85,7 +85,7 @@ def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count
 
 
 @sweep("count", range(1, 20))
-def test_a_running_mean_is_what_one_after_the_other_would_be(count: int) -> None:
+def test_a_running_mean_matches_sequential_averaging(count: int) -> None:
     gradients = leaves(count)
     mean = np.zeros(ELEMENTS)
     for number, one in enumerate(in_double(gradients)):
@@ -126,7 +126,9 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
 @in_every_way
 @in_every_type
 @sweep("count", [1, 2, 3, 5, 6, 7, 12, 15])
-def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, count: int) -> None:
+def test_any_equal_blocks_have_the_bits_of_one_block(
+    way: str, dtype: torch.dtype, count: int
+) -> None:
     gradients, reduction = leaves(count, seed=count), way_of(way, count)
     whole = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
     for size in (one for one in range(1, count + 1) if count % one == 0):
@@ -140,7 +142,7 @@ def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, cou
 @in_every_way
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=40)
-def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
+def test_any_blocks_have_the_bits_of_one_block(way: str, sizes: list[int]) -> None:
     count = sum(sizes)
     gradients, reduction = leaves(count, seed=1), way_of(way, count)
     whole = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
@@ -154,7 +156,7 @@ def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
 
 
 @sweep("count", [2, 3, 4, 7, 64])
-def test_a_sum_in_16_bits_overflows_where_the_guarded_ways_do_not(count: int) -> None:
+def test_a_16_bit_sum_overflows_where_other_reductions_do_not(count: int) -> None:
     gradients = [torch.full((ELEMENTS,), 40000.0) for _ in range(count)]
     found = {way: reduced(gradients, way, torch.float16) for way in WAYS}
 
@@ -174,7 +176,7 @@ def test_a_leaf_is_divided_before_it_is_rounded() -> None:
     assert bool(((found - 25000).abs() <= 16).all())
 
 
-def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
+def test_a_leaf_for_a_wider_accumulator_is_divided_in_the_wider_dtype() -> None:
     (gradient,) = leaves(1)
     leaf = DividedFirst(3).prepare_leaf(gradient, torch.float64)
 
@@ -182,20 +184,20 @@ def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
 
 
 @in_every_way
-def test_one_micro_batch_is_its_own_result(way: str) -> None:
+def test_the_result_of_one_micro_batch_is_its_gradient(way: str) -> None:
     (gradient,) = leaves(1)
 
     assert torch.equal(reduced([gradient], way), gradient)
 
 
 @in_every_type
-def test_unasked_only_sums_in_float16_run(dtype: torch.dtype) -> None:
+def test_running_mean_is_the_default_only_in_float16(dtype: torch.dtype) -> None:
     chosen = make_reduction(DtypePolicy(accumulator=dtype), 4)
 
     assert type(chosen) is (RunningMean if dtype == torch.float16 else Mean)
 
 
-def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() -> None:
+def test_accumulators_have_the_dtype_of_the_stored_weight_by_default() -> None:
     kinds = [
         DtypePolicy(param=FLOAT16),
         DtypePolicy(param=BFLOAT16),
@@ -208,7 +210,7 @@ def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() 
     assert type(make_reduction(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean
 
 
-def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
+def test_a_configured_reduction_is_used_with_every_dtype() -> None:
     for sums in (torch.float16, torch.float32):
         ways = {
             "mean": Mean,
@@ -221,7 +223,7 @@ def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
 
 
 @in_every_way
-def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
+def test_merging_does_not_modify_the_right_side(way: str) -> None:
     left, right = leaves(2)
     before = right.clone()
     way_of(way, 2).merge([left], [right], (1, 1))
@@ -230,7 +232,7 @@ def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
 
 
 @in_every_way
-def test_a_result_may_be_written_elsewhere_or_in_its_place(way: str) -> None:
+def test_a_result_may_be_written_in_place_or_elsewhere(way: str) -> None:
     (total,) = leaves(1)
     for micro_batches in (1, 5):
         elsewhere, reduction = torch.full_like(total, torch.nan), way_of(way, micro_batches)

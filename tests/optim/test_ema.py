@@ -41,7 +41,7 @@ def step(optimizer: Optimizer, update: int) -> None:
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
-def test_fifty_updates_are_the_written_formula(decay: float):
+def test_fifty_updates_follow_the_formula(decay: float):
     named, statistic = weights(), torch.zeros(9)
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(decay, [optimizer], {"bn.running_mean": statistic})
@@ -62,7 +62,7 @@ def test_fifty_updates_are_the_written_formula(decay: float):
         np.testing.assert_allclose(one.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
 
 
-def test_it_begins_with_the_weights_after_the_first_update():
+def test_the_average_starts_as_the_weights_after_the_first_update():
     named = weights()
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(0.99, [optimizer], {})
@@ -74,7 +74,7 @@ def test_it_begins_with_the_weights_after_the_first_update():
     assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
 
 
-def test_weights_that_rest_are_their_own_average_to_the_bit():
+def test_the_average_of_constant_weights_is_bit_identical_to_them():
     named = weights()
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(0.9999, [optimizer], {})
@@ -84,7 +84,7 @@ def test_weights_that_rest_are_their_own_average_to_the_bit():
     assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
 
 
-def test_a_long_memory_loses_no_share_of_the_weights():
+def test_a_decay_close_to_one_is_not_biased():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(1, 4))})
     average = ExponentialMovingAverage(0.9999, [optimizer], {})
     average.update()
@@ -97,7 +97,7 @@ def test_a_long_memory_loses_no_share_of_the_weights():
     assert float(average.named_averages()["w"][0, 0]) == pytest.approx(expected, abs=5e-5)
 
 
-def test_owned_ranges_cut_anywhere_make_the_same_bits():
+def test_shards_of_any_size_have_the_same_bits():
     whole = optimizer_of(weights())
     alone = ExponentialMovingAverage(0.97, [whole], {})
     elements = whole.flat_params.elements
@@ -113,7 +113,7 @@ def test_owned_ranges_cut_anywhere_make_the_same_bits():
     assert torch.equal(joined, alone._weights[0])
 
 
-def test_a_vector_of_several_blocks_is_followed_to_its_end():
+def test_a_vector_of_several_blocks_is_averaged_completely():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(3, BLOCK_SIZE))})
     average = ExponentialMovingAverage(0.5, [optimizer], {})
     average.update()
@@ -123,7 +123,7 @@ def test_a_vector_of_several_blocks_is_followed_to_its_end():
     assert bool((average.named_averages()["w"] == 1.0).all())
 
 
-def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
+def test_master_weights_are_averaged():
     kind = DtypePolicy(param=FLOAT32, compute=BFLOAT16)
     optimizer = optimizer_of(weights(), kind=kind)
     average = ExponentialMovingAverage(0.9, [optimizer], {})
@@ -136,7 +136,7 @@ def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
     assert not torch.equal(actual, used)
 
 
-def test_a_saved_average_goes_on_as_if_nothing_had_been():
+def test_a_restored_average_continues_with_the_same_bits():
     optimizer, again = optimizer_of(weights()), optimizer_of(weights())
     statistic = torch.ones(9)
     average = ExponentialMovingAverage(0.9, [optimizer], {"s": statistic})
@@ -155,7 +155,7 @@ def test_a_saved_average_goes_on_as_if_nothing_had_been():
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_without_a_saved_average_the_next_update_begins_it():
+def test_without_a_saved_average_the_next_update_starts_it():
     optimizer = optimizer_of(weights())
     average = ExponentialMovingAverage(0.9, [optimizer], {})
     average.update()

@@ -63,9 +63,7 @@ CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
 
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
-    cuts: list[int], optimizer: str
-) -> None:
+def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], optimizer: str) -> None:
     whole, parts = make_optimizer(optimizer), FlatParameters(weights())
     owned = ranges(parts.elements, cuts)
     meeting = ThreadGather(len(owned))
@@ -90,7 +88,7 @@ def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
+def test_no_sharding_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
     """Blocks of all lengths: torch takes the last elements of a vector another way."""
     elements = 16 * 64
     gradient = noise((elements,), 1)
@@ -112,7 +110,7 @@ def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> None:
+def test_padding_stays_zero_during_updates(optimizer: str) -> None:
     one = make_optimizer(optimizer)
     run_updates(one, range(3))
     for view in one.flat_params.views(one.flat_params.values):
@@ -123,9 +121,7 @@ def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> 
 
 @pytest.mark.parametrize("state", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_saved_and_loaded_in_the_middle_it_goes_on_with_the_same_bits(
-    optimizer: str, state: str
-) -> None:
+def test_saved_and_loaded_state_continues_with_the_same_bits(optimizer: str, state: str) -> None:
     first = make_optimizer(optimizer, state)
     run_updates(first, range(3))
     named = first.named_state()
@@ -155,7 +151,7 @@ def test_state_in_a_file_gives_the_same_bits(optimizer: str, state: str, tmp_pat
     assert torch.equal(kept.flat_params.values, mapped.flat_params.values)
 
 
-def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
+def test_16_bit_state_is_rounded_at_the_end_of_an_update() -> None:
     one = make_optimizer("sgd", "bfloat16")
     gradient = flattened(one, 0)
     expected = one.flat_params.values * 0.05
@@ -167,7 +163,7 @@ def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_frozen_weight_keeps_its_first_state_and_never_moves(optimizer: str) -> None:
+def test_a_frozen_weight_has_its_initial_state_and_does_not_change(optimizer: str) -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()

@@ -57,7 +57,7 @@ def apart(one: Arrays, two: Arrays) -> float:
     return max(float(np.abs(one[name] - two[name]).max() / np.abs(two[name]).max()) for name in one)
 
 
-def test_parts_come_in_the_order_of_the_replicas_and_of_the_calls(four: PipelinePool):
+def test_gathered_tensors_are_in_replica_order(four: PipelinePool):
     sizes = [(2, 1 + 37 * number % 500) for number in range(40)]
     seen = four.run(gather, sizes)
 
@@ -83,7 +83,7 @@ def test_four_replicas_train_as_one_with_larger_micro_batches(
     assert apart(first, one_replica(spanned)) < 1e-4
 
 
-def test_without_a_span_the_training_is_another_one(two: PipelinePool):
+def test_without_a_span_the_results_differ(two: PipelinePool):
     alone = NormSyncCase(Case(**SMALL), BatchPlan(4, 4, 2))
     first, _ = two.run(train, alone)
 

@@ -42,7 +42,7 @@ def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_holds_what_the_schedule_says(line: PipelinePool, schedule: str):
+def test_each_stage_stashes_as_planned(line: PipelinePool, schedule: str):
     case = case_for(line, schedule)
     seen = line.run(train_stage, case)
     stages = len(seen)
@@ -55,9 +55,7 @@ def test_each_stage_holds_what_the_schedule_says(line: PipelinePool, schedule: s
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gradients_are_told_once_for_each_micro_batch_of_every_update(
-    line: PipelinePool, schedule: str
-):
+def test_gradients_are_collected_once_per_micro_batch(line: PipelinePool, schedule: str):
     case = case_for(line, schedule, rounds=1)
     seen = line.run(train_stage, case, 2)
 
@@ -70,7 +68,7 @@ def test_gradients_are_told_once_for_each_micro_batch_of_every_update(
 
 
 @pytest.mark.processes
-def test_images_are_taken_from_the_feed_as_forwards_come(line: PipelinePool):
+def test_images_are_read_when_their_forward_pass_starts(line: PipelinePool):
     case = case_for(line, "interleaved")
     first = line.run(watch, case)[0]
     ahead = len(line.pipes) - 1
@@ -90,12 +88,12 @@ def test_results_exist_on_the_last_stage_only(line: PipelinePool):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_nothing_that_traveled_is_left_after_the_update(line: PipelinePool, schedule: str):
+def test_no_transfer_is_pending_after_the_update(line: PipelinePool, schedule: str):
     assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
 
 
 @pytest.mark.processes
-def test_one_line_after_another_runs_in_the_same_processes(line: PipelinePool):
+def test_several_pipelines_run_in_the_same_processes(line: PipelinePool):
     cases = [case_for(line, schedule) for schedule in ("grouped", "sequential", "interleaved")]
     by_stage = line.run(train_all, cases)
 
@@ -104,7 +102,7 @@ def test_one_line_after_another_runs_in_the_same_processes(line: PipelinePool):
 
 
 @pytest.mark.processes
-def test_a_schedule_that_holds_more_than_it_promised_is_stopped(tmp_path_factory):
+def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
     with pipeline_pool(1, tmp_path_factory.mktemp("alone")) as alone:
         (said,) = alone.run(train_unruly, Case(micro_batches=3))
 
@@ -131,7 +129,7 @@ def named(process: int, action: Action) -> str:
 
 
 @pytest.mark.parametrize("stages", range(2, 7))
-def test_zero_bubble_is_the_order_of_torch(stages: int):
+def test_zero_bubble_has_the_order_of_torch(stages: int):
     for count in range(stages, 4 * stages, stages):
         ours = [
             [named(process, action) for action in row]
@@ -143,7 +141,7 @@ def test_zero_bubble_is_the_order_of_torch(stages: int):
 
 @pytest.mark.parametrize("rounds", [2, 3, 4])
 @pytest.mark.parametrize("processes", range(2, 6))
-def test_looped_is_the_order_of_torch(processes: int, rounds: int):
+def test_looped_has_the_order_of_torch(processes: int, rounds: int):
     stages = processes * rounds
     for count in range(processes, 5 * processes, processes):
         ours = [

@@ -65,7 +65,7 @@ def equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_two_halves_leave_the_bits_of_the_whole(norm: str):
+def test_a_split_backward_has_the_bits_of_a_full_one(norm: str):
     network = made_network(norm)
     gradient, weights = whole(network, images_of(0))
     ours, state = first_half(network, SplitBackward(network), images_of(0))
@@ -84,7 +84,7 @@ SMALL = FAMILIES | {
 
 
 @pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
-def test_two_halves_leave_the_bits_of_the_whole_in_every_family(small: Small):
+def test_a_split_backward_has_the_bits_of_a_full_one_in_every_family(small: Small):
     """Behind the first layer, which has nobody to answer."""
     before, behind = (live(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
     images, _ = images_and_labels(2, small.size)
@@ -104,7 +104,7 @@ def live(layers: Sequence[LayerPlan]) -> Slice:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_first_half_leaves_the_weights_alone(norm: str):
+def test_the_input_half_sets_no_weight_gradients(norm: str):
     network = made_network(norm)
     first_half(network, SplitBackward(network), images_of(0))
 
@@ -112,7 +112,7 @@ def test_the_first_half_leaves_the_weights_alone(norm: str):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_other_micro_batches_may_come_between_the_halves(norm: str):
+def test_other_micro_batches_may_run_between_the_halves(norm: str):
     network = made_network(norm)
     expected = [whole(network, images_of(seed))[1] for seed in range(3)]
     split = SplitBackward(network)
@@ -123,7 +123,7 @@ def test_other_micro_batches_may_come_between_the_halves(norm: str):
         assert equal(taken(network), weights)
 
 
-def test_weights_of_one_layer_stay_together():
+def test_weights_of_one_layer_are_deferred_together():
     """The kernel of a convolution makes the gradient of its bias with that of its weight."""
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 2))
     state = SplitState()
@@ -136,7 +136,7 @@ def test_weights_of_one_layer_stay_together():
     assert list(map(id, state.immediate)) == list(map(id, layers[1].parameters()))
 
 
-def test_what_a_layer_has_kept_may_be_sent_on_as_well():
+def test_a_saved_output_may_also_be_sent():
     """As at a border inside a residual block: the side road is what the convolution read."""
     layers = nn.Conv2d(3, 3, 3, padding=1)
     given = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -156,7 +156,7 @@ def test_what_a_layer_has_kept_may_be_sent_on_as_well():
     assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
 
 
-def test_nothing_is_held_after_the_second_half():
+def test_nothing_is_retained_after_the_weight_half():
     network = made_network("batch")
     images = images_of(0)
     _, state = first_half(network, SplitBackward(network), images)
@@ -173,7 +173,7 @@ def test_nothing_is_held_after_the_second_half():
         gc.enable()
 
 
-def test_nothing_is_noted_after_the_forward_pass():
+def test_recording_stops_after_the_forward_pass():
     network = made_network("batch")
     _, state = first_half(network, SplitBackward(network), images_of(0))
     noted = len(state.deferred)

@@ -20,7 +20,7 @@ def nothing() -> None:
     """Leaves the gradients where they are."""
 
 
-def test_micro_batches_go_forward_and_backward_one_after_the_other():
+def test_micro_batches_run_forward_and_backward_in_turn():
     network = build_slice(small_layers())
     seen: list[str] = []
 
@@ -34,7 +34,7 @@ def test_micro_batches_go_forward_and_backward_one_after_the_other():
     assert seen == ["forward", "backward"] * 3
 
 
-def test_gradients_are_there_when_backward_is_told():
+def test_gradients_exist_when_after_backward_is_called():
     network = build_slice(small_layers())
     complete: list[bool] = []
 
@@ -59,7 +59,7 @@ def test_the_gradients_are_those_of_the_mean_loss():
         assert torch.equal(weight.grad, plain.named_weights()[name].grad), name
 
 
-def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
+def test_each_micro_batch_has_a_loss_and_correct_predictions():
     network, twin = build_slice(small_layers()), build_slice(small_layers())
     batches = micro_batches(3)
     passed = single_stage(network, F.cross_entropy, nothing, 3).run(batches)
@@ -72,7 +72,7 @@ def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
         assert one.samples == 3
 
 
-def test_what_is_left_behind_holds_no_graph():
+def test_results_do_not_reference_the_graph():
     (one,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
         micro_batches(1)
     )
@@ -80,7 +80,7 @@ def test_what_is_left_behind_holds_no_graph():
     assert one.loss.grad_fn is None and one.correct.grad_fn is None
 
 
-def test_right_answers_are_counted():
+def test_correct_predictions_are_counted():
     images, labels = torch.zeros(4, 3, 8, 8), torch.tensor([2, 2, 1, 2])
     network = build_slice(small_layers())
     head = network.named_weights()["fc.bias"]
@@ -92,7 +92,7 @@ def test_right_answers_are_counted():
     assert int(one.correct) == 3
 
 
-def test_a_network_that_was_validated_trains_again():
+def test_a_validated_network_is_set_to_training_mode():
     network: Slice = build_slice(small_layers())
     network.eval()
     single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
@@ -100,7 +100,7 @@ def test_a_network_that_was_validated_trains_again():
     assert all(module.training for module in network.modules())
 
 
-def test_micro_batches_are_taken_one_at_a_time():
+def test_micro_batches_are_read_one_at_a_time():
     taken: list[int] = []
     done: list[int] = []
 

@@ -39,7 +39,7 @@ def test_every_rule_ends_with_the_bits_of_one_replica(pool: ReplicaPool, optimiz
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 @pytest.mark.parametrize("elements", [0, 16, 32, 48, 16 * 17, 16 * 100])
-def test_parts_of_any_length_come_together(pool: ReplicaPool, elements: int, sharded: bool) -> None:
+def test_shards_of_any_length_are_gathered(pool: ReplicaPool, elements: int, sharded: bool) -> None:
     """One row belongs to the first replica alone, and the others must hear of it."""
     found = unwrap(pool.run(gathered, Vector(elements, sharded)))
 

@@ -67,7 +67,7 @@ def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_cut_before_any_layer_gives_the_same_bits(name: str):
+def test_a_split_before_any_layer_gives_the_same_bits(name: str):
     layers = NETWORKS[name]
     batch = images_and_labels(2, 12)
     whole = Cut(layers, [0]).train(*batch)
@@ -86,7 +86,7 @@ def test_a_slice_for_every_layer_gives_the_same_bits(name: str):
     assert different(pieces.train(*batch), Cut(layers, [0]).train(*batch)) == []
 
 
-def test_a_slice_does_not_write_on_what_it_receives():
+def test_a_slice_does_not_modify_its_inputs():
     layers = small_layers()
     modules = build_layers(layers, seed=0)
     images, _ = images_and_labels(2, 8)
@@ -98,14 +98,14 @@ def test_a_slice_does_not_write_on_what_it_receives():
         assert all(map(torch.equal, received, copies)), layers[start].name
 
 
-def test_layers_inside_a_slice_still_work_in_place():
+def test_layers_inside_a_slice_work_in_place():
     network = build_slice(small_layers())
     rectifiers = [one for one in network.modules() if isinstance(one, nn.ReLU)]
 
     assert rectifiers and all(one.inplace for one in rectifiers)
 
 
-def test_the_layers_of_the_network_are_not_changed_by_a_cut():
+def test_slicing_does_not_modify_the_layers_of_the_network():
     layers = small_layers()
     modules = build_layers(layers, seed=0)
     start = [layer.name for layer in layers].index("layer1/0/relu")
@@ -115,7 +115,7 @@ def test_the_layers_of_the_network_are_not_changed_by_a_cut():
     assert isinstance(kept, nn.ReLU) and kept.inplace
 
 
-def test_each_route_takes_and_puts_its_own_tensors():
+def test_each_route_reads_and_writes_its_tensors():
     layers = (
         LayerPlan("fork", ConvSpec(1, 1, 1, bias=True), Route.FORK),
         LayerPlan("side", ConvSpec(1, 1, 1, bias=True), Route.SIDE),
@@ -136,7 +136,7 @@ def test_each_route_takes_and_puts_its_own_tensors():
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 5], [0, 3, 9, 14]])
-def test_names_do_not_know_of_stages(starts: list[int]):
+def test_names_do_not_depend_on_stages(starts: list[int]):
     layers = small_layers()
     slices = Cut(layers, starts).slices
     names = [name for one in slices for name in one.named_tensors()]
@@ -145,7 +145,7 @@ def test_names_do_not_know_of_stages(starts: list[int]):
     assert {"conv1.weight", "layer2.0.bn1.running_var", "fc.bias"} <= set(names)
 
 
-def test_weights_are_the_tensors_that_train():
+def test_named_weights_are_the_parameters():
     network = build_slice(small_layers())
     tensors, weights = network.named_tensors(), network.named_weights()
 

@@ -92,14 +92,14 @@ def test_the_backward_of_one_segment_needs_as_much_as_without_recomputation():
     assert small_footprint([0]).peak_backward == small_footprint(None).peak_backward
 
 
-def test_segments_make_the_backward_cheaper():
+def test_segments_reduce_the_peak_of_the_backward():
     names = [layer.name for layer in small_layers()]
     after_blocks = [0, *(index + 1 for index, name in enumerate(names) if name.endswith("/relu"))]
 
     assert small_footprint(after_blocks).peak_backward < 0.9 * small_footprint(None).peak_backward
 
 
-def test_a_tensor_that_two_segments_need_is_kept_once():
+def test_a_tensor_of_two_segments_is_stored_once():
     names = [layer.name for layer in small_layers()]
     inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
     road = 16 * 32 * 32
@@ -107,7 +107,7 @@ def test_a_tensor_that_two_segments_need_is_kept_once():
     assert small_footprint(inside).stashed == 3 * 32 * 32 + 10 + 3 * road  # the side road once
 
 
-def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
+def test_shared_gradients_are_not_accumulated_in_place():
     layers = (
         LayerPlan("relu", ActivationSpec("relu")),
         LayerPlan("conv", ConvSpec(4, 2, 3), Route.FORK),
@@ -260,7 +260,7 @@ def test_saved_elements_of_every_family_match_autograd(small: Small):
     assert saved_bytes(live, (images,), labels) == planned + change
 
 
-def test_a_result_that_only_a_sum_takes_is_not_kept():
+def test_the_input_of_an_addition_is_not_saved():
     layers = small_layers()
     names = [layer.name for layer in layers]
     checkpoints = dict(zip(names, saved_elements(layers, Shape(3, 32)), strict=True))
@@ -282,14 +282,14 @@ def test_padding_saves_nothing():
     assert saved_elements(layers, Shape(3, 8)) == [0, 8 * 16, 8 * 16]
 
 
-def test_a_maximum_is_kept_with_its_place_in_64_bits():
+def test_max_pooling_saves_64_bit_indices():
     layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
     checkpoints, _ = saved_elements(layers, Shape(4, 10))
 
     assert checkpoints == 3 * MaxPoolSpec().output_shape(Shape(4, 10)).elements
 
 
-def test_the_logits_are_kept_for_the_loss():
+def test_the_logits_are_saved_for_the_loss():
     assert saved_elements(small_layers(), Shape(3, 32))[-1] == CLASSES
 
 

@@ -54,7 +54,7 @@ configs = st.builds(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MOST))
-def test_few_changes_are_all_there(config: LearningRateConfig, per_epoch: int, updates: int):
+def test_few_changes_are_all_listed(config: LearningRateConfig, per_epoch: int, updates: int):
     whole = loop(updates, per_epoch, **vars(config))
     actual = sample_rate_changes(whole, MOST)
 
@@ -94,7 +94,7 @@ def test_a_schedule_with_many_changes_is_sampled_evenly():
 
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
 @pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
-def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: float):
+def test_sampling_does_not_iterate_over_millions_of_updates(schedule: str, frequency: float):
     options: list[int] = []
 
     class Watched(LearningRatePlan):
@@ -128,7 +128,7 @@ def test_few_drops_are_all_shown(drops: int, rows: int):
     assert shown.num_omitted == 0
 
 
-def test_of_many_drops_the_first_and_the_last_are_shown_and_the_rest_counted():
+def test_of_many_drops_the_first_and_last_are_shown_and_the_rest_counted():
     often = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
     shown = rate_table(often)
 
@@ -136,14 +136,14 @@ def test_of_many_drops_the_first_and_the_last_are_shown_and_the_rest_counted():
     assert len(shown.rows) + shown.num_omitted == len(all_rate_changes(often))
 
 
-def test_of_a_rate_that_always_moves_the_quarters_are_shown():
+def test_a_rate_that_changes_every_update_is_shown_at_quarters():
     shown = rate_table(loop(401, 10, warmup_epoch=1))
 
     assert [one.update for one in shown.rows] == [0, 10, 100, 200, 300, 400]
     assert shown.num_omitted == 0
 
 
-def test_quarters_within_the_warm_up_are_left_out():
+def test_quarters_within_the_warm_up_are_omitted():
     shown = rate_table(loop(401, 10, warmup_epoch=25))
 
     assert [one.update for one in shown.rows] == [0, 250, 300, 400]

@@ -74,7 +74,7 @@ def test_a_constant_rate_is_not_drawn(options: dict[str, Any]):
     )
 
 
-def test_one_update_is_a_rate_that_never_changes():
+def test_the_rate_of_a_single_update_is_not_drawn():
     assert rate_as_text(loop(epoch=None, updates=1), 80) == []
 
 
@@ -85,7 +85,7 @@ def test_two_updates_are_drawn():
     ]
 
 
-def test_each_phase_has_its_curve_and_counts_its_own_epochs():
+def test_each_phase_has_a_curve_and_its_epochs():
     options = {
         "half_res_training": True,
         "weight_avg_strategy": "mean",

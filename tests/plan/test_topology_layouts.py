@@ -26,7 +26,7 @@ def test_every_layout_can_be_planned_and_has_the_same_samples(
     assert layouts[0] == Layout()
 
 
-def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
+def test_twenty_four_micro_batches_cover_all_shapes_and_schedules() -> None:
     layouts = all_layouts(24, layers=40, max_processes=8)
     exact = [one for one in layouts if one.is_bit_exact]
     shapes = {(one.stages, one.replicas) for one in exact}
@@ -46,7 +46,7 @@ def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
     }
 
 
-def test_every_two_choices_are_met_together() -> None:
+def test_every_pair_of_options_occurs_together() -> None:
     exact = [one for one in all_layouts(24, layers=40, max_processes=8) if one.is_bit_exact]
     choices = [(one.recompute, one.offload, one.sharding, one.workers > 0) for one in exact]
 
@@ -56,13 +56,13 @@ def test_every_two_choices_are_met_together() -> None:
         )
 
 
-def test_only_the_quick_sum_over_replicas_is_inexact() -> None:
+def test_only_the_fast_reduction_is_not_bit_exact() -> None:
     inexact = [one for one in all_layouts(24, 40, 8) if not one.is_bit_exact]
 
     assert inexact == [Layout(replicas=4, reduction="fast")]
 
 
-def test_four_shapes_are_crossed_with_each_other() -> None:
+def test_resume_pairs_combine_four_shapes() -> None:
     pairs = resume_pairs(all_layouts(24, 40, 8))
     shapes = {(one.stages, one.replicas) for one, _ in pairs}
 
@@ -71,5 +71,5 @@ def test_four_shapes_are_crossed_with_each_other() -> None:
     assert all(before != after for before, after in pairs)
 
 
-def test_one_process_alone_crosses_nothing() -> None:
+def test_a_single_process_has_no_resume_pairs() -> None:
     assert resume_pairs(all_layouts(1, 40, 1)) == []

@@ -55,14 +55,14 @@ def test_without_a_filter_everything_that_is_not_frozen_is_trained() -> None:
     )
 
 
-def test_a_filter_takes_the_weights_it_names() -> None:
+def test_a_filter_selects_matching_weights() -> None:
     assert sum(plan("fc").trained_parameters) == 650
     assert sum(plan("fc.bias").trained_parameters) == 10
     assert sum(plan("gamma").trained_parameters) == sum(plan("beta").trained_parameters) > 0
     assert sum(plan("gamma", "beta", "conv", "downsample", "fc").trained_parameters) == 75_290
 
 
-def test_gradients_are_needed_from_the_first_of_them_on() -> None:
+def test_gradients_are_needed_from_the_first_trained_layer() -> None:
     one = plan("layer2.0.conv2", "fc")
 
     assert one.network.layers[one.first_trained_layer].name == "layer2/0/conv2"
@@ -85,7 +85,7 @@ def test_only_trained_weights_have_gradients_and_state() -> None:
     assert stage.gradients < plan().memory[0].gradients / 50
 
 
-def test_a_filter_without_a_weight_is_refused() -> None:
+def test_a_filter_that_matches_no_weight_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"--variable-filter nothing here leaves nothing to train"
     ):

@@ -16,10 +16,8 @@ from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, FloatForma
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
-from convoy.parallel.replicas import Replicas
 from convoy.plan.plan import plan_run
 from convoy.run.network import Network, build_network, freeze, whole_network_stage
-from convoy.run.parameter_groups import make_ema
 from convoy.run.state import check_fits
 from convoy.run.validation import with_ema
 
@@ -38,7 +36,7 @@ def make_average(
     weights = FlatParameters(network.slice.named_weights())
     optimizer = Optimizer(weights, make_update_rule(CONFIG.optimizer, 1), policy=policy)
     config = replace(CONFIG, average=AverageConfig(ema_decay=decay))
-    return make_ema(config, network, [optimizer], Replicas())
+    return ExponentialMovingAverage(config.average.ema_decay, [optimizer], network.tensors())
 
 
 def add_one_to_weights(network: Network) -> None:

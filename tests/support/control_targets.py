@@ -118,7 +118,7 @@ def transfer_tensors(world: World, payload: dict[str, Any]) -> int:
 
 
 def _assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert list(found) == list(wanted)
+    assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
         assert found[name].dtype == tensor.dtype
         assert found[name].shape == tensor.shape

@@ -121,7 +121,12 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
     )
     rows = row_gatherer(replicas, Shards(flat.elements, count))
     optimizer = Optimizer(
-        flat, rule, OptimizerShard(replicas.shard_range(flat.elements), rows), storage
+        flat,
+        rule,
+        OptimizerShard(
+            replicas.shard_range(flat.elements), rows, shard_gatherer(replicas, flat.elements)
+        ),
+        storage,
     )
     kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
     reduction = make_reduction(kind, case.micro_batches)
@@ -137,7 +142,7 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
             (images_and_labels(4, 8, 100 * number + seed) for seed in seeds),
             StepContext(RATES[number], number, number),
         )
-    outcome = _outcome(network.named_tensors(), optimizer, replicas)
+    outcome = _outcome(network.named_tensors(), optimizer)
     return dataclasses.replace(outcome, early=counting.early if counting else 0)
 
 
@@ -148,9 +153,9 @@ def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer)
     optimizer.load_state({name: torch.from_numpy(one) for name, one in start.state.items()})
 
 
-def _outcome(named: dict[str, Tensor], optimizer: Optimizer, replicas: Replicas) -> Outcome:
+def _outcome(named: dict[str, Tensor], optimizer: Optimizer) -> Outcome:
     tensors = {name: tensor.detach() for name, tensor in named.items()}
-    state = optimizer.named_state(shard_gatherer(replicas, optimizer.flat_params.elements))
+    state = optimizer.named_state()
     kept = sum(len(vector) for vector in optimizer.slots.values())
     return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), kept)
 
