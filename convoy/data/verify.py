@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.images.decode import ImageError, decode, read_header
+from convoy.data.images.decode import decode, read_header
 from convoy.data.progress import (
     Progress,
     ProgressCallbacks,
@@ -34,7 +34,7 @@ from convoy.data.records.manifest import (
     size_and_sha256,
 )
 from convoy.data.records.open import SPLITS, available_splits, find_split
-from convoy.data.records.record import Records
+from convoy.data.records.record import Records, locate_errors
 from convoy.data.records.shards import ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_shards, read_metadata
 from convoy.data.records.tfrecord import TfRecords
@@ -177,12 +177,11 @@ def _check_records(
         try:
             encoded = records.read(index).encoded
             total += len(encoded)
-            header = read_header(encoded)
-            if request.decode:
-                decode(encoded, header)
-        except (ImageError, BadRecordError) as error:
-            if isinstance(error, ImageError):
-                error = BadRecordError(records.location(index), str(error))
+            with locate_errors(records, index):
+                header = read_header(encoded)
+                if request.decode:
+                    decode(encoded, header)
+        except BadRecordError as error:
             report.bad.append(BadRecord.from_error(error, report.split))
     return total
 

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.images.decode import ImageError, read_header
+from convoy.data.images.decode import read_header
 from convoy.data.progress import Notice, ProgressCallbacks
 from convoy.data.records.folder import IMAGE_SUFFIXES
-from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import check_finished
 from convoy.data.records.open import (
     DataLocation,
@@ -27,7 +26,13 @@ from convoy.data.records.open import (
     find_split,
     open_location,
 )
-from convoy.data.records.record import UNKNOWN_LABEL, DataFormat, PackedNames, Sample
+from convoy.data.records.record import (
+    UNKNOWN_LABEL,
+    DataFormat,
+    PackedNames,
+    Sample,
+    locate_errors,
+)
 from convoy.data.source import Ids, Labels, Split
 from convoy.errors import ConfigError, DataError
 from convoy.rng import key, permutation
@@ -53,10 +58,8 @@ class ConversionSource:
         records = self.splits[split]
         image = records.read(index)
         encoded = bytes(image.encoded)
-        try:
+        with locate_errors(records, index):
             header = read_header(encoded)
-        except ImageError as error:
-            raise BadRecordError(records.location(index), str(error)) from error
         label = int(records.labels[index])
         filename, text = records.filename_and_text(index)
         return Sample(

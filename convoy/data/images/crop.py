@@ -1,7 +1,6 @@
 """Crop windows for a batch at once, with or without object bounding boxes."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -92,13 +91,6 @@ class Window(NamedTuple):
     height: float
 
 
-class CropRule(StrEnum):
-    """The framework whose random crop is reproduced."""
-
-    PYTORCH = "pytorch"
-    TENSORFLOW = "tensorflow"
-
-
 _MAX_SHAPE_ATTEMPTS, _MAX_WINDOW_ATTEMPTS = 10, 9
 _PYTORCH_AREA, _PYTORCH_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _TENSORFLOW_MIN_AREA, _TENSORFLOW_RATIO = 0.05, (0.75, 1.33)
@@ -128,12 +120,12 @@ def training_windows(
     ids: Ids,
     seed: int,
     epoch: int,
-    rule: str = CropRule.PYTORCH,
+    rule: str = "pytorch",
     boxes: Sequence[Boxes] | None = None,
 ) -> tuple[Windows, Flags]:
-    """Return a random window inside each image, and whether to flip it."""
+    """Return a window in each image, as sampled by this framework, and whether to flip it."""
     batch = CropBatch(key(seed, "crop", epoch), ids, sizes)
-    if rule == CropRule.TENSORFLOW:
+    if rule == "tensorflow":
         windows = _tensorflow_windows(batch, ObjectBoxes.from_boxes(sizes, boxes))
     else:
         windows = _pytorch_windows(batch, merge_boxes(sizes, boxes))

@@ -54,6 +54,15 @@ class Records(Protocol):
     def location(self, index: int) -> RecordLocation: ...
 
 
+@contextmanager
+def locate_errors(records: Records, index: int) -> Iterator[None]:
+    """Turn bad content into a BadRecordError with the location of the record."""
+    try:
+        yield
+    except BadContentError as error:
+        raise BadRecordError(records.location(index), str(error)) from error
+
+
 class PackedNames:
     """File names by index, packed into one block: a million names are not a million objects."""
 

@@ -22,10 +22,10 @@ from convoy.data.records.index import Index, IndexedFile, ShardFormat
 from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.records.record import (
     UNKNOWN_LABEL,
-    BadContentError,
     Boxes,
     EncodedImage,
     check_unchanged,
+    locate_errors,
     open_file,
     read_range,
 )
@@ -208,11 +208,8 @@ class ShardedRecords:
     def read(self, index: int) -> EncodedImage:
         if self.labels[index] == UNKNOWN_LABEL:
             raise BadRecordError(self.location(index), self._bad_reason(index))
-        try:
-            image = self._read_image(index)
-        except BadContentError as error:
-            raise BadRecordError(self.location(index), str(error)) from error
-        return EncodedImage(image, self.boxes(index))
+        with locate_errors(self, index):
+            return EncodedImage(self._read_image(index), self.boxes(index))
 
     def _read_image(self, index: int) -> bytes | memoryview:
         """Read the image of a record; raise BadContentError if a checksum is wrong."""

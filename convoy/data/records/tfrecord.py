@@ -15,9 +15,15 @@ from convoy.data.progress import Notice, Progress
 from convoy.data.records import tfrecord_format as tf
 from convoy.data.records.index import MAX_CLASSES
 from convoy.data.records.index_builder import ShardScan, open_index
-from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import MANIFEST_NAME, read_class_names
-from convoy.data.records.record import NO_BOXES, BadContentError, Boxes, Sample, drop_empty_boxes
+from convoy.data.records.record import (
+    NO_BOXES,
+    BadContentError,
+    Boxes,
+    Sample,
+    drop_empty_boxes,
+    locate_errors,
+)
 from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.source import Split
 from convoy.errors import DataError
@@ -125,16 +131,15 @@ class TfRecords(ShardedRecords):
 
     def filename_and_text(self, index: int) -> tuple[str, str]:
         record = self._raw(index)[tf.HEADER_BYTES : -tf.FOOTER_BYTES]
-        try:
+        with locate_errors(self, index):
             features = tf.Features(record, {_FILENAME, _TEXT})
-            values = [
-                _single_text(features, name, _MAX_CLASS_TEXT_BYTES) or b""
+            filename, text = (
+                (_single_text(features, name, _MAX_CLASS_TEXT_BYTES) or b"").decode(
+                    "utf-8", "surrogateescape"
+                )
                 for name in (_FILENAME, _TEXT)
-            ]
-        except BadContentError as error:
-            raise BadRecordError(self.location(index), str(error)) from error
-        filename, text = (value.decode("utf-8", "surrogateescape") for value in values)
-        return filename, text
+            )
+            return filename, text
 
 
 def open_tfrecords(folder: Path, split: Split, notice: Notice, progress: Progress) -> TfRecords:

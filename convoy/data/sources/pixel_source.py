@@ -13,6 +13,7 @@ import numpy as np
 from convoy import rng
 from convoy.config.sections.data import DataConfig
 from convoy.data.augment import AUGMENTATIONS, NO_AUGMENTATION, Augmentation
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import (
     Ids,
@@ -21,9 +22,7 @@ from convoy.data.source import (
     Pixels,
     Source,
     StepCallback,
-    UnreadablePositions,
     View,
-    ignore_step,
 )
 from convoy.errors import ConfigError
 
@@ -63,8 +62,8 @@ class PixelView:
         return self.source.image_size
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
         pixels = self.source.pixels(ids)
         on_step("take")
         out[:] = self.augmentation(pixels, ids, self.seed, epoch)
