@@ -39,7 +39,7 @@ from convoy.data.records.shards import ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_shards, read_metadata
 from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
-from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar10, open_cifar100
+from convoy.data.sources.cifar import CIFAR_FORMATS, CifarFormat, open_cifar
 from convoy.errors import ConvoyError
 from convoy.text import printable
 
@@ -141,7 +141,7 @@ def verify(request: VerifyRequest, callbacks: ProgressCallbacks) -> Iterator[Spl
 
 def _find_cifar(folder: Path) -> CifarFormat | None:
     """Return the CIFAR format whose files are in the folder, or in its usual subfolder."""
-    for cifar_format in (CIFAR10, CIFAR100):
+    for cifar_format in CIFAR_FORMATS.values():
         names = [name for names in cifar_format.files.values() for name in names]
         if any(
             (parent / name).is_file()
@@ -156,7 +156,7 @@ def _verify_cifar(folder: Path, cifar_format: CifarFormat, split: Split) -> Spli
     """Open the split; the reader checks sizes, labels and duplicates."""
     report = SplitReport(split, cifar_format.name)
     with report.collect_errors():
-        source = (open_cifar10 if cifar_format is CIFAR10 else open_cifar100)(folder, split)
+        source = open_cifar(cifar_format, folder, split)
         report.files = len(cifar_format.files[split])
         report.records = len(source)
         report.bytes = len(source) * cifar_format.record_bytes

@@ -10,7 +10,7 @@ from convoy.data.progress import Notice, Progress, no_op
 from convoy.data.records.open import available_splits, open_records, stored_crop_size
 from convoy.data.records.record import CachedRecords, Records
 from convoy.data.source import Source, Split
-from convoy.data.sources.cifar import open_cifar10, open_cifar100
+from convoy.data.sources.cifar import CIFAR_FORMATS, open_cifar
 from convoy.data.sources.photos import PhotoSource
 from convoy.data.sources.pixel_source import GeneratedSource, cache_in_memory
 from convoy.data.sources.shapes import ShapesSource
@@ -24,10 +24,8 @@ _MEGABYTE = 10**6
 def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Source:
     folder = Path(config.data_dir or "")
     match config.data:
-        case "cifar10":
-            return open_cifar10(folder, split)
-        case "cifar100":
-            return open_cifar100(folder, split)
+        case "cifar10" | "cifar100":
+            return open_cifar(CIFAR_FORMATS[config.data], folder, split)
         case "imagenet":
             # Planning opened the data before and printed its notices.
             records = open_records(folder, split, no_op, no_op)

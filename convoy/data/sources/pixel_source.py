@@ -40,9 +40,8 @@ class PixelSource(Source):
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del size, ledger
-        return PixelView(
-            self, AUGMENTATIONS[config.data] if config.augment else NO_AUGMENTATION, config.seed
-        )
+        augmentation = AUGMENTATIONS.get(config.data) if config.augment else None
+        return PixelView(self, augmentation or NO_AUGMENTATION, config.seed)
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del config, size, ledger
