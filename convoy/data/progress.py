@@ -27,6 +27,9 @@ class ProgressCallbacks:
     records_progress: Progress = no_op
 
 
+SILENT = ProgressCallbacks()
+
+
 class ProgressCounter:
     """Count the work done by all threads."""
 

@@ -83,8 +83,7 @@ def open_conversion_source(
     for location in locations.values():
         check_finished(location.folder)
     splits = {
-        name: open_location(location, name, callbacks.on_notice, callbacks.bytes_progress)
-        for name, location in locations.items()
+        name: open_location(location, name, callbacks) for name, location in locations.items()
     }
     synset_file = locations[names[0]].folder / SYNSET_FILE_NAME
     return ConversionSource(
@@ -215,11 +214,14 @@ def plan_conversion(
 def _record_order(
     request: ConversionRequest, source: ConversionSource, split: Split, notice: Notice
 ) -> Ids:
+    """Return the ids of all records not known to be bad, in the order of the target."""
     labels = source.splits[split].labels
-    record_ids = usable_records(labels, request.shuffle)
+    record_ids = np.flatnonzero(labels != UNKNOWN_LABEL)
     if len(record_ids) == 0:
         folder = source.locations[split].folder
         raise DataError(f"{folder}: the {split} split has no usable records")
+    if request.shuffle is not None:
+        record_ids = record_ids[permutation(key(request.shuffle, "conversion"), len(record_ids))]
     if request.data_format != "folder":
         return record_ids
     by_class = record_ids[np.argsort(labels[record_ids], kind="stable")]
@@ -229,14 +231,6 @@ def _record_order(
             "within each class"
         )
     return by_class
-
-
-def usable_records(labels: Labels, shuffle: int | None) -> Ids:
-    """Return the ids of all records not known to be bad, in the order of the target."""
-    record_ids = np.flatnonzero(labels != UNKNOWN_LABEL)
-    if shuffle is None:
-        return record_ids
-    return record_ids[permutation(key(shuffle, "conversion"), len(record_ids))]
 
 
 def shard_parts(

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.progress import Notice, Progress, ProgressCounter, WorkerThreads, no_op
-from convoy.data.records import index as index_file
-from convoy.data.records.index import (
-    MAX_FAULTS,
-    BadIndexError,
-    Fault,
-    Index,
-    IndexedFile,
-    ShardFormat,
+from convoy.data.progress import (
+    SILENT,
+    Notice,
+    ProgressCallbacks,
+    ProgressCounter,
+    WorkerThreads,
+    no_op,
 )
+from convoy.data.records import index as index_file
+from convoy.data.records.index import MAX_FAULTS, Fault, Index, IndexedFile, ShardFormat
 from convoy.data.records.manifest import check_record_counts, check_shard_names, read_parts
 from convoy.data.records.record import NO_BOXES, UNKNOWN_LABEL, Boxes
 from convoy.data.records.shards import ShardSet
@@ -78,7 +78,9 @@ class ShardScan:
                 self.add_bad(self.offset[last], 0, f"lost: {reason}")
 
 
-def join_scans(shard_format: ShardFormat, shards: Sequence[ScannedShard], notice: Notice) -> Index:
+def join_scans(
+    shard_format: ShardFormat, shards: Sequence[ScannedShard], notice: Notice = no_op
+) -> Index:
     """Join the scans of all shards into the index of the split."""
     scans = [scan for _, scan in shards]
     label = np.concatenate([scan.label for scan in scans])
@@ -125,18 +127,18 @@ def _faults(shards: Sequence[ScannedShard]) -> tuple[Fault, ...]:
     return tuple(faults[:MAX_FAULTS])
 
 
-def open_index(shards: ShardSet, scan: Scan, notice: Notice, progress: Progress) -> Index:
+def open_index(shards: ShardSet, scan: Scan, callbacks: ProgressCallbacks = SILENT) -> Index:
     """Load or build the index of the shards; raise DataError if it contradicts the manifest."""
     parts = read_parts(shards.folder, shards.split)
     if parts is not None:
         check_shard_names(shards.folder, parts, [path.name for path in shards.paths])
-    index, before = _load_index(shards, notice)
+    index, before = _load_index(shards, callbacks.on_notice)
     if index is None:
         records = {name: part.records for name, part in (parts or {}).items()}
-        index = _build_index(shards, scan, records, notice, progress)
+        index = _build_index(shards, scan, records, callbacks)
         if parts is None:
             _check_no_lost_records(shards, index, before)
-        _save_index(shards, index, notice)
+        _save_index(shards, index, callbacks.on_notice)
     if parts is not None:
         check_record_counts(shards.folder, parts, index)
     return index
@@ -144,7 +146,7 @@ def open_index(shards: ShardSet, scan: Scan, notice: Notice, progress: Progress)
 
 def stored_checksums(shards: ShardSet) -> dict[str, npt.NDArray[np.uint32]]:
     """Return the CRC32C of the images of each shard, from a stored index that is up to date."""
-    index, _ = _load_index(shards, no_op)
+    index, _ = _load_index(shards)
     if index is None or not len(index.crc):
         return {}
     return {file.name: index.crc[index.file == number] for number, file in enumerate(index.files)}
@@ -189,7 +191,7 @@ def index_paths(shards: ShardSet) -> list[Path]:
 
 
 def _load_index(
-    shards: ShardSet, notice: Notice
+    shards: ShardSet, notice: Notice = no_op
 ) -> tuple[Index | None, dict[str, tuple[int, Path]]]:
     """Load an index that is up to date; otherwise return the record counts of an outdated one."""
     now = [_stat_shard(path) for path in shards.paths]
@@ -200,7 +202,7 @@ def _load_index(
             if not path.is_file():
                 continue
             index = index_file.load(path)
-        except (OSError, BadIndexError) as error:
+        except (OSError, index_file.BadIndexError) as error:
             problems.append(f"{path}: unusable index: {error}")
             continue
         changes = []
@@ -235,10 +237,11 @@ def _describe_changes(then: Iterable[IndexedFile], now: list[IndexedFile]) -> li
 
 
 def _build_index(
-    shards: ShardSet, scan: Scan, records: Mapping[str, int], notice: Notice, progress: Progress
+    shards: ShardSet, scan: Scan, records: Mapping[str, int], callbacks: ProgressCallbacks
 ) -> Index:
     """Scan all shards in parallel; `records` is how many were written to each, if known."""
-    counter = ProgressCounter(sum(_stat_shard(path).bytes for path in shards.paths), progress)
+    total = sum(_stat_shard(path).bytes for path in shards.paths)
+    counter = ProgressCounter(total, callbacks.bytes_progress)
 
     def scan_shard(path: Path) -> ScannedShard:
         scanned = scan_file(scan, path, records.get(path.name, 0))
@@ -246,7 +249,8 @@ def _build_index(
         return scanned
 
     with WorkerThreads(min(_THREADS, len(shards.paths)) or 1) as threads:
-        return join_scans(shards.shard_format, threads.run(scan_shard, shards.paths), notice)
+        scans = threads.run(scan_shard, shards.paths)
+    return join_scans(shards.shard_format, scans, callbacks.on_notice)
 
 
 def scan_file(scan: Scan, path: Path, records: int = 0) -> ScannedShard:
@@ -275,6 +279,6 @@ def _save_index(shards: ShardSet, index: Index, notice: Notice) -> None:
             with atomic_path(path) as temporary:
                 index_file.save(index, temporary)
             return
-        except (OSError, BadIndexError) as error:
+        except (OSError, index_file.BadIndexError) as error:
             reasons.append(f"{path}: {error}")
     notice(f"the index could not be saved, so the next run rebuilds it: {'; '.join(reasons)}")

@@ -174,20 +174,17 @@ class CachedRecords:
         return self._records.location(index)
 
     def read(self, index: int) -> EncodedImage:
-        cached = self._cached.get(index)
-        if cached is not None:
-            return cached
+        if index in self._cached:
+            return self._cached[index]
         image = self._records.read(index)
-        size = len(image.encoded)
         with self._lock:
-            full = self.cached_bytes + size > self._max_bytes
-            if full or len(self._cached) >= self._max_records:
-                return image
-            if index not in self._cached:
+            total = self.cached_bytes + len(image.encoded)
+            fits = total <= self._max_bytes and len(self._cached) < self._max_records
+            if fits and index not in self._cached:
                 # Copy the image: a view would keep the entire record alive.
                 self._cached[index] = EncodedImage(bytes(image.encoded), image.boxes)
-                self.cached_bytes += size
-        return self._cached[index]
+                self.cached_bytes = total
+        return image
 
 
 @dataclass(frozen=True, eq=False)

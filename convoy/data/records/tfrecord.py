@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from convoy.data.progress import Notice, Progress
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records import tfrecord_format as tf
 from convoy.data.records.index import MAX_CLASSES
 from convoy.data.records.index_builder import ShardScan, open_index
@@ -142,10 +142,9 @@ class TfRecords(ShardedRecords):
             return filename, text
 
 
-def open_tfrecords(folder: Path, split: Split, notice: Notice, progress: Progress) -> TfRecords:
+def open_tfrecords(folder: Path, split: Split, callbacks: ProgressCallbacks) -> TfRecords:
     """Open one split, indexing it if necessary."""
-    shards = find_shards(folder, split, "tfrecord")
-    index = open_index(shards, scan_shard, notice, progress)
+    index = open_index(find_shards(folder, split, "tfrecord"), scan_shard, callbacks)
     return TfRecords(folder, index, read_class_names(folder))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from convoy.config.sections.data import DATA, DataConfig
-from convoy.data.progress import Notice, Progress, no_op
+from convoy.data.progress import Notice, Progress, ProgressCallbacks, no_op
 from convoy.data.records.open import available_splits, open_records, stored_crop_size
 from convoy.data.records.record import CachedRecords, Records
 from convoy.data.source import Source, Split
@@ -28,7 +28,7 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
             return open_cifar(CIFAR_FORMATS[config.data], folder, split)
         case "imagenet":
             # Planning opened the data before and printed its notices.
-            records = open_records(folder, split, no_op, no_op)
+            records = open_records(folder, split)
             photos = PhotoSource(_cached(records, config), split, stored_crop_size(records))
             data_classes, classes = len(photos.class_names), network.classes
             if data_classes > classes:
@@ -83,8 +83,7 @@ def inspect_folder(
 
     Builds the index of data that needs one: once, in one process.
     """
-    splits = {
-        split: open_records(folder, split, notice, progress) for split in available_splits(folder)
-    }
+    callbacks = ProgressCallbacks(notice, progress)
+    splits = {split: open_records(folder, split, callbacks) for split in available_splits(folder)}
     classes = max(len(records.class_names) for records in splits.values())
     return classes, len(splits["train"]) if "train" in splits else None

@@ -286,7 +286,7 @@ def main() -> None:
     job = ReaderJob(fields["folder"], fields["split"], PhotoOptions(**fields["options"]))
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        records = open_records(Path(job.folder), job.split, no_op, no_op)
+        records = open_records(Path(job.folder), job.split)
         reader = make_reader(records, job.options, stored_crop_size(records))
         _reply({})
         for line in sys.stdin:

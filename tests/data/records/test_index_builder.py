@@ -238,7 +238,7 @@ def test_the_error_for_a_missing_shard_names_it(folder: ShardFolder) -> None:
     shards.paths[1].unlink()
 
     with pytest.raises(DataError, match="train-00001-of-00003: No such file"):
-        open_index(shards, folder.scan, print, lambda _, __: None)
+        open_index(shards, folder.scan)
 
 
 def test_two_builders_write_the_same_bytes(folder: ShardFolder) -> None:
