@@ -118,7 +118,7 @@ def _index(summed: bool, fault: str) -> bytes:
         scan.add_bad(60, 7, fault)
     scan.names.update({0: "n00", 2: "n02"})
     file = IndexedFile("train-00000-of-00001", 67, 1_700_000_000_000_000_000, len(scan.label))
-    index = join_scans("tfrecord", [(file, scan)], print)
+    index = join_scans("tfrecord", [(file, scan)])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index_file.save(index, path)

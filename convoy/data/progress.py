@@ -13,9 +13,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def no_op(*args: object) -> None:
+def no_op(*_: object) -> None:
     """A callback that does nothing."""
-    del args
 
 
 @dataclass(frozen=True)

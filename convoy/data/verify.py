@@ -39,7 +39,7 @@ class SplitReport:
     """The result for one split, or for a part of it: what was read, and every problem."""
 
     split: Split
-    form: str
+    form: str  # of the data
     files: int = 0
     records: int = 0
     bytes: int = 0
@@ -67,7 +67,6 @@ class SplitReport:
         return value
 
     def add(self, part: "SplitReport") -> None:
-        """Add the result of a part of this split."""
         self.files += part.files
         self.records += part.records
         self.bytes += part.bytes
@@ -184,7 +183,7 @@ class _Verifier:
             counter = ProgressCounter(len(images), self.callbacks.records_progress)
 
             def check(indices: range) -> SplitReport:
-                part = SplitReport(report.split, "folder", len(indices), len(indices))
+                part = SplitReport(report.split, report.form, len(indices), len(indices))
                 part.bytes = self._check_records(images, indices, part)
                 counter.add(len(indices))
                 return part
@@ -197,7 +196,7 @@ class _Verifier:
             parts = manifest.read_parts(folder, report.split) or {}
 
             def compare(name: str) -> SplitReport:
-                part = SplitReport(report.split, "folder")
+                part = SplitReport(report.split, report.form)
                 with part.collect_errors():
                     _compare_with_manifest(folder / name, parts[name], "images")
                 return part
@@ -218,7 +217,7 @@ class _Verifier:
         counter = ProgressCounter(total, self.callbacks.bytes_progress)
 
         def check(path: Path) -> tuple[SplitReport, ScannedShard | None]:
-            part, scanned = SplitReport(split, shards.shard_format), None
+            part, scanned = SplitReport(split, report.form), None
             with part.collect_errors():
                 scanned = _scan_shard(shards.shard_format, path, checksums)
                 records = _open_shard(shards, scanned, metadata)

@@ -32,6 +32,7 @@ from convoy.data.records.record import (
     PackedNames,
     Sample,
     locate_errors,
+    reading_errors,
 )
 from convoy.data.source import Ids, Labels, Split
 from convoy.errors import ConfigError, DataError
@@ -69,6 +70,7 @@ class ConversionSource:
             filename=filename,
             width=header.width,
             height=header.height,
+            image_format=header.format,
             text=text or self.class_descriptions.get(self.class_names[label], ""),
             boxes=image.boxes,
         )
@@ -109,11 +111,8 @@ def _read_synset_file(path: Path) -> dict[str, str]:
     """Read lines such as `n01530575 brambling, Fringilla montifringilla`, if the file exists."""
     if not path.is_file():
         return {}
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    with reading_errors(path), path.open("rb") as file:
+        text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
     lines = (line.strip().partition(" ") for line in text.splitlines())
     return {name: description for name, _, description in lines if name}
 

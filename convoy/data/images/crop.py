@@ -150,8 +150,8 @@ def _random_resized_crop(batch: CropBatch, number: int) -> Windows:
             break
         remaining = batch.select(pending)
         drawn = remaining.uniform(number * _MAX_SHAPE_ATTEMPTS + shape)
-        area = _scale_uniform(drawn[_AREA], _PYTORCH_AREA) * remaining.sizes.prod(axis=1)
-        ratio = np.exp(_scale_uniform(drawn[_RATIO], np.log(_PYTORCH_RATIO)))
+        area = _scale_uniform(drawn[_AREA], *_PYTORCH_AREA) * remaining.sizes.prod(axis=1)
+        ratio = np.exp(_scale_uniform(drawn[_RATIO], *np.log(_PYTORCH_RATIO)))
         width, height = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
         placed, fits = _place_windows(remaining.sizes, width, height, drawn)
         windows[pending[fits]] = placed[fits]
@@ -189,7 +189,7 @@ def _tensorflow_windows(batch: CropBatch, objects: ObjectBoxes) -> Windows:
 
 def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
     """Sample width and height; 0 where no height with this ratio has an allowed area."""
-    ratio = _scale_uniform(drawn[_RATIO], _TENSORFLOW_RATIO)
+    ratio = _scale_uniform(drawn[_RATIO], *_TENSORFLOW_RATIO)
     min_area = _TENSORFLOW_MIN_AREA * sizes.prod(axis=1)
     lowest = np.maximum(np.floor(np.sqrt(min_area / ratio)) - 1, 1)
     highest = np.minimum(np.floor((sizes[:, 1] + 0.5) / ratio) + 1, sizes[:, 0])
@@ -201,10 +201,8 @@ def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
     return np.rint(height * ratio), height
 
 
-def _scale_uniform(drawn: F64, limits: npt.ArrayLike) -> F64:
-    low, high = np.asarray(limits, np.float64)
-    scaled: F64 = low + drawn * (high - low)
-    return scaled
+def _scale_uniform(drawn: F64, low: float, high: float) -> F64:
+    return low + drawn * (high - low)
 
 
 def _place_windows(sizes: Sizes, width: F64, height: F64, drawn: F64) -> tuple[Windows, Flags]:

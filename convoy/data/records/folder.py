@@ -10,7 +10,6 @@ import stat
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -28,9 +27,10 @@ from convoy.data.records.record import (
     invalid_boxes,
     open_file,
     read_range,
+    reading_errors,
 )
 from convoy.data.source import Labels, Split
-from convoy.errors import ConfigError, DataError
+from convoy.errors import ConfigError
 from convoy.text import pluralize, printable, quote_shortened
 
 BOX_FILE_NAME = "imagenet_2012_bounding_boxes.csv"
@@ -62,14 +62,11 @@ class BoxTable:
 
 def read_boxes(path: Path) -> BoxTable:
     """Read all rows; the error counts every bad row and lists the first ones."""
-    try:
-        size = path.stat().st_size
+    with reading_errors(path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if size > _MAX_BYTES:
             raise ConfigError(f"{path}: {size} bytes; the limit is {_MAX_BYTES}")
-        with path.open("rb") as file:
-            table, problems = _parse_rows(file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        table, problems = _parse_rows(file)
     if problems:
         listed = "; ".join(f"line {line}: {reason}" for line, reason in problems[:_MAX_PROBLEMS])
         more = len(problems) - _MAX_PROBLEMS
@@ -165,7 +162,7 @@ class _FolderWalk:
                     yield path[len(folder) + 1 :]
 
     def _enter(self, entry: os.DirEntry[bytes], path: bytes) -> bool:
-        with _listing_errors(self._split_folder + b"/" + path):
+        with reading_errors(self._split_folder + b"/" + path):
             folder = _id(entry.stat())
         if folder in self._entered:
             self.skip(path, "a link to a folder that is already included")
@@ -175,20 +172,10 @@ class _FolderWalk:
 
     def _entries(self, inner: bytes) -> list[os.DirEntry[bytes]]:
         path = self._split_folder + b"/" + inner
-        with _listing_errors(path), os.scandir(path) as entries:
+        # An unreadable folder would silently become a class without images.
+        with reading_errors(path, "listed"), os.scandir(path) as entries:
             # Sorted, so that of two links to one folder always the same one is followed.
             return sorted(entries, key=lambda entry: entry.name)
-
-
-@contextmanager
-def _listing_errors(path: bytes) -> Iterator[None]:
-    """Raise DataError: an unreadable folder would silently become a class without images."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{printable(os.fsdecode(path))}: cannot be listed: {error.strerror}"
-        ) from error
 
 
 def _id(status: os.stat_result) -> tuple[int, int]:
@@ -257,10 +244,8 @@ class ImageFolder:
         digest = hashlib.sha256(b"\0".join(self._classes))
         for index in range(len(self)):
             path = self._path(index)
-            try:
+            with reading_errors(path):
                 status = os.stat(path)  # noqa: PTH116 - fast for a million files
-            except OSError as error:
-                raise DataError(f"{self.location(index)}: {error.strerror}") from error
             digest.update(b"%s\0%d %d\n" % (path, status.st_size, status.st_mtime_ns))
         return digest.hexdigest()
 

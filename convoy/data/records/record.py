@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -88,6 +89,16 @@ class PackedNames:
 
 
 @contextmanager
+def reading_errors(path: Path | bytes, action: str = "read") -> Iterator[None]:
+    """Turn an OSError in this block into a DataError with the path."""
+    try:
+        yield
+    except OSError as error:
+        name = printable(os.fsdecode(path))
+        raise DataError(f"{name}: cannot be {action}: {error.strerror}") from error
+
+
+@contextmanager
 def open_file(
     path: bytes, locate: Callable[[], RecordLocation], bad_record_errnos: Container[int]
 ) -> Iterator[int]:
@@ -95,17 +106,18 @@ def open_file(
 
     Errors listed in `bad_record_errnos` concern one record; all others end the run.
     """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with reading_errors(path):
         try:
-            yield file
-        finally:
-            os.close(file)
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        if error.errno in bad_record_errnos:
-            raise BadRecordError(locate(), reason) from error
-        raise DataError(f"{printable(os.fsdecode(path))}: {reason}") from error
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                yield file
+            finally:
+                os.close(file)
+        except OSError as error:
+            if error.errno in bad_record_errnos:
+                reason = f"cannot be read: {error.strerror}"
+                raise BadRecordError(locate(), reason) from error
+            raise
 
 
 def read_range(file: int, offset: int, size: int, name: str) -> bytes:
@@ -198,6 +210,7 @@ class Sample:
     width: int
     height: int
     text: str = ""  # description of the class
+    image_format: str = "jpeg"  # as named by `ImageHeader`
     boxes: Boxes = field(default_factory=lambda: NO_BOXES)
 
 

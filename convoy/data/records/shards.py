@@ -28,6 +28,7 @@ from convoy.data.records.record import (
     locate_errors,
     open_file,
     read_range,
+    reading_errors,
 )
 from convoy.data.source import Labels, Split
 from convoy.errors import ConfigError, DataError
@@ -53,10 +54,8 @@ class ShardSet:
 def list_shards(folder: Path, split: Split, shard_format: ShardFormat) -> list[Path]:
     """List the files named like a shard of this split, sorted; the set may be incomplete."""
     pattern = _TFRECORD if shard_format == "tfrecord" else _TAR
-    try:
+    with reading_errors(folder, "listed"):
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be listed: {error.strerror}") from error
     matches = [pattern.fullmatch(name) for name in sorted(names, key=os.fsencode)]
     return [folder / match[0] for match in matches if match and match[1] in SPLIT_NAMES[split]]
 

@@ -26,14 +26,6 @@ METADATA_NAME = "metadata.json"
 FILENAME_KEY = "filename"  # in the .json of a sample; not part of the reference format
 
 _MAX_METADATA_BYTES = 2**24
-# By the first bytes of an image; others are named .jpg, and the decoder detects the format.
-_EXTENSIONS = {
-    b"\x89PNG": "png",
-    b"GIF8": "gif",
-    b"BM": "bmp",
-    b"II*\0": "tif",
-    b"MM\0*": "tif",
-}
 
 
 @dataclass(frozen=True)
@@ -181,13 +173,7 @@ def write_shard(path: Path, samples: Iterable[Sample], first: int) -> int:
 
 def _sample_members(sample: Sample) -> Iterator[tuple[str, bytes]]:
     boxes = sample.boxes.tolist()  # float64, which represents float32 exactly
-    yield _suffix(sample.encoded), sample.encoded
+    yield "jpg" if sample.image_format == "jpeg" else sample.image_format, sample.encoded
     yield "cls", str(sample.label).encode()
     table = {"bbox": boxes[0] if len(boxes) == 1 else boxes or None, FILENAME_KEY: sample.filename}
     yield "json", json.dumps(table).encode()
-
-
-def _suffix(encoded: bytes) -> str:
-    if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
-        return "webp"
-    return next((name for mark, name in _EXTENSIONS.items() if encoded.startswith(mark)), "jpg")

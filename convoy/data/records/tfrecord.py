@@ -38,7 +38,6 @@ _ANNOTATION_FIELDS = frozenset((ENCODED, LABEL, SYNSET, *_BOX_SIDES))
 _FILENAME, _TEXT = "image/filename", "image/class/text"
 _MAX_NAME_BYTES = 200
 _MAX_CLASS_TEXT_BYTES = 1000
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def read_annotations(record: tf.BytesLike) -> tuple[int, Boxes, str | None]:
@@ -100,7 +99,6 @@ def _boxes(features: tf.Features) -> Boxes:
 
 def write_sample(sample: Sample) -> bytes:
     """Encode a sample as an Example; the same sample always gives the same bytes."""
-    image_format = b"PNG" if sample.encoded.startswith(_PNG) else b"JPEG"
     sides = zip(_BOX_SIDES, np.asarray(sample.boxes, np.float32).T, strict=True)
     return tf.write_example(
         {
@@ -109,7 +107,7 @@ def write_sample(sample: Sample) -> bytes:
             SYNSET: tf.bytes_list(sample.synset.encode()),
             _TEXT: tf.bytes_list(sample.text.encode("utf-8", "surrogateescape")),
             _FILENAME: tf.bytes_list(sample.filename.encode("utf-8", "surrogateescape")),
-            "image/format": tf.bytes_list(image_format),
+            "image/format": tf.bytes_list(b"PNG" if sample.image_format == "png" else b"JPEG"),
             "image/colorspace": tf.bytes_list(b"RGB"),
             "image/channels": tf.int64_list(3),
             "image/height": tf.int64_list(sample.height),
