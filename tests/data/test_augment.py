@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.sections.data import DATA
 from convoy.data.augment import (
-    AUGMENTATIONS,
     NO_AUGMENTATION,
     PAD_CROP_FLIP,
     Augmentation,
@@ -169,8 +166,3 @@ def test_the_input_pixels_are_not_modified() -> None:
     PAD_CROP_FLIP(pixels, np.arange(5), seed=0, epoch=0)[:] = 0
 
     assert np.array_equal(pixels, before)
-
-
-@pytest.mark.parametrize("data", sorted(set(DATA) - {"imagenet"}))  # cannot be read yet
-def test_every_data_set_has_an_augmentation(data: str) -> None:
-    assert isinstance(AUGMENTATIONS[data], Augmentation)

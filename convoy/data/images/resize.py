@@ -11,7 +11,8 @@ import torch
 
 from convoy.data.images.crop import Window, center_crop
 from convoy.data.images.decode import Encoded, Image, ImageHeader, decode, read_header
-from convoy.data.source import StepCallback, ignore_step
+from convoy.data.progress import no_op
+from convoy.data.source import StepCallback
 
 MAX_REUSED_BYTES = 16 * 2**20  # per buffer; larger images are rare
 
@@ -85,7 +86,7 @@ def load_training_photo(
     window: Window,
     flipped: bool,
     out: Image,
-    on_step: StepCallback = ignore_step,
+    on_step: StepCallback = no_op,
 ) -> None:
     """Write a window of the image to `out`, decoding at the lowest sufficient resolution."""
     tall, wide, _ = out.shape

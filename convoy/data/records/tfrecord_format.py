@@ -120,32 +120,21 @@ def iter_frames(file: BinaryIO, total: int) -> Iterator[TfRecordFrame]:
 
 
 def _read_frame(file: BinaryIO, offset: int, left: int) -> TfRecordFrame:
-    header = file.read(HEADER_BYTES)
+    size = None
     try:
-        length = _read_length(header)
+        length = _read_length(file.read(HEADER_BYTES))
+        if length + FRAMING_BYTES > left:
+            raise BadContentError(f"truncated: the record has {length + FRAMING_BYTES} bytes")
+        size = length + FRAMING_BYTES
+        if length > MAX_RECORD_BYTES:
+            file.seek(length + FOOTER_BYTES, 1)
+            raise BadContentError(_too_long_message(length))
+        record = file.read(length)
+        _check_payload(record, file.read(FOOTER_BYTES))
     except BadContentError as error:
-        return TfRecordFrame(offset, left, reason=f"{error}; the remaining {left} bytes are lost")
-    size = length + FRAMING_BYTES
-    if size > left:
-        return TfRecordFrame(offset, left, reason=_truncated_message(size, left))
-    if length > MAX_RECORD_BYTES:
-        file.seek(length + FOOTER_BYTES, 1)
-        return TfRecordFrame(offset, size, reason=_too_long_message(length))
-    record = file.read(length)
-    footer = file.read(FOOTER_BYTES)
-    if len(footer) < FOOTER_BYTES:  # the file became shorter in the meantime
-        return TfRecordFrame(
-            offset, left, reason=_truncated_message(size, HEADER_BYTES + len(record) + len(footer))
-        )
-    try:
-        _check_payload(record, footer)
-    except BadContentError as error:
-        return TfRecordFrame(offset, size, reason=str(error))
+        lost = f"; the remaining {left} bytes are lost" if size is None else ""
+        return TfRecordFrame(offset, size or left, reason=f"{error}{lost}")
     return TfRecordFrame(offset, size, record)
-
-
-def _truncated_message(size: int, left: int) -> str:
-    return f"truncated: the record has {size} bytes, but {left} are left"
 
 
 def _too_long_message(length: int) -> str:
@@ -176,6 +165,8 @@ def _read_length(header: bytes) -> int:
 
 
 def _check_payload(record: bytes | ByteArray, footer: bytes) -> None:
+    if len(footer) < FOOTER_BYTES:
+        raise BadContentError("truncated while it was read")
     if _FOOTER.unpack(footer)[0] != masked_crc(record):
         raise BadContentError("the checksum of its bytes is wrong")
     if len(record) == 0:

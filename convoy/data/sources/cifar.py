@@ -7,7 +7,6 @@ planes of 32 × 32 bytes, red first. Errors name the file, its size and the expe
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -83,10 +82,11 @@ CIFAR100 = CifarFormat(
     normalization=Normalization((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 )
 
+CIFAR_FORMATS = {CIFAR10.name: CIFAR10, CIFAR100.name: CIFAR100}
 _OTHER_FORMAT = {CIFAR10.name: CIFAR100, CIFAR100.name: CIFAR10}
 
 
-def _open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
+def open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
     """Open a split from the folder with the files, or from its parent."""
     data_folder = _find_folder(cifar_format, folder)
     paths = [data_folder / name for name in cifar_format.files[split]]
@@ -105,10 +105,6 @@ def _open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArrayS
             f"{error.filename or data_folder}: cannot be read: {error.strerror}"
         ) from error
     return ArraySource(pixels, labels, names, cifar_format.normalization)
-
-
-open_cifar10 = partial(_open_cifar, CIFAR10)
-open_cifar100 = partial(_open_cifar, CIFAR100)  # with its fine labels
 
 
 def _find_folder(cifar_format: CifarFormat, folder: Path) -> Path:

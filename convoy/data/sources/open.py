@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from convoy.config.sections.data import DATA, DataConfig
-from convoy.data.progress import Notice, Progress, no_op
+from convoy.data.progress import Notice, Progress, ProgressCallbacks, no_op
 from convoy.data.records.open import available_splits, open_records, stored_crop_size
 from convoy.data.records.record import CachedRecords, Records
 from convoy.data.source import Source, Split
-from convoy.data.sources.cifar import open_cifar10, open_cifar100
+from convoy.data.sources.cifar import CIFAR_FORMATS, open_cifar
 from convoy.data.sources.photos import PhotoSource
 from convoy.data.sources.pixel_source import GeneratedSource, cache_in_memory
 from convoy.data.sources.shapes import ShapesSource
@@ -24,13 +24,11 @@ _MEGABYTE = 10**6
 def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Source:
     folder = Path(config.data_dir or "")
     match config.data:
-        case "cifar10":
-            return open_cifar10(folder, split)
-        case "cifar100":
-            return open_cifar100(folder, split)
+        case "cifar10" | "cifar100":
+            return open_cifar(CIFAR_FORMATS[config.data], folder, split)
         case "imagenet":
             # Planning opened the data before and printed its notices.
-            records = open_records(folder, split, no_op, no_op)
+            records = open_records(folder, split)
             photos = PhotoSource(_cached(records, config), split, stored_crop_size(records))
             data_classes, classes = len(photos.class_names), network.classes
             if data_classes > classes:
@@ -85,8 +83,7 @@ def inspect_folder(
 
     Builds the index of data that needs one: once, in one process.
     """
-    splits = {
-        split: open_records(folder, split, notice, progress) for split in available_splits(folder)
-    }
+    callbacks = ProgressCallbacks(notice, progress)
+    splits = {split: open_records(folder, split, callbacks) for split in available_splits(folder)}
     classes = max(len(records.class_names) for records in splits.values())
     return classes, len(splits["train"]) if "train" in splits else None

@@ -11,6 +11,7 @@ import numpy as np
 
 from convoy.config.sections.data import DataConfig
 from convoy.data.feeds import num_workers
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecord, BadRecordError, Ledger
 from convoy.data.records.record import UNKNOWN_LABEL, Records, ReplacementSampler
 from convoy.data.source import (
@@ -21,9 +22,7 @@ from convoy.data.source import (
     Source,
     Split,
     StepCallback,
-    UnreadablePositions,
     View,
-    ignore_step,
 )
 from convoy.data.sources.photo_readers import (
     PhotoOptions,
@@ -108,8 +107,8 @@ class PhotoView:
     ledger: Ledger | None = None
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
         failed = self.reader.read_batch(ids, epoch, out, on_step)
         if not failed:
             return ()

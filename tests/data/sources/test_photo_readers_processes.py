@@ -8,7 +8,6 @@ import psutil
 import pytest
 from support.photo_files import damage, photo_paths, write_folder
 
-from convoy.data.images.crop import CropRule
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
@@ -25,7 +24,7 @@ from convoy.errors import DataError, WorkerLostError
 SIZE = 32
 # Longer than what one process prepares at a time, so that a batch takes two requests.
 EVERY = np.arange(70)
-WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH)
+WINDOWS = PhotoOptions(SIZE, 5, "pytorch")
 
 # A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
 FRAGILE = """

@@ -8,7 +8,7 @@ import pytest
 import simplejpeg
 from support.photo_files import damage, photo_paths, write_folder
 
-from convoy.data.images.crop import CropRule, Window, training_windows
+from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import read_header
 from convoy.data.images.resize import load_training_photo, load_validation_photo
 from convoy.data.records.folder import open_folder
@@ -25,7 +25,7 @@ EVERY = np.arange(12)
 def training_view(
     photos: PhotoSource,
     seed: int = 1,
-    rule: CropRule = CropRule.PYTORCH,
+    rule: str = "pytorch",
     use_boxes: bool = False,
     ledger: Ledger | None = None,
 ) -> PhotoView:
@@ -61,8 +61,8 @@ def root(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "photos")
 
 
-@pytest.mark.parametrize("rule", list(CropRule))
-def test_each_training_photo_is_its_own_window(root: Path, rule: CropRule) -> None:
+@pytest.mark.parametrize("rule", ["pytorch", "tensorflow"])
+def test_each_training_photo_is_its_own_window(root: Path, rule: str) -> None:
     made = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
     for number, path in enumerate(photo_paths(root, "train")):
         encoded = path.read_bytes()
