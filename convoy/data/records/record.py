@@ -149,7 +149,6 @@ class ReplacementSampler:
     """Labels of all records, and the records that may replace a bad one."""
 
     def __init__(self, labels: Labels) -> None:
-        """`labels` is UNKNOWN_LABEL where the class of a bad record cannot be read."""
         self._known = self.labels = labels
         good = np.flatnonzero(labels != UNKNOWN_LABEL)
         if len(good) == 0:
