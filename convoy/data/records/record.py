@@ -209,8 +209,8 @@ class Sample:
     width: int
     height: int
     text: str = ""  # description of the class
-    image_format: str = "jpeg"  # as named by `ImageHeader`
     boxes: Boxes = field(default_factory=lambda: NO_BOXES)
+    image_format: str = "jpeg"  # as named by `ImageHeader`
 
 
 _SLACK = 0.01  # tolerated beyond 0 … 1, from rounding; clipped
