@@ -44,10 +44,7 @@ class View(Protocol):
     def __call__(
         self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
     ) -> tuple[int, ...]:
-        """Write the images to `out`; return the positions of unreadable ones, which are replaced.
-
-        Calls `on_step` after each step, so that the caller can time it.
-        """
+        """Write the images to `out`; return the positions of unreadable, replaced images."""
 
 
 class Source(ABC):

@@ -1,12 +1,10 @@
 """Read every record of a data set in any format, and list every problem."""
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +26,6 @@ from convoy.data.source import Split
 from convoy.data.sources.cifar import CIFAR_FORMATS, CifarFormat, open_cifar
 from convoy.errors import ConvoyError, DataError
 from convoy.text import printable
-
-Value = TypeVar("Value")
 
 _FILES_AT_ONCE = 64  # read by a thread in one task
 
@@ -59,13 +55,6 @@ class SplitReport:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
 
-    def value_or_problem(self, read: Callable[[], Value], default: Value) -> Value:
-        """Return the value, or add the error to the problems and return the default."""
-        value = default
-        with self.collect_errors():
-            value = read()
-        return value
-
     def add(self, part: "SplitReport") -> None:
         self.files += part.files
         self.records += part.records
@@ -93,8 +82,6 @@ def _counted(count: int, word: str) -> str:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to read, and how thoroughly."""
-
     folder: Path
     split: Split | None = None  # None: all that exist
     workers: int = 1
@@ -118,11 +105,8 @@ def _find_cifar(folder: Path) -> CifarFormat | None:
     """Return the CIFAR format whose files are in the folder, or in its usual subfolder."""
     for cifar_format in CIFAR_FORMATS.values():
         names = [name for names in cifar_format.files.values() for name in names]
-        if any(
-            (parent / name).is_file()
-            for parent in (folder, folder / cifar_format.folder)
-            for name in names
-        ):
+        parents = folder, folder / cifar_format.folder
+        if any((parent / name).is_file() for parent in parents for name in names):
             return cifar_format
     return None
 
@@ -151,10 +135,10 @@ class _Verifier:
             self._verify_folder(location.folder, report)
         else:
             key = location.folder, split, location.data_format
-            existing = ShardSet(*key, tuple(list_shards(*key)))  # even if incomplete
-            self._verify_shards(
-                report.value_or_problem(partial(find_shards, *key), existing), report
-            )
+            shards = ShardSet(*key, tuple(list_shards(*key)))  # even if incomplete
+            with report.collect_errors():
+                shards = find_shards(*key)
+            self._verify_shards(shards, report)
         with report.collect_errors():
             manifest.check_finished(location.folder)
         return report
@@ -207,8 +191,9 @@ class _Verifier:
     def _verify_shards(self, shards: ShardSet, report: SplitReport) -> None:
         """Verify all shards, even if the set is incomplete."""
         folder, split = shards.folder, shards.split
-        parts = report.value_or_problem(lambda: manifest.read_parts(folder, split), None)
+        parts = None
         with report.collect_errors():
+            parts = manifest.read_parts(folder, split)
             if parts is not None:
                 manifest.check_shard_names(folder, parts, [path.name for path in shards.paths])
         metadata = _read_metadata(shards, report)
@@ -260,9 +245,8 @@ def _read_metadata(shards: ShardSet, report: SplitReport) -> Metadata:
     """Read the metadata of tar shards; the class names may be in the manifest."""
     metadata = Metadata()
     if shards.shard_format == "webdataset":
-        metadata = report.value_or_problem(
-            lambda: read_metadata(shards.folder, shards.split), metadata
-        )
+        with report.collect_errors():
+            metadata = read_metadata(shards.folder, shards.split)
     if not metadata.class_names:
         with report.collect_errors():
             metadata = replace(metadata, class_names=manifest.read_class_names(shards.folder))

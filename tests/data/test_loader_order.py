@@ -127,7 +127,7 @@ def test_the_blocks_of_all_replicas_make_one_update(order: SampleOrder, update: 
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 20))
-def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
+def test_replicas_together_use_the_samples_of_larger_micro_batches(
     order: SampleOrder, update: int
 ) -> None:
     batch, span = order.batch, order.batch.bn_span

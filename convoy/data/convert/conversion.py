@@ -46,8 +46,6 @@ WrittenParts = Mapping[Split, list[WrittenPart]]
 
 @dataclass(frozen=True)
 class ConversionResult:
-    """Summary of what was written."""
-
     records: Mapping[Split, int]
     parts: int
     skipped: tuple[str, ...]  # messages about bad records

@@ -147,8 +147,6 @@ class Sharding:
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """One conversion as requested by the user."""
-
     source: Path
     target: Path
     data_format: DataFormat

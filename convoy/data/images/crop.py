@@ -74,12 +74,10 @@ def _scale_to_pixels(boxes: F64, sizes: Sizes) -> F64:
 
 
 def _intersection_area(windows: Windows, boxes: F64) -> F64:
-    """Return the area of the intersection of each window with its box."""
     corners = windows[:, :2]
     last = np.minimum(corners + windows[:, 2:], boxes[:, 2:])
-    sides = np.maximum(last - np.maximum(corners, boxes[:, :2]), 0.0)
-    area: F64 = sides.prod(axis=1)
-    return area
+    sides: F64 = np.maximum(last - np.maximum(corners, boxes[:, :2]), 0.0)
+    return sides[:, 0] * sides[:, 1]
 
 
 class Window(NamedTuple):

@@ -55,7 +55,6 @@ def resize_window(pixels: Image, window: Window, flipped: bool, out: Image) -> N
 
 
 def resize_antialiased(pixels: Image, out: Image) -> None:
-    """Resize the full image into `out` with antialiasing."""
     rows = _contiguous_bytes(pixels.size).reshape(pixels.shape)
     np.copyto(rows, pixels)
     _interpolate(_as_planes(rows), out.shape[:2], False, None, None, out=_as_planes(out))
@@ -98,7 +97,6 @@ def load_training_photo(
 
 
 def load_validation_photo(encoded: Encoded, size: int, out: Image) -> None:
-    """Write the center crop of the image to `out`."""
     header = read_header(encoded)
     plan = center_crop(header.height, header.width, size)
     # Decoding may downscale the image to twice the needed size; resizing does the rest, without

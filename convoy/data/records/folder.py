@@ -53,7 +53,6 @@ class BoxTable:
         self.names, self._boxes = names, boxes
 
     def boxes_for(self, name: bytes) -> Boxes:
-        """Return all boxes of one file; empty if it has no row."""
         key = np.uint32(zlib.crc32(name))
         first, end = (np.searchsorted(self._keys, key, side) for side in ("left", "right"))
         rows = [row for row in self._order[first:end].tolist() if self.names[row] == name]

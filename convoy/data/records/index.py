@@ -85,7 +85,6 @@ class Index:
         return len(self.label)
 
     def index_in_file(self, record: int) -> int:
-        """Return the position of a record within its shard, from 0."""
         return record - int(np.searchsorted(self.file, self.file[record]))
 
 

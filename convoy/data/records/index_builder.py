@@ -72,11 +72,8 @@ class ShardScan:
 
 
 def join_scans(
-    shard_format: ShardFormat,
-    shards: Sequence[ScannedShard],
-    callbacks: ProgressCallbacks = SILENT,
+    shard_format: ShardFormat, shards: Sequence[ScannedShard], callbacks: ProgressCallbacks = SILENT
 ) -> Index:
-    """Join the scans of all shards into the index of the split."""
     scans = [scan for _, scan in shards]
     label = np.concatenate([scan.label for scan in scans])
     counts = [len(scan.label) for scan in scans]

@@ -9,12 +9,12 @@ from convoy.data.progress import SILENT, ProgressCallbacks
 from convoy.data.records.folder import SPLIT_NAMES, ImageFolder, open_folder
 from convoy.data.records.index import SHARD_FORMATS
 from convoy.data.records.manifest import check_finished
-from convoy.data.records.record import DataFormat, Records
+from convoy.data.records.record import DataFormat, Records, reading_errors
 from convoy.data.records.shards import ShardedRecords, list_shards
 from convoy.data.records.tar import TarShards, open_tar_shards
 from convoy.data.records.tfrecord import open_tfrecords
 from convoy.data.source import Split
-from convoy.errors import ConfigError, DataError
+from convoy.errors import ConfigError
 
 StoredRecords = ImageFolder | ShardedRecords
 
@@ -66,10 +66,8 @@ def find_split(folder: Path, split: Split) -> DataLocation:
     if not folder.is_dir():
         problem = "not a folder" if folder.exists() else "no such folder"
         raise ConfigError(f"{folder}: {problem}; specify the folder with the images")
-    try:
+    with reading_errors(folder):
         locations = list(_split_locations(folder, split))
-    except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}") from error
     if len(locations) > 1:
         raise ConfigError(
             f"{folder}: the {split} split exists more than once: "

@@ -149,7 +149,6 @@ class ReplacementSampler:
     """Labels of all records, and the records that may replace a bad one."""
 
     def __init__(self, labels: Labels) -> None:
-        """`labels` is UNKNOWN_LABEL where the class of a bad record cannot be read."""
         self._known = self.labels = labels
         good = np.flatnonzero(labels != UNKNOWN_LABEL)
         if len(good) == 0:
@@ -210,8 +209,8 @@ class Sample:
     width: int
     height: int
     text: str = ""  # description of the class
-    image_format: str = "jpeg"  # as named by `ImageHeader`
     boxes: Boxes = field(default_factory=lambda: NO_BOXES)
+    image_format: str = "jpeg"  # as named by `ImageHeader`
 
 
 _SLACK = 0.01  # tolerated beyond 0 … 1, from rounding; clipped

@@ -15,6 +15,7 @@ from convoy.data.progress import ProgressCallbacks
 from convoy.data.records import tar_reader
 from convoy.data.records.index import MAX_CLASSES, Index
 from convoy.data.records.index_builder import open_index
+from convoy.data.records.manifest import read_json
 from convoy.data.records.record import BadContentError, PackedNames, Sample
 from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.source import Split
@@ -24,8 +25,6 @@ from convoy.text import quote_shortened
 
 METADATA_NAME = "metadata.json"
 FILENAME_KEY = "filename"  # in the .json of a sample; not part of the reference format
-
-_MAX_METADATA_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ def read_metadata(folder: Path, split: Split) -> Metadata:
     if not path.exists():
         return Metadata()
     try:
-        with path.open("rb") as file:
-            table = json.loads(file.read(_MAX_METADATA_BYTES))
+        table = read_json(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -47,9 +47,8 @@ def read_annotations(record: tf.BytesLike) -> tuple[int, Boxes, str | None]:
     label = _single_value(LABEL, features.int64_list(LABEL))
     if not 1 <= label <= MAX_CLASSES:
         raise BadContentError(f"the field {LABEL} is {label}, but labels start at 1")
-    synset = _single_text(features, SYNSET, _MAX_NAME_BYTES)
-    name = None if synset is None else printable(synset.decode("utf-8", "replace"))
-    return label - 1, _boxes(features), name
+    synset = _single_text(features, SYNSET, _MAX_NAME_BYTES, "replace")
+    return label - 1, _boxes(features), None if synset is None else printable(synset)
 
 
 def read_image(record: tf.BytesLike) -> memoryview:
@@ -58,13 +57,13 @@ def read_image(record: tf.BytesLike) -> memoryview:
     return memoryview(record)[start:end]
 
 
-def _single_text(features: tf.Features, name: str, max_bytes: int) -> bytes | None:
+def _single_text(features: tf.Features, name: str, max_bytes: int, errors: str) -> str | None:
     """Return at most `max_bytes` of the value; None unless there is exactly one."""
     values = features.bytes_list(name)
     if len(values) != 1:
         return None
     start, end = values[0]
-    return bytes(features.data[start : min(end, start + max_bytes)])
+    return str(features.data[start : min(end, start + max_bytes)], "utf-8", errors)
 
 
 def _image_span(features: tf.Features) -> tf.Span:
@@ -132,9 +131,7 @@ class TfRecords(ShardedRecords):
         with locate_errors(self, index):
             features = tf.Features(record, {_FILENAME, _TEXT})
             filename, text = (
-                (_single_text(features, name, _MAX_CLASS_TEXT_BYTES) or b"").decode(
-                    "utf-8", "surrogateescape"
-                )
+                _single_text(features, name, _MAX_CLASS_TEXT_BYTES, "surrogateescape") or ""
                 for name in (_FILENAME, _TEXT)
             )
             return filename, text
@@ -147,7 +144,6 @@ def open_tfrecords(folder: Path, split: Split, callbacks: ProgressCallbacks) -> 
 
 
 def scan_shard(path: Path) -> ShardScan:
-    """Scan all records of a shard."""
     scan = ShardScan()
     with path.open("rb", buffering=2**20) as file:
         total = os.fstat(file.fileno()).st_size

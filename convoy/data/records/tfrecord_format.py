@@ -26,7 +26,6 @@ class ProtobufError(ValueError):
 
 
 def iter_fields(data: BytesLike, span: Span, max_fields: int) -> Iterator[Field]:
-    """Yield the fields of a message."""
     start, end = span
     count = 0
     while start < end:
@@ -240,7 +239,7 @@ class Features:
             return list(iter_messages(self._values(name, _BYTE_STRINGS)))
 
     def float_list(self, name: str) -> list[float]:
-        """Read values that are packed or stored one by one."""
+        """Read values that are packed or stored one by one, like `int64_list`."""
         values: list[float] = []
         with _field_errors(name):
             for _, wire_type, start, end in self._values(name, _FLOATS):
@@ -253,7 +252,6 @@ class Features:
         return values
 
     def int64_list(self, name: str) -> list[int]:
-        """Read values that are packed or stored one by one."""
         values: list[int] = []
         with _field_errors(name):
             for _, wire_type, start, end in self._values(name, _INTEGERS):

@@ -115,11 +115,11 @@ def _find_folder(cifar_format: CifarFormat, folder: Path) -> Path:
             f"folder with {cifar_format.title}"
         )
     names = [name for files in cifar_format.files.values() for name in files]
-    candidates = [folder, folder / cifar_format.folder]
-    return max(
-        candidates,
-        key=lambda candidate: sum(_file_type(candidate / name) is not None for name in names),
-    )
+
+    def count_files(candidate: Path) -> int:
+        return sum(_file_type(candidate / name) is not None for name in names)
+
+    return max(folder, folder / cifar_format.folder, key=count_files)
 
 
 def _file_type(path: Path) -> int | None:

@@ -40,18 +40,16 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
                 photos.report_known_bad(None)
             return photos
         case "shapes":
-            size, seed = network.image_size, config.seed
+            samples = _num_samples(config, split)
+            shapes = ShapesSource(samples, network.image_size, config.seed, split)
             max_bytes = config.dataset_cache_mb * _MEGABYTE * config.dataset_cache
-            return cache_in_memory(
-                ShapesSource(_num_samples(config, split), size, seed, split), max_bytes
-            )
+            return cache_in_memory(shapes, max_bytes)
         case _:
             samples = _num_samples(config, split)
             return GeneratedSource(samples, network.image_size, network.classes, config.seed)
 
 
 def _cached(records: Records, config: DataConfig) -> Records:
-    """Cache records in memory, up to the configured limit."""
     if not config.dataset_cache:
         return records
     share = config.webdataset_memory_cache_ratio

@@ -15,15 +15,7 @@ from convoy.config.sections.data import DataConfig
 from convoy.data.augment import AUGMENTATIONS, NO_AUGMENTATION, Augmentation
 from convoy.data.progress import no_op
 from convoy.data.records.ledger import Ledger
-from convoy.data.source import (
-    Ids,
-    Labels,
-    Normalization,
-    Pixels,
-    Source,
-    StepCallback,
-    View,
-)
+from convoy.data.source import Ids, Labels, Normalization, Pixels, Source, StepCallback, View
 
 
 class PixelSource(Source):
@@ -73,8 +65,6 @@ _CHUNK = 1024  # images cached at a time
 
 
 class ArraySource(PixelSource):
-    """Pixels and labels in memory."""
-
     def __init__(
         self,
         pixels: Pixels,

@@ -191,7 +191,6 @@ def place_shape(rng: SceneRng, grid: PixelGrid) -> PixelGrid:
 
 
 def shape_coverage(labels: Labels, grid: PixelGrid) -> FloatGrid:
-    """Coverage of the shapes that the labels name."""
     coverage = np.empty(grid.x.shape, np.float32)
     for label, outline in enumerate(OUTLINES.values()):
         scenes = np.flatnonzero(labels == label)

@@ -37,7 +37,7 @@ def corner_pairs() -> st.SearchStrategy[Boxes]:
     st.sampled_from(RULES),
     st.integers(0, 9),
 )
-def test_a_batch_has_the_windows_that_single_images_would_have(
+def test_a_batch_has_the_windows_of_its_single_images(
     images: list[tuple[int, int, Boxes]], rule: str, epoch: int
 ) -> None:
     ids = np.arange(len(images)) * 7 + 3
@@ -52,7 +52,7 @@ def test_a_batch_has_the_windows_that_single_images_would_have(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_boxes_an_image_has_the_window_of_one_whose_list_is_empty(rule: str) -> None:
+def test_no_boxes_and_empty_lists_of_boxes_give_the_same_windows(rule: str) -> None:
     sizes, ids = np.array([[30, 50], [20, 90]] * 20), np.arange(40)
     without, _ = training_windows(sizes, ids, 0, 0, rule)
     empty, _ = training_windows(sizes, ids, 0, 0, rule, [NO_BOXES] * 40)
@@ -73,7 +73,7 @@ def test_order_and_chunks_of_the_ids_change_nothing(rule: str) -> None:
         assert np.array_equal(some[1], mirrored[part])
 
 
-def test_epochs_seeds_and_samples_have_windows_of_their_own() -> None:
+def test_epochs_seeds_and_samples_have_different_windows() -> None:
     sizes, ids = np.full((100, 2), 400), np.arange(100)
     first, _ = training_windows(sizes, ids, 0, 0)
     for other in (
@@ -111,7 +111,7 @@ def even(values: F64) -> F64:
     return np.clip(values, 0.0, 1.0)
 
 
-def test_areas_are_even_among_the_shapes_that_fit() -> None:
+def test_areas_are_uniform_among_the_shapes_that_fit() -> None:
     windows, _ = squares("pytorch")
     areas = windows[:, 2] * windows[:, 3]
     # In a square, area a fits with the ratios whose log is at most -log a away from 0.
@@ -121,7 +121,7 @@ def test_areas_are_even_among_the_shapes_that_fit() -> None:
     assert areas.min() > 0.08 - 2 / SIDE
 
 
-def test_ratios_are_even_in_their_logarithm_among_the_shapes_that_fit() -> None:
+def test_ratios_are_log_uniform_among_the_shapes_that_fit() -> None:
     windows, _ = squares("pytorch")
     logs = np.log(windows[:, 2] / windows[:, 3])
     density = from_density(lambda t: np.exp(-np.abs(t)) - 0.08, -np.log(4 / 3), np.log(4 / 3))
@@ -131,7 +131,7 @@ def test_ratios_are_even_in_their_logarithm_among_the_shapes_that_fit() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_places_are_even_and_independent_of_the_shape(rule: str, axis: int) -> None:
+def test_positions_are_uniform_and_independent_of_the_shape(rule: str, axis: int) -> None:
     windows, _ = squares(rule)
     room = 1 - windows[:, 2 + axis] + 1 / SIDE
     share = (windows[:, axis] + 0.5 / SIDE) / room
@@ -146,7 +146,7 @@ def test_places_are_even_and_independent_of_the_shape(rule: str, axis: int) -> N
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_half_of_the_images_are_mirrored_whatever_their_window(rule: str) -> None:
+def test_half_of_the_images_are_flipped_whatever_their_window(rule: str) -> None:
     windows, mirrored = squares(rule)
     left = windows[:, 0] < np.median(windows[:, 0])
 
@@ -163,7 +163,7 @@ def up_to(ratio: F64) -> F64:
     return np.minimum(1.0, 1 / ratio)
 
 
-def test_heights_are_even_for_every_ratio_under_the_other_rule() -> None:
+def test_heights_are_uniform_for_every_ratio_with_the_tensorflow_rule() -> None:
     windows, _ = squares("tensorflow")
     width, height = windows[:, 2], windows[:, 3]
     ratio = width / height
@@ -173,7 +173,7 @@ def test_heights_are_even_for_every_ratio_under_the_other_rule() -> None:
     assert (width * height).min() > 0.1 - 2 / SIDE
 
 
-def test_ratios_are_even_under_the_other_rule_but_for_windows_that_show_too_little() -> None:
+def test_ratios_are_uniform_with_the_tensorflow_rule_among_visible_windows() -> None:
     windows, _ = squares("tensorflow")
     ratio = windows[:, 2] / windows[:, 3]
 
@@ -183,7 +183,7 @@ def test_ratios_are_even_under_the_other_rule_but_for_windows_that_show_too_litt
     assert farthest(ratio, from_density(density, 0.75, 1.33)) < NOISE + 20 / SIDE
 
 
-def test_a_narrow_image_gives_its_middle_at_the_nearest_ratio() -> None:
+def test_a_narrow_image_gives_its_center_at_the_nearest_ratio() -> None:
     sizes = np.array([[100, 5000], [5000, 100], [100, 5000], [1, 10_000], [1, 1]])
     windows, _ = training_windows(sizes, np.arange(5), 0, 0)
 
@@ -196,7 +196,7 @@ def test_a_narrow_image_gives_its_middle_at_the_nearest_ratio() -> None:
     ]
 
 
-def test_an_image_without_a_fitting_window_is_taken_whole_under_the_other_rule() -> None:
+def test_without_a_fitting_window_the_tensorflow_rule_uses_the_full_image() -> None:
     sizes = np.array([[100, 5000], [5000, 100]])
     windows, _ = training_windows(sizes, np.arange(2), 0, 0, "tensorflow")
 
@@ -225,7 +225,7 @@ def test_a_tenth_of_every_window_shows_the_object() -> None:
     assert (overlaps(free, BOX) < 0.1 * free[:, 2] * free[:, 3]).sum() > 200
 
 
-def test_every_window_shows_a_tenth_of_the_object_under_the_other_rule() -> None:
+def test_every_window_shows_a_tenth_of_the_object_with_the_tensorflow_rule() -> None:
     sizes, ids = np.tile([300, 400], (1000, 1)), np.arange(1000)
     windows, _ = training_windows(sizes, ids, 0, 0, "tensorflow", [BOX] * 1000)
     free, _ = training_windows(sizes, ids, 0, 0, "tensorflow")
@@ -235,7 +235,7 @@ def test_every_window_shows_a_tenth_of_the_object_under_the_other_rule() -> None
     assert (overlaps(free, BOX) < 0.1 * area).sum() > 100
 
 
-def test_after_nine_windows_without_the_object_the_last_is_taken() -> None:
+def test_after_nine_windows_without_the_object_the_last_is_used() -> None:
     speck = np.array([[0.5, 0.5, 0.501, 0.501]], np.float32)  # no window can be a tenth of it
     window, _ = training_windows(np.array([[300, 400]]), np.array([8]), 0, 0, boxes=[speck])
 
@@ -246,7 +246,7 @@ def test_after_nine_windows_without_the_object_the_last_is_taken() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_boxes_without_an_area_are_passed_over(rule: str) -> None:
+def test_boxes_without_an_area_are_ignored(rule: str) -> None:
     sizes, ids = np.full((50, 2), 100), np.arange(50)
     useless = np.array([[0.5, 0.1, 0.5, 0.9], [0.9, 0.9, 0.1, 0.1], [np.nan] * 4], np.float32)
     windows, _ = training_windows(sizes, ids, 0, 0, rule, [useless] * 50)
@@ -254,7 +254,7 @@ def test_boxes_without_an_area_are_passed_over(rule: str) -> None:
     assert np.array_equal(windows, training_windows(sizes, ids, 0, 0, rule)[0])
 
 
-def test_no_sample_at_all_is_a_batch_too() -> None:
+def test_a_batch_may_be_empty() -> None:
     nothing = np.empty(0, np.int64)
     for rule in RULES:
         windows, mirrored = training_windows(np.empty((0, 2), np.int64), nothing, 0, 0, rule, [])
@@ -273,7 +273,7 @@ def test_no_sample_at_all_is_a_batch_too() -> None:
         ((64, 64), 32, (36, 36, 2, 2)),
     ],
 )
-def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
+def test_the_center_is_cropped_after_the_shorter_side_is_resized(
     sides: tuple[int, int], size: int, goal: tuple[int, int, int, int]
 ) -> None:
     found = center_crop(*sides, size)
@@ -281,7 +281,7 @@ def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
     assert found == (Window(0, 0, sides[1], sides[0]), *goal)
 
 
-def test_of_a_very_long_image_only_the_part_around_the_middle_is_seen() -> None:
+def test_a_very_long_image_is_cropped_around_its_center() -> None:
     found = center_crop(10, 20_000, 224)
 
     assert found.source_window == Window(9_980, 0, 40, 10)

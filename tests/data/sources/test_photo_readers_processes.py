@@ -1,4 +1,4 @@
-"""Photos that other processes read: the same ones, and a crash costs one record."""
+"""Photos read in other processes: equal pixels, and a crash costs one record."""
 
 import sys
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_processes_end_with_their_view(root: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
-def test_a_bad_photo_is_treated_as_if_it_were_read_here(
+def test_a_bad_photo_has_the_same_effect_as_in_process(
     tmp_path: Path, options: PhotoOptions
 ) -> None:
     root = write_folder(tmp_path)
@@ -123,7 +123,7 @@ def fragile(path: Path, script: Path) -> tuple[str, ...]:
     return sys.executable, str(script), str(path.stat().st_size)
 
 
-def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[20]
     command = fragile(culprit, tmp_path / "fragile.py")
     same = [path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])]
@@ -141,25 +141,25 @@ def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_pat
     assert np.array_equal(np.delete(made, 20, 0), np.delete(whole, 20, 0))
 
 
-def test_a_crash_ends_a_run_that_tolerates_nothing(root: Path, tmp_path: Path) -> None:
+def test_a_crash_ends_a_run_without_tolerance(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[3]
     command = fragile(culprit, tmp_path / "fragile.py")
     with pytest.raises(BadRecordError, match="crashed the reader process"):
         seen(elsewhere(root, command=command), EVERY[:8])
 
 
-def test_a_loader_that_cannot_start_is_no_bad_record(root: Path) -> None:
+def test_a_process_that_cannot_start_is_not_a_bad_record(root: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit(3)")
     with pytest.raises(WorkerLostError, match="failed to start: exit code 3"):
         seen(elsewhere(root, ledger=Ledger(10), command=command))
 
 
-def test_a_folder_that_is_gone_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+def test_a_missing_folder_ends_the_run_with_its_name(root: Path, tmp_path: Path) -> None:
     photos, job = photos_of(root), ReaderJob(str(tmp_path), "train", WINDOWS)
     view = PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1), Ledger(10))
     with pytest.raises(DataError, match=tmp_path.name):
         seen(view)
 
 
-def test_loaders_are_started_by_this_python() -> None:
+def test_processes_use_the_same_python() -> None:
     assert (sys.executable, "-m", "convoy.data.sources.photo_readers") == WORKER_COMMAND

@@ -1,4 +1,4 @@
-"""Photos as training and validation see them; bad ones end the run, or others stand in."""
+"""Photos for training and validation; bad ones end the run or are replaced."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +62,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rule", ["pytorch", "tensorflow"])
-def test_each_training_photo_is_its_own_window(root: Path, rule: str) -> None:
+def test_each_training_photo_is_a_random_window(root: Path, rule: str) -> None:
     made = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
     for number, path in enumerate(photo_paths(root, "train")):
         encoded = path.read_bytes()
@@ -76,7 +76,7 @@ def test_each_training_photo_is_its_own_window(root: Path, rule: str) -> None:
         assert np.array_equal(made[number], alone)
 
 
-def test_validation_sees_the_middle_in_every_epoch(root: Path) -> None:
+def test_validation_uses_the_center_in_every_epoch(root: Path) -> None:
     view = validation_view(open_photos(root, "validation"))
     made = seen(view, np.arange(5))
     alone = np.empty((SIZE, SIZE, 3), np.uint8)
@@ -97,7 +97,7 @@ def test_neither_the_batch_nor_its_order_changes_a_photo(root: Path) -> None:
     assert np.array_equal(whole, alone)
 
 
-def test_another_epoch_or_seed_is_another_window(root: Path) -> None:
+def test_epochs_and_seeds_have_different_windows(root: Path) -> None:
     photos = open_photos(root)
     first = seen(training_view(photos, seed=1))
 

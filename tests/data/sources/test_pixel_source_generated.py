@@ -1,4 +1,4 @@
-"""Random data of the host: repeatable, cheap, in range."""
+"""Generated data: reproducible, cheap, in range."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The built-in data set: pure, balanced, the same at every size, and no task for a linear model."""
+"""The built-in data set: pure, balanced, the same at every size, too hard for a linear model."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
