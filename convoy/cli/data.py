@@ -1,6 +1,5 @@
 """convoy data fetch, convert, verify, bench, show"""
 
-import json
 import math
 import sys
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
@@ -13,11 +12,12 @@ from typing import Any
 from convoy.cli.args import (
     ParsedCommand,
     add_config_arguments,
+    make_parser,
     parse_command,
     parse_run_command,
     too_small_problems,
 )
-from convoy.cli.output import print_lines, print_note
+from convoy.cli.output import print_json, print_lines, print_note
 from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
@@ -35,7 +35,10 @@ stopped, and every file is verified against its published checksum."""
 
 
 def run_fetch(words: list[str]) -> int:
-    args = parse_command("data fetch", words, FETCH_DESCRIPTION, _add_fetch)
+    parser = make_parser("data fetch", FETCH_DESCRIPTION)
+    parser.add_argument("name", choices=["cifar10", "cifar100"])
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
+    args = parse_command(parser, words)
     from convoy.data.download import ARCHIVES, fetch
 
     with closing(make_bar(sys.stderr, "fetching", "bytes")) as fetching:
@@ -45,22 +48,18 @@ def run_fetch(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _add_fetch(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("name", choices=["cifar10", "cifar100"])
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
-
-
 CONVERT_DESCRIPTION = """\
 Convert between class folders, TFRecord files and WebDataset files, with the same bytes,
 labels, boxes, names and order. If it is interrupted, the same command continues. A manifest with
 checksums is written last."""
 
+_SPLITS = ["train", "validation", "all"]
 _MAX_BAD_RECORDS = 10_000  # the manifest lists each of them
 
 
 def run_convert(words: list[str]) -> int:
-    args = parse_command("data convert", words, CONVERT_DESCRIPTION, _add_convert)
-    raise_problems(list(_convert_problems(args)))
+    args = _parse_convert(words)
+    raise_problems(_convert_problems(args))
     from convoy.data.convert.conversion import convert
     from convoy.data.convert.plan import ConversionRequest, Sharding
     from convoy.data.progress import ProgressCallbacks
@@ -122,13 +121,14 @@ def _parse_counts(text: str) -> tuple[int, ...]:
         raise ArgumentTypeError("takes whole numbers: 1024, or 1024,128") from error
 
 
-def _add_convert(parser: ConfigArgumentParser) -> None:
+def _parse_convert(words: list[str]) -> Namespace:
+    parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
     add("source", metavar="DIR", help="folder with the images")
     add("target", metavar="DIR", help="new folder, or one to continue")
-    formats, splits = ["folder", "tfrecord", "webdataset"], ["train", "validation", "all"]
+    formats = ["folder", "tfrecord", "webdataset"]
     add("--to", required=True, choices=formats, help="format to write")
-    add("--split", default="all", choices=splits, help="split to convert [all]")
+    add("--split", default="all", choices=_SPLITS, help="split to convert [all]")
     files_help = "number of files, for both splits or for each (train,validation)"
     add("--num-files", type=_parse_counts, metavar="N[,M]", help=files_help)
     add("--records-per-file", type=int, metavar="N", help="records in each file [1024]")
@@ -141,13 +141,12 @@ def _add_convert(parser: ConfigArgumentParser) -> None:
     add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
     max_help = "invalid records that skip accepts [100]"
     add("--max-bad-records", type=int, default=100, metavar="N", help=max_help)
+    return parse_command(parser, words)
 
 
 def _add_workers(parser: ConfigArgumentParser) -> None:
-    cores = len(available_cores())
-    parser.add_argument(
-        "--workers", type=int, default=cores, metavar="N", help="threads; default: one per core"
-    )
+    cores, text = len(available_cores()), "threads; default: one per core"
+    parser.add_argument("--workers", type=int, default=cores, metavar="N", help=text)
 
 
 VERIFY_DESCRIPTION = """\
@@ -157,7 +156,14 @@ CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 
 
 def run_verify(words: list[str]) -> int:
-    args = parse_command("data verify", words, VERIFY_DESCRIPTION, _add_verify)
+    parser = make_parser("data verify", VERIFY_DESCRIPTION)
+    add = parser.add_argument
+    add("folder", metavar="DIR", help="data folder")
+    add("--split", default="all", choices=_SPLITS, help="split to read [all]")
+    _add_workers(parser)
+    add("--no-decode", dest="decode", action="store_false", help="check image headers only")
+    add("--json", action="store_true", help="print the result as JSON")
+    args = parse_command(parser, words)
     raise_problems(too_small_problems(args, "workers"))
     from convoy.data.progress import ProgressCallbacks
     from convoy.data.verify import VerifyRequest, verify
@@ -179,19 +185,8 @@ def run_verify(words: list[str]) -> int:
     all_valid = all(report.is_valid for report in reports)
     if args.json:
         splits = {report.split: asdict(report) for report in reports}
-        print(json.dumps({"folder": args.folder, "good": all_valid, "splits": splits}, indent=1))
+        print_json({"folder": args.folder, "good": all_valid, "splits": splits})
     return ExitCode.DONE if all_valid else ExitCode.DATA
-
-
-def _add_verify(parser: ConfigArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", metavar="DIR", help="data folder")
-    add(
-        "--split", default="all", choices=["train", "validation", "all"], help="split to read [all]"
-    )
-    _add_workers(parser)
-    add("--no-decode", dest="decode", action="store_false", help="check image headers only")
-    add("--json", action="store_true", help="print the result as JSON")
 
 
 BENCH_DESCRIPTION = """\
@@ -206,7 +201,7 @@ _MAX_SAMPLES_PER_UPDATE = 64  # accumulating more would only take longer
 
 def run_bench(words: list[str]) -> int:
     """Print the throughput of each epoch as soon as it is measured; then the diagnosis."""
-    line = parse_run_command("data bench", words, BENCH_DESCRIPTION, _add_bench)
+    line = _parse_bench(words)
     args, resolved = line.args, resolve(line.to_request(_bench_problems(line)))
     needs_model = args.doctor and args.model_rate is None
     refuse_unavailable(resolved, data_only=not needs_model)
@@ -235,7 +230,7 @@ def run_bench(words: list[str]) -> int:
         results["doctor"] = diagnosis.as_json()
         print_lines([] if args.json else ["", *diagnosis.lines()])
     if args.json:
-        print(json.dumps(results, indent=1))
+        print_json(results)
     return ExitCode.DONE
 
 
@@ -266,7 +261,8 @@ def _fractional_epoch_problems(line: ParsedCommand, spelling: str) -> Iterator[P
         yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
 
 
-def _add_bench(parser: ConfigArgumentParser) -> None:
+def _parse_bench(words: list[str]) -> ParsedCommand:
+    parser = make_parser("data bench", BENCH_DESCRIPTION)
     rate_help = "images/s of the model; default: measured by a short training"
     add = parser.add_argument
     add("--elements", type=int, metavar="N", help="micro-batches per epoch [512]")
@@ -275,6 +271,7 @@ def _add_bench(parser: ConfigArgumentParser) -> None:
     add("--model-rate", type=float, metavar="X", help=rate_help)
     add("--json", action="store_true", help="print the results as JSON")
     add_config_arguments(parser)
+    return parse_run_command(parser, words)
 
 
 SHOW_DESCRIPTION = """\
@@ -286,7 +283,15 @@ _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 
 
 def run_show(words: list[str]) -> int:
-    line = parse_run_command("data show [--output FILE.png]", words, SHOW_DESCRIPTION, _add_show)
+    usage = "convoy data show [--output FILE.png] [options]"
+    parser = make_parser("data show", SHOW_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
+    add("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
+    add("--split", choices=["train", "validation"], default="train")
+    add("--override", action="store_true", help="overwrite an existing file")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     args, values = line.args, setting_values(line.settings)
     output = Path(values.get(_OUTPUT) or "samples.png")
     resolved = resolve(line.to_request(_show_problems(line, output), exclude=(_OUTPUT, "epoch")))
@@ -313,14 +318,6 @@ def _show_problems(line: ParsedCommand, output: Path) -> Iterator[Problem]:
         yield Problem("--output", f"{output} is not a valid output file; its name must end in .png")
 
 
-def _add_show(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
-    parser.add_argument("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
-    parser.add_argument("--split", choices=["train", "validation"], default="train")
-    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
-    add_config_arguments(parser)
-
-
 ACTIONS = {
     "convert": (run_convert, "convert between class folders, TFRecord and WebDataset"),
     "verify": (run_verify, "read a whole dataset, and list every invalid record"),
@@ -335,10 +332,8 @@ DESCRIPTION = (
 
 
 def main(words: list[str]) -> int:
-    args = parse_command("data", words[:1], DESCRIPTION, _add_arguments)
+    parser = make_parser("data", DESCRIPTION)
+    parser.add_argument("action", choices=list(ACTIONS))
+    args = parse_command(parser, words[:1])
     run, _ = ACTIONS[args.action]
     return run(words[1:])
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("action", choices=list(ACTIONS))

@@ -1,6 +1,5 @@
 """convoy prove"""
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -8,9 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.cli.args import add_config_arguments, parse_run_command, too_small_problems
-from convoy.cli.output import print_exception, print_lines
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import (
+    ParsedCommand,
+    add_config_arguments,
+    make_parser,
+    parse_run_command,
+    too_small_problems,
+)
+from convoy.cli.output import print_exception, print_lines, print_result
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import (
     RequestedOptions,
@@ -64,7 +68,31 @@ _QUIET_VALUES = {
 
 def main(words: list[str]) -> int:
     """Train in one layout after the other, in real processes."""
-    line = parse_run_command("prove", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("prove", DESCRIPTION)
+    add, processes_help = parser.add_argument, "maximum number of processes at a time [8]"
+    add("--quick", action="store_true", help="fewer updates; takes less than a minute")
+    add("--json", action="store_true", help="print the result as JSON")
+    add("--most-processes", type=int, default=8, metavar="N", help=processes_help)
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
+    args, resolved = line.args, _resolve(line)
+    proofs: list[Proof] = []
+    try:
+        with TemporaryDirectory(prefix="convoy-prove-") as folder:
+            for proof in _prove(resolved, Path(folder), args.most_processes, args.quick):
+                header = [] if proofs else [TABLE_HEADER]
+                print_lines([] if args.json else [*header, format_row(proof)])
+                proofs.append(proof)
+    except _RunStopped as stopped:
+        text = f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved"
+        print_exception(ConvoyError(text))
+        return int(stopped.args[0])
+    print_result(args.json, as_json(proofs), [summary_line(proofs)])
+    return ExitCode.DONE if all(proof.is_as_expected for proof in proofs) else ExitCode.NUMERIC
+
+
+def _resolve(line: ParsedCommand) -> ResolvedConfig:
+    """Resolve the options; refuse those that cannot be proved."""
     raise_problems(too_small_problems(line.args, "most_processes"))
     refused = [option_table()[name].flag for name in _REFUSED_OPTIONS if name in line.settings]
     if refused:
@@ -78,40 +106,7 @@ def main(words: list[str]) -> int:
     refuse_unavailable(resolved)
     if resolved.config.fine_tune.half_res_training:
         raise ConfigError("--half-res-training cannot be given: prove trains in one phase")
-    plan_run(resolved.config)
-    proofs: list[Proof] = []
-    try:
-        with TemporaryDirectory(prefix="convoy-prove-") as folder:
-            for proof in _prove(resolved, Path(folder), line.args.most_processes, line.args.quick):
-                proofs.append(proof)
-                if not line.args.json:
-                    print_lines(
-                        [TABLE_HEADER, format_row(proof)]
-                        if len(proofs) == 1
-                        else [format_row(proof)]
-                    )
-    except _RunStopped as stopped:
-        print_exception(
-            ConvoyError(f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved")
-        )
-        return int(stopped.args[0])
-    print(json.dumps(as_json(proofs), indent=1) if line.args.json else summary_line(proofs))
-    return ExitCode.DONE if all(proof.is_as_expected for proof in proofs) else ExitCode.NUMERIC
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer updates; takes less than a minute"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--most-processes",
-        type=int,
-        default=8,
-        metavar="N",
-        help="maximum number of processes at a time [8]",
-    )
-    add_config_arguments(parser)
+    return resolved
 
 
 def _default_values(request: RequestedOptions, quick: bool) -> Mapping[str, Any]:

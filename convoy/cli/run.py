@@ -1,16 +1,14 @@
 """convoy run"""
 
-import json
 import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import ParsedCommand, find_run_folder, parse_run_command
+from convoy.cli.args import ParsedCommand, find_run_folder, make_parser, parse_run_command
 from convoy.cli.main import call_verb
-from convoy.cli.output import print_lines
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.output import print_json, print_lines
 from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
 from convoy.config.schema import (
     DroppedWord,
@@ -59,9 +57,12 @@ def main(words: list[str]) -> int:
     # Users of the benchmark runner write it at the end of the line.
     rest = [word for word in words if word != _DRY_RUN_FLAG]
     separator = rest.index("--") if "--" in rest else len(rest)
-    line = parse_run_command(
-        "run [options] -- COMMAND…", rest[:separator], DESCRIPTION, _add_arguments
-    )
+    parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
+    dry_run_help = "print the translation and the plan as JSON, and exit"
+    parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
+    dialect_help = "dialect of the command: pytorch, tensorflow or popart"
+    parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
+    line = parse_run_command(parser, rest[:separator])
     if not rest[separator + 1 :]:
         raise ConfigError(_MISSING_COMMAND)
     command = split_command(rest[separator + 1 :], os.environ)
@@ -75,7 +76,7 @@ def main(words: list[str]) -> int:
     arguments, resolved = _canonical_arguments(interpretation)
     described = _describe(interpretation, arguments)
     if is_dry:
-        print(json.dumps(described | {"plan": _plan(interpretation, resolved)}, indent=1))
+        print_json(described | {"plan": _plan(interpretation, resolved)})
         return ExitCode.DONE
     print_lines(_format_description(described))
     os.environ.update(interpretation.environment)
@@ -166,14 +167,14 @@ def _run_benchmarks(command: Command, runner: Program, line: ParsedCommand, is_d
             f"running benchmarks is not available in this version; add {_DRY_RUN_FLAG} to see what "
             f"{len(selection.variants)} of them resolve to"
         )
-    described = {
+    description = {
         "dialect": runner.dialect,
         "program": runner.name,
         "notes": list(selection.notes),
         "dropped": [asdict(word) for word in selection.dropped],
         "benchmarks": [_describe_variant(variant, line.settings) for variant in selection.variants],
     }
-    print(json.dumps(described, indent=1))
+    print_json(description)
     return ExitCode.DONE
 
 
@@ -189,14 +190,3 @@ def _describe_variant(variant: "Variant", overrides: Settings) -> Description:
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
     return {**head, **described, "problem": None}
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument(
-        _DRY_RUN_FLAG,
-        action="store_true",
-        help="print the translation and the plan as JSON, and exit",
-    )
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="dialect of the command: pytorch, tensorflow or popart"
-    )

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_convoy import convoy
+from support.run_convoy import convoy, parse_plan_command
 from support.sweeps import sweep
 
-from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.config.named_configs import read_named_config, shipped_config_names
 from convoy.config.option import Option, OptionTypeError, format_value
 from convoy.config.option_docs import unavailable_choices
@@ -192,10 +191,7 @@ def test_every_unavailable_value_of_a_shipped_configuration_has_a_fix(
             assert name not in settings
         else:
             row, suggested = option_table()[name], suggested_words(str(problem))
-            fixes = [
-                parse_run_command("plan", words, "", add_config_arguments).settings
-                for words in suggested
-            ]
+            fixes = [parse_plan_command(words).settings for words in suggested]
             assert fixes and all(row.is_available(settings[name].value) for settings in fixes)
         assert f"({problem.source})" in str(problem)
         assert problem.source.startswith(f"config {config}, line ")
