@@ -12,9 +12,7 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.plan import default_num_samples, plan_batch, plan_run
 
-DESCRIPTION = (
-    "List the named configurations; with a name, show every resolved value of that configuration."
-)
+DESCRIPTION = "List the named configurations; with a name, show all resolved values of that one."
 
 # The columns of a row, except for its name and its problem.
 _COLUMNS = (
@@ -39,7 +37,7 @@ def main(words: list[str]) -> int:
     if args.name is not None:
         settings = _resolve_named(args.name).settings
         options = {name: asdict(setting) for name, setting in settings.items()}
-        print_result(args.json, options, settings_as_yaml(settings).rstrip("\n").split("\n"))
+        print_result(args.json, options, settings_as_yaml(settings).splitlines())
     else:
         rows = config_rows()
         print_result(args.json, rows, _format_table(rows))

@@ -85,9 +85,13 @@ def run_convert(words: list[str]) -> int:
             raise
     records = ", ".join(f"{count:,} {split}" for split, count in result.records.items())
     unit = "class folders" if args.to == "folder" else "files"
-    print_lines([f"skipped: {message}" for message in result.skipped])
-    print_lines([f"{request.target}: {records} records in {result.parts:,} {unit}"])
-    print_lines([f"next: convoy train --data imagenet --data-dir {request.target}"])
+    print_lines(
+        [
+            *(f"skipped: {message}" for message in result.skipped),
+            f"{request.target}: {records} records in {result.parts:,} {unit}",
+            f"next: convoy train --data imagenet --data-dir {request.target}",
+        ]
+    )
     return ExitCode.DONE
 
 
@@ -98,19 +102,16 @@ def _convert_problems(args: Namespace) -> Iterator[Problem]:
         text = "and --records-per-file apply to tfrecord and webdataset, not to class folders"
         yield Problem("--num-files", text)
     if args.to == "folder" and args.shuffle is not None:
-        yield Problem(
-            "--shuffle",
-            "does not apply to class folders: they are read in the order of their names",
-        )
+        text = "does not apply to class folders: they are read in the order of their names"
+        yield Problem("--shuffle", text)
     if args.num_files and not 1 <= len(args.num_files) <= 2:
         yield Problem("--num-files", "takes one number, or one for each split: 1024,128")
     if any(count < 1 for count in args.num_files or ()):
         yield Problem("--num-files", "must be at least 1")
     yield from too_small_problems(args, "records_per_file", "workers")
     if not 0 <= args.max_bad_records <= _MAX_BAD_RECORDS:
-        yield Problem(
-            "--max-bad-records", f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
-        )
+        text = f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
+        yield Problem("--max-bad-records", text)
     yield from too_small_problems(args, "shuffle", minimum=0)
 
 

@@ -76,8 +76,7 @@ def option_row(row: Option) -> dict[str, Any]:
 
 
 def _line(row: Option, width: int) -> str:
-    gap = "*" if unavailable_choices(row) is not None else ""
-    where = SUPPORT_LABELS[row.support] + gap
+    where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
     return f"{row.flag:<{width}} {where:<8} {format_value(row.default):<12} {row.help}"
 
 
