@@ -64,9 +64,9 @@ def read_yaml(path: Path) -> dict[str, YamlEntry]:
     return parse_yaml(read_limited(path), str(path))
 
 
-def parse_yaml(text: str | bytes, name: str) -> dict[str, YamlEntry]:
-    """Parse the top-level mapping of a text; messages refer to it by `name`."""
-    root = _compose(decode_text(text, name), name)
+def parse_yaml(data: bytes, name: str) -> dict[str, YamlEntry]:
+    """Parse the top-level mapping of a file; messages refer to it by `name`."""
+    root = _compose(decode_text(data, name), name)
     value = None if root is None else _Reader(name).value(root, depth=1)
     if value is None:  # an empty document or just `---`
         return {}
@@ -96,16 +96,13 @@ def read_limited(path: Path) -> bytes:
     return data
 
 
-def decode_text(source: str | bytes, name: str) -> str:
-    """Decode a text; reject control characters, tab indents and more than MAX_BYTES."""
-    data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    _check_size(len(data), printable(name))
+def decode_text(data: bytes, name: str) -> str:
+    """Decode a file; reject control characters and tab indents."""
     try:
-        text = source if isinstance(source, str) else source.decode("utf-8")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         reason = f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise yaml_error(name, data.count(b"\n", 0, error.start) + 1, reason) from None
-    text = text.removeprefix("\ufeff")
     if match := control_character(text):
         reason = f"the control character U+{ord(match[0]):04X} is not allowed in a configuration"
         raise yaml_error(name, text.count("\n", 0, match.start()) + 1, reason)
