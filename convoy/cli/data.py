@@ -211,11 +211,10 @@ def run_bench(words: list[str]) -> int:
     from convoy.run.open_feed import open_feed
 
     epochs: list[EpochThroughput] = []
-    # The epochs of a named configuration are the length of its training: not for a benchmark.
+    # The epochs of a named configuration are the length of its training, not of a benchmark.
     count = int(setting_values(line.settings).get("epoch", 2))
-    for epoch in bench_feed(
-        open_feed(_single_process_config(resolved)), count, args.elements, args.copy
-    ):
+    feed = open_feed(_single_process_config(resolved))
+    for epoch in bench_feed(feed, count, args.elements, args.copy):
         epochs.append(epoch)
         print_lines([] if args.json else [epoch.as_text(len(epochs))])
     results: dict[str, Any] = {"epochs": [epoch.as_json() for epoch in epochs]}
@@ -223,11 +222,8 @@ def run_bench(words: list[str]) -> int:
     if args.doctor:
         from convoy.bench.doctor import diagnose
 
-        diagnosis = diagnose(
-            open_feed(_single_process_config(resolved, _MAX_SAMPLES_PER_UPDATE)),
-            args.model_rate,
-            print_error,
-        )
+        feed = open_feed(_single_process_config(resolved, _MAX_SAMPLES_PER_UPDATE))
+        diagnosis = diagnose(feed, args.model_rate, print_error)
         results["doctor"] = diagnosis.as_json()
         print_lines([] if args.json else ["", *diagnosis.lines()])
     if args.json:
@@ -302,13 +298,11 @@ def run_show(words: list[str]) -> int:
     first = int(values.get("epoch") or 1) - 1
     request = SheetRequest(output, args.rows, args.columns, first, args.split, args.override)
     sheet = write_sheet(fix_machine_values(inspect_data(resolved)[0], 1).config, request)
-    columns = len(sheet.rows[0])
-    epochs = f", {pluralize(columns, 'epoch')}" if sheet.column_titles else ""
-    count = len(sheet.rows) if sheet.column_titles else sum(map(len, sheet.rows))
-    samples = pluralize(count, "sample")
-    print_lines(
-        [f"{request.output}: {samples} of {resolved.config.data.data}, {args.split} split{epochs}"]
-    )
+    count, epochs = sum(map(len, sheet.rows)), ""
+    if sheet.column_titles:
+        count, epochs = len(sheet.rows), f", {pluralize(len(sheet.rows[0]), 'epoch')}"
+    text = f"{pluralize(count, 'sample')} of {resolved.config.data.data}, {args.split} split"
+    print_lines([f"{request.output}: {text}{epochs}"])
     return ExitCode.DONE
 
 

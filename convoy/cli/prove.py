@@ -57,7 +57,7 @@ _QUICK_DEFAULTS = _DEFAULTS | {
 }
 _REFUSED_OPTIONS = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
 # Each run is short and silent; only its last checkpoint is compared.
-_QUIET_VALUES = {
+_QUIET_VALUES: dict[str, Any] = {
     "progress": "none",
     "validation_mode": "none",
     "logs_per_epoch": 0,
@@ -110,14 +110,11 @@ def _resolve(line: ParsedCommand) -> ResolvedConfig:
 
 
 def _default_values(request: RequestedOptions, quick: bool) -> Mapping[str, Any]:
-    """Return the defaults; images on disk determine their number and size themselves."""
+    """Return the defaults; the files of a dataset determine the number and size of its images."""
     defaults = _QUICK_DEFAULTS if quick else _DEFAULTS
     data = setting_values(request.named_config | request.command_line).get("data", "shapes")
-    if data not in DATA or not DATA[data].on_disk:
-        return defaults
-    return {
-        name: value for name, value in defaults.items() if name not in ("samples", "image_size")
-    }
+    fixed = ("samples", "image_size") if data in DATA and DATA[data].on_disk else ()
+    return {name: value for name, value in defaults.items() if name not in fixed}
 
 
 def _prove(
@@ -174,11 +171,8 @@ class LayoutProver:
     def _run(self, layout: Layout, run: Path, stop_after: int | None = None) -> None:
         """Start a run in a new folder, or resume the existing one."""
         resumed = run if run.exists() else None
-        values = {
-            **_QUIET_VALUES,
-            **layout.option_values(self.micro_batches),
-            "stop_after": stop_after,
-        }
+        values = _QUIET_VALUES | layout.option_values(self.micro_batches)
+        values["stop_after"] = stop_after
         if resumed is None:
             values["checkpoint_output_path"] = str(run)
         resolved = self.resolved.with_values(values, "convoy prove")

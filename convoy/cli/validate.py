@@ -36,7 +36,7 @@ For a run, all of its checkpoints are validated. A checkpoint without its run ne
 --data. With --random-weights, a newly initialized network is validated instead."""
 
 Row = dict[str, Any]
-Jobs = list[tuple[RunConfig, Sequence[Path | None]]]  # checkpoints; None for random weights
+Job = tuple[RunConfig, Sequence[Path | None]]  # checkpoints; None for random weights
 
 _COMPILED = "compiled"
 
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     line = _apply_compile_flag(parse_run_command(parser, words))
     targets = [find_checkpoints(Path(path)) for path in line.args.targets]
     # Report every problem before the first validation.
-    jobs: Jobs = [(_resolve_config(_run_request(line, run)), paths) for paths, run in targets]
+    jobs: list[Job] = [(_resolve_config(_run_request(line, run)), paths) for paths, run in targets]
     if not targets:
         jobs = [(_resolve_config(_fresh_network_request(line)), [None])]
     rows = [row for config, paths in jobs for row in _rows(config, paths, line.args.json)]

@@ -321,7 +321,6 @@ class Option:
 
 
 def section_options(section: str, declared: type) -> list[Option]:
-    """The options that a section of the configuration declares."""
     hints = get_type_hints(declared)
     return [
         # Defaults are checked like values from a file: 5 epochs become 5.0.

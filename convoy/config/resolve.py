@@ -324,7 +324,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_rules(run: RunConfig) -> list[Problem]:
-    """All violations of the rules between options."""
     return [Problem("", message) for rule in RULES for message in rule(run)]
 
 
@@ -343,7 +342,6 @@ class InactiveOption:
 
     @property
     def reason(self) -> str:
-        """The reason as a full sentence."""
         return f"{self.flag} has no effect {self.condition}"
 
 
