@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DialectFile = tuple[dict[str, Setting], list[Problem], list[DroppedWord]]
 
 SHIPPED_DIR = Path(__file__).parent.parent / "configs"
-DEFAULTS_MARKER = "# What that application takes for granted."  # the line above these values
+DEFAULTS_MARKER = "# Defaults of that application."  # the line above these values
 INFERENCE = "inference"  # the subfolder of configurations for inference only
 
 
@@ -174,7 +174,7 @@ def _parse_settings(
         for problem in translation.problems
     ]
     if (target := translation.settings.get(TARGET)) is not None:
-        translation.add_dropped(target.source, "the command line names what the command works on")
+        translation.add_dropped(target.source, "the command line gives the run or checkpoint")
     return settings, [*problems, *limits], translation.dropped
 
 
