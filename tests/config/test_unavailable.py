@@ -67,9 +67,9 @@ def words_of(row: Option, value: Any) -> list[str]:
 
 def plan_unavailable(*words: str | Path) -> dict[str, dict[str, Any]]:
     """The unavailable values that a plan lists, by option."""
-    said = convoy("plan", "--json", *words)
-    assert said.code == 0, said.err
-    listed = json.loads(said.out)["unavailable"]
+    result = convoy("plan", "--json", *words)
+    assert result.code == 0, result.err
+    listed = json.loads(result.out)["unavailable"]
     assert len({entry["option"] for entry in listed}) == len(listed)
     return {entry["option"]: entry for entry in listed}
 
@@ -115,10 +115,10 @@ def test_every_run_refuses_it_in_one_line_and_writes_nothing(
     reasons = [f"convoy: {entry['reason']}" for entry in plan_unavailable(*words).values()]
     for verb in (["train"], ["prove"], ["validate", "--random-weights"], ["resume", "run"]):
         override = ["--override"] if verb[0] == "resume" else []
-        said = convoy(*verb, *words, *override)
+        result = convoy(*verb, *words, *override)
 
-        assert (said.code, said.out) == (2, ""), verb
-        assert said.err.splitlines() == reasons, verb
+        assert (result.code, result.out) == (2, ""), verb
+        assert result.err.splitlines() == reasons, verb
     assert [str(path) for path in Path().rglob("*")] == ["run", "run/config.yaml"]
 
 
@@ -148,9 +148,9 @@ def test_a_value_from_a_file_is_reported_with_file_and_fix(
 
 
 def test_all_unavailable_values_are_reported_together() -> None:
-    said = convoy("train", "--wandb", "--profile", "--compile-only", "--wandb-id=2")
+    result = convoy("train", "--wandb", "--profile", "--compile-only", "--wandb-id=2")
 
-    assert said.err.splitlines() == [
+    assert result.err.splitlines() == [
         f"convoy: {typed} is not available in this version; {fix}"
         for typed, fix in (
             ("--compile-only true", "use --no-compile-only"),

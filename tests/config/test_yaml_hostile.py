@@ -99,7 +99,7 @@ def parse_outcome(source: str | bytes) -> str:
 
 @every_example
 @given(st.dictionaries(texts, values, max_size=5), st.sampled_from([None, True, False]))
-def test_what_pyyaml_dumps_is_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
+def test_pyyaml_dumps_are_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
     dumped = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=flow, sort_keys=False)
     values = {key: entry.to_python() for key, entry in parse_yaml(dumped.encode(), "x").items()}
 
@@ -142,7 +142,7 @@ def test_an_open_bracket_is_reported_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML 1.{'9' * 5000}\n---\na: 1"])
-def test_what_crashes_a_parser_is_refused(text: str) -> None:
+def test_input_that_crashes_a_parser_is_refused(text: str) -> None:
     assert "not YAML" in parse_outcome(text)
 
 

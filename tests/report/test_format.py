@@ -1,4 +1,4 @@
-"""Numbers and events read the same everywhere, and always fit one line."""
+"""Numbers and events are formatted the same everywhere and fit one line."""
 
 import math
 
@@ -38,25 +38,25 @@ from convoy.report.format import (
         (math.nan, "?"),
     ],
 )
-def test_a_duration_reads_as_on_a_clock(seconds: float, text: str):
+def test_a_duration_is_formatted_like_a_clock(seconds: float, text: str):
     assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("speed", "text"), [(4123.4, "4123"), (412.3, "412"), (41.23, "41.2"), (4.123, "4.12")]
 )
-def test_a_speed_has_three_figures(speed: float, text: str):
+def test_a_throughput_has_three_significant_digits(speed: float, text: str):
     assert format_throughput(speed) == f"{text} images/s"
 
 
 @pytest.mark.parametrize(
     ("loss", "text"), [(0.41234, "0.412"), (123456.0, "1.23e+05"), (math.nan, "nan")]
 )
-def test_a_loss_stays_short(loss: float, text: str):
+def test_a_large_loss_is_formatted_briefly(loss: float, text: str):
     assert format_loss(loss) == text
 
 
-def test_the_whole_state_of_a_run_is_one_line():
+def test_the_progress_of_a_run_fits_one_line():
     state = ProgressState(lambda: 0.0)
     state.handle_event(Began(318, 1250, 250, 64))
     state.handle_event(Updated(319, 5.0))
