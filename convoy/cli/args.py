@@ -112,13 +112,13 @@ def parse_run_command(parser: ConfigArgumentParser, words: list[str]) -> ParsedC
     dialect = canonical()
     add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
     args, extra = parser.parse_known_args(expand_prefixes(words, parser))
-    read = parse_flags(args.flag_occurrences, dialect)
+    parsed = parse_flags(args.flag_occurrences, dialect)
     unknown = unknown_argument_problems(extra, parser, partial(_find_in_other_dialects, dialect))
-    return ParsedCommand(args, read.settings, [*unknown, *read.problems])
+    return ParsedCommand(args, parsed.settings, [*unknown, *parsed.problems])
 
 
 def add_config_arguments(parser: ConfigArgumentParser) -> None:
-    """Named configurations and files, for verbs that start something new."""
+    """Add the options that select a named configuration or a file."""
     parser.add_argument("--config", metavar="NAME", help="named configuration; `convoy configs`")
     parser.add_argument("--config-path", metavar="FILE", help="your own configuration file")
     parser.add_argument(
@@ -143,8 +143,9 @@ def _dialect(name: str) -> Dialect:
     from convoy.dialects import DIALECTS
 
     if name not in DIALECTS:
-        text = f"--dialect {quote_shortened(name)} is unknown"
-        raise ConfigError(f"{text}; {suggest(name, DIALECTS)}")
+        raise ConfigError(
+            f"--dialect {quote_shortened(name)} is unknown; {suggest(name, DIALECTS)}"
+        )
     return DIALECTS[name]()
 
 

@@ -12,7 +12,7 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.plan import default_num_samples, plan_batch, plan_run
 
-DESCRIPTION = "List the named configurations; with a name, show all resolved values of that one."
+DESCRIPTION = "List the named configurations, or show every resolved value of one."
 
 # The columns of a row, except for its name and its problem.
 _COLUMNS = (

@@ -50,8 +50,8 @@ def main(words: list[str]) -> int:
         print("\n\n".join("\n".join(_format_details(row)) for row in named))
     else:
         width = max(len(row.flag) for row in rows)
-        closing = [] if args.words else ["", f"{options_summary()} (*)"]
-        print("\n".join([*(_line(row, width) for row in rows), *closing]))
+        footer = [] if args.words else ["", f"{options_summary()} (*)"]
+        print("\n".join([*(_line(row, width) for row in rows), *footer]))
     return ExitCode.DONE
 
 
@@ -119,8 +119,8 @@ def _matches(row: Option, word: str) -> bool:
 
 def _unknown(word: str) -> Problem:
     near = [f"--{name}" for name in near_names(_plain(word), map(_plain, option_table()))]
-    way_out = f"did you mean {', '.join(near)}?" if near else "`convoy options` lists all options"
-    return Problem("", f"no option matches {printable(word)}; {way_out}")
+    hint = f"did you mean {', '.join(near)}?" if near else "`convoy options` lists all options"
+    return Problem("", f"no option matches {printable(word)}; {hint}")
 
 
 def _plain(spelling: str) -> str:

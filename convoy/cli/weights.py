@@ -110,13 +110,12 @@ def run_export(words: list[str]) -> int:
         args.format, args.naming or NAMINGS[0], Path(output), batch_size, args.override
     )
     exported = export(resolved.config, source, request)
-    written = (
-        f"{exported.file}  {exported.format}, {exported.bytes:,} bytes, from {exported.checkpoint}"
-    )
+    size = f"{exported.format}, {exported.bytes:,} bytes"
     checked = "bit-identical"
     if exported.format != "safetensors":
         checked = f"the outputs differ by {exported.difference:.1e} relative to the largest"
-    print_result(args.json, asdict(exported), [written, f"read back: {checked}"])
+    lines = [f"{exported.file}  {size}, from {exported.checkpoint}", f"read back: {checked}"]
+    print_result(args.json, asdict(exported), lines)
     return ExitCode.DONE
 
 
@@ -131,8 +130,7 @@ def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
 def _export_problems(line: ParsedCommand, output: str) -> Iterator[Problem]:
     form, suffix = line.args.format, FORMAT_SUFFIXES[line.args.format]
     if not output.endswith(suffix):
-        text = f"{output} must end in {suffix} for --format {form}"
-        yield Problem("--output", text)
+        yield Problem("--output", f"{output} must end in {suffix} for --format {form}")
     if line.args.naming and form != "safetensors":
         yield Problem("--naming", f"applies to --format safetensors only; {form} contains no names")
     if "micro_batch_size" in line.settings and form == "safetensors":

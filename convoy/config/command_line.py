@@ -86,7 +86,7 @@ def add_flags(
     listed: set[tuple[str, Any]] = set()
     defaults = dialect.defaults({})
     switches = [flag for flag in reversed(dialect.flags) if flag.const is False]
-    offs = {flag.option_name: flag.spelling for flag in switches}
+    off_switches = {flag.option_name: flag.spelling for flag in switches}
     position = {name: index for index, name in enumerate(group_of)}
     for flag in sorted(dialect.flags, key=lambda flag: position.get(flag.option_name, math.inf)):
         # `--no-x` is shown beside `--x`; older spellings and options without an effect are hidden.
@@ -94,7 +94,7 @@ def add_flags(
         has_effect = flag.option is None or flag.option.has_effect
         is_listed = flag.option_name in group_of if flag.option else common is None
         is_hidden = effect in listed or flag.deprecated or not has_effect or not is_listed
-        text = _help(flag, dialect, defaults, offs, is_brief=common is not None)
+        text = _help(flag, dialect, defaults, off_switches, is_brief=common is not None)
         group = groups[group_of[flag.option_name]] if flag.option and is_listed else hidden
         group.add_argument(
             flag.spelling,
@@ -190,7 +190,7 @@ def _help(
     flag: Flag,
     dialect: Dialect,
     defaults: Mapping[str, Any],
-    offs: Mapping[str, str],
+    off_switches: Mapping[str, str],
     is_brief: bool,
 ) -> str:
     """The help text (its first sentence, in brief), the default, and how to switch it off."""
@@ -200,8 +200,8 @@ def _help(
     text = flag.option.help.split(". ")[0].removesuffix(".") + "." if is_brief else flag.option.help
     default = defaults.get(flag.option_name, flag.option.default)
     notes = [] if default in (None, ()) else [format_value(default)]
-    if flag.const is True and flag.option_name in offs:
-        notes.append(offs[flag.option_name])
+    if flag.const is True and flag.option_name in off_switches:
+        notes.append(off_switches[flag.option_name])
     suffix = f" [{'; '.join(notes)}]" if notes else ""
     return (text + suffix).replace("%", "%%")
 

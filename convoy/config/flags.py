@@ -76,7 +76,7 @@ class Translation:
         self.dropped.append(DroppedWord(word, reason))
 
 
-# Sets options from several flags at once; may raise OptionTypeError in the words of its dialect.
+# Sets options from several flags at once; may raise OptionTypeError with names of its dialect.
 Combiner = Callable[[Translation], None]
 
 
@@ -295,5 +295,5 @@ def canonical_flags(spellings: str) -> Iterator[Flag]:
 
 
 def lower_case(words: list[str]) -> str:
-    """Parse a word without regard to case."""
+    """Parse a word, ignoring case."""
     return words[0].lower()

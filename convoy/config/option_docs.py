@@ -97,10 +97,10 @@ def json_schema() -> Schema:
 
 def _property(row: Option) -> Schema:
     described = {"description": full_help(row), "default": row.default}
+    item = _item(row, row.value_type.optional)
     if row.value_type.is_list:
-        item = _item(row, optional=False)
-        return described | {"anyOf": [item, {"type": "array", "items": item}, {"type": "null"}]}
-    return described | _item(row, row.value_type.optional)
+        item = {"anyOf": [item, {"type": "array", "items": item}, {"type": "null"}]}
+    return described | item
 
 
 def _item(row: Option, optional: bool) -> Schema:

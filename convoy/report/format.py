@@ -191,13 +191,11 @@ def _began_line(event: Began) -> str:
 def _reported_line(event: Reported) -> str:
     scale = f"scale {event.loss_scale:,.10g}  " if event.loss_scale != 1 else ""
     skipped = f"  {event.skipped} skipped" if event.skipped else ""
-    left_out = ""
-    if event.left_out:
-        left_out = f"  {pluralize(event.left_out, 'micro-batch')} with a non-finite loss left out"
+    excluded = f"  {pluralize(event.left_out, 'micro-batch')} with a non-finite loss excluded"
     return (
         f"update {event.update}  epoch {event.epoch:.2f}  loss {format_loss(event.loss)}  "
         f"accuracy {format_percent(event.accuracy)}  rate {event.learning_rate:.4g}  {scale}"
-        f"{format_throughput(event.images_per_second)}{skipped}{left_out}"
+        f"{format_throughput(event.images_per_second)}{skipped}{excluded if event.left_out else ''}"
     )
 
 

@@ -85,7 +85,7 @@ def test_the_progress_of_a_run_fits_one_line():
         (
             Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0, 64.0, 3, 2),
             "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  scale 64  "
-            "412 images/s  3 skipped  2 micro-batches with a non-finite loss left out",
+            "412 images/s  3 skipped  2 micro-batches with a non-finite loss excluded",
         ),
         (
             Validated(250, 1.0, 0.842, 0.99, 0.501, 10000, 12.0, 833.0),
