@@ -1,11 +1,9 @@
-"""Reading a command line: what the verbs share, and paths to runs and checkpoints."""
+"""Command line parsing that the verbs share, and paths to runs and checkpoints."""
 
-import re
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 
@@ -25,8 +23,7 @@ from convoy.files import FINE_TUNE_FOLDER
 from convoy.registry import suggest
 from convoy.text import quote_shortened
 
-_NAME = re.compile("[a-z]+")
-# What `--help` shows of the options of a run; `--help-all` shows all of them.
+# The options of a run that `--help` shows; `--help-all` shows all of them.
 COMMON_OPTIONS = {
     "model and data": ("model", "pretrained", "data", "data_dir", "image_size"),
     "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed"),
@@ -51,7 +48,7 @@ class _WideHelpFormatter(RawDescriptionHelpFormatter):
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """A parsed command line: the verb's own arguments and the options of a run."""
+    """A parsed command line: the arguments of the verb and the options of a run."""
 
     args: Namespace
     settings: Settings
@@ -63,7 +60,7 @@ class ParsedCommand:
         exclude: Collection[str] = (),
         run_settings: Settings | None = None,
     ) -> RequestedOptions:
-        """Combine it with its named configuration or with the settings of a run.
+        """Combine the command line with its named configuration or the settings of a run.
 
         `exclude` lists options that the verb handles itself.
         """
@@ -82,44 +79,46 @@ class ParsedCommand:
                 dialect,
                 partial(_find_in_other_dialects, dialect),
             )
-        except ConfigError as error:  # the rules would speak of values it has not set
+        except ConfigError as error:  # the rules would report values that it does not set
             raise_problems([*self.problems, Problem("", str(error))])
             raise
-        unsaid = dialect.default_settings(setting_values(named | self.settings))
+        defaults = dialect.default_settings(setting_values(named | self.settings))
         problems = [*self.problems, *problems, *extra_problems]
-        return RequestedOptions(settings, named, problems, dialect_defaults=unsaid)
+        return RequestedOptions(settings, named, problems, dialect_defaults=defaults)
 
 
-def parse_run_command(
-    verb: str, words: list[str], says: str, add_own: Callable[[ConfigArgumentParser], None]
-) -> ParsedCommand:
-    """Split the words of a verb that takes the options of a run."""
-    parser = _make_parser(verb, says)
-    parser.usage = f"convoy {verb} [options]"
-    parser.epilog = "`--help-all` lists all options, `convoy options WORD` searches them."
-    add_own(parser)
-    parser.add_argument("--help-all", action="help", help="show all options and exit")
-    dialect = canonical()
-    add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
-    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
-    read = parse_flags(args.flag_occurrences, dialect)
-    unknown = unknown_argument_problems(extra, parser, partial(_find_in_other_dialects, dialect))
-    return ParsedCommand(args, read.settings, [*unknown, *read.problems])
+def make_parser(verb: str, description: str, usage: str | None = None) -> ConfigArgumentParser:
+    return ConfigArgumentParser(
+        prog=f"convoy {verb}",
+        description=description,
+        usage=usage,
+        formatter_class=_WideHelpFormatter,
+    )
 
 
-def parse_command(
-    verb: str, words: list[str], says: str, add_own: Callable[[ConfigArgumentParser], None]
-) -> Namespace:
-    """Split the words of a verb with a few options of its own."""
-    parser = _make_parser(verb, says)
-    add_own(parser)
+def parse_command(parser: ConfigArgumentParser, words: list[str]) -> Namespace:
+    """Parse the command line of a verb without the options of a run."""
     args, extra = parser.parse_known_args(expand_prefixes(words, parser))
     raise_problems(unknown_argument_problems(extra, parser))
     return args
 
 
+def parse_run_command(parser: ConfigArgumentParser, words: list[str]) -> ParsedCommand:
+    """Parse the command line of a verb that takes the options of a run."""
+    parser.usage = parser.usage or f"{parser.prog} [options]"
+    hint = "`--help-all` lists all options, `convoy options WORD` searches them."
+    parser.epilog = f"{parser.epilog}\n{hint}" if parser.epilog else hint
+    parser.add_argument("--help-all", action="help", help="show all options and exit")
+    dialect = canonical()
+    add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
+    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
+    parsed = parse_flags(args.flag_occurrences, dialect)
+    unknown = unknown_argument_problems(extra, parser, partial(_find_in_other_dialects, dialect))
+    return ParsedCommand(args, parsed.settings, [*unknown, *parsed.problems])
+
+
 def add_config_arguments(parser: ConfigArgumentParser) -> None:
-    """Named configurations and files, for verbs that start something new."""
+    """Add the options that select a named configuration or a file."""
     parser.add_argument("--config", metavar="NAME", help="named configuration; `convoy configs`")
     parser.add_argument("--config-path", metavar="FILE", help="your own configuration file")
     parser.add_argument(
@@ -144,8 +143,9 @@ def _dialect(name: str) -> Dialect:
     from convoy.dialects import DIALECTS
 
     if name not in DIALECTS:
-        text = f"--dialect {quote_shortened(name)} is unknown"
-        raise ConfigError(f"{text}; {suggest(name, DIALECTS)}")
+        raise ConfigError(
+            f"--dialect {quote_shortened(name)} is unknown; {suggest(name, DIALECTS)}"
+        )
     return DIALECTS[name]()
 
 
@@ -156,30 +156,18 @@ def _find_in_other_dialects(here: Dialect, flag: str) -> str | None:
     return find_in_other_dialects(flag, here)
 
 
-def _make_parser(verb: str, says: str) -> ConfigArgumentParser:
-    """Prefixes are spelled out before argparse sees them: it would stop at the first doubt."""
-    names = takewhile(_NAME.fullmatch, verb.split())  # behind a verb and its action stand others
-    return ConfigArgumentParser(
-        prog=" ".join(["convoy", *names]),
-        description=says,
-        formatter_class=_WideHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
 def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
-    """Return checkpoints, and the settings of the run they belong to.
+    """Return the checkpoints at a path, and the settings of the run they belong to.
 
-    A run stands for all of its checkpoints: averages after those they were computed from,
-    fine-tuned ones last. A checkpoint stands only for itself.
+    For a run, these are all of its checkpoints: averages after those they were computed from,
+    fine-tuned ones last.
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     run_folder = find_run_folder(path)
     if run_folder == path:
-        paths = _list_checkpoints(path / "checkpoints") + _list_checkpoints(
-            path / FINE_TUNE_FOLDER / "checkpoints"
-        )
+        phases = (path, path / FINE_TUNE_FOLDER)
+        paths = [found for run in phases for found in _list_checkpoints(run / "checkpoints")]
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
     else:
@@ -195,11 +183,9 @@ def find_run_folder(path: Path) -> Path | None:
 
 def _list_checkpoints(folder: Path) -> list[Path]:
     """List the checkpoints of a folder, averages after those of the training."""
-    averages = sorted(path for path in (folder / "averaged").glob("*") if path.is_dir())
     paths: list[Path] = []
-    for parent in (folder, *averages):
+    for parent in (folder, *sorted((folder / "averaged").glob("*/"))):
         updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))
-        paths += [
-            parent / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
-        ]
+        numbers = sorted(filter(str.isdigit, updates), key=int)
+        paths += [parent / f"update-{number}" for number in numbers]
     return paths

@@ -1,15 +1,19 @@
 """convoy validate"""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import ParsedCommand, add_config_arguments, find_checkpoints, parse_run_command
-from convoy.cli.output import print_exception, print_note
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import (
+    ParsedCommand,
+    add_config_arguments,
+    find_checkpoints,
+    make_parser,
+    parse_run_command,
+)
+from convoy.cli.output import print_exception, print_json, print_note
 from convoy.config.resolve import refuse_unavailable, resolve
 from convoy.config.schema import (
     Problem,
@@ -32,24 +36,27 @@ For a run, all of its checkpoints are validated. A checkpoint without its run ne
 --data. With --random-weights, a newly initialized network is validated instead."""
 
 Row = dict[str, Any]
-Jobs = list[tuple[RunConfig, Sequence[Path | None]]]  # checkpoints; None for random weights
+Job = tuple[RunConfig, Sequence[Path | None]]  # checkpoints; None for random weights
 
 _COMPILED = "compiled"
 
 
 def main(words: list[str]) -> int:
     """Print one line, or one JSON object, for each validation of a checkpoint."""
-    line = _apply_compile_flag(
-        parse_run_command("validate RUN-or-checkpoint…", words, DESCRIPTION, _add_arguments)
-    )
+    usage = "convoy validate RUN-or-checkpoint… [options]"
+    parser = make_parser("validate", DESCRIPTION, usage)
+    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    add_config_arguments(parser)
+    line = _apply_compile_flag(parse_run_command(parser, words))
     targets = [find_checkpoints(Path(path)) for path in line.args.targets]
     # Report every problem before the first validation.
-    jobs: Jobs = [(_resolve_config(_run_request(line, run)), paths) for paths, run in targets]
+    jobs: list[Job] = [(_resolve_config(_run_request(line, run)), paths) for paths, run in targets]
     if not targets:
         jobs = [(_resolve_config(_fresh_network_request(line)), [None])]
     rows = [row for config, paths in jobs for row in _rows(config, paths, line.args.json)]
     if line.args.json:
-        print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
+        print_json(rows[0] if len(rows) == 1 else rows)
     if any("error" in row for row in rows):
         return ExitCode.CHECKPOINT
     return _exit_code(rows)
@@ -139,9 +146,3 @@ def _format_row(row: Row) -> str:
         f"top-5 {format_percent(row['top5'])}  loss {row['loss']:.4f}  "
         f"{row['samples']} samples in {row['seconds']:.1f} s{latency}"
     )
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    add_config_arguments(parser)

@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from convoy.cli.args import ParsedCommand, add_config_arguments, find_checkpoints, parse_run_command
+from convoy.cli.args import (
+    ParsedCommand,
+    add_config_arguments,
+    find_checkpoints,
+    make_parser,
+    parse_run_command,
+)
 from convoy.cli.output import print_result
-from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.resolve import (
     ResolvedConfig,
     read_run_settings,
@@ -27,7 +32,13 @@ _IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model 
 
 
 def run_import(words: list[str]) -> int:
-    line = parse_run_command("import WEIGHTS --model NAME", words, IMPORT_DESCRIPTION, _add_import)
+    usage = "convoy import WEIGHTS --model NAME [options]"
+    parser = make_parser("import", IMPORT_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
+    add("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     request = line.to_request()
     resolved = _resolve_without_data(
         replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
@@ -57,12 +68,6 @@ def run_import(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _add_import(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_config_arguments(parser)
-
-
 def _resolve_without_data(request: RequestedOptions) -> ResolvedConfig:
     resolved = resolve(request)
     raise_problems(unavailable_values(resolved.settings))
@@ -76,16 +81,22 @@ file is read back, and its outputs must match those of the network."""
 
 FORMAT_SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 NAMINGS = ("torchvision", "timm", "convoy")
-_USAGE = "export RUN-or-checkpoint [--batch-size N|dynamic]"
 _OUTPUT = "checkpoint_output_path"
 # `--output` is a file here, and `--batch-size` the batch size of the exported program.
 _EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
 
 
 def run_export(words: list[str]) -> int:
-    line = parse_run_command(
-        _USAGE, _strip_dynamic_batch_size(words), EXPORT_DESCRIPTION, _add_export
-    )
+    usage = "convoy export RUN-or-checkpoint [--batch-size N|dynamic] [options]"
+    parser = make_parser("export", EXPORT_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("source", metavar="RUN-or-checkpoint")
+    add("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
+    add("--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]")
+    add("--override", action="store_true", help="overwrite an existing file")
+    add("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, _strip_dynamic_batch_size(words))
     args, source = line.args, Path(line.args.source)
     _, run = find_checkpoints(source)
     resolved = _resolve_without_data(line.to_request(exclude=_EXPORT_OPTIONS, run_settings=run))
@@ -99,13 +110,12 @@ def run_export(words: list[str]) -> int:
         args.format, args.naming or NAMINGS[0], Path(output), batch_size, args.override
     )
     exported = export(resolved.config, source, request)
-    written = (
-        f"{exported.file}  {exported.format}, {exported.bytes:,} bytes, from {exported.checkpoint}"
-    )
+    size = f"{exported.format}, {exported.bytes:,} bytes"
     checked = "bit-identical"
     if exported.format != "safetensors":
         checked = f"the outputs differ by {exported.difference:.1e} relative to the largest"
-    print_result(args.json, asdict(exported), [written, f"read back: {checked}"])
+    lines = [f"{exported.file}  {size}, from {exported.checkpoint}", f"read back: {checked}"]
+    print_result(args.json, asdict(exported), lines)
     return ExitCode.DONE
 
 
@@ -120,8 +130,7 @@ def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
 def _export_problems(line: ParsedCommand, output: str) -> Iterator[Problem]:
     form, suffix = line.args.format, FORMAT_SUFFIXES[line.args.format]
     if not output.endswith(suffix):
-        text = f"{output} must end in {suffix} for --format {form}"
-        yield Problem("--output", text)
+        yield Problem("--output", f"{output} must end in {suffix} for --format {form}")
     if line.args.naming and form != "safetensors":
         yield Problem("--naming", f"applies to --format safetensors only; {form} contains no names")
     if "micro_batch_size" in line.settings and form == "safetensors":
@@ -130,26 +139,17 @@ def _export_problems(line: ParsedCommand, output: str) -> Iterator[Problem]:
         )
 
 
-def _add_export(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("source", metavar="RUN-or-checkpoint")
-    parser.add_argument("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
-    parser.add_argument(
-        "--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]"
-    )
-    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_config_arguments(parser)
-
-
 AVERAGE_DESCRIPTION = """\
 Average checkpoints of a run: the mean of the newest ones, or an exponential average.
-With --weight-avg-strategy, a run does this by itself at its end."""
+With --weight-avg-strategy, a run does this when it ends."""
 
 _STRATEGY = "weight_avg_strategy"
 
 
 def run_average(words: list[str]) -> int:
-    line = parse_run_command("average RUN", words, AVERAGE_DESCRIPTION, _add_average)
+    parser = make_parser("average", AVERAGE_DESCRIPTION, "convoy average RUN [options]")
+    parser.add_argument("run", metavar="RUN", help="the run folder")
+    line = parse_run_command(parser, words)
     run, problems = Path(line.args.run), line.problems
     settings, values = read_run_settings(run / "config.yaml"), setting_values(line.settings)
     if values.get(_STRATEGY) == "none":
@@ -165,7 +165,3 @@ def run_average(words: list[str]) -> int:
     print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
     print(f"next: convoy validate {average.path}")
     return ExitCode.DONE
-
-
-def _add_average(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run folder")

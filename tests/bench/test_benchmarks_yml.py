@@ -250,7 +250,7 @@ def test_an_entry_written_twice_is_refused_with_both_lines(
 
 
 def entry(text: str) -> YamlEntry:
-    return parse_yaml(f"parameters: {text}", "x")["parameters"]
+    return parse_yaml(f"parameters: {text}".encode(), "x")["parameters"]
 
 
 def entries(text: str) -> dict[str, YamlEntry]:

@@ -243,7 +243,7 @@ BLOCKS, RATES = table_values("pipeline.md"), table_values("regularization.md")
 
 
 @pytest.mark.parametrize(("command", "shown"), [*BLOCKS, *RATES])
-def test_the_plans_in_the_docs_are_what_the_program_prints(
+def test_the_plans_in_the_docs_match_the_output(
     command: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")

@@ -96,7 +96,7 @@ def test_arguments_are_parsed(words: str, expected: dict[str, Any]) -> None:
         ("--no-augment --augment", True),
     ],
 )
-def test_every_way_to_turn_a_switch_on_and_off(words: str, augment: bool) -> None:
+def test_a_switch_can_be_turned_on_and_off_in_every_way(words: str, augment: bool) -> None:
     assert values(*words.split()) == {"augment": augment}
 
 

@@ -176,7 +176,7 @@ def test_a_mapping_does_not_merge_a_single_stage() -> None:
         {"device_mapping": (), "lr_epoch_decay": (), "data_dir": None},
     ],
 )
-def test_switching_off_what_is_not_there_is_not_reported(values: dict[str, Any]) -> None:
+def test_switching_an_option_off_is_not_reported(values: dict[str, Any]) -> None:
     assert inactive_reasons(**values) == []
 
 

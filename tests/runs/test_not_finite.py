@@ -146,7 +146,7 @@ def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path
     assert isinstance(reports[2]["loss"], float)
     assert [one["learning_rate"] for one in reports] == [*rates[:3], *rates[2:-1]]
     assert (
-        "1 skipped  1 micro-batch with a non-finite loss left out" in (run / "log.txt").read_text()
+        "1 skipped  1 micro-batch with a non-finite loss excluded" in (run / "log.txt").read_text()
     )
 
 

@@ -16,6 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy.cli.args import ParsedCommand, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.main import main
 from convoy.launch.worker import FORWARDED_SIGNALS
 
@@ -59,6 +60,13 @@ def convoy(*words: str | Path) -> Said:
     with redirect_stdout(out), redirect_stderr(err):
         code = main([str(word) for word in words])
     return Said(code, out.getvalue(), err.getvalue())
+
+
+def parse_plan_command(words: list[str]) -> ParsedCommand:
+    """Parse a command line of a verb that takes the options of a run."""
+    parser = make_parser("plan", "")
+    add_config_arguments(parser)
+    return parse_run_command(parser, words)
 
 
 @dataclass
