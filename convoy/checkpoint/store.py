@@ -136,7 +136,7 @@ class CheckpointStore:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
     def __init__(self, folder: Path, counts: Callable[[int], bool] = lambda _: True) -> None:
-        """`counts` tells by update which checkpoints count towards `keep` when pruning."""
+        """`counts` returns whether the checkpoint of an update counts towards `keep` of `prune`."""
         self.folder = folder
         self._counts_for_pruning = counts
         self._verified: set[int] = set()  # hashed by this process; sizes are enough from then on
@@ -154,13 +154,9 @@ class CheckpointStore:
                 renamed = folder.rename(temporary_name(probe, "tmp"))
                 remove_checkpoint(renamed)
 
-    def save(self, contents: CheckpointContents, update: int) -> Path:
+    def save(self, contents: CheckpointContents) -> Path:
         """Write a checkpoint atomically."""
-        checkpoint, target = EncodedCheckpoint(contents), self.path(update)
-        if checkpoint.update != update:
-            raise CheckpointError(
-                f"contents are of update {checkpoint.update}, not of update {update}"
-            )
+        checkpoint, target = EncodedCheckpoint(contents), self.path(contents.update)
         with _storage_errors("save", target, needed_bytes=checkpoint.bytes_needed):
             make_folder(self.folder)
             require_space(self.folder, checkpoint.bytes_needed)
@@ -222,19 +218,16 @@ class CheckpointStore:
             raise StorageError(f"written, but cannot be read back: {error}") from error
         self._verified.add(update)
 
-    def prune(self, keep: int, except_update: int | None = None) -> list[int]:
+    def prune(self, keep: int, except_update: int | None = None) -> None:
         """Delete checkpoints older than the newest `keep` valid ones that count."""
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}")
-        num_kept, removed = 0, []
+        assert keep >= 1
+        num_kept = 0
         for update in reversed(self.updates()):
             if num_kept < keep:
                 num_kept += self._counts_for_pruning(update) and self._is_valid(update)
             elif update != except_update:
                 with _storage_errors("remove", self.path(update)):
                     remove_checkpoint(self.path(update))
-                removed.append(update)
-        return removed
 
     def _is_valid(self, update: int) -> bool:
         try:
@@ -245,11 +238,10 @@ class CheckpointStore:
         self._verified.add(update)
         return True
 
-    def clean_up(self) -> list[str]:
+    def clean_up(self) -> None:
         """Clean up after a killed process: remove temporary folders, restore a replaced one."""
-        cleaned = [name for name in self._list_names() if _TEMPORARY_FOLDER.fullmatch(name)]
         with _storage_errors("clean", self.folder):
-            for name in cleaned:
+            for name in filter(_TEMPORARY_FOLDER.fullmatch, self._list_names()):
                 remove_checkpoint(self.folder / name)
             for renamed in filter(None, map(_REPLACED_FOLDER.fullmatch, self._list_names())):
                 replaced, target = self.folder / renamed[0], self.folder / renamed[1]
@@ -258,8 +250,6 @@ class CheckpointStore:
                 else:
                     replaced.rename(target)
                     sync_folder(self.folder)
-                cleaned.append(replaced.name)
-        return cleaned
 
 
 def _has_same_files(target: Path, manifest: Manifest) -> bool:

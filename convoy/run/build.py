@@ -103,10 +103,10 @@ def make_validator(
 def build_training_network(context: ProcessContext) -> Network:
     plan, config = context.plan, context.plan.config
     micros = plan.batch.micro_batches_of(context.coordinates.replica)
-    built = build_network_for_precision(
+    network = build_network_for_precision(
         config, plan.network, context.device, context.stages, micros
     )
-    network = freeze(built, [layer.name for layer in plan.frozen_layers])
+    freeze(network, [layer.name for layer in plan.frozen_layers])
     train_only(network, config.optimizer.variable_filter)
     if context.groups.norm_sync.process_group is not None:  # norms span neighboring replicas
         peers = PeerGroup(context.groups.norm_sync.process_group)

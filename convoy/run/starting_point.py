@@ -27,7 +27,7 @@ from convoy.report.log import json_safe, read_jsonl
 from convoy.report.summary import FinishedRun, Summary
 from convoy.run.folder import RunFolder, RunRequest
 from convoy.run.import_export import IMPORTED_FROM, load_foreign_weights
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.process import ProcessContext
 from convoy.run.state import check_fits
 
@@ -98,9 +98,7 @@ def _from_checkpoint(plan: RunPlan, source: str) -> StartingPoint:
         raise ConfigError(f"--init-path {source} does not exist")
     try:
         checkpoint = find_checkpoint(Path(source))
-        network = build_network(
-            plan.network, [whole_network_stage(plan.network)], 0, torch.device("meta")
-        )
+        network = build_network(plan.network, 0, torch.device("meta"))
         check_match(checkpoint.contents.model, network.tensors())
     except CheckpointError as error:
         raise CheckpointError(f"--init-path {source}: {error}") from error

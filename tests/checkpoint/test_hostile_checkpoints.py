@@ -22,7 +22,7 @@ FILES = ["MANIFEST.json", "model.safetensors", "optimizer.safetensors", "state.j
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small())
 
 
 class Payload:
@@ -64,7 +64,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
     marker = tmp_path / "marker"
     evil = disguises(Payload(marker))[container]
     forged = forge(tmp_path / "update-3", {name: evil})
-    swapped = CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    swapped = CheckpointStore(tmp_path / "checkpoints").save(small())
     (swapped / name).write_bytes(evil)
     (tmp_path / "file.pt").write_bytes(evil)
     (forged_manifest := forge(tmp_path / "copy", {}) / "MANIFEST.json").write_bytes(evil)

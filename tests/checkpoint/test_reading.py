@@ -24,7 +24,7 @@ FILES = [
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small())
 
 
 def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_truncated_extended_empty_or_missing_file_is_named(checkpoint: Path, n
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
 def test_a_file_of_another_update_is_refused(checkpoint: Path, name: str, read):
-    other = CheckpointStore(checkpoint.parent).save(small(4), 4)
+    other = CheckpointStore(checkpoint.parent).save(small(4))
     shutil.copy(other / name, checkpoint / name)
 
     with pytest.raises(CheckpointError, match=f"{name} "):
@@ -153,7 +153,7 @@ def test_a_store_behind_a_link_and_a_relative_path_work(
     (checkpoint.parent.parent / "link").symlink_to(checkpoint.parent)
     monkeypatch.chdir(checkpoint.parent.parent)
     store = CheckpointStore(Path("link"))
-    store.save(small(8), 8)
+    store.save(small(8))
 
     assert store.updates() == [3, 8]
     assert fingerprint(store.load_newest().contents) == fingerprint(small(8))

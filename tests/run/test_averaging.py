@@ -14,7 +14,7 @@ from convoy.config.sections.outputs import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.models.network import plan_network
 from convoy.run.averaging import AveragingInterrupted, average_checkpoints
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 CONFIG = build_config(
     {
@@ -32,11 +32,9 @@ CONFIG = build_config(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     plan = plan_network(CONFIG)
-    model = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
+    model = build_network(plan, 0, torch.device("cpu")).tensors()
     for update in (2, 4):
-        CheckpointStore(tmp_path).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
+        CheckpointStore(tmp_path).save(CheckpointContents(model=model, state={"update": update}))
     return tmp_path
 
 
@@ -55,9 +53,7 @@ def test_so_many_of_the_newest_are_averaged(
     values = [1.0, 8.0, -3.0, 0.5, 6.0]
     for update, value in enumerate(values, start=1):
         model = {"w": torch.full((3,), value)}
-        CheckpointStore(tmp_path).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
+        CheckpointStore(tmp_path).save(CheckpointContents(model=model, state={"update": update}))
     wish = AverageConfig(
         weight_avg_strategy=strategy,
         weight_avg_n=asked,

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from convoy.layers.build import build_layers
-from convoy.layers.norms import BatchNorm, SingleReplica
+from convoy.layers.norms import SingleReplica
 from convoy.models.layers import (
     AddSpec,
     ConvSpec,
@@ -60,10 +60,10 @@ def _traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def network_of(layers: Slice, joint: bool = False) -> Network:
-    norms = [one for one in layers.modules() if isinstance(one, BatchNorm)]
-    for norm in norms if joint else []:
+    network = Network((layers,), (layers,))
+    for norm in network.norms if joint else []:
         norm.sync_with(FakePeers())
-    return Network((layers,), norms, (layers,))
+    return network
 
 
 def compiled(network: Network) -> Network:

@@ -9,7 +9,7 @@ from convoy.config.schema import build_config
 from convoy.numerics.gradients import DIVIDED_FIRST
 from convoy.numerics.precision import DtypePolicy
 from convoy.plan.plan import plan_run
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.parameter_groups import dtype_policy, weights_by_policy
 
 
@@ -67,7 +67,7 @@ def test_weights_of_other_sums_are_of_another_kind() -> None:
         }
     )
     plan = plan_run(config).network
-    layers = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).slice
+    layers = build_network(plan, 0, torch.device("cpu")).slice
     policies = weights_by_policy(config, layers)
 
     assert set(policies) == {

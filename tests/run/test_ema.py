@@ -18,7 +18,7 @@ from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.replicas import Replicas
 from convoy.plan.plan import plan_run
-from convoy.run.network import Network, build_network, freeze, whole_network_stage
+from convoy.run.network import Network, build_network, freeze
 from convoy.run.parameter_groups import make_ema
 from convoy.run.state import check_fits
 from convoy.run.validation import with_ema
@@ -28,8 +28,9 @@ PLAN = plan_run(CONFIG)
 
 
 def make_network(*frozen: str) -> Network:
-    stage = [whole_network_stage(PLAN.network)]
-    return freeze(build_network(PLAN.network, stage, 0, torch.device("cpu")), frozen)
+    network = build_network(PLAN.network, 0, torch.device("cpu"))
+    freeze(network, frozen)
+    return network
 
 
 def make_average(

@@ -6,7 +6,7 @@ from convoy.config.schema import build_config
 from convoy.layers.dropout import Dropout, DropPath
 from convoy.layers.norms import BatchNorm
 from convoy.plan.plan import plan_run
-from convoy.run.network import Network, build_network, freeze, whole_network_stage
+from convoy.run.network import Network, build_network, freeze
 
 OPTIONS = {
     "model": "efficientnet-cifar",
@@ -18,8 +18,9 @@ OPTIONS = {
 
 def network(first: str) -> Network:
     plan = plan_run(build_config(OPTIONS | {"fine_tune_first_trainable_layer": first}))
-    built = build_network(plan.network, [whole_network_stage(plan.network)], 0, torch.device("cpu"))
-    return freeze(built, [layer.name for layer in plan.frozen_layers])
+    built = build_network(plan.network, 0, torch.device("cpu"))
+    freeze(built, [layer.name for layer in plan.frozen_layers])
+    return built
 
 
 def training_modules(one: Network) -> dict[type, int]:

@@ -11,7 +11,7 @@ from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import build_config
 from convoy.errors import CheckpointError, ConfigError
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.starting_point import initial_weights
 
 
@@ -23,12 +23,10 @@ def plan_of(path: Path | None, **values: Any) -> RunPlan:
 def save(folder: Path, *updates: int) -> None:
     """Checkpoints whose weights all hold the number of their update."""
     plan = plan_of(None).network
-    form = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
+    form = build_network(plan, 0, torch.device("cpu")).tensors()
     for update in updates:
         model = {name: torch.full_like(one, update) for name, one in form.items()}
-        CheckpointStore(folder).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
+        CheckpointStore(folder).save(CheckpointContents(model=model, state={"update": update}))
 
 
 def initial_values(path: Path) -> set[float]:

@@ -12,15 +12,12 @@ from convoy.run.network import (
     names_matching,
     names_with_roles,
     no_decay_names,
-    whole_network_stage,
 )
 
 
 def layers(model: str, **asked: object) -> Slice:
     plan = plan_run(build_config({"model": model, **asked}))
-    return build_network(
-        plan.network, [whole_network_stage(plan.network)], 0, torch.device("meta")
-    ).slice
+    return build_network(plan.network, 0, torch.device("meta")).slice
 
 
 def decayed_names(one: Slice, spares: str) -> set[str]:

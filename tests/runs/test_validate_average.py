@@ -14,7 +14,7 @@ from support.run_convoy import TINY, convoy
 from convoy.checkpoint.format import weights_sha256
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_a_fresh_network_is_measured_without_a_run() -> None:
     (score,) = scores(*FRESH)
     config = build_config({"model": "resnet8", "image_size": 12})
     plan = plan_network(config)
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
+    network = build_network(plan, 0, torch.device("cpu"))
     said = convoy("validate", *FRESH)
 
     assert score["weights_sha256"] == weights_sha256(network.tensors())

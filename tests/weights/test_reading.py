@@ -58,7 +58,7 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 
 def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
-    store.save(CheckpointContents(model=dict(PLAIN), state={"update": 3}), 3)
+    store.save(CheckpointContents(model=dict(PLAIN), state={"update": 3}))
 
     for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "update-3"):
         found = read_weights(path)

@@ -20,7 +20,7 @@ from convoy.checkpoint.store import find_checkpoint
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
 from convoy.parallel.slice import Slice
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 pytestmark = pytest.mark.evidence
 
@@ -113,7 +113,7 @@ def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     said = convoy("import", weights, "--model", "mobilenet", "--output", tmp_path / "run")
     assert (said.code, said.err) == (0, "")
     plan = plan_network(build_config({"model": "mobilenet", "data": "generated"}))
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
+    network = build_network(plan, 0, torch.device("cpu"))
     network.load(find_checkpoint(tmp_path / "run").contents.model)
     network.slice.eval()
     paths = sorted(photos.glob("*/*/*.JPEG"))
