@@ -146,13 +146,11 @@ class CheckpointStore:
 
     def check_writable(self) -> None:
         """Check before the first update that checkpoints can be written."""
-        probe = self.folder / "write-test"
         with _storage_errors("write in", self.folder, needed_bytes=1):
             make_folder(self.folder)
-            with temporary_folder(probe) as folder:
+            with temporary_folder(self.folder / "write-test") as folder:
                 write_file(folder / "byte", [b"\n"])
-                renamed = folder.rename(temporary_name(probe, "tmp"))
-                remove_checkpoint(renamed)
+                remove_checkpoint(folder)
 
     def save(self, contents: CheckpointContents) -> Path:
         """Write a checkpoint atomically."""
@@ -277,8 +275,6 @@ def max_weight_difference(run: Path, other: Path) -> float:
 
     Running statistics are ignored.
     """
-    ours, theirs = (
-        CheckpointStore(path / "checkpoints").load_newest().contents.model for path in (run, other)
-    )
+    ours, theirs = (find_checkpoint(path).contents.model for path in (run, other))
     weights = [name for name in ours if ".running_" not in name]
     return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)

@@ -90,13 +90,11 @@ def target_network(plan: NetworkPlan, config: RunConfig) -> TargetNetwork:
     """Describe the target. The head is initialized, which depends only on seed and name."""
     seed = config.data.seed
     weighted = [layer for layer in plan.layers if layer.operation.parameters]
-    stem = next(layer for layer in weighted if isinstance(layer.operation, ConvSpec))
+    stem = next(layer.name for layer in weighted if isinstance(layer.operation, ConvSpec))
     *_, last = split_into_stages([layer.name for layer in plan.layers], [weighted[-1].name])
     shapes = build_network(plan, seed, torch.device("meta")).tensors()
     head = build_network(plan, seed, torch.device("cpu"), [last]).tensors()
-    return TargetNetwork(
-        config.network.model, shapes, head, f"{stem.name.replace('/', '.')}.weight"
-    )
+    return TargetNetwork(config.network.model, shapes, head, f"{stem.replace('/', '.')}.weight")
 
 
 TOLERANCE = 1e-4  # relative to the largest output

@@ -135,8 +135,8 @@ def inspect_data(
     samples = None if found_samples is None else num_used_samples(resolved.config, found_samples)
     if config.num_classes is not None:
         return resolved, samples
-    classes = Setting(found_classes, f"data in {config.data_dir}")
-    return ResolvedConfig({**resolved.settings, "num_classes": classes}), samples
+    source = f"data in {config.data_dir}"
+    return resolved.with_values({"num_classes": found_classes}, source), samples
 
 
 def fix_machine_values(resolved: ResolvedConfig, processes: int) -> ResolvedConfig:

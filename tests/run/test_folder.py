@@ -101,10 +101,9 @@ def test_folders_and_files_honor_the_umask(tmp_path: Path):
     ]
 
 
-def test_the_write_test_leaves_nothing_behind(tmp_path: Path):
-    RunFolder(tmp_path / "run").prepare()
-
-    assert list((tmp_path / "run").iterdir()) == []
+def test_the_write_test_leaves_only_the_lock_behind(tmp_path: Path):
+    with claim_run_folder(tmp_path / "run"):
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 @pytest.mark.processes
@@ -285,7 +284,9 @@ def test_a_read_only_folder_is_found_before_anything_else(
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(Path, "open", read_only)  # root may write whatever the permissions say
+    monkeypatch.setattr(
+        Path, "write_bytes", read_only
+    )  # root may write whatever the permissions say
 
     with pytest.raises(StorageError, match=r"Read-only file system \(EROFS\)"):
         claim_run_folder(tmp_path)
