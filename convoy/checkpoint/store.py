@@ -1,7 +1,7 @@
 """The checkpoints of a run: a folder with subfolders `update-<N>`.
 
 Saving is atomic, reading verifies every byte, and an old checkpoint is removed only after enough
-newer ones have been verified. Only the process that holds the lock of the run folder writes.
+newer ones have been verified. Only the process that has locked the run folder writes.
 """
 
 import hashlib

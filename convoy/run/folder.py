@@ -95,7 +95,7 @@ class RunFolder:
                     raise
                 return
         self._descriptor = descriptor
-        # A forked child shares the lock and would hold it after our death.
+        # A forked child shares the lock and would keep it after this process ends.
         os.register_at_fork(after_in_child=self._close)
 
     def release(self) -> None:

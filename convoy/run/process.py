@@ -31,7 +31,7 @@ def choose_device(config: DeviceConfig, index: int = 0) -> torch.device:
     if kind == "auto":
         kind = next((kind for kind in ("cuda", "mps") if available[kind]), "cpu")
     if not available[kind]:
-        names = ", ".join(name for name, is_here in available.items() if is_here)
+        names = ", ".join(name for name, is_available in available.items() if is_available)
         raise ConfigError(f"--device {kind} is not available; this machine has {names}")
     if kind != "cuda":
         return torch.device(kind)

@@ -50,7 +50,7 @@ class StartingPoint:
     folder: str = ""
     validated: Validated | None = None
     contents: CheckpointContents | None = None
-    weights: Tensors | None = None  # of a new run with given initial weights
+    weights: Tensors | None = None  # initial weights of a new run, if not random
     metadata: dict[str, JSON] = field(default_factory=dict)  # saved in every checkpoint of the run
     notices: list[Noticed] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Saving in the background, and the one block of memory its copy may take."""
+"""Background saving, and the block of memory of its copy."""
 
 import math
 import threading
@@ -20,7 +20,7 @@ from convoy.errors import CheckpointError, StorageError
 
 
 class SlowStore(CheckpointStore):
-    """Writes nothing before it is let go."""
+    """Waits for `go` before it writes."""
 
     def __init__(self, folder: Path):
         super().__init__(folder)
@@ -37,7 +37,7 @@ class SlowStore(CheckpointStore):
 
 
 class FullStore(CheckpointStore):
-    """A disk that takes nothing from update 2 on."""
+    """A disk that is full from update 2 on."""
 
     def save(self, contents: CheckpointContents) -> Path:
         if contents.update >= 2:
@@ -60,12 +60,12 @@ def test_saved_tensors_are_those_at_the_time_of_the_call(tmp_path: Path):
 
 
 class Watched(CheckpointStore):
-    """Knows where the copy lay that it was given, and whether it is still there."""
+    """Records the storage of the copy, and whether it still exists."""
 
     def save(self, contents: CheckpointContents) -> Path:
         parts = (contents.model, contents.optimizer, contents.averages)
-        storages = [one.untyped_storage() for part in parts for one in part.values()]
-        self.blocks = {one.data_ptr() for one in storages}
+        storages = [tensor.untyped_storage() for part in parts for tensor in part.values()]
+        self.blocks = {tensor.data_ptr() for tensor in storages}
         self.storage = weakref.ref(storages[0])
         return super().save(contents)
 
@@ -147,7 +147,7 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
     store = SlowStore(tmp_path)
 
     class Awaited(Future):
-        """Whoever waits for a save lets the store go."""
+        """Releases the store when a save is waited for."""
 
         def result(self, timeout: float | None = None) -> object:
             store.go.set()
@@ -167,7 +167,7 @@ def test_a_failure_is_raised_once_at_the_next_poll(tmp_path: Path):
     saver = BackgroundCheckpointWriter(FullStore(tmp_path), 2, ignore)
     saver.save(small(2))
     with pytest.raises(StorageError, match="checkpoint of update 2 was not saved: ENOSPC"):
-        while True:  # updates of a training that goes on
+        while True:  # training continues
             saver.poll()
             time.sleep(0.01)
     saver.poll()
@@ -248,7 +248,7 @@ def test_no_checkpoint_is_pruned_if_the_new_one_cannot_be_read_back(tmp_path: Pa
 
 
 def all_kinds() -> CheckpointContents:
-    """Types of all widths, a scalar, an empty tensor, strides of their own; in an unkind order."""
+    """Dtypes of all widths, a scalar, an empty tensor and other strides, in mixed order."""
     square = torch.arange(12.0).reshape(3, 4)
     return CheckpointContents(
         model={
@@ -273,12 +273,12 @@ def test_a_copy_into_a_block_is_bit_identical():
 
 def test_all_tensors_of_a_copy_are_in_the_block_without_overlap():
     contents = all_kinds()
-    room = allocate_block(contents)
-    copy = contents.copy(reuse=room)
-    copied = [one for part in (copy.model, copy.optimizer) for one in part.values()]
-    copied = [one for one in copied if one.numel()]
-    blocks = {one.untyped_storage().data_ptr() for one in copied}
-    spans = sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in copied)
+    block = allocate_block(contents)
+    copy = contents.copy(reuse=block)
+    copied = [tensor for part in (copy.model, copy.optimizer) for tensor in part.values()]
+    copied = [tensor for tensor in copied if tensor.numel()]
+    blocks = {tensor.untyped_storage().data_ptr() for tensor in copied}
+    spans = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in copied)
 
     assert len(blocks) == 1
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))

@@ -1,4 +1,4 @@
-"""Strict JSON, safetensors and the manifest: what is written is read, all else is refused."""
+"""Strict JSON, safetensors and the manifest: round trips, and refusal of invalid input."""
 
 import json
 from pathlib import Path
@@ -216,7 +216,7 @@ MANIFEST = Manifest(
 
 
 def changed(**values: object) -> bytes:
-    """The manifest with other values, as a hand or an attacker would write it."""
+    """The manifest with changed values, as an attacker would write it."""
     return encode_json({**json.loads(MANIFEST.to_bytes()), **values})
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of format 1 as they were once written; they must load for ever."""
+"""Stored checkpoints of format 1, which every version must load."""
 
 from pathlib import Path
 

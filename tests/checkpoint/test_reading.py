@@ -1,4 +1,4 @@
-"""Checkpoints that are whole, damaged, moved or renamed."""
+"""Reading checkpoints: intact, damaged, moved and renamed."""
 
 import os
 import random
@@ -28,7 +28,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
-    """Flip one random bit of one file at a time; the flips that were not answered by its name."""
+    """Flip one random bit at a time; return the flips whose error does not name the file."""
     chance = random.Random(5)
     originals = {name: (checkpoint / name).read_bytes() for name in FILES}
     accepted = []
@@ -48,7 +48,7 @@ def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
     return accepted
 
 
-def test_what_was_saved_is_loaded_bit_for_bit(checkpoint: Path):
+def test_saved_contents_are_loaded_bit_exactly(checkpoint: Path):
     assert names(checkpoint) == FILES
     assert fingerprint(load(checkpoint)) == fingerprint(small())
 
@@ -188,7 +188,7 @@ def test_an_unfinished_checkpoint_is_not_loaded_by_its_path(checkpoint: Path, na
     assert "incomplete" in refusal(checkpoint.rename(checkpoint.with_name(name)))
 
 
-def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):
+def test_a_symlink_loop_is_refused(tmp_path: Path):
     (tmp_path / "update-3").symlink_to(tmp_path / "update-3")
 
     assert "ELOOP" in refusal(tmp_path / "update-3")

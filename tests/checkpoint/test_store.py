@@ -1,4 +1,4 @@
-"""The checkpoints of a run: listed, loaded, replaced, pruned, cleaned."""
+"""The checkpoint store: list, load, replace, prune and clean up."""
 
 import os
 from pathlib import Path

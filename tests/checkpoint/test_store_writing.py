@@ -1,4 +1,4 @@
-"""Writing: the order that survives a crash, and what the file system may refuse."""
+"""Writing checkpoints: crash safety and file system errors."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from convoy.errors import CheckpointError, ExitCode, StorageError
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
+    """A file system of 1 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
@@ -36,7 +36,7 @@ def large(update: int, megabytes: int = 2) -> CheckpointContents:
 
 
 def failing(code: int):
-    """A system call that answers with this error."""
+    """A system call that fails with this error."""
 
     def fail(*_, **__):
         raise OSError(code, os.strerror(code))
@@ -122,7 +122,7 @@ def test_a_file_system_that_reports_no_free_space_is_tried(
     assert names(tmp_path) == ["update-3"]
 
 
-def test_a_disk_too_small_refuses_and_keeps_the_checkpoints_before(small_disk: Path):
+def test_a_disk_that_is_too_small_keeps_earlier_checkpoints(small_disk: Path):
     store = CheckpointStore(small_disk)
     store.save(small(1))
     with pytest.raises(StorageError, match=r"update-2: .*ENOSPC.* 2,\d+,\d+ bytes needed") as e:
@@ -133,7 +133,7 @@ def test_a_disk_too_small_refuses_and_keeps_the_checkpoints_before(small_disk: P
     assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
 
 
-def test_a_disk_that_fills_while_writing_leaves_the_checkpoints_before(
+def test_a_disk_that_fills_while_writing_keeps_earlier_checkpoints(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(stores, "require_space", ignore)
@@ -169,7 +169,7 @@ def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
 @pytest.mark.parametrize("code", ["ENOSPC", "EROFS", "EACCES", "EDQUOT", "EIO"])
-def test_whatever_the_system_refuses_is_named_and_leaves_nothing_behind(
+def test_every_storage_error_is_named_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
 ):
     store = CheckpointStore(tmp_path)
