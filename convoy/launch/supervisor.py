@@ -4,13 +4,12 @@ If a worker fails, the others are stopped; a worker that does not respond is kil
 is left behind. The first failure is distinguished from its consequences.
 """
 
-import json
 import math
 import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -120,7 +119,7 @@ def causes_first(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]
 def run_workers(
     topology: TopologyPlan,
     target: str,
-    payload: Mapping[str, object],
+    payload: object,
     threads: int,
     limits: LaunchLimits = LaunchLimits(),
     preload: tuple[str, ...] = (),
@@ -132,13 +131,13 @@ def run_workers(
     world_size = topology.processes
     check_capacity(world_size, limits.bytes_per_worker)
     limit_openmp_spinning()
-    text, environment = json.dumps(payload), dict(os.environ)
+    environment = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
         rendezvous = str(Path(folder) / "rendezvous")
         specs: list[WorkerSpec] = []
         for rank, cores in enumerate(partition_cores(available_cores(), world_size)):
             world = World(rank, world_size, rank, world_size, rendezvous)
-            specs.append(WorkerSpec(target, world, text, threads, cores, environment))
+            specs.append(WorkerSpec(target, world, payload, threads, cores, environment))
         modules = ["torch", target.partition(":")[0], *preload]
         return Supervisor(topology, specs, limits).run(modules)
 

@@ -106,7 +106,7 @@ class WorkerSpec:
 
     target: str  # "module:function"; takes the world and the payload, returns an exit code
     world: World
-    payload: str  # JSON
+    payload: Any  # pickled
     threads: int
     cores: tuple[int, ...]
     environment: dict[str, str]  # of the supervisor; the forkserver's may be outdated
@@ -175,8 +175,8 @@ def _run(spec: WorkerSpec) -> WorkerMessage:
         import torch  # preloaded by the forkserver
 
         torch.set_num_threads(spec.threads)
-        target: Callable[[World, dict[str, Any]], int] = resolve_name(spec.target)
-        return WorkerEnded(int(target(spec.world, json.loads(spec.payload))))
+        target: Callable[[World, Any], int] = resolve_name(spec.target)
+        return WorkerEnded(int(target(spec.world, spec.payload)))
     except SystemExit as exiting:  # the same codes as the interpreter's
         code = ExitCode.DONE if exiting.code is None else exiting.code
         return WorkerEnded(code if isinstance(code, int) else ExitCode.BUG)

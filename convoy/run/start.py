@@ -4,8 +4,8 @@
     in worker processes, or as one process of torchrun → `run_process` joins the process groups →
     `train` (run/phase.py): open data, build, load, train, finish → `fine_tune`, if configured
 
-A single process and a worker call the same `run_process`; only a worker receives its arguments as
-a message. torch is not imported before a process of the run starts.
+A single process and a worker call the same `run_process`. torch is not imported before a process
+of the run starts.
 """
 
 import os
@@ -15,10 +15,9 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable
-from convoy.config.schema import Setting, option_table
+from convoy.config.schema import Setting
 from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError, ExitCode
 from convoy.events import StopRequest
@@ -51,9 +50,8 @@ def start(request: RunRequest) -> int:
     if world is None:
         return run_in_workers(replace(request, resolved=resolved), plan)
     resolved = fix_machine_values(resolved, world.local_world_size)
-    return run_process(
-        replace(request, resolved=resolved), replace(plan, config=resolved.config), world
-    )
+    plan = replace(plan, config=resolved.config)
+    return run_process(world, (replace(request, resolved=resolved), plan))
 
 
 def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
@@ -64,8 +62,8 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
     stage_bytes = [stage.total for phase in plan_phases(plan) for stage in phase.memory]
     outcome = run_workers(
         plan.topology,
-        f"{__name__}:run_worker",
-        _to_message(replace(request, resolved=resolved), plan.loop.samples),
+        f"{__name__}:run_process",
+        (replace(request, resolved=resolved), replace(plan, config=resolved.config)),
         resolved.config.device.threads,
         LaunchLimits(bytes_per_worker=max(stage_bytes)),
         preload=_PRELOAD,
@@ -76,17 +74,13 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> int:
     return outcome.code
 
 
-def run_worker(world: World, message: dict[str, Any]) -> int:
-    request = _from_message(message)
-    return run_process(request, plan_run(request.resolved.config, message["samples"]), world)
-
-
-def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
+def run_process(world: World, payload: tuple[RunRequest, RunPlan]) -> int:
     """One process of a run: the only one, a worker, or one that torchrun started."""
     from convoy.run.fine_tuning import fine_tune, first_phase_request
     from convoy.run.phase import train
     from convoy.run.process import join_run
 
+    request, plan = payload
     stop = StopRequest()
     with _stop_on_signals(stop), join_run(world, plan) as context:
         finished = train(first_phase_request(request), context, stop)
@@ -99,35 +93,6 @@ def run_process(request: RunRequest, plan: RunPlan, world: World) -> int:
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
     return finished.summary.exit_code
-
-
-def _to_message(request: RunRequest, samples: int) -> dict[str, Any]:
-    """Convert to JSON values for a worker."""
-    return {
-        "settings": {
-            name: [setting.value, setting.source]
-            for name, setting in request.resolved.settings.items()
-        },
-        "folder": request.folder and str(request.folder),
-        "checkpoint": request.checkpoint and str(request.checkpoint),
-        "override": request.override,
-        "quiet": request.quiet,
-        "samples": samples,
-    }
-
-
-def _from_message(message: dict[str, Any]) -> RunRequest:
-    table = option_table()
-    settings = {
-        name: Setting(table[name].value_type.check(value), source)
-        for name, (value, source) in message["settings"].items()
-    }
-    folder, checkpoint = (
-        message[name] and Path(message[name]) for name in ("folder", "checkpoint")
-    )
-    return RunRequest(
-        ResolvedConfig(settings), folder, checkpoint, message["override"], message["quiet"]
-    )
 
 
 def _stop_on_signals(stop: StopRequest) -> AbstractContextManager[None]:
@@ -170,8 +135,8 @@ def inspect_data(
     samples = None if found_samples is None else num_used_samples(resolved.config, found_samples)
     if config.num_classes is not None:
         return resolved, samples
-    classes = Setting(found_classes, f"data in {config.data_dir}")
-    return ResolvedConfig({**resolved.settings, "num_classes": classes}), samples
+    source = f"data in {config.data_dir}"
+    return resolved.with_values({"num_classes": found_classes}, source), samples
 
 
 def fix_machine_values(resolved: ResolvedConfig, processes: int) -> ResolvedConfig:

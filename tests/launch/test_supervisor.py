@@ -190,13 +190,6 @@ def test_too_many_workers_are_refused_before_anything_starts(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_payload_that_is_not_json_starts_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        run(2, 1, "sleep", folder=tmp_path, signals="default")
-
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_is_forwarded_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
     outcome = run_with_signals(tmp_path, "obey", LaunchLimits(), number)

@@ -8,7 +8,7 @@ from convoy.config.schema import build_config
 from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 
 def planned(model: str, **options: object) -> NetworkPlan:
@@ -18,7 +18,7 @@ def planned(model: str, **options: object) -> NetworkPlan:
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
 def test_a_network_has_the_published_parameters(one: Published) -> None:
     plan = planned(one.model, **dict(one.options))
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("meta"))
+    network = build_network(plan, 0, torch.device("meta"))
     live = sum(weight.numel() for weight in network.slice.named_weights().values())
 
     assert (plan.parameters, live) == (one.parameters, one.parameters)

@@ -10,7 +10,7 @@ from convoy.errors import ConfigError
 from convoy.plan.parameters import parameters_of
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.render import plan_as_text
-from convoy.run.network import build_network, names_with_roles, whole_network_stage
+from convoy.run.network import build_network, names_with_roles
 
 FAMILIES: list[dict[str, Any]] = [
     {"model": "resnet8"},
@@ -36,7 +36,7 @@ def plan(*parts: str, **options: Any) -> RunPlan:
 @pytest.mark.parametrize("options", FAMILIES, ids=lambda one: " ".join(map(str, one.values())))
 def test_every_parameter_has_its_planned_name_and_size(options: dict[str, Any]) -> None:
     network = plan_run(build_config(options)).network
-    live = build_network(network, [whole_network_stage(network)], 0, torch.device("meta")).slice
+    live = build_network(network, 0, torch.device("meta")).slice
     planned = [one for layer in network.layers for one in parameters_of(layer)]
 
     assert {one.name: one.searchable_name for one in planned} == names_with_roles(live)

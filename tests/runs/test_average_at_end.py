@@ -1,4 +1,4 @@
-"""A run that averages its checkpoints when it is done, as `convoy average` would."""
+"""Runs that average their checkpoints at the end, like `convoy average`."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--weight-avg-strategy=exponential", "--weight-avg-exp-decay=0.6"),
     ],
 )
-def test_a_run_averages_as_the_verb_does(
+def test_a_run_averages_like_convoy_average(
     tmp_path: Path, plain: Path, words: tuple[str, ...]
 ) -> None:
     made = trained(tmp_path / "run", MEASURED, *words)["averaged"]
@@ -52,7 +52,7 @@ def test_a_run_averages_as_the_verb_does(
     assert f"{made['strategy']} of {made['checkpoints']} checkpoints" in said.out
 
 
-def test_the_average_is_reported_and_changes_nothing_of_the_training(
+def test_the_average_is_reported_and_does_not_change_the_training(
     tmp_path: Path, plain: Path
 ) -> None:
     run = tmp_path / "run"
@@ -69,13 +69,13 @@ def test_the_average_is_reported_and_changes_nothing_of_the_training(
     assert "average: mean of 4 checkpoints, top-1 " in said.out
 
 
-def test_an_average_is_not_measured_where_nothing_is(tmp_path: Path) -> None:
+def test_an_average_is_not_validated_without_validation(tmp_path: Path) -> None:
     made = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
 
     assert (made["checkpoints"], made["top1"], made["top5"]) == (4, None, None)
 
 
-def test_only_what_was_kept_is_averaged(tmp_path: Path) -> None:
+def test_only_saved_checkpoints_are_averaged(tmp_path: Path) -> None:
     words = ("--weight-avg-strategy=mean", "--keep-last=3")
 
     assert trained(tmp_path / "run", *words)["averaged"]["checkpoints"] == 3
@@ -83,7 +83,7 @@ def test_only_what_was_kept_is_averaged(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [("--shards=2",), ("--replicas=2", "--gradient-accumulation=1")])
-def test_several_processes_come_to_the_same_average(
+def test_several_processes_compute_the_same_average(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     words = ("--weight-avg-strategy=mean", MEASURED)
@@ -92,7 +92,7 @@ def test_several_processes_come_to_the_same_average(
     assert trained(tmp_path / "run", *words, *layout)["averaged"] == alone
 
 
-def test_a_run_without_checkpoints_says_that_it_cannot_average(tmp_path: Path) -> None:
+def test_averaging_without_checkpoints_is_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--weight-avg-strategy=mean", "--ckpts-per-epoch=0", "--output", run)
     said = convoy("train", *TINY, *words)
@@ -107,7 +107,7 @@ def test_a_run_without_checkpoints_says_that_it_cannot_average(tmp_path: Path) -
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), ("--shards=2",)])
-def test_a_run_stopped_before_its_average_is_made_makes_it_on_resume(
+def test_a_run_stopped_before_averaging_averages_on_resume(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run = tmp_path / "run"
@@ -124,13 +124,13 @@ def test_a_run_stopped_before_its_average_is_made_makes_it_on_resume(
     assert first["weights_sha256"] == second["weights_sha256"]
 
 
-def test_a_limit_at_the_end_does_not_keep_a_run_from_averaging(tmp_path: Path) -> None:
+def test_a_limit_at_the_last_update_does_not_prevent_averaging(tmp_path: Path) -> None:
     made = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
 
     assert (made["exit_reason"], made["averaged"]["checkpoints"]) == ("done", 4)
 
 
-def test_the_verb_goes_by_the_strategy_of_the_run_and_makes_a_mean_of_none(
+def test_convoy_average_uses_the_strategy_of_the_run_or_the_mean(
     tmp_path: Path, plain: Path
 ) -> None:
     words = ("--weight-avg-strategy=exponential", "--norm-statistics=keep")
@@ -140,7 +140,7 @@ def test_the_verb_goes_by_the_strategy_of_the_run_and_makes_a_mean_of_none(
     assert "mean of 4 checkpoints" in convoy("average", plain).out
 
 
-def test_the_verb_refuses_to_average_by_no_strategy(plain: Path) -> None:
+def test_convoy_average_refuses_the_strategy_none(plain: Path) -> None:
     said = convoy("average", plain, "--weight-avg-strategy=none")
 
     assert said.code == 2

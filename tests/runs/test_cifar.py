@@ -1,4 +1,4 @@
-"""CIFAR files: right ones train, wrong ones are named."""
+"""Runs on CIFAR files, valid and invalid."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_cifar_trains_and_validates(
     assert "validation: top-1" in said.out
 
 
-def test_the_folder_may_come_from_the_environment(
+def test_the_data_folder_can_be_set_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cifar10(tmp_path / "data", 20)

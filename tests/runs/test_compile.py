@@ -1,4 +1,4 @@
-"""Runs with --compile: refused before they begin, the same bits twice, compiled once."""
+"""Runs with --compile: checks at startup, determinism, and the cache."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def train_with(compiler: str | Path, *words: str | Path) -> Said:
     return Said(said.returncode, said.stdout, said.stderr)
 
 
-def test_without_a_compiler_nothing_starts(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_an_error_before_training(tmp_path: Path) -> None:
     said = train_with("no-such-compiler", "--output", tmp_path / "run")
 
     assert (said.code, said.out) == (2, "")
@@ -36,7 +36,7 @@ def test_without_a_compiler_nothing_starts(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_backward_pass_in_two_halves_cannot_be_compiled(tmp_path: Path) -> None:
+def test_a_split_backward_pass_cannot_be_compiled(tmp_path: Path) -> None:
     words = ("--compile", "--pipeline-schedule=zero-bubble", "--shards=2")
     said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
@@ -74,7 +74,7 @@ class Compiler:
 
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
-def test_a_second_start_compiles_nothing_and_comes_to_the_same_bits(folder: Path) -> None:
+def test_a_second_run_compiles_nothing_and_gives_the_same_weights(folder: Path) -> None:
     compiler, cache = Compiler(folder), ("--model-cache-path", folder / "programs")
     compiler.train(folder / "first", *cache)
     first = compiler.made()
@@ -106,7 +106,7 @@ SPANS = {
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_trains_compiled_and_repeats_itself(folder: Path, layout: str) -> None:
+def test_every_layout_trains_compiled_and_deterministically(folder: Path, layout: str) -> None:
     cache = ("--model-cache-path", str(folder / "programs"))
     runs = [folder / f"{layout} {number}" for number in range(2)]
     for run in runs:
@@ -120,7 +120,7 @@ def test_every_layout_trains_compiled_and_repeats_itself(folder: Path, layout: s
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("layout", SPANS)
-def test_norms_of_a_span_train_compiled_and_repeat_themselves(folder: Path, layout: str) -> None:
+def test_synced_norms_train_compiled_and_deterministically(folder: Path, layout: str) -> None:
     cache = ("--model-cache-path", str(folder / "programs"))
     together = ("--replicas=2", "--gradient-accumulation=1", "--bn-span=2")
     runs = [folder / f"{layout} {number}" for number in range(2)]

@@ -1,4 +1,4 @@
-"""Damaged checkpoints, full disks and foreign files: refused in plain words, nothing lost."""
+"""Runs with damaged checkpoints, full disks and foreign files."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_a_run_without_a_valid_checkpoint_never_starts_from_scratch(run: Path) -
     assert said.err.count("model.safetensors") == 3
 
 
-def test_a_checkpoint_elsewhere_is_as_good(run: Path, finished: Path) -> None:
+def test_a_checkpoint_outside_the_run_can_be_resumed(run: Path, finished: Path) -> None:
     moved = shutil.copytree(run / "checkpoints" / "update-9", run.parent / "ein Ort für später")
     link = run.parent / "link"
     link.symlink_to(moved)

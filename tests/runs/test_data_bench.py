@@ -1,4 +1,4 @@
-"""convoy data bench, from words to figures."""
+"""`convoy data bench`, end to end."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_each_epoch_is_reported_and_then_the_mean() -> None:
     assert lines[3].startswith("mean throughput: ") and lines[3].endswith(" imgs/sec")
 
 
-def test_programs_get_the_fields_of_the_reference() -> None:
+def test_json_has_the_fields_of_the_reference() -> None:
     said = convoy("data", "bench", *SMALL, "--json")
     told = json.loads(said.out)
 
@@ -50,14 +50,14 @@ def test_programs_get_the_fields_of_the_reference() -> None:
 @pytest.mark.parametrize(
     "words", [("--replicas=3",), ("--shards=2", "--gradient-accumulation=2", "--no-copy")]
 )
-def test_a_run_of_many_processes_is_measured_as_one(words: tuple[str, ...]) -> None:
+def test_a_run_of_many_processes_is_measured_in_one_process(words: tuple[str, ...]) -> None:
     said = convoy("data", "bench", *SMALL, *words, "--json")
 
     assert said.code == 0, said.err
     assert json.loads(said.out)["epochs"][0]["elements_processed"] == 12.0
 
 
-def test_the_length_of_a_named_configuration_is_that_of_its_training() -> None:
+def test_the_length_of_a_named_configuration_applies_only_to_training() -> None:
     said = convoy("data", "bench", "--config=shapes-resnet14", "--elements=1", "--json")
 
     assert len(json.loads(said.out)["epochs"]) == 2
@@ -78,14 +78,14 @@ def test_every_wrong_count_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf", "0"])
-def test_a_rate_that_is_none_is_refused(rate: str) -> None:
+def test_an_invalid_rate_is_refused(rate: str) -> None:
     said = convoy("data", "bench", *SMALL, "--doctor", f"--model-rate={rate}")
 
     assert said.code == 2
     assert "--model-rate must be above 0 and finite" in said.err
 
 
-def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_data_is_named(tmp_path: Path) -> None:
     said = convoy("data", "bench", "--data=cifar10", "--data-dir", tmp_path)
 
     assert (said.code, said.out) == (3, "")
@@ -117,7 +117,7 @@ OWN = (
         "python3 train.py --generated-data --dataset-benchmark --epochs 5 --batch-size 8",
     ],
 )
-def test_the_benchmarks_of_the_reference_become_ours(line: str) -> None:
+def test_benchmarks_of_the_reference_are_translated(line: str) -> None:
     said = convoy("run", *OWN, "--", *line.split())
 
     assert said.code == 0, said.err
@@ -133,7 +133,7 @@ def test_without_a_number_the_reference_line_measures_twice() -> None:
     assert "epoch 2: 12 elements" in said.out and "epoch 3" not in said.out
 
 
-def test_photos_are_measured_with_as_many_classes_as_there_are(tmp_path: Path) -> None:
+def test_photos_are_measured_with_the_classes_of_their_folder(tmp_path: Path) -> None:
     write_folder(tmp_path, train=12)
     words = ("--data=imagenet", f"--data-dir={tmp_path}", "--image-size=32", "--model=resnet8")
     said = convoy("data", "bench", *words, "--micro-batch-size=4", "--json", "--eight-bit-io")

@@ -1,4 +1,4 @@
-"""Conversions by command: killed, interrupted, out of space, and what training makes of them."""
+"""`convoy data convert`: kills, interrupts, full disks, and training on the result."""
 
 import errno
 import json
@@ -65,7 +65,7 @@ def kill_after_parts(least: int, line: list[str | Path]) -> int:
 
 
 @pytest.mark.processes
-def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
+def test_parts_finished_before_a_kill_are_not_written_again(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", MANY)
     target = tmp_path / "to"
     kill_after_parts(3, words(source, target, "tfrecord"))
@@ -79,7 +79,7 @@ def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> No
 
 
 @pytest.mark.processes
-def test_an_interrupted_conversion_ends_with_130_and_nothing_half(tmp_path: Path) -> None:
+def test_an_interrupted_conversion_ends_with_130_and_leaves_no_partial_file(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", {f"n{number:02}": 60 for number in range(10)})
     target = tmp_path / "to"
     line = [*words(source, target, "tfrecord"), "--debug"]
@@ -105,7 +105,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_path: Path) -> None:
+def test_a_full_disk_ends_with_6_and_leaves_no_partial_file(form: str, tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
     target = tmp_path / "to"
     with files_of_at_most(800):
@@ -117,7 +117,7 @@ def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_p
     assert convoy(*words(source, target, form)).code == 0
 
 
-def test_a_full_disk_is_reported_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_photos(tmp_path / "photos")
 
     def full(_: int) -> None:
@@ -148,7 +148,7 @@ def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.processes
-def test_training_on_all_forms_of_small_photos_gives_the_same_weights(
+def test_training_on_every_format_of_the_photos_gives_the_same_weights(
     tmp_path: Path,
 ) -> None:
     source = write_photos(tmp_path / "photos", {"a": 9, "b": 8, "c": 10}, validation=2)

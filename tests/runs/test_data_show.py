@@ -1,4 +1,4 @@
-"""convoy data show: a picture on disk, of what training sees."""
+"""`convoy data show`, end to end."""
 
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def test_few_samples_make_a_small_sheet(tmp_path: Path) -> None:
     assert ": 8 samples of shapes, train split, 1 epoch\n" in said.out
 
 
-def test_a_file_that_is_there_is_kept_without_override(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_without_override(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
     sheet.write_text("mine")
     said = show(*SMALL, "--output", sheet)
@@ -92,7 +92,7 @@ def test_a_file_that_is_there_is_kept_without_override(tmp_path: Path) -> None:
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     words = ("--rows=0", "--columns=-1", "--epoch=1.5", "--output", tmp_path / "x.jpg")
     said = show(*SMALL, *words)
 
@@ -114,14 +114,14 @@ def test_a_folder_is_not_an_output_file(tmp_path: Path) -> None:
     assert f"--output {tmp_path / 'a.png'} is a folder" in said.err
 
 
-def test_a_place_that_cannot_be_written_is_reported_with_code_6() -> None:
+def test_an_unwritable_path_is_reported_with_code_6() -> None:
     said = show(*SMALL, "--output", "/proc/none/sheet.png")
 
     assert (said.code, said.out) == (6, "")
     assert len(said.err.splitlines()) == 1 and "cannot write /proc/none/sheet.png" in said.err
 
 
-def test_photos_are_shown_in_the_windows_of_each_epoch(tmp_path: Path) -> None:
+def test_photos_are_shown_with_the_crops_of_each_epoch(tmp_path: Path) -> None:
     write_folder(tmp_path / "photos", train=12)
     words = ("--data=imagenet", f"--data-dir={tmp_path / 'photos'}", "--image-size=64")
     said = show(
@@ -142,7 +142,7 @@ def mixed(path: Path, *words: str) -> npt.NDArray[np.uint8]:
     return grid.transpose(0, 2, 1, 3, 4)[:, :, :SIDE, :SIDE]
 
 
-def test_a_box_of_cutmix_comes_from_the_image_two_before(tmp_path: Path) -> None:
+def test_a_cutmix_box_is_from_the_image_two_positions_before(tmp_path: Path) -> None:
     """In a micro-batch of four, the one before the first is the last."""
     words = ("--cutmix-lambda-low=0.3", "--cutmix-lambda-high=0.6", "--micro-batch-size=4")
     few = ("--micro-batch-size=4", "--rows=4", "--columns=1")
@@ -156,7 +156,7 @@ def test_a_box_of_cutmix_comes_from_the_image_two_before(tmp_path: Path) -> None
     assert not own.all() and not other.all()
 
 
-def test_the_same_mix_is_shown_wherever_it_is_done(tmp_path: Path) -> None:
+def test_the_same_mix_is_shown_for_every_mixing_device(tmp_path: Path) -> None:
     words = ("--mixup-alpha=0.4",)
     device = mixed(tmp_path / "a.png", *words, "--eight-bit-io")
     host = mixed(tmp_path / "b.png", *words, "--hostside-image-mixing")

@@ -1,4 +1,4 @@
-"""Runs that average their weights at every update: what is kept, measured and used of it."""
+"""Runs with an EMA: how it is saved, validated and used."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_average_is_that_of_all_updates_in_sixty_four_bits(run: Path) -> None:
+def test_the_ema_covers_all_updates_in_float64(run: Path) -> None:
     expected: dict[str, np.ndarray] = {}
     for update in range(1, 7):
         for name, one in tensors(run / "checkpoints" / f"update-{update}").items():
@@ -59,7 +59,7 @@ def test_the_average_is_that_of_all_updates_in_sixty_four_bits(run: Path) -> Non
     assert any("running_var" in name for name in expected)
 
 
-def test_the_last_average_is_a_checkpoint_of_its_own(run: Path) -> None:
+def test_the_last_ema_is_saved_as_a_separate_checkpoint(run: Path) -> None:
     last, alone = tensors(run / "checkpoints" / "update-6", "averages"), tensors(run / KEPT)
 
     assert last.keys() == alone.keys()
@@ -67,7 +67,7 @@ def test_the_last_average_is_a_checkpoint_of_its_own(run: Path) -> None:
     assert summary(run)["live_average"]["path"] == str(KEPT)
 
 
-def test_the_average_is_measured_beside_the_weights_as_validate_measures_it(run: Path) -> None:
+def test_a_run_validates_the_ema_like_convoy_validate(run: Path) -> None:
     lines = [json.loads(one) for one in (run / "validation.jsonl").read_text().splitlines()]
     said = convoy("validate", run, "--json")
     rows = {row["checkpoint"]: row for row in json.loads(said.out)}
@@ -83,7 +83,7 @@ def test_the_average_is_measured_beside_the_weights_as_validate_measures_it(run:
     assert told["top1"] == average["top1"]
 
 
-def test_an_average_does_not_change_any_bit_of_the_training(run: Path, tmp_path: Path) -> None:
+def test_an_ema_does_not_change_the_training(run: Path, tmp_path: Path) -> None:
     other = trained(tmp_path / "run", "--ema-decay=0", "--ckpts-per-epoch=3", MEASURED)
 
     assert other["weights_sha256"] == summary(run)["weights_sha256"]
@@ -122,7 +122,7 @@ LAYOUTS = {
         ),
     ],
 )
-def test_every_layout_has_bit_identical_averages(layout: str, run: Path, tmp_path: Path) -> None:
+def test_every_layout_has_a_bit_identical_ema(layout: str, run: Path, tmp_path: Path) -> None:
     ours, theirs = trained(tmp_path / "run", *LAYOUTS[layout], MEASURED), summary(run)
 
     assert ours["weights_sha256"] == theirs["weights_sha256"]
@@ -133,7 +133,7 @@ def test_every_layout_has_bit_identical_averages(layout: str, run: Path, tmp_pat
 @pytest.mark.parametrize(
     "words", [(), ("--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts")]
 )
-def test_a_run_that_was_stopped_comes_to_the_same_average(
+def test_a_stopped_and_resumed_run_has_the_same_ema(
     words: tuple[str, ...], run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_comes_to_the_same_average(
     assert summary(path)["live_average"] == summary(run)["live_average"]
 
 
-def test_an_average_may_begin_in_the_middle(run: Path, tmp_path: Path) -> None:
+def test_an_ema_can_start_in_a_resumed_run(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     convoy("train", *WORDS, "--ema-decay=0", "--stop-after=5", "--output", path)
     said = convoy("resume", path, f"--ema-decay={DECAY}")
@@ -158,7 +158,7 @@ def test_an_average_may_begin_in_the_middle(run: Path, tmp_path: Path) -> None:
     assert summary(path)["weights_sha256"] == summary(run)["weights_sha256"]
 
 
-def test_an_average_that_is_no_longer_wanted_is_left_behind(tmp_path: Path) -> None:
+def test_an_ema_that_is_disabled_on_resume_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "run"
     convoy("train", *WORDS, "--stop-after=5", "--output", path)
     said = convoy("resume", path, "--ema-decay=0")
@@ -168,7 +168,7 @@ def test_an_average_that_is_no_longer_wanted_is_left_behind(tmp_path: Path) -> N
     assert not (path / "checkpoints" / "update-6" / AVERAGES).exists()
 
 
-def test_a_run_may_begin_with_an_average(run: Path, tmp_path: Path) -> None:
+def test_a_run_can_start_from_an_ema(run: Path, tmp_path: Path) -> None:
     said = convoy("train", *WORDS, "--lr=0", "--init-path", run / KEPT, "--output", tmp_path / "b")
     average, begun = tensors(run / KEPT), tensors(tmp_path / "b" / "checkpoints" / "update-6")
 
@@ -176,7 +176,7 @@ def test_a_run_may_begin_with_an_average(run: Path, tmp_path: Path) -> None:
     assert all(torch.equal(begun[name], one) for name, one in average.items() if "run" not in name)
 
 
-def test_an_average_can_be_exported(run: Path, tmp_path: Path) -> None:
+def test_an_ema_can_be_exported(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "ema.safetensors"
     said = convoy("export", run / KEPT, "--format", "safetensors", "--output", target)
 
@@ -184,7 +184,7 @@ def test_an_average_can_be_exported(run: Path, tmp_path: Path) -> None:
     assert target.is_file()
 
 
-def test_without_checkpoints_the_average_is_only_measured(tmp_path: Path) -> None:
+def test_the_ema_is_only_validated_if_no_checkpoints_are_saved(tmp_path: Path) -> None:
     told = trained(tmp_path / "run", "--ckpts-per-epoch=0", "--validation-mode=after")
     (line,) = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
 
@@ -193,7 +193,7 @@ def test_without_checkpoints_the_average_is_only_measured(tmp_path: Path) -> Non
     assert not (tmp_path / "run" / "checkpoints" / "averaged").exists()
 
 
-def test_it_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
+def test_the_ema_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
     said = convoy("train", *WORDS, "--validation-mode=after", "--output", tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
 

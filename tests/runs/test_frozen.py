@@ -1,4 +1,4 @@
-"""Layers that stay as they are, to the bit, in every layout, and what a later part makes of it."""
+"""Runs with frozen layers, in every layout and after a resume."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def tensors(run: Path, update: int) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
 
 
-def test_what_comes_before_keeps_its_weights_and_statistics(tmp_path: Path) -> None:
+def test_frozen_layers_keep_their_weights_and_statistics(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=layer2/0/conv2")
     trained(tmp_path / "fresh", "--lr=0")
     before, after = tensors(tmp_path / "fresh", 4), tensors(tmp_path / "run", 4)
@@ -71,7 +71,7 @@ def test_every_layout_gives_the_weights_of_one_process(
     assert trained(tmp_path / "run", first, *words) == trained(tmp_path / "reference", first)
 
 
-def test_how_much_stays_is_reported(tmp_path: Path) -> None:
+def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=fc")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
@@ -82,7 +82,7 @@ def test_how_much_stays_is_reported(tmp_path: Path) -> None:
     )
 
 
-def test_a_stopped_run_resumes_and_may_train_all_from_there(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_can_train_all_layers(tmp_path: Path) -> None:
     run, first = tmp_path / "run", f"{FIRST}=layer3"
     whole = trained(tmp_path / "whole", first)
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75

@@ -1,4 +1,4 @@
-"""A run that begins with the weights of another: not a resume, and the same in every layout."""
+"""Runs with --init-path, in every layout."""
 
 import json
 from pathlib import Path
@@ -31,9 +31,7 @@ def weights(run: Path, update: int) -> dict[str, torch.Tensor]:
     return {name: one for name, one in found.items() if ".running_" not in name}
 
 
-def test_without_any_change_the_weights_stay_those_of_the_other_run(
-    tmp_path: Path, before: Path
-) -> None:
+def test_a_rate_of_zero_keeps_the_initial_weights(tmp_path: Path, before: Path) -> None:
     summary = started_run(tmp_path / "run", before, "--lr=0")
     ours, theirs = weights(tmp_path / "run", 12), weights(before, 7)
 
@@ -41,7 +39,7 @@ def test_without_any_change_the_weights_stay_those_of_the_other_run(
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_where_the_weights_came_from_is_kept(tmp_path: Path, before: Path) -> None:
+def test_the_source_of_the_weights_is_recorded(tmp_path: Path, before: Path) -> None:
     run = tmp_path / "run"
     summary = started_run(run, before)
     digest = json.loads((before / "summary.json").read_text())["weights_sha256"]
@@ -71,7 +69,7 @@ def test_every_layout_starts_with_the_same_weights(tmp_path: Path, before: Path)
     assert fresh not in digests
 
 
-def test_such_a_run_is_resumed_without_the_other(tmp_path: Path, before: Path) -> None:
+def test_a_run_resumes_without_its_initial_weights(tmp_path: Path, before: Path) -> None:
     whole = started_run(tmp_path / "whole", before)["weights_sha256"]
     moved = (tmp_path / "moved").resolve()
     run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Runs in several processes: the same bits, one process that prints, and a clean end."""
+"""Runs in several processes: bit-identical weights, output, failures and signals."""
 
 import json
 import os

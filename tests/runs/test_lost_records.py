@@ -1,4 +1,4 @@
-"""Shards that lost records: told at the start, counted, and never taken for a smaller set."""
+"""Shards with lost records: reported at startup and counted."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def cut(path: Path, size: int) -> None:
     os.truncate(path, size)
 
 
-def test_what_is_bad_at_the_start_ends_the_run_at_the_start(shards: Path) -> None:
+def test_bad_records_found_at_startup_end_the_run(shards: Path) -> None:
     path = shards / "train-00001-of-00002"
     cut(path, path.stat().st_size // 2)
     said = train(shards)
@@ -68,7 +68,7 @@ def test_every_lost_record_counts(shards: Path) -> None:
     assert plan["updates"]["per_epoch"] == 6  # of 24 places, as before
 
 
-def test_a_shard_truncated_between_two_records_is_reported_by_the_index_of_before(
+def test_a_shard_truncated_between_two_records_is_detected_by_its_index(
     shards: Path,
 ) -> None:
     (shards / "convoy-manifest.json").unlink()
@@ -84,7 +84,7 @@ def test_a_shard_truncated_between_two_records_is_reported_by_the_index_of_befor
     assert "1 record, but 12 when it was indexed; restore the shard, or remove" in said.err
 
 
-def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) -> None:
+def test_verify_compares_tars_with_the_checksums_of_their_index(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "photos", train=12, validation=3)
     tars = tmp_path / "tars"
     assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
@@ -109,7 +109,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     assert (said.code, "not a folder" in said.err) == (2, True)
 
 
-def test_photos_without_a_folder_are_not_to_be_downloaded() -> None:
+def test_photos_without_a_folder_cannot_be_downloaded() -> None:
     said = convoy("train", *WORDS)
 
     assert said.code == 2

@@ -1,4 +1,4 @@
-"""Runs with mixup and cutmix: other weights, the same ones wherever and however often begun."""
+"""Runs with mixup and cutmix, on every mixing device and after a resume."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_run_stopped_within_an_epoch_resumes_bit_exactly(
         ("--dataloader-worker=2",),
     ],
 )
-def test_who_mixes_does_not_change_a_bit(
+def test_the_mixing_device_does_not_change_any_bit(
     words: tuple[str, ...], mixed: Path, tmp_path: Path
 ) -> None:
     trained(tmp_path / "run", *BOTH, *words)
@@ -65,9 +65,7 @@ def test_who_mixes_does_not_change_a_bit(
     assert loss_and_accuracy(tmp_path / "run") == loss_and_accuracy(mixed)
 
 
-def test_the_mixing_may_move_to_the_host_in_the_middle_of_a_run(
-    mixed: Path, tmp_path: Path
-) -> None:
+def test_mixing_can_move_to_the_host_on_resume(mixed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     convoy("train", *TINY, *BOTH, "--output", run, "--stop-after=5")
     said = convoy("resume", run, "--hostside-image-mixing")
@@ -76,7 +74,7 @@ def test_the_mixing_may_move_to_the_host_in_the_middle_of_a_run(
     assert weights(run) == weights(mixed)
 
 
-def test_every_option_has_a_part_in_the_weights(tmp_path: Path) -> None:
+def test_every_mixing_option_changes_the_weights(tmp_path: Path) -> None:
     low = "--cutmix-lambda-low=0.5"
     ways: list[tuple[str, ...]] = [
         (),
@@ -95,7 +93,7 @@ def test_every_option_has_a_part_in_the_weights(tmp_path: Path) -> None:
     assert len(found) == len(ways)
 
 
-def test_cutmix_that_always_spares_is_not_cutmix(tmp_path: Path) -> None:
+def test_cutmix_that_is_always_disabled_has_no_effect(tmp_path: Path) -> None:
     cutmix = ("--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8", "--cutmix-disable-prob=1")
     plain, spared = trained(tmp_path / "plain"), trained(tmp_path / "spared", *cutmix)
 
@@ -111,7 +109,7 @@ def test_small_micro_batches_are_mixed(micro: int, tmp_path: Path) -> None:
     assert cut["weights_sha256"] != plain["weights_sha256"]
 
 
-def test_one_image_has_nobody_to_be_mixed_with(tmp_path: Path) -> None:
+def test_a_micro_batch_of_one_image_cannot_be_mixed(tmp_path: Path) -> None:
     said = convoy("train", *TINY, *BOTH, "--micro-batch-size=1", "--output", tmp_path / "run")
 
     assert said.code == 2
@@ -121,7 +119,7 @@ def test_one_image_has_nobody_to_be_mixed_with(tmp_path: Path) -> None:
     assert said.err.count("\n") == 1
 
 
-def test_the_statistics_of_an_average_are_those_of_mixed_images(tmp_path: Path) -> None:
+def test_statistics_of_an_average_are_recomputed_on_mixed_images(tmp_path: Path) -> None:
     """They are taken from training passes, which have images and no labels."""
     words = (*BOTH, "--weight-avg-strategy=mean", "--weight-avg-n=2")
     found = [

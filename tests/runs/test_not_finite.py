@@ -1,4 +1,4 @@
-"""Values that are not finite: a run stops before them or skips them, on all processes alike."""
+"""Non-finite values: all processes stop before the update or skip it."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stages", ("--pipeline-schedule=zero-bubble",)),
     ],
 )
-def test_a_nan_on_one_process_stops_all_before_it_and_is_named(
+def test_a_nan_on_one_process_stops_all_before_the_update_and_is_named(
     layout: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -79,7 +79,7 @@ def _rank_text(layout: str) -> tuple[str, int]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", ["replicas", "stages"])
-def test_what_was_kept_before_a_stop_resumes_bit_exactly_as_a_healthy_run(
+def test_the_checkpoint_before_a_nan_resumes_bit_exactly(
     layout: str, healthy_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -93,7 +93,7 @@ def test_what_was_kept_before_a_stop_resumes_bit_exactly_as_a_healthy_run(
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
+def test_the_reported_samples_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
     said = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
     order = SampleOrder(96, BatchPlan(8, 2, 1), seed)
     first = order.ids(MicroBatchIndex(update=3, micro=0))[0]
@@ -102,7 +102,7 @@ def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_
     assert f"for sample {first} of micro-batch 1, on rank 0 (replica 0, stage 0)" in said.err
 
 
-def test_weights_that_were_thrown_out_of_all_bounds_are_never_updated(tmp_path: Path) -> None:
+def test_weights_are_never_updated_with_non_finite_gradients(tmp_path: Path) -> None:
     said = train(tmp_path / "run", "--gradient-accumulation=2", "--lr=1e30")
     done = CheckpointStore(tmp_path / "run" / "checkpoints").updates()[-1]
 
@@ -134,7 +134,7 @@ def _plain(reports: list[dict[str, object]]) -> list[dict[str, object]]:
     return [{key: one[key] for key in one if key not in timely} for one in reports]
 
 
-def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path: Path) -> None:
+def test_a_report_excludes_the_losses_of_a_skipped_update(tmp_path: Path) -> None:
     run, words = tmp_path / "run", ("--gradient-accumulation=2", "--log-freq=1")
     assert train(tmp_path / "sound", *words).code == 0
     assert train(run, *words, "--on-nonfinite=skip", faults="poison@2").code == 0
@@ -150,7 +150,7 @@ def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path
     )
 
 
-def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
+def test_too_many_consecutive_skips_stop_the_run(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=2", "--on-nonfinite=skip", "--max-skipped=2")
     twice = train(tmp_path / "twice", *words, faults="poison@3;poison@4")
     thrice = train(tmp_path / "thrice", *words, faults="poison@3;poison@4;poison@5")
@@ -162,7 +162,7 @@ def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "thrice" / "checkpoints").updates() == [5]
 
 
-def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
+def test_skips_are_saved_in_checkpoints(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=2", "--on-nonfinite=skip")
     train(tmp_path / "whole", *words, faults="poison@4")
     halted = train(tmp_path / "parts", *words, "--stop-after=8", faults="poison@4")
@@ -174,7 +174,7 @@ def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
     assert parts["skipped_updates"] == whole["skipped_updates"] == 1
 
 
-def test_every_value_is_watched_when_enabled(healthy_run: Path, tmp_path: Path) -> None:
+def test_every_value_is_checked_when_traps_are_enabled(healthy_run: Path, tmp_path: Path) -> None:
     words = (*LAYOUTS["alone"], "--enable-fp-exceptions")
     clean = train(tmp_path / "clean", *words)
     said = train(tmp_path / "spoiled", *words, faults="poison@7")
@@ -185,7 +185,7 @@ def test_every_value_is_watched_when_enabled(healthy_run: Path, tmp_path: Path) 
 
 
 @pytest.mark.processes
-def test_all_processes_hear_of_a_value_that_one_of_them_watched(tmp_path: Path) -> None:
+def test_a_value_found_on_one_process_stops_all_processes(tmp_path: Path) -> None:
     words = (*LAYOUTS["stages"], "--enable-fp-exceptions")
     said = train(tmp_path / "run", *words, faults="poison@7:1")
 
@@ -203,7 +203,7 @@ SCALED = {
 @pytest.mark.processes
 @pytest.mark.evidence  # runs in 16 bits show as much in less time
 @pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
-def test_a_scale_of_twos_does_not_change_any_bit_in_any_layout(
+def test_a_power_of_two_loss_scale_does_not_change_any_bit(
     words: tuple[str, ...], healthy_run: Path, tmp_path: Path
 ) -> None:
     for layout, more in LAYOUTS.items():
@@ -215,7 +215,7 @@ def test_a_scale_of_twos_does_not_change_any_bit_in_any_layout(
         )
 
 
-def test_a_ladder_that_was_left_is_climbed_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_growing_loss_scale_resumes_bit_exactly(tmp_path: Path) -> None:
     # Three are no power of two: here the scale itself leaves its trace in the bits.
     words = (*LAYOUTS["alone"], "--initial-loss-scaling=3", "--loss-scaling=24", "--log-freq=1")
     whole = train(tmp_path / "whole", *words)

@@ -1,4 +1,4 @@
-"""Numbers at the edge of sense: each has a defined result or a plain refusal, never a crash."""
+"""Extreme option values: each has a defined result or an error, never a crash."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def assert_finite(run: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--warmup-epoch=1", "--lr-schedule=polynomial")])
-def test_a_rate_of_zero_moves_no_weight_and_all_statistics(
+def test_a_rate_of_zero_changes_statistics_but_no_weight(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
     once, twice = tmp_path / "once", tmp_path / "twice"
@@ -63,7 +63,7 @@ def test_a_rate_of_zero_moves_no_weight_and_all_statistics(
         ("--lr=0.1", "--weight-decay=1e30"),
     ],
 )
-def test_a_rate_without_bounds_ends_in_two_lines_and_keeps_no_nonsense(
+def test_an_extreme_rate_ends_with_two_lines_and_saves_no_invalid_weights(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     said = train(tmp_path / "run", *words)
@@ -102,13 +102,13 @@ def test_heavy_decay_leaves_small_weights(decay: str, tmp_path: Path) -> None:
     assert_finite(tmp_path / "run")
 
 
-def test_one_image_a_pass_is_normalized_by_its_pixels(tmp_path: Path) -> None:
+def test_a_micro_batch_of_one_image_is_normalized_over_its_pixels(tmp_path: Path) -> None:
     words = ("--micro-batch-size=1", "--gradient-accumulation=16", "--norm-type=batch")
     assert train(tmp_path / "run", *words).code == 0
     assert_finite(tmp_path / "run")
 
 
-def test_one_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -> None:
+def test_a_single_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=1")
     said = train(tmp_path / "run", *words, "--norm-type=batch")
 
@@ -118,7 +118,7 @@ def test_one_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-def test_one_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
+def test_a_single_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=2")
     said = train(tmp_path / "run", *words, "--samples=4", "--norm-type=batch")
 
@@ -128,7 +128,7 @@ def test_one_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("over", ["all", "others"])
 @pytest.mark.parametrize("share", ["0", "0.1", "1"])
-def test_classes_that_are_never_seen_are_measured_all_the_same(
+def test_classes_without_training_samples_are_validated(
     share: str, over: str, tmp_path: Path
 ) -> None:
     few = ("--samples=5", "--micro-batch-size=5", "--gradient-accumulation=1", "--updates=6")
@@ -149,6 +149,6 @@ def test_more_classes_than_samples_are_trained(tmp_path: Path) -> None:
     assert summary(tmp_path / "run")["updates"] == 1
 
 
-def test_a_momentum_of_one_forgets_nothing_and_stays_finite(tmp_path: Path) -> None:
+def test_a_momentum_of_one_stays_finite(tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--momentum=1", "--lr=0.01").code == 0
     assert_finite(tmp_path / "run")

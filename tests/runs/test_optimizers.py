@@ -1,6 +1,4 @@
-"""Every optimizer in a run: alone, divided over replicas, kept off the device, stopped and gone on
-with.
-"""
+"""Runs with every optimizer: sharded, offloaded, stopped and resumed."""
 
 import json
 from itertools import cycle, product
@@ -61,7 +59,7 @@ def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path, optimizer: str) -> No
     assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
 
 
-def test_the_options_of_a_rule_change_its_weights(tmp_path: Path) -> None:
+def test_the_options_of_an_optimizer_change_the_weights(tmp_path: Path) -> None:
     ways = {
         "sgd": [["--weight-decay-spares=norms"], ["--weight-decay-spares=nothing"]],
         "adamw": [["--optimizer-eps=0.1"], ["--weight-decay=0.3"]],

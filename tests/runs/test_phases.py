@@ -60,7 +60,7 @@ def copy_of(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
-def test_both_phases_are_whole_runs_and_the_first_reports_the_second(
+def test_both_phases_are_runs_and_the_first_reports_the_second(
     single_process_run: Path,
 ) -> None:
     whole, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
@@ -114,7 +114,7 @@ def test_training_sees_smaller_images_than_validation(
     assert json.loads(said.out)["loss"] == pytest.approx(measured["loss"], rel=1e-6)
 
 
-def test_the_closing_lines_tell_of_both(tmp_path: Path) -> None:
+def test_the_closing_lines_show_both_phases(tmp_path: Path) -> None:
     run = tmp_path / "run"
     said = convoy("train", *HALF_RES_OPTIONS, "--stop-after=8", "--output", run)
     lines = said.out.splitlines()
@@ -126,7 +126,7 @@ def test_the_closing_lines_tell_of_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [2, 3, 6, 7, 12, 19], ids="after {}".format)
-def test_a_run_stopped_anywhere_comes_to_the_same_weights(
+def test_a_run_stopped_anywhere_resumes_to_the_same_weights(
     single_process_run: Path, tmp_path: Path, stop: int
 ) -> None:
     run = tmp_path / "run"
@@ -139,7 +139,7 @@ def test_a_run_stopped_anywhere_comes_to_the_same_weights(
     assert digests(run) == digests(single_process_run)
 
 
-def test_few_kept_checkpoints_and_a_stop_leave_the_average_unchanged(tmp_path: Path) -> None:
+def test_a_stop_does_not_change_the_average_with_few_checkpoints(tmp_path: Path) -> None:
     words = ("--keep-last=2", "--output")
     assert convoy("train", *HALF_RES_OPTIONS, *words, tmp_path / "whole").code == 0
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=5", *words, tmp_path / "run").code == 75
@@ -150,7 +150,7 @@ def test_few_kept_checkpoints_and_a_stop_leave_the_average_unchanged(tmp_path: P
 
 @pytest.mark.processes
 @pytest.mark.parametrize("at", [6, 8, 14])
-def test_a_run_killed_anywhere_comes_to_the_same_weights(tmp_path: Path, at: int) -> None:
+def test_a_run_killed_anywhere_resumes_to_the_same_weights(tmp_path: Path, at: int) -> None:
     """At the end of the first phase; in the second before its first checkpoint, and behind it."""
     words = [*HALF_RES_OPTIONS, "--ckpts-per-epoch=1"] if at == 8 else HALF_RES_OPTIONS
     whole, run = tmp_path / "whole", tmp_path / "run"
@@ -190,7 +190,7 @@ def test_a_run_that_was_moved_resumes(single_process_run: Path, tmp_path: Path) 
     assert digests(tmp_path / "new") == digests(single_process_run)
 
 
-def test_a_complete_run_is_left_as_it_is(single_process_run: Path) -> None:
+def test_a_complete_run_is_not_changed(single_process_run: Path) -> None:
     before = {
         path: path.stat().st_mtime_ns for path in single_process_run.rglob("*") if path.is_file()
     }
@@ -216,7 +216,7 @@ def test_the_second_phase_can_be_resumed_by_its_own_folder(
     assert digests(run) == digests(single_process_run)
 
 
-def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(
+def test_a_checkpoint_of_the_second_phase_can_be_resumed(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -281,7 +281,7 @@ def test_a_stopped_run_resumes_in_another_layout(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), ("--shards=2",)], ids=["alone", "--shards=2"])
-def test_a_signal_before_the_average_is_made_ends_all_processes(
+def test_a_signal_before_averaging_ends_all_processes(
     single_process_run: Path, tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run, faults = tmp_path / "run", {"CONVOY_TEST_FAULTS": "term@6"}
@@ -293,7 +293,7 @@ def test_a_signal_before_the_average_is_made_ends_all_processes(
     assert digests(run) == digests(single_process_run)
 
 
-def test_validate_takes_the_checkpoints_of_both_phases(single_process_run: Path) -> None:
+def test_validate_scores_the_checkpoints_of_both_phases(single_process_run: Path) -> None:
     rows = json.loads(convoy("validate", single_process_run, "--json").out)
     paths = [Path(one["checkpoint"]).relative_to(single_process_run) for one in rows]
 
@@ -311,7 +311,7 @@ def test_validate_takes_the_checkpoints_of_both_phases(single_process_run: Path)
     assert [one["epoch"] for one in rows] == [0.5, 1, 1, 1.5, 2, 2.5, 3]
 
 
-def test_whoever_starts_with_the_run_starts_with_the_fine_tuned_weights(
+def test_init_path_of_a_run_uses_its_fine_tuned_weights(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     words = ("--image-size=16", "--epoch=1", "--lr=0", "--init-path", single_process_run)
@@ -323,7 +323,7 @@ def test_whoever_starts_with_the_run_starts_with_the_fine_tuned_weights(
     )
 
 
-def test_fine_tuning_of_other_weights_is_not_taken_for_this_one(
+def test_fine_tuning_from_other_weights_is_refused(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = copy_of(single_process_run, tmp_path)
@@ -336,7 +336,7 @@ def test_fine_tuning_of_other_weights_is_not_taken_for_this_one(
     assert convoy("resume", run).code == 0
 
 
-def test_a_stop_that_has_passed_is_refused_in_the_numbers_of_both_phases(tmp_path: Path) -> None:
+def test_a_passed_stop_is_refused_with_the_updates_of_both_phases(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
     said = convoy("resume", run, "--stop-after=8")
@@ -347,7 +347,7 @@ def test_a_stop_that_has_passed_is_refused_in_the_numbers_of_both_phases(tmp_pat
     )
 
 
-def test_what_the_second_phase_cannot_do_is_refused_before_the_first(tmp_path: Path) -> None:
+def test_an_impossible_second_phase_is_refused_before_the_first(tmp_path: Path) -> None:
     words = ("--fine-tune-first-trainable-layer=layer9", "--output", tmp_path / "run")
     said = convoy("train", *HALF_RES_OPTIONS, *words)
 
@@ -356,7 +356,7 @@ def test_what_the_second_phase_cannot_do_is_refused_before_the_first(tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first(
+def test_too_few_samples_for_the_second_phase_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def few(data: DataConfig, network: NetworkPlan, split: Split) -> ShapesSource:
@@ -382,7 +382,7 @@ def test_a_complete_run_without_an_average_has_nothing_to_fine_tune(tmp_path: Pa
     assert said.err.startswith(f"convoy: {run} has no average to fine-tune")
 
 
-def test_epochs_that_came_before_are_counted_and_have_had_their_order(tmp_path: Path) -> None:
+def test_epochs_before_shift_the_epoch_numbers_and_the_data_order(tmp_path: Path) -> None:
     for name, words in {"first": [], "later": ["--epochs-before=1"]}.items():
         words += ["--image-size=12", "--epoch=1", "--output", str(tmp_path / name)]
         assert convoy("train", *COMMON_OPTIONS, *words).code == 0
@@ -394,7 +394,7 @@ def test_epochs_that_came_before_are_counted_and_have_had_their_order(tmp_path: 
 
 
 @pytest.mark.evidence
-def test_fine_tuning_teaches_a_network_the_size_of_whole_images(tmp_path: Path) -> None:
+def test_fine_tuning_improves_accuracy_at_full_resolution(tmp_path: Path) -> None:
     words = [
         *("--half-res-training", "--weight-avg-strategy=mean", "--weight-avg-n=1"),
         *("--fine-tune-epoch=1", "--fine-tune-lr=0.02", "--fine-tune-micro-batch-size=32"),
@@ -409,7 +409,7 @@ def test_fine_tuning_teaches_a_network_the_size_of_whole_images(tmp_path: Path) 
     assert after > 0.9 > before
 
 
-def test_two_phases_are_not_proved() -> None:
+def test_prove_refuses_two_phases() -> None:
     words = [one for one in HALF_RES_OPTIONS if "--progress" not in one and "--epoch" not in one]
     said = convoy("prove", *words)
 

@@ -1,4 +1,4 @@
-"""Whole runs on folders of photos: the same bits whoever prepares them, and bad ones by policy."""
+"""Runs on folders of photos: bit-identical weights, and the policy for bad photos."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def weights(root: Path, output: Path, *words: str) -> str:
     return str(summary(output)["weights_sha256"])
 
 
-def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> None:
+def test_neither_workers_nor_rebatching_change_any_bit(root: Path, tmp_path: Path) -> None:
     found = {
         weights(root, tmp_path / f"run{number}", SINGLE_PROCESS, *words)
         for number, words in enumerate(
@@ -68,7 +68,7 @@ def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.processes
-def test_neither_replicas_nor_stages_change_a_bit(root: Path, tmp_path: Path) -> None:
+def test_neither_replicas_nor_stages_change_any_bit(root: Path, tmp_path: Path) -> None:
     layouts = {
         "one": (SINGLE_PROCESS,),
         "two replicas of two stages": (
@@ -92,7 +92,7 @@ def summary_of(root: Path, output: Path, *words: str) -> dict[str, Any]:
     return {**summary(output), "samples": json.loads(last)["samples"]}
 
 
-def test_the_classes_of_the_folder_are_those_of_the_network(root: Path, tmp_path: Path) -> None:
+def test_the_network_has_the_classes_of_the_folder(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", SINGLE_PROCESS)
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
@@ -107,7 +107,7 @@ def test_fewer_classes_than_the_folder_has_are_refused(root: Path, tmp_path: Pat
     assert said.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
 
 
-def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
+def test_a_fraction_of_the_samples_gives_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", "--dataset-percentage-to-use=50", "--gradient-accumulation=2")
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
@@ -125,7 +125,7 @@ def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path
         "--seed=1",
     ],
 )
-def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str) -> None:
+def test_augmentation_options_change_the_weights(tmp_path: Path, option: str) -> None:
     root = write_folder(tmp_path / "photos", train=25, validation=7, boxes=True)
 
     assert weights(root, tmp_path / "usual", SINGLE_PROCESS) != weights(
@@ -133,7 +133,7 @@ def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str)
     )
 
 
-def test_a_bad_photo_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+def test_a_bad_photo_ends_the_run_and_is_named(root: Path, tmp_path: Path) -> None:
     path = photo_paths(root, "train")[3]
     damage(path)
     said = convoy(
@@ -210,7 +210,7 @@ def train_until(root: Path, output: Path, stop: str) -> None:
     assert convoy("train", *WORDS, *words).code == 75
 
 
-def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: Path) -> None:
+def test_changed_photos_are_detected_on_resume(root: Path, tmp_path: Path) -> None:
     train_until(root, tmp_path / "run", "--stop-after=1")
     other = write_folder(tmp_path / "other", train=26, validation=7)
     shutil.rmtree(root)
@@ -219,7 +219,7 @@ def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: P
     assert convoy("resume", tmp_path / "run").code != 0
 
 
-def test_validation_alone_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
+def test_validate_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", SINGLE_PROCESS)
     for size in (1, 3, 100):
         said = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
@@ -239,14 +239,14 @@ def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) ->
     assert (strict.code, "damaged JPEG" in strict.err) == (3, True)
 
 
-def test_a_plan_counts_the_photos_that_are_there(root: Path) -> None:
+def test_a_plan_counts_the_photos(root: Path) -> None:
     said = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
     plan = json.loads(said.out)
 
     assert (plan["updates"]["per_epoch"], plan["options"]["num_classes"]["value"]) == (6, 3)
 
 
-def test_stored_middles_reach_validation_uncropped(root: Path, tmp_path: Path) -> None:
+def test_pre_cropped_images_are_validated_uncropped(root: Path, tmp_path: Path) -> None:
     tars = tmp_path / "tars"
     assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
     table = json.loads((tars / "metadata.json").read_text())

@@ -1,4 +1,4 @@
-"""Runs in 16 bits: the same bits in every layout and after a stop, weights as promised."""
+"""Runs in 16 bits: bit-identical in every layout and after a resume."""
 
 import json
 from itertools import cycle
@@ -104,7 +104,7 @@ def test_a_run_stopped_anywhere_resumes_bit_exactly(tmp_path: Path, mode: str) -
 
 
 @pytest.mark.processes
-def test_the_devices_own_16_bits_end_with_the_same_bits_in_two_stages(tmp_path: Path) -> None:
+def test_native_16_bit_training_is_bit_identical_in_two_stages(tmp_path: Path) -> None:
     """Slow on a CPU, so as little as possible."""
     few = ("--micro-batch-size=2", "--gradient-accumulation=2", "--samples=8", "--updates=1")
     words = ("--precision=16.16", "--half-arithmetic=native", *few)
@@ -114,7 +114,7 @@ def test_the_devices_own_16_bits_end_with_the_same_bits_in_two_stages(tmp_path: 
     assert trained(tmp_path / "as if", *words, "--half-arithmetic=emulated") != alone
 
 
-def test_every_mode_is_another_training(tmp_path: Path) -> None:
+def test_every_mode_gives_different_weights(tmp_path: Path) -> None:
     found = {mode: trained(tmp_path / mode, *words) for mode, words in MODES.items()}
     found["32.32"] = trained(tmp_path / "plain")
 
@@ -136,7 +136,7 @@ def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> 
     assert guard_state(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
 
 
-def test_weights_are_kept_in_the_bits_that_were_requested(tmp_path: Path) -> None:
+def test_weights_are_stored_in_the_configured_dtype(tmp_path: Path) -> None:
     for mode in ("16.32", "16.16", "bfloat16 by chance", "copies"):
         trained(tmp_path / mode, *MODES[mode])
     brain = weights(tmp_path / "bfloat16 by chance")
@@ -153,7 +153,7 @@ def test_weights_are_kept_in_the_bits_that_were_requested(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", ["16.32", "16.16"])
-def test_a_checkpoint_is_measured_as_in_training(tmp_path: Path, mode: str) -> None:
+def test_a_checkpoint_is_validated_as_in_training(tmp_path: Path, mode: str) -> None:
     run = tmp_path / "run"
     words = [one for one in SMALL if "validation" not in one]
     said = convoy("train", *words, *MODES[mode], "--output", run)
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_measured_as_in_training(tmp_path: Path, mode: str) -> N
     assert (again["top1"], again["loss"]) == pytest.approx((own["top1"], own["loss"]))
 
 
-def test_a_run_cannot_be_resumed_in_other_numbers(tmp_path: Path) -> None:
+def test_a_run_cannot_be_resumed_in_another_precision(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *SMALL, "--stop-after=2", "--output", run).code == 75
     said = convoy("resume", run, "--precision=16.16")
@@ -174,7 +174,7 @@ def test_a_run_cannot_be_resumed_in_other_numbers(tmp_path: Path) -> None:
     assert "--precision" in said.err
 
 
-def test_weights_that_are_not_trained_are_used_in_16_bits_too(tmp_path: Path) -> None:
+def test_frozen_weights_are_used_in_16_bits_too(tmp_path: Path) -> None:
     words = ("--variable-filter=fc",)
     trained(tmp_path / "half", *MODES["16.16"], *words)
     trained(tmp_path / "mixed", *MODES["16.32"], *words)
@@ -183,7 +183,7 @@ def test_weights_that_are_not_trained_are_used_in_16_bits_too(tmp_path: Path) ->
     assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # the truth is kept
 
 
-def test_the_state_of_another_optimizer_is_never_taken_over(tmp_path: Path) -> None:
+def test_the_state_of_another_optimizer_is_never_loaded(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--optimizer=sgd_combined", "--loss-scaling=1024", "--stop-after=2")
     assert convoy("train", *SMALL, *words, "--output", run).code == 75
@@ -195,7 +195,7 @@ def test_the_state_of_another_optimizer_is_never_taken_over(tmp_path: Path) -> N
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), *LAYOUTS.values()], ids=["alone", *LAYOUTS])
-def test_infinite_weights_leave_nothing_to_keep(tmp_path: Path, layout: tuple[str, ...]) -> None:
+def test_infinite_weights_are_not_saved(tmp_path: Path, layout: tuple[str, ...]) -> None:
     words = (*SMALL, "--precision=16.16", "--lr=1e6", *layout)
     said = convoy("train", *words, "--output", tmp_path / "run")
 

@@ -1,4 +1,4 @@
-"""The rates of a run are those of its plan, also after it was stopped and went on."""
+"""The learning rates of a run are those of its plan, also after a resume."""
 
 import json
 from pathlib import Path

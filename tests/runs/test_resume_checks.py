@@ -1,4 +1,4 @@
-"""A run goes on only as the training it was."""
+"""A resume is refused if the training has changed."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def test_the_checkpoint_of_another_training_is_refused(run: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("edit", [("lr: 0.02", "lr: 0.2"), ("\nlr: 0.02", "\n#")])
-def test_an_edited_configuration_is_found(run: Path, edit: tuple[str, str]) -> None:
+def test_an_edited_configuration_is_detected(run: Path, edit: tuple[str, str]) -> None:
     text = (run / "config.yaml").read_text()
     assert edit[0] in text
     (run / "config.yaml").write_text(text.replace(*edit))
@@ -55,7 +55,7 @@ def test_an_edited_configuration_is_found(run: Path, edit: tuple[str, str]) -> N
     assert "--lr was 0.02" in said.err
 
 
-def test_exchanged_data_are_found(tmp_path: Path) -> None:
+def test_changed_data_is_detected(tmp_path: Path) -> None:
     words = [one for one in TINY if not one.startswith(("--data=", "--image-size", "--samples"))]
     home = write_cifar10(tmp_path / "data", 40)
     more = ("--data=cifar10", "--data-dir", tmp_path / "data", "--stop-after", "3")
@@ -70,7 +70,7 @@ def test_exchanged_data_are_found(tmp_path: Path) -> None:
     assert "data has changed" in said.err
 
 
-def test_a_change_that_is_meant_is_recorded(run: Path) -> None:
+def test_an_overridden_change_is_recorded(run: Path) -> None:
     assert convoy("resume", run, "--lr", "0.01", "--override").code == 0
 
     assert any(
@@ -91,7 +91,7 @@ def test_a_longer_run_is_not_complete_with_the_old_summary(tmp_path: Path) -> No
     assert json.loads((run / "summary.json").read_text())["updates"] == 18
 
 
-def test_a_missing_validation_file_is_found_before_training(tmp_path: Path) -> None:
+def test_a_missing_validation_file_is_detected_before_training(tmp_path: Path) -> None:
     words = [one for one in TINY if not one.startswith(("--data=", "--image-size", "--samples"))]
     home = write_cifar10(tmp_path / "data", 40)
     (home / "test_batch.bin").unlink()
@@ -103,7 +103,7 @@ def test_a_missing_validation_file_is_found_before_training(tmp_path: Path) -> N
 
 
 @pytest.mark.processes
-def test_a_run_lost_before_its_first_checkpoint_says_how_to_start_again(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_prints_how_to_start_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     faults = {"CONVOY_TEST_FAULTS": "kill@3"}
     convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
@@ -163,7 +163,7 @@ def test_two_ways_to_average_do_not_replace_each_other(tmp_path: Path) -> None:
     assert len(list((run / "checkpoints" / "averaged").iterdir())) == 2
 
 
-def test_a_run_that_fails_still_sums_up(tmp_path: Path) -> None:
+def test_a_failed_run_writes_a_summary(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--lr", "1e30", "--output", run).code == 5
 

@@ -1,4 +1,4 @@
-"""convoy run, for real: lines of the reference applications train, go on and are measured."""
+"""`convoy run`: command lines of the reference applications train, resume and validate."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_readmes_own_network_trains_as_it_is_written(here: Path) -> None:
+def test_the_command_of_the_readme_trains(here: Path) -> None:
     line = "python3 train.py --model resnet18 --data generated --iterations 2 --micro-batch-size 4"
     own = [word for word in PYTORCH if "image" not in word]
     said = run(f"{line} --epoch 1", *own, "--image-size=32", "--output=out")
@@ -71,7 +71,7 @@ def test_the_readmes_own_network_trains_as_it_is_written(here: Path) -> None:
     assert (told["updates"], told["images"], told["exit_reason"]) == (2, 8, "done")
 
 
-def test_words_are_reported_with_what_they_became() -> None:
+def test_words_are_reported_with_their_translation() -> None:
     said = run(f"python3 -u {TRAIN[8:]} --disable-async-loading", *PYTORCH[:-1], "--output=out")
     lines = said.out.splitlines()
 
@@ -82,9 +82,7 @@ def test_words_are_reported_with_what_they_became() -> None:
     assert lines[lines.index("") - 1].startswith("convoy train --model resnet8 ")
 
 
-def test_the_command_that_is_printed_makes_the_same_weights(
-    reference_run: Path, here: Path
-) -> None:
+def test_the_printed_command_gives_the_same_weights(reference_run: Path, here: Path) -> None:
     said = run(TRAIN, *PYTORCH, "--output=first")
     words = [word.replace("first", "second") for word in command(said)]
 
@@ -101,7 +99,7 @@ def test_a_run_prints_its_options(reference_run: Path) -> None:
 
 
 @pytest.mark.processes
-def test_replicas_of_a_launcher_train_together(here: Path) -> None:
+def test_replicas_of_a_launcher_are_trained(here: Path) -> None:
     said = run(f"poprun --num-instances 2 --num-replicas 2 {TRAIN}", *PYTORCH, "--output=two")
     alone = run(f"{TRAIN} --gradient-accumulation 2", *PYTORCH, "--output=one")
     told = summary(here / "two")
@@ -113,7 +111,7 @@ def test_replicas_of_a_launcher_train_together(here: Path) -> None:
     assert told["weights_sha256"] == summary(here / "one")["weights_sha256"]
 
 
-def test_a_run_that_stopped_is_restored_to_the_same_bits(reference_run: Path, here: Path) -> None:
+def test_a_stopped_run_is_restored_bit_exactly(reference_run: Path, here: Path) -> None:
     first = run(TRAIN, *PYTORCH, "--output=part", "--stop-after=3")
     halfway = summary(here / "part")
     rest = run("python3 restore.py --checkpoint-input-path part")
@@ -131,7 +129,7 @@ def test_all_checkpoints_of_a_run_are_validated(reference_run: Path) -> None:
     assert [Path(row.split()[0]).name for row in rows] == ["update-4", "update-8"]
 
 
-def test_the_other_programs_validation_measures_the_same(reference_run: Path) -> None:
+def test_the_validation_command_of_the_reference_gives_the_same_score(reference_run: Path) -> None:
     """The launcher's replicas and the folder of logs are no matter of a measurement."""
     poprun = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1"
     theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {reference_run}")
@@ -152,11 +150,11 @@ def test_checkpoints_of_a_run_are_averaged(here: Path) -> None:
 
     assert said.code == 0
     assert command(said) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
-    assert "--filename mean.pt dropped: an average is written beside the checkpoints" in said.out
+    assert "--filename mean.pt dropped" in said.out
     assert f"{made.relative_to(here)}  mean of 2 checkpoints" in said.out
 
 
-def test_a_line_of_the_tensorflow_program_trains(here: Path) -> None:
+def test_a_tensorflow_command_line_trains(here: Path) -> None:
     said = run(f"{CIFAR} --iterations 3 --epochs 9 --log-dir logs --name-suffix one", *TENSORFLOW)
     (folder,) = (here / "logs").iterdir()
     told = summary(folder)
@@ -168,7 +166,7 @@ def test_a_line_of_the_tensorflow_program_trains(here: Path) -> None:
     assert 0 <= told["top1"] <= 1  # measured at the end, as there
 
 
-def test_a_network_before_training_is_measured(here: Path) -> None:
+def test_an_untrained_network_is_validated(here: Path) -> None:
     line = f"{CIFAR} --repeat 2".replace("train.py", "validation.py")
     said = run(line, *TENSORFLOW)
 
@@ -178,7 +176,9 @@ def test_a_network_before_training_is_measured(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_variables_in_front_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_a_command_apply_to_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MINE", "")  # and away again afterwards
     said = run(f"MINE='a b' {TRAIN}", *PYTORCH, "--updates=1", "--output=out")
 
@@ -187,7 +187,7 @@ def test_variables_in_front_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\nMINE='a b' convoy train --model resnet8 " in said.out
 
 
-def test_what_cannot_be_honored_is_refused_with_every_value(here: Path) -> None:
+def test_unsupported_values_are_refused_together(here: Path) -> None:
     said = run(f"{CIFAR} --iterations 3 --log-dir logs --wandb --mlperf-logging")
     told = [line.removeprefix("convoy: ") for line in said.err.splitlines()]
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_honored_is_refused_with_every_value(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_a_dry_run_of_a_line_that_trains_writes_nothing(here: Path) -> None:
+def test_a_dry_run_of_a_training_command_writes_nothing(here: Path) -> None:
     said = run(TRAIN, *PYTORCH, "--output=out", "--dry-run")
 
     assert said.code == 0
@@ -207,7 +207,7 @@ def test_a_dry_run_of_a_line_that_trains_writes_nothing(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_a_run_that_is_not_there_is_reported(here: Path) -> None:
+def test_a_missing_run_is_reported(here: Path) -> None:
     line = "python3 restore.py --checkpoint-input-path nowhere"
     said = run(line)
 

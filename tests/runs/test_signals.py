@@ -1,4 +1,4 @@
-"""Signals end a run between two updates, and nothing is lost."""
+"""Signals stop a run between two updates, after a save."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The same command gives the same bits; another seed does not."""
+"""Determinism and files of `convoy train`."""
 
 import json
 from pathlib import Path
@@ -50,13 +50,11 @@ def test_reports_checkpoints_and_validation_do_not_change_any_bit(
     assert digest(tmp_path / "run", *often) == reference
 
 
-def test_another_seed_gives_other_bits(tmp_path: Path, reference: str) -> None:
+def test_another_seed_gives_different_weights(tmp_path: Path, reference: str) -> None:
     assert digest(tmp_path / "run", "--seed", "1") != reference
 
 
-def test_accumulation_of_micro_batches_is_part_of_the_training(
-    tmp_path: Path, reference: str
-) -> None:
+def test_gradient_accumulation_changes_the_weights(tmp_path: Path, reference: str) -> None:
     # Batch norm sees micro-batches, so another split of the 16 samples is another training.
     words = ("--micro-batch-size", "16", "--gradient-accumulation", "1")
 
@@ -79,7 +77,7 @@ def test_the_run_folder_has_the_documented_files(tmp_path: Path) -> None:
     ]
 
 
-def test_no_checkpoint_is_written_when_none_is_wanted(tmp_path: Path) -> None:
+def test_no_checkpoint_is_written_if_saving_is_off(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--ckpts-per-epoch", "0")
 
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
@@ -109,7 +107,7 @@ def test_random_data_trains_too(tmp_path: Path, data: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
-def test_normalization_works_in_every_place(tmp_path: Path, where: str) -> None:
+def test_normalization_works_in_every_location(tmp_path: Path, where: str) -> None:
     words = ("--normalization-location", where, "--epoch", "0.4")
     said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
@@ -165,13 +163,13 @@ def test_options_without_effect_are_named_once(tmp_path: Path, reference: str) -
     assert json.loads((run / "summary.json").read_text())["weights_sha256"] == reference
 
 
-def test_a_run_of_which_all_has_its_effect_reports_nothing(tmp_path: Path) -> None:
+def test_a_run_without_ineffective_options_reports_nothing(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--validation-mode", "after", "--valid-batch-size", "9")
 
     assert no_effect_notices(tmp_path / "run") == []
 
 
-def test_a_run_that_is_resumed_reports_only_what_is_without_effect_now(tmp_path: Path) -> None:
+def test_a_resumed_run_reports_only_options_typed_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = "--lr-decay has no effect with --lr-schedule cosine"
     second = "--prefetch-depth has no effect with --dataloader-worker 0"
@@ -186,7 +184,7 @@ def test_a_run_that_is_resumed_reports_only_what_is_without_effect_now(tmp_path:
     assert [one["reason"] for one in plan["without_effect"]] == [second, first]
 
 
-def test_the_configuration_of_a_run_as_a_file_reports_only_what_was_chosen(tmp_path: Path) -> None:
+def test_a_run_config_used_as_a_file_reports_only_chosen_options(tmp_path: Path) -> None:
     digest(tmp_path / "first", "--lr-decay", "0.3")
     config = tmp_path / "first" / "config.yaml"
     said = convoy("train", "--config-path", config, "--output", tmp_path / "second")

@@ -1,4 +1,4 @@
-"""Options that no device here can honor: a run takes them, keeps them, and names each once."""
+"""Options without effect on this device: a run stores them and reports each once."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_every_option_without_effect_is_tested_here() -> None:
     assert set(ASKED) == {row.name for row in BEYOND}
 
 
-def test_a_run_names_each_of_them_once_with_its_reason(said: Said, run: Path) -> None:
+def test_a_run_names_each_option_once_with_its_reason(said: Said, run: Path) -> None:
     log = (run / "log.txt").read_text()
 
     assert said.code == 75, said.err
@@ -54,7 +54,7 @@ def test_a_run_names_each_of_them_once_with_its_reason(said: Said, run: Path) ->
         assert said.out.count(line) == log.count(line) == 1
 
 
-def test_those_of_cuda_say_on_which_device_they_do_nothing(said: Said, run: Path) -> None:
+def test_cuda_options_name_the_device_without_effect(said: Said, run: Path) -> None:
     del said
     lines = [line for line in no_effect_notices(run) if "CUDA" in line]
 
@@ -81,7 +81,7 @@ def test_the_run_resumes_bit_exactly_and_reports_only_what_is_typed_again(
     assert kept["num_io_tiles"]["value"] == 64
 
 
-def test_a_device_that_was_found_counts_like_one_that_was_named(tmp_path: Path) -> None:
+def test_an_automatic_device_counts_like_an_explicit_one(tmp_path: Path) -> None:
     said = convoy("train", *TINY, "--select-devices=0", "--output", tmp_path / "run")
     planned = json.loads((tmp_path / "run" / "plan.json").read_text())["without_effect"]
 
@@ -92,7 +92,7 @@ def test_a_device_that_was_found_counts_like_one_that_was_named(tmp_path: Path) 
     assert planned == []  # a plan leaves open what there will be
 
 
-def test_what_is_switched_off_is_not_reported(tmp_path: Path) -> None:
+def test_disabled_options_are_not_reported(tmp_path: Path) -> None:
     words = ("--no-half-partial", "--no-enable-conv-dithering")
     said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 

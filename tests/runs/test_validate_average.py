@@ -1,4 +1,4 @@
-"""Checkpoints are measured and averaged."""
+"""`convoy validate` and `convoy average`."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from support.run_convoy import TINY, convoy
 from convoy.checkpoint.format import weights_sha256
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,11 @@ def scores(*words: str | Path) -> list[dict[str, Any]]:
     return rows if isinstance(rows, list) else [rows]
 
 
-def test_all_checkpoints_of_a_run_are_measured_in_order(run: Path) -> None:
+def test_all_checkpoints_of_a_run_are_scored_in_order(run: Path) -> None:
     assert [row["update"] for row in scores(run)][:4] == [3, 6, 9, 12]
 
 
-def test_the_last_checkpoint_scores_as_the_run_itself_did(run: Path) -> None:
+def test_the_last_checkpoint_has_the_score_of_the_run(run: Path) -> None:
     (score,) = scores(run / "checkpoints" / "update-12")
     summary = json.loads((run / "summary.json").read_text())
 
@@ -45,7 +45,7 @@ def test_the_last_checkpoint_scores_as_the_run_itself_did(run: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", ["1999", "7", "256", "5000"])
-def test_every_sample_counts_once_whatever_the_batch(run: Path, batch: str) -> None:
+def test_every_sample_counts_once_for_any_batch_size(run: Path, batch: str) -> None:
     (score,) = scores(run / "checkpoints" / "update-6", "--valid-batch-size", batch)
     (full_score,) = scores(run / "checkpoints" / "update-6")
 
@@ -56,11 +56,11 @@ def test_every_sample_counts_once_whatever_the_batch(run: Path, batch: str) -> N
 FRESH = ("--random-weights", "--model=resnet8", "--image-size=12", "--threads=1")
 
 
-def test_a_fresh_network_is_measured_without_a_run() -> None:
+def test_an_untrained_network_is_scored_without_a_run() -> None:
     (score,) = scores(*FRESH)
     config = build_config({"model": "resnet8", "image_size": 12})
     plan = plan_network(config)
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
+    network = build_network(plan, 0, torch.device("cpu"))
     said = convoy("validate", *FRESH)
 
     assert score["weights_sha256"] == weights_sha256(network.tensors())
@@ -69,21 +69,21 @@ def test_a_fresh_network_is_measured_without_a_run() -> None:
     assert scores(*FRESH, "--seed=1")[0]["weights_sha256"] != score["weights_sha256"]
 
 
-def test_a_fresh_network_may_come_from_a_file(tmp_path: Path) -> None:
+def test_an_untrained_network_can_be_configured_by_a_file(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("model: resnet8\nimage_size: 12\nthreads: 1\nrandom_weights: true\n")
 
     assert _without_times(scores("--config-path", mine)) == _without_times(scores(*FRESH))
 
 
-def test_a_checkpoint_without_its_run_takes_a_configuration(run: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_run_needs_a_configuration(run: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
     (full_score,) = scores(alone, "--config-path", run / "config.yaml")
 
     assert full_score["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
 
 
-def test_a_run_that_was_trained_in_vain_with_random_weights_is_measured_as_it_is(
+def test_options_of_validate_have_no_effect_on_training(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
@@ -94,7 +94,7 @@ def test_a_run_that_was_trained_in_vain_with_random_weights_is_measured_as_it_is
     assert [row["update"] for row in rows] == [6, 12]
 
 
-def test_the_same_checkpoint_is_measured_several_times(run: Path) -> None:
+def test_a_checkpoint_can_be_scored_repeatedly(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-6"
     said = convoy("validate", checkpoint, "--repeat", "3")
     rows = scores(checkpoint, "--repeat", "3")
@@ -103,7 +103,7 @@ def test_the_same_checkpoint_is_measured_several_times(run: Path) -> None:
     assert _without_times(rows) == _without_times(scores(checkpoint)) * 3
 
 
-def test_a_fresh_network_is_measured_several_times() -> None:
+def test_an_untrained_network_can_be_scored_repeatedly() -> None:
     assert _without_times(scores(*FRESH, "--repeat=2")) == _without_times(scores(*FRESH)) * 2
 
 
@@ -142,7 +142,7 @@ def test_the_mean_of_the_last_two_is_their_mean(run: Path) -> None:
     assert torch.equal(made[name], expected)
 
 
-def test_statistics_are_kept_averaged_or_recomputed(run: Path) -> None:
+def test_statistics_of_an_average_are_kept_averaged_or_recomputed(run: Path) -> None:
     name = "bn1.running_mean"
     newest = weights(run / "checkpoints" / "update-12")[name]
     kept = average(run, "--norm-statistics", "keep")[name]
@@ -165,7 +165,7 @@ def test_an_exponential_average_follows_its_formula(run: Path) -> None:
     assert torch.equal(made, expected.float())
 
 
-def test_an_average_is_measured_like_a_checkpoint(run: Path) -> None:
+def test_an_average_is_scored_like_a_checkpoint(run: Path) -> None:
     said = convoy("average", run)
     (score,) = scores(Path(said.out.split("  ")[0]))
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_network_is_refused_with_its_differences(run: Pa
     assert "layer1.1.conv1.weight" in said.err
 
 
-def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     said = convoy("validate", tmp_path / "nothing")
 
     assert said.code == 2

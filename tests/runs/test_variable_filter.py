@@ -1,4 +1,4 @@
-"""Only some weights are trained: the others stay to the bit, in every layout."""
+"""Runs with --variable-filter, in every layout."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def changed_weights(run: Path, still: Path) -> set[str]:
     return {name for name in after if not torch.equal(after[name], before[name])}
 
 
-def test_what_is_not_named_keeps_its_weights_and_its_norms_keep_measuring(tmp_path: Path) -> None:
+def test_unselected_weights_are_unchanged_but_norms_collect_statistics(tmp_path: Path) -> None:
     trained(tmp_path / "run", *CHOSEN)
     trained(tmp_path / "still", "--lr=0")
     changed = changed_weights(tmp_path / "run", tmp_path / "still")
@@ -44,7 +44,7 @@ def test_what_is_not_named_keeps_its_weights_and_its_norms_keep_measuring(tmp_pa
     assert tensors(tmp_path / "run", 4)["bn1.running_mean"].any()
 
 
-def test_a_kind_of_weights_may_be_chosen_by_another_programs_word(tmp_path: Path) -> None:
+def test_weights_can_be_selected_by_their_role(tmp_path: Path) -> None:
     trained(tmp_path / "run", "--variable-filter", "beta", "fc")
     trained(tmp_path / "still", "--lr=0")
     changed = changed_weights(tmp_path / "run", tmp_path / "still")
@@ -97,7 +97,7 @@ def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path) -> None:
     assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
 
 
-def test_a_filter_that_names_nothing_is_refused_with_an_example(tmp_path: Path) -> None:
+def test_a_filter_that_matches_nothing_is_refused_with_an_example(tmp_path: Path) -> None:
     said = convoy("train", *SMALL, "--output", tmp_path / "run", "--variable-filter", "kernel")
 
     assert said.code == 2

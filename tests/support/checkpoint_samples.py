@@ -1,4 +1,4 @@
-"""Small contents, and checkpoints as an attacker would make them: every hash right."""
+"""Small checkpoint contents, and forged checkpoints with valid hashes."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small sets of real JPEG files, made here."""
+"""Small sets of generated JPEG files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs convoy for tests: in this process, or in real ones that can be killed.
+"""Run convoy for tests: in this process, or in a separate one that can be killed.
 
 Real processes come from a forkserver that has torch loaded already, so one costs a tenth of a
 second instead of three.

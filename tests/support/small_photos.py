@@ -1,4 +1,4 @@
-"""Small photos in class folders for tests: every one different, some with boxes."""
+"""Small photos in class folders: each is different, some have bounding boxes."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A whole run in small: images of 8 × 8, a network of five layers, real pieces throughout."""
+"""A small training run: 8 × 8 images and a network of five layers."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A few weights and gradients of all shapes, for tests of what moves them."""
+"""A few weights and gradients of several shapes, for tests of optimizers."""
 
 import torch
 from torch import Tensor, nn
