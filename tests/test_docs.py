@@ -32,7 +32,7 @@ CONVOY = [(page, words) for page in PAGES for words in commands(page, "convoy")]
 MAKE = [(page, words) for page in PAGES for words in commands(page, "make")]
 
 
-@pytest.mark.parametrize(("page", "words"), CONVOY, ids=lambda one: str(one)[-60:])
+@pytest.mark.parametrize(("page", "words"), CONVOY, ids=lambda item: str(item)[-60:])
 def test_every_convoy_command_in_the_docs_is_valid(page: Path, words: list[str]) -> None:
     verb, rest = words[1], words[2:]
     if verb in TRAINING:
@@ -54,7 +54,7 @@ def test_every_convoy_command_in_the_docs_is_valid(page: Path, words: list[str])
         assert parse_flags(flags, canonical()).problems == []
 
 
-@pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda one: str(one)[-60:])
+@pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda item: str(item)[-60:])
 def test_every_make_target_in_the_docs_exists(page: Path, words: list[str]) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
 

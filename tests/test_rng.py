@@ -108,11 +108,11 @@ def test_the_type_of_a_counter_does_not_matter(kind: type[np.generic]) -> None:
 
 @given(st.permutations(range(40)), st.lists(st.integers(0, 40), max_size=5))
 def test_draws_do_not_depend_on_order_or_chunks(order: list[int], cuts: list[int]) -> None:
-    whole = uniform(STREAM, np.arange(40), 7)
+    full = uniform(STREAM, np.arange(40), 7)
     counters = np.array(order)
     chunks = [uniform(STREAM, part, 7) for part in np.split(counters, sorted(cuts))]
 
-    assert (np.concatenate(chunks) == whole[counters]).all()
+    assert (np.concatenate(chunks) == full[counters]).all()
 
 
 def test_counters_in_another_order_are_another_draw() -> None:
@@ -133,8 +133,8 @@ def test_neighbors_in_every_counter_are_independent() -> None:
     draws = integers(STREAM, 8, np.arange(500)[:, None], np.arange(400))
     pairs = {"across": (draws[:, ::2], draws[:, 1::2]), "down": (draws[::2], draws[1::2])}
     off = {
-        name: chi_square_deviations(np.bincount((8 * one + two).ravel(), minlength=64))
-        for name, (one, two) in pairs.items()
+        name: chi_square_deviations(np.bincount((8 * item + two).ravel(), minlength=64))
+        for name, (item, two) in pairs.items()
     }
 
     assert {name: far for name, far in off.items() if abs(far) >= DEVIATIONS} == {}

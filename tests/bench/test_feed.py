@@ -134,14 +134,14 @@ def test_a_simulated_device_is_not_faster_than_its_rate() -> None:
 
 def test_a_consumer_gets_the_micro_batches_of_one_update_at_a_time() -> None:
     open_feed = opened()
-    taken: list[int] = []
+    used: list[int] = []
 
     def consume(batches: Iterable[MicroBatch]) -> None:
-        taken.append(len(list(batches)))
+        used.append(len(list(batches)))
 
     FeedTimer(open_feed).seconds(TimedFeed(open_feed.feed, open_feed.options, consume), updates=3)
 
-    assert taken == [2, 2, 2]
+    assert used == [2, 2, 2]
 
 
 def test_measuring_a_model_does_not_change_its_weights(tmp_path: Path) -> None:

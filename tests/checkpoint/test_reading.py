@@ -72,14 +72,14 @@ def test_10_000_flipped_bits_are_all_refused_with_the_file_named(checkpoint: Pat
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
 def test_a_truncated_extended_empty_or_missing_file_is_named(checkpoint: Path, name: str, read):
-    whole = (checkpoint / name).read_bytes()
-    for damaged in (whole[:-1], whole + b"\n", whole + b"\0", b"", None):
+    full = (checkpoint / name).read_bytes()
+    for damaged in (full[:-1], full + b"\n", full + b"\0", b"", None):
         (checkpoint / name).unlink()
         if damaged is not None:
             (checkpoint / name).write_bytes(damaged)
         with pytest.raises(CheckpointError, match=f"update-3: {name} "):
             read(checkpoint)
-        (checkpoint / name).write_bytes(whole)
+        (checkpoint / name).write_bytes(full)
 
     read(checkpoint)
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import option_values
 from support.random_command_lines import Phrase, lines, speeches, values_of
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 from convoy.config.flags import canonical
 from convoy.config.schema import option_table
@@ -43,12 +43,12 @@ def read_json(text: str) -> Any:
 def names_an_option(line: str, words: list[str]) -> bool:
     """Whether a line names an existing option or a typed word."""
     typed = [part for word in words for part in (word, *word.split("="))]
-    shown = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
+    displayed = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
     flags = set(re.findall(r"--?[A-Za-z][\w-]*", line)) & SPELLINGS
-    return bool(flags) or any(word in line for word in shown)
+    return bool(flags) or any(word in line for word in displayed)
 
 
-def check_refusal(result: Said, words: list[str]) -> None:
+def check_refusal(result: CommandResult, words: list[str]) -> None:
     lines = result.err.splitlines()
 
     assert result.out == "" and lines
@@ -58,7 +58,7 @@ def check_refusal(result: Said, words: list[str]) -> None:
     assert len(set(lines)) == len(lines)
 
 
-def check(words: list[str], as_json: bool) -> Said:
+def check(words: list[str], as_json: bool) -> CommandResult:
     """Run a command and check that it gives a plan or an error."""
     result = convoy(*words)
     if result.code == 0:
@@ -74,7 +74,7 @@ def words_of(line: list[Phrase]) -> list[str]:
     return [word for phrase in line for word in phrase.words]
 
 
-def check_meaning(line: list[Phrase], result: Said) -> None:
+def check_meaning(line: list[Phrase], result: CommandResult) -> None:
     """Wrong values are named, right ones are in the plan."""
     last = {phrase.option or phrase.words: phrase for phrase in line}
     wrong = {phrase.wrong for phrase in last.values() if phrase.wrong}

@@ -134,10 +134,10 @@ def test_workers_and_prefetch_depth_do_not_change_batches(
 
 @every_kind
 def test_training_can_start_at_any_update(mixing: MixingConfig) -> None:
-    whole = batches(feed(mixing), places())
+    full = batches(feed(mixing), places())
     rest = batches(feed(mixing), places()[7:])
 
-    assert all(map(same, whole[7:], rest))
+    assert all(map(same, full[7:], rest))
 
 
 @every_kind
@@ -148,21 +148,23 @@ def test_replicas_mix_as_a_single_replica(
     alone = dict(zip(places(), batches(feed(mixing)), strict=True))
     plan = BatchPlan(MICRO, accumulated, replicas)
     for replica in range(replicas):
-        own = places(micros=plan.micro_batches_of(replica))
-        theirs = batches(feed(mixing, plan), own)
+        local = places(micros=plan.micro_batches_of(replica))
+        theirs = batches(feed(mixing, plan), local)
 
-        assert all(map(same, theirs, [alone[place] for place in own]))
+        assert all(map(same, theirs, [alone[place] for place in local]))
 
 
 @every_kind
 def test_stages_with_only_images_or_labels_agree(mixing: MixingConfig) -> None:
     first = batches(feed(mixing, needed=NeededInputs(labels=False)))
     last = batches(feed(mixing, needed=NeededInputs(images=False)))
-    joined = [MicroBatch(one.images, other.targets) for one, other in zip(first, last, strict=True)]
+    joined = [
+        MicroBatch(item.images, other.targets) for item, other in zip(first, last, strict=True)
+    ]
 
     assert all(map(same, batches(feed(mixing)), joined))
-    assert all(one.targets is None for one in first)
-    assert all(one.images is None for one in last)
+    assert all(item.targets is None for item in first)
+    assert all(item.images is None for item in last)
 
 
 @every_kind
@@ -191,10 +193,10 @@ def test_host_and_device_normalize_every_value_to_the_same_bits() -> None:
 
 
 def test_micro_batches_of_different_epochs_are_mixed_differently() -> None:
-    found = [one.targets for one in batches(feed(MIXUP))]
+    found = [batch.targets for batch in batches(feed(MIXUP))]
 
     assert len(
-        {str(one.weights.tolist()) for one in found if isinstance(one, MixedTargets)}
+        {str(item.weights.tolist()) for item in found if isinstance(item, MixedTargets)}
     ) == len(places())
 
 
@@ -211,5 +213,5 @@ def test_a_feed_without_mixing_has_plain_labels() -> None:
     never = feed(replace(CUTMIX, cutmix_disable_prob=1.0))
 
     assert unmixed.mixing is NO_MIXING
-    assert all(isinstance(one.targets, torch.Tensor) for one in batches(unmixed))
+    assert all(isinstance(batch.targets, torch.Tensor) for batch in batches(unmixed))
     assert all(map(same, batches(unmixed), batches(never)))

@@ -34,12 +34,12 @@ def images(samples: int) -> F64:
 
 def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
     """As the application does it: blend every entry with the one before, then cut."""
-    made = each.astype(np.float64)
+    output = each.astype(np.float64)
     samples, beyond = len(each), 1 if len(each) == 2 else 2
     if mix.mixup_lambda is not None:
-        made = np.array(
+        output = np.array(
             [
-                mix.mixup_lambda[j] * made[j] + (1 - mix.mixup_lambda[j]) * made[j - 1]
+                mix.mixup_lambda[j] * output[j] + (1 - mix.mixup_lambda[j]) * output[j - 1]
                 for j in range(samples)
             ]
         )
@@ -48,15 +48,15 @@ def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
         mask = np.zeros((SIDE, SIDE), bool)
         mask[top:bottom, left:right] = True
         if each.ndim == 4:
-            made = np.array(
-                [np.where(mask[..., None], made[j - beyond], made[j]) for j in range(samples)]
+            output = np.array(
+                [np.where(mask[..., None], output[j - beyond], output[j]) for j in range(samples)]
             )
         else:
-            kept = 1 - mask.mean()
-            made = np.array(
-                [kept * made[j] + (1 - kept) * made[j - beyond] for j in range(samples)]
+            saved = 1 - mask.mean()
+            output = np.array(
+                [saved * output[j] + (1 - saved) * output[j - beyond] for j in range(samples)]
             )
-    return made
+    return output
 
 
 def target_of(mix: Mix, labels: list[int]) -> F64:
@@ -135,13 +135,13 @@ def test_partners_are_at_fixed_distances(
 
 @every_kind
 def test_the_input_is_not_modified(mixing: MixingConfig) -> None:
-    given, labels = torch.from_numpy(images(4)).float(), torch.arange(4)
-    before = given.clone()
+    values, labels = torch.from_numpy(images(4)).float(), torch.arange(4)
+    before = values.clone()
     mix = draw(mixing)
-    mix.apply(given)
+    mix.apply(values)
     mix.mix_targets(labels)
 
-    assert torch.equal(given, before)
+    assert torch.equal(values, before)
     assert labels.tolist() == [0, 1, 2, 3]
 
 
@@ -187,8 +187,8 @@ def test_a_skipped_cutmix_leaves_mixup_unchanged() -> None:
 
 
 def test_a_box_as_large_as_the_image_replaces_the_label() -> None:
-    whole = Mix(4, box=CutmixBox((0, SIDE), (0, SIDE), SIDE))
-    found = whole.mix_targets(torch.arange(4))
+    full = Mix(4, box=CutmixBox((0, SIDE), (0, SIDE), SIDE))
+    found = full.mix_targets(torch.arange(4))
 
     assert found.weights.tolist() == [[0.0] * 4, [1.0] * 4]
     assert found.labels[1].tolist() == [2, 3, 0, 1]
@@ -214,7 +214,7 @@ def test_sampling_is_a_function_of_seed_epoch_and_number(mixing: MixingConfig) -
     backward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in reversed(places)]
 
     assert forward == backward[::-1]
-    assert len({str(one) for one in forward}) == len(places)
+    assert len({str(item) for item in forward}) == len(places)
 
 
 def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
@@ -225,8 +225,8 @@ def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
 
 
 def test_mixup_lambda_is_exact_in_float32() -> None:
-    own = draw(MIXUP, samples=10_000).mixup_lambda
-    assert own is not None
+    local = draw(MIXUP, samples=10_000).mixup_lambda
+    assert local is not None
 
-    assert (own.astype(np.float32) == own).all()
-    assert ((1 - own).astype(np.float32) == 1 - own).all()
+    assert (local.astype(np.float32) == local).all()
+    assert ((1 - local).astype(np.float32) == 1 - local).all()

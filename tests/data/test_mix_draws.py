@@ -26,8 +26,8 @@ Chance = Callable[[float], float]
 @cache
 def boxes(mixing: MixingConfig, side: int = SIDE, draws: int = DRAWS) -> list[CutmixBox | None]:
     mixing = Mixing(mixing, seed=11, image_size=side)
-    drawn = [mixing.sample(number % 7, number, 4) for number in range(draws)]
-    return [mix.box if mix else None for mix in drawn]
+    samples = [mixing.sample(number % 7, number, 4) for number in range(draws)]
+    return [mix.box if mix else None for mix in samples]
 
 
 def kept(mixing: MixingConfig) -> npt.NDArray[np.float64]:
@@ -77,9 +77,9 @@ def test_version_one_skips_some_and_samples_the_rest_logarithmically(bound: floa
     least = math.exp(-4)
     for point in np.linspace(0, 0.999, 50):
         below = (math.exp(4 * point - 4) - least) / (1 - least)
-        drawn = (found[found < 1] <= point).mean()
+        samples = (found[found < 1] <= point).mean()
 
-        assert drawn == pytest.approx(below, abs=1 / 100)
+        assert samples == pytest.approx(below, abs=1 / 100)
 
 
 def test_version_one_samples_follow_its_distribution() -> None:

@@ -181,8 +181,8 @@ def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def interpret_line(line: str, dialect: str | None = None, **extra: object) -> Interpretation:
-    given = settings_from(COMMAND_LINE, extra)
-    return interpret(split_command(shlex.split(line), {}), {}, dialect, given)
+    values = settings_from(COMMAND_LINE, extra)
+    return interpret(split_command(shlex.split(line), {}), {}, dialect, values)
 
 
 def problems(line: str) -> list[str]:
@@ -319,10 +319,12 @@ def test_an_argument_with_several_effects_keeps_the_others() -> None:
 
 def test_a_launcher_sets_the_number_of_replicas() -> None:
     line = "python3 train.py --config mk2_resnet50_gn_16ipus"
-    given = interpret_line(f"poprun --num-instances 2 --num-replicas 4 {line}").request.command_line
+    values = interpret_line(
+        f"poprun --num-instances 2 --num-replicas 4 {line}"
+    ).request.command_line
 
-    assert given["replicas"] == Setting(4, "poprun")
-    assert given["instances"] == Setting(2, "poprun")
+    assert values["replicas"] == Setting(4, "poprun")
+    assert values["instances"] == Setting(2, "poprun")
 
 
 def test_a_launcher_of_instances_multiplies_the_replicas() -> None:

@@ -187,6 +187,6 @@ def test_a_value_of_a_variable_is_not_repeated() -> None:
 
 
 def test_for_a_run_only_given_options_are_written() -> None:
-    said = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
+    result = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
 
-    assert settings_to_args(said) == ["--lr", "0.5", "--no-augment"]
+    assert settings_to_args(result) == ["--lr", "0.5", "--no-augment"]

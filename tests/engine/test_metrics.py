@@ -98,10 +98,10 @@ def test_totals_are_plain_numbers():
 
 
 def test_a_process_without_results_gathers_rows_of_zeros():
-    asked: list[torch.Tensor] = []
+    requested: list[torch.Tensor] = []
 
     def rows_of_all(rows: torch.Tensor) -> torch.Tensor:
-        asked.append(rows)
+        requested.append(rows)
         return torch.tensor([[0.5, 3.0, 4.0], [0.25, 1.0, 4.0]], dtype=torch.float64)
 
     meter = Meter(rows_of_all)
@@ -109,4 +109,4 @@ def test_a_process_without_results_gathers_rows_of_zeros():
     meter.add([], 3)
 
     assert meter.totals() == Totals(loss=0.75, micro_batches=2, right=4, samples=8)
-    assert torch.equal(asked[0], torch.zeros(6, 3, dtype=torch.float64))
+    assert torch.equal(requested[0], torch.zeros(6, 3, dtype=torch.float64))

@@ -59,7 +59,7 @@ def lived_in(classes: int = 7) -> Slice:
 
 
 def norms_of(network: Slice) -> list[BatchNorm]:
-    return [one for one in network.modules() if isinstance(one, BatchNorm)]
+    return [module for module in network.modules() if isinstance(module, BatchNorm)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, SAMPLES - 1, SAMPLES, SAMPLES + 1])
@@ -99,10 +99,10 @@ def test_top5_counts_the_fifth_prediction_but_not_the_sixth(classes: int) -> Non
 @pytest.mark.parametrize("training", [True, False])
 def test_inference_restores_the_training_mode(training: bool) -> None:
     network = lived_in().train(training)
-    before = {name: one.detach().clone() for name, one in network.named_tensors().items()}
+    before = {name: item.detach().clone() for name, item in network.named_tensors().items()}
     score_of(network, feed_of(Shuffled(SAMPLES), 6))
 
-    assert all(torch.equal(one, before[name]) for name, one in network.named_tensors().items())
+    assert all(torch.equal(item, before[name]) for name, item in network.named_tensors().items())
     assert all(module.training == training for module in network.modules())
     assert all(weight.grad is None for weight in network.parameters())
     assert all(norm.pending_statistics == [] for norm in norms_of(network))
@@ -124,7 +124,7 @@ def test_a_failing_network_leaves_no_threads() -> None:
         score_of(network, feed_of(Shuffled(SAMPLES), 2), LoaderOptions(2, 3))
 
     assert caught.tb is not None  # as long as it lives, so does everything it passed through
-    assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
+    assert [item.name for item in threading.enumerate() if item.name.startswith("infeed")] == []
 
 
 class Joint(ControlGroup):
@@ -174,7 +174,7 @@ def test_every_batch_has_a_duration(batch_size: int) -> None:
     seconds = score_of(lived_in(), feed).batch_seconds
 
     assert len(seconds) == feed.num_batches
-    assert all(one > 0 for one in seconds)
+    assert all(second > 0 for second in seconds)
 
 
 class Spotty(PixelView):
@@ -198,8 +198,8 @@ def test_unreadable_samples_do_not_count(batch_size: int) -> None:
     ]
 
     assert score.samples == len(good) == 18
-    assert score.top1 == pytest.approx(np.mean([one.top1 for one in by_hand]))
-    assert score.loss == pytest.approx(np.mean([one.loss for one in by_hand]), rel=1e-5)
+    assert score.top1 == pytest.approx(np.mean([item.top1 for item in by_hand]))
+    assert score.loss == pytest.approx(np.mean([item.loss for item in by_hand]), rel=1e-5)
 
 
 def one_sample(source: Shuffled, number: int) -> PixelView:

@@ -92,7 +92,7 @@ def test_non_finite_values_of_other_processes_count(place: int) -> None:
 
 def test_consecutive_skips_are_limited() -> None:
     guard = StepGuard(policy=SKIPS)
-    outcomes = [outcome(guard, one) for one in (BAD, BAD, FINE, BAD, BAD, BAD)]
+    outcomes = [outcome(guard, item) for item in (BAD, BAD, FINE, BAD, BAD, BAD)]
 
     assert outcomes == [
         SKIP,
@@ -114,9 +114,9 @@ def test_a_limit_of_zero_allows_no_skips() -> None:
 def test_skipped_updates_do_not_advance_the_schedule() -> None:
     guard, steps = StepGuard(policy=SKIPS), []
     for update, gradient in enumerate((FINE, BAD, FINE, FINE)):
-        at = guard.step_context(update, lambda applied: 10.0 + applied)
-        guard.decide([gradient], [], at)
-        steps.append((at.update, at.steps_applied, at.lr))
+        index = guard.step_context(update, lambda applied: 10.0 + applied)
+        guard.decide([gradient], [], index)
+        steps.append((index.update, index.steps_applied, index.lr))
 
     assert steps == [(0, 0, 10.0), (1, 1, 11.0), (2, 1, 11.0), (3, 2, 12.0)]
 
@@ -140,9 +140,9 @@ def test_a_non_finite_loss_does_not_change_the_scale() -> None:
 def test_the_context_has_the_scale_of_the_last_applied_update() -> None:
     guard, seen = following(), []
     for update, gradient in enumerate((FINE, BAD, BAD, FINE, FINE)):
-        at = guard.step_context(update, float)
-        guard.decide([gradient], [], at)
-        seen.append((at.loss_scale, at.previous_loss_scale))
+        index = guard.step_context(update, float)
+        guard.decide([gradient], [], index)
+        seen.append((index.loss_scale, index.previous_loss_scale))
 
     assert seen == [(64, 64), (64, 64), (32, 64), (16, 64), (16, 16)]
 
@@ -157,7 +157,7 @@ def test_gradients_of_all_processes_are_counted_together() -> None:
     decision = decided(guard, update=11)
 
     assert guard.loss_scale.scale_at(12) == 32.0
-    assert [(one.kind, one.text, one.update) for one in decision.notices] == [
+    assert [(notice.kind, notice.text, notice.update) for notice in decision.notices] == [
         (
             "loss_scale",
             "halved to 32 at update 12: 3 of 94 gradients are near overflow",
@@ -203,6 +203,6 @@ def test_a_restored_guard_has_the_same_state() -> None:
 def test_a_planned_scale_is_not_restored() -> None:
     guard = StepGuard(loss_scale=LossScale(LossScalePlan(8, 8)))
     guard.load_state(GuardState(followed=1024.0, before=512.0))
-    at = guard.step_context(0, float)
+    index = guard.step_context(0, float)
 
-    assert (at.loss_scale, at.previous_loss_scale) == (8.0, 512.0)
+    assert (index.loss_scale, index.previous_loss_scale) == (8.0, 512.0)

@@ -28,12 +28,12 @@ from convoy.parallel.executor import MicroBatchResult
 
 
 def infeed_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("infeed")]
+    return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
 
 
 def names(run: SmallRun) -> str:
     """The events in short: B, U, R with their updates."""
-    return " ".join(f"{type(one).__name__[0]}{one.update}" for one in run.events)
+    return " ".join(f"{type(event).__name__[0]}{event.update}" for event in run.events)
 
 
 def reports(run: SmallRun) -> list[Reported]:
@@ -65,9 +65,9 @@ def test_a_report_has_the_means_since_the_previous_one() -> None:
 
     assert run.told(Reported) == [2, 4, 6, 8, 10]
     for number, report in enumerate(reports(run)):
-        own = slice(number * per_report, (number + 1) * per_report)
-        assert report.loss == pytest.approx(sum(plain.losses[own]) / per_report, rel=1e-4)
-        assert report.accuracy == sum(plain.right[own]) / (per_report * BATCH.micro_batch_size)
+        local = slice(number * per_report, (number + 1) * per_report)
+        assert report.loss == pytest.approx(sum(plain.losses[local]) / per_report, rel=1e-4)
+        assert report.accuracy == sum(plain.right[local]) / (per_report * BATCH.micro_batch_size)
 
 
 def test_reports_have_epochs_and_learning_rates() -> None:
@@ -108,13 +108,13 @@ class Slowly:
     def __call__(
         self, micro_batches: Iterable[tuple[Tensor, Tensor]], context: StepContext
     ) -> tuple[list[MicroBatchResult], StepDecision]:
-        taken = []
-        for one in micro_batches:
-            taken.append(one)
+        used = []
+        for batch in micro_batches:
+            used.append(batch)
             if len(self.micro_batches) + 1 == self.at:
                 self.stop.request("preempted")
-        self.micro_batches.append(len(taken))
-        return self.inner(taken, context)
+        self.micro_batches.append(len(used))
+        return self.inner(used, context)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -145,7 +145,7 @@ def test_a_stop_request_before_the_start_runs_no_update() -> None:
 
     assert run.train(2, stop) == "preempted"
     assert names(run) == "B2"
-    assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
+    assert all(torch.equal(item, before[name]) for name, item in run.weights().items())
 
 
 def test_a_stop_request_during_the_last_update_has_no_effect() -> None:
@@ -184,13 +184,16 @@ def test_a_complete_run_runs_no_update() -> None:
 
 @pytest.mark.parametrize("at", [1, 3, 4, 7])
 def test_a_stopped_run_resumes_with_the_same_bits(at: int) -> None:
-    whole, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
-    whole.train()
+    full, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
+    full.train()
     parts.train()
     parts.train(at)
-    means = [[(one.update, one.loss, one.accuracy) for one in reports(r)] for r in (whole, parts)]
+    means = [
+        [(report.update, report.loss, report.accuracy) for report in reports(r)]
+        for r in (full, parts)
+    ]
 
-    assert all(torch.equal(one, whole.weights()[name]) for name, one in parts.weights().items())
+    assert all(torch.equal(item, full.weights()[name]) for name, item in parts.weights().items())
     assert means[0] == means[1]
 
 
@@ -202,7 +205,9 @@ def test_loader_workers_change_no_bit(options: LoaderOptions) -> None:
     alone.train()
     together.train()
 
-    assert all(torch.equal(one, alone.weights()[name]) for name, one in together.weights().items())
+    assert all(
+        torch.equal(item, alone.weights()[name]) for name, item in together.weights().items()
+    )
     assert infeed_threads() == []
 
 

@@ -26,7 +26,7 @@ class Live:
 
     def __init__(self, network: Slice | None = None, replicas: Replicas | None = None) -> None:
         self.network = network or build_slice(LAYERS)
-        self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
+        self.norms = [module for module in self.network.modules() if isinstance(module, BatchNorm)]
         flat = FlatParameters(self.network.named_weights())
         self.gradients = GradientTree(flat)
         self.optimizer = Optimizer(flat, Sgd(CONFIG))
@@ -38,7 +38,7 @@ class Live:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        return {name: one.detach().clone() for name, one in self.network.named_tensors().items()}
+        return {name: item.detach().clone() for name, item in self.network.named_tensors().items()}
 
 
 def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
@@ -50,7 +50,7 @@ def test_every_micro_batch_has_a_result_in_order():
     passed, _ = live.update(micro_batches(3), StepContext(0.0))
     alone = [Live().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)]
 
-    assert [_numbers(one) for one in passed] == [_numbers(one) for one in alone]
+    assert [_numbers(item) for item in passed] == [_numbers(item) for item in alone]
 
 
 def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
@@ -122,12 +122,14 @@ def test_replicas_reduce_before_the_step():
 
 
 def test_the_same_updates_give_the_same_bits():
-    one, other = Live(), Live()
-    for live in (one, other):
+    item, other = Live(), Live()
+    for live in (item, other):
         for _ in range(3):
             live.update(micro_batches(3), StepContext(0.1))
 
-    assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
+    assert all(
+        torch.equal(item.tensors()[name], tensor) for name, tensor in other.tensors().items()
+    )
 
 
 def test_replicas_overlap_with_the_backward_from_the_start():
@@ -181,8 +183,8 @@ def test_a_loss_scale_changes_neither_the_reported_loss_nor_the_step(scale: floa
     ours, _ = plain.update(micro_batches(3), StepContext(0.1))
     theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, loss_scale=scale))
 
-    assert [_numbers(one) for one in ours] == [_numbers(one) for one in theirs]
-    assert all(torch.equal(plain.tensors()[name], one) for name, one in scaled.tensors().items())
+    assert [_numbers(our) for our in ours] == [_numbers(their) for their in theirs]
+    assert all(torch.equal(plain.tensors()[name], item) for name, item in scaled.tensors().items())
 
 
 def test_the_gradient_is_multiplied_by_the_loss_scale() -> None:
@@ -210,11 +212,11 @@ def test_an_update_that_is_not_applied_changes_nothing() -> None:
     after = live.optimizer.named_state()
 
     assert decision.stop
-    assert all(torch.equal(before[name], one) for name, one in live.tensors().items())
-    assert all(torch.equal(state[name], one) for name, one in after.items())
+    assert all(torch.equal(before[name], item) for name, item in live.tensors().items())
+    assert all(torch.equal(state[name], item) for name, item in after.items())
     assert (live.gradients.leaves, live.gradients.nodes()) == (0, [])
     assert all(norm.pending_statistics == [] for norm in live.norms)
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: one.clone() for name, one in tensors.items()}
+    return {name: item.clone() for name, item in tensors.items()}

@@ -97,11 +97,11 @@ def test_mixed_labels_are_weighted(several: int, smoothing: float):
 def test_the_loss_of_mixed_labels_is_the_sum_of_their_losses(smoothing: float):
     logits, mixed = mixed_samples(4, samples=1)
     loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
-    given = torch.from_numpy(logits)
-    each = [float(loss(given, labels)) for labels in mixed.labels]
+    values = torch.from_numpy(logits)
+    each = [float(loss(values, labels)) for labels in mixed.labels]
     expected = np.dot(mixed.weights[:, 0].tolist(), each)
 
-    assert float(loss(given, mixed)) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(values, mixed)) == pytest.approx(expected, rel=1e-6)
 
 
 @SMOOTHINGS

@@ -25,10 +25,10 @@ def part(notes: list[int]) -> UpdateShare:
 
 @pytest.mark.parametrize("reason", STOP_REASONS)
 def test_one_stop_request_stops_all_processes(reason: str) -> None:
-    own = STOP_REASONS.index(reason) + 1
+    local = STOP_REASONS.index(reason) + 1
 
     assert part([0, 0]).agree_on_stop(reason, 7) == reason
-    assert part([0, own]).agree_on_stop(None, 7) == reason
+    assert part([0, local]).agree_on_stop(None, 7) == reason
 
 
 def test_without_a_stop_request_no_process_stops() -> None:

@@ -112,6 +112,6 @@ def test_a_line_beyond_the_limit_is_split() -> None:
 def test_splitting_loses_and_changes_nothing(pieces: list[bytes]) -> None:
     lines = LineSplitter(1000)
     found = [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
-    whole = b"".join(pieces)
+    full = b"".join(pieces)
 
-    assert found == (whole[:-1] if whole.endswith(b"\n") else whole).split(b"\n") or not whole
+    assert found == (full[:-1] if full.endswith(b"\n") else full).split(b"\n") or not full

@@ -108,7 +108,7 @@ def test_the_running_statistics_of_one_pass_are_those_of_torch():
 @OWN
 def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset)
-    names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
+    names = [name for name, local in (("weight", scale), ("bias", offset)) if local]
 
     assert list(dict(norm.named_parameters())) == names
     assert list(norm.state_dict()) == [*names, "running_mean", "running_var"]
@@ -120,7 +120,7 @@ def test_evaluation_uses_only_the_state_of_the_norm(scale: bool, offset: bool):
     norm.running_mean.copy_(noise(CHANNELS, seed=4))
     norm.running_var.copy_(noise(CHANNELS, seed=5).square())
     inputs = noise(3, CHANNELS, 2, 2)
-    mean, variance = (one.view(-1, 1, 1) for one in (norm.running_mean, norm.running_var))
+    mean, variance = (item.view(-1, 1, 1) for item in (norm.running_mean, norm.running_var))
     expected = (inputs - mean) / (variance + EPS).sqrt()
     expected = expected if norm.weight is None else expected * norm.weight.view(-1, 1, 1)
     expected = expected if norm.bias is None else expected + norm.bias.view(-1, 1, 1)
@@ -154,4 +154,4 @@ def test_a_single_pixel_has_the_same_bits_with_any_strides(stable: bool):
 
     for other in seen[1:]:
         assert all(map(torch.equal, seen[0], other))
-        assert [one.stride() for one in seen[0]] == [one.stride() for one in other]
+        assert [item.stride() for item in seen[0]] == [item.stride() for item in other]

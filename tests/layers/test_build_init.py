@@ -159,6 +159,6 @@ def test_wider_groups_use_the_torch_default_as_in_the_pytorch_application():
 )
 def test_the_running_variance_starts_at_zero_only_in_popart(application: str, variance: float):
     layers = Small({"model": "resnet50", "weight_init": application}, 64).plan.layers
-    norms = [one.operation for one in layers if isinstance(one.operation, NormSpec)]
+    norms = [layer.operation for layer in layers if isinstance(layer.operation, NormSpec)]
 
     assert {norm.initial_running_var for norm in norms} == {variance}

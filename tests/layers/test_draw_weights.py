@@ -108,20 +108,20 @@ def test_the_fans_of_a_linear_layer_are_its_channels():
 def test_popart_running_variance_starts_at_zero():
     layers = ALL["resnet8 A"].layers_with(weight_init="popart")
     tensors = Slice(layers, build_layers(layers, seed=0)).named_tensors()
-    variances = [one for name, one in tensors.items() if name.endswith("running_var")]
+    variances = [item for name, item in tensors.items() if name.endswith("running_var")]
 
-    assert variances and not any(one.any() for one in variances)
+    assert variances and not any(variance.any() for variance in variances)
 
 
 @pytest.mark.parametrize("application", ["pytorch", "tensorflow", "popart"])
 @pytest.mark.parametrize("name", ["resnext11", "efficientnet", "efficientnet by proxy"])
 def test_weights_do_not_depend_on_the_stage_boundaries(name: str, application: str):
     layers = ALL[name].layers_with(weight_init=application)
-    whole = Slice(layers, build_layers(layers, seed=7)).named_tensors()
+    full = Slice(layers, build_layers(layers, seed=7)).named_tensors()
     pieces: dict[str, Tensor] = {}
     for first, end in pairwise([0, 5, len(layers) // 2, len(layers)]):
         piece = layers[first:end]
         pieces |= Slice(piece, build_layers(piece, seed=7)).named_tensors()
 
-    assert pieces.keys() == whole.keys()
-    assert all(torch.equal(pieces[name], whole[name]) for name in whole)
+    assert pieces.keys() == full.keys()
+    assert all(torch.equal(pieces[name], full[name]) for name in full)

@@ -86,9 +86,9 @@ def test_the_mask_follows_the_documented_formula(kind: Kind, rate: float):
     """x · [u ≥ rate] ÷ (1 − rate) in 64 bits, with a draw for each element or each sample."""
     inputs = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     count = inputs.numel() if kind is Dropout else len(inputs)
-    drawn = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
+    samples = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
     shape = inputs.shape if kind is Dropout else (6, 1, 1, 1)
-    expected = inputs.double().numpy() * (drawn >= rate).reshape(shape) / (1 - rate)
+    expected = inputs.double().numpy() * (samples >= rate).reshape(shape) / (1 - rate)
     found = run_layer(layer(kind, 5, rate=rate), inputs)
 
     np.testing.assert_allclose(found.double().numpy(), expected, rtol=2e-7)
@@ -151,7 +151,7 @@ def gradients(name: str, checkpoints: tuple[str, ...] | None) -> dict[str, Tenso
     passes = [module.train()(images_and_labels(2, size, seed)[0])[0] for seed in range(2)]
     for out in reversed(passes):
         out.square().sum().backward()
-    return {n: one.grad for n, one in network.named_weights().items() if one.grad is not None}
+    return {n: item.grad for n, item in network.named_weights().items() if item.grad is not None}
 
 
 @pytest.mark.parametrize("checkpoints", [(), ("blocks/3/0/conv_pwl", "fire4/relu", "pool8")])
@@ -160,7 +160,7 @@ def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, 
     plain, again = gradients(name, None), gradients(name, checkpoints)
 
     assert plain.keys() == again.keys() and len(plain) > 20
-    assert all(torch.equal(plain[one], again[one]) for one in plain)
+    assert all(torch.equal(plain[item], again[item]) for item in plain)
 
 
 def test_a_slice_only_counts_training_micro_batches():

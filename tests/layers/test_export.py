@@ -42,7 +42,7 @@ def test_onnx_runtime_matches_torch(network: nn.Module, model: bytes, samples: i
 def test_export_restores_the_training_mode(network: nn.Module) -> None:
     export_onnx(network.train(), torch.zeros(2, 3, 16, 16))
 
-    assert all(one.training for one in network.modules())
+    assert all(module.training for module in network.modules())
 
 
 @pytest.mark.slow

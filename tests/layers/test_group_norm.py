@@ -138,7 +138,7 @@ def test_interleaving_has_no_effect_with_one_group_or_single_channels(groups: in
 @OWN
 def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = group_norm(strided=False, two_passes=True, scale=scale, offset=offset)
-    names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
+    names = [name for name, local in (("weight", scale), ("bias", offset)) if local]
 
     assert list(dict(norm.named_parameters())) == list(norm.state_dict()) == names
 

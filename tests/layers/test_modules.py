@@ -61,17 +61,17 @@ def test_same_padding_puts_the_odd_pixel_at_the_bottom_right(kernel: int, size: 
         for part, outputs in ((slice(0, 2), slice(0, 3)), (slice(2, 4), slice(3, 6)))
     ]
     expected = torch.cat(halves, 1) + bias.view(-1, 1, 1)
-    made = module(inputs).detach()
+    output = module(inputs).detach()
 
-    assert made.shape[-1] == spec.output_shape(Shape(4, size)).size
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    assert output.shape[-1] == spec.output_shape(Shape(4, size)).size
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_without_a_stride_both_paddings_are_equal(kernel: int):
     inputs = noise(2, 4, 6, 6)
     same, symmetric = (
-        build_conv(ConvSpec(4, 6, kernel, padding=one)) for one in ("same", "symmetric")
+        build_conv(ConvSpec(4, 6, kernel, padding=item)) for item in ("same", "symmetric")
     )
     symmetric.load_state_dict(same.state_dict())
 

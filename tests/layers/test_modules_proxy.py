@@ -45,7 +45,9 @@ def function(kind: str, x: Tensor) -> Tensor:
 def moments(kind: str, gamma: Tensor, beta: Tensor, proxy: Tensor) -> tuple[Tensor, Tensor]:
     """The mean, and one over the deviation, of each channel at 200 quantiles."""
     chances = [(place + 0.5) / 200 for place in range(200)]
-    quantiles = torch.tensor([NormalDist().inv_cdf(one) for one in chances], dtype=torch.float64)
+    quantiles = torch.tensor(
+        [NormalDist().inv_cdf(chance) for chance in chances], dtype=torch.float64
+    )
     means, scales = [], []
     for channel in range(CHANNELS):
         z = (1 + proxy[0, channel]) * quantiles + proxy[1, channel]
@@ -138,7 +140,7 @@ def test_with_recomputation_only_the_input_is_saved(gated: bool):
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         module(noise(2, CHANNELS, 3, 3).requires_grad_())
 
-    assert [tuple(one.shape) for one in checkpoints] == [(2, CHANNELS, 3, 3)]
+    assert [tuple(checkpoint.shape) for checkpoint in checkpoints] == [(2, CHANNELS, 3, 3)]
 
 
 def test_a_new_proxy_activation_is_a_standardized_activation():

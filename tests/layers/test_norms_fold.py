@@ -103,7 +103,7 @@ def test_a_branch_that_starts_with_a_convolution_is_folded() -> None:
 def test_folding_does_not_modify_or_share_the_original_weights() -> None:
     layers = NETWORKS["basic"]
     modules = with_random_statistics(layers)
-    before = {name: one.clone() for name, one in Slice(layers, modules).named_tensors().items()}
+    before = {name: item.clone() for name, item in Slice(layers, modules).named_tensors().items()}
     _, copies = fold_batch_norms(layers, modules)
     with torch.no_grad():
         for copy in copies.values():
@@ -163,4 +163,4 @@ def test_a_norm_that_does_not_follow_a_convolution_is_not_folded(layers: Layers)
         outputs = Slice(checkpoints, copies).eval()(images)
 
     assert checkpoints == list(layers)
-    assert all(torch.equal(one, other) for one, other in zip(outputs, expected, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(outputs, expected, strict=True))

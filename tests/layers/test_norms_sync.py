@@ -54,8 +54,8 @@ class PassResult:
 
     def apart(self, other: "PassResult") -> float:
         """The largest difference, relative to the largest value."""
-        pairs = [(one, vars(other)[name]) for name, one in vars(self).items()]
-        return max(float((one - two).abs().max() / two.abs().max()) for one, two in pairs)
+        pairs = [(item, vars(other)[name]) for name, item in vars(self).items()]
+        return max(float((item - two).abs().max() / two.abs().max()) for item, two in pairs)
 
 
 def forward_backward(norm: nn.Module, inputs: Tensor, grad_output: Tensor) -> PassResult:
@@ -73,7 +73,7 @@ def run_synced(span: int, inputs: Tensor, grad_output: Tensor) -> PassResult:
     def one(partner: ThreadPartner) -> PassResult:
         norm = norm_of(make_batch_norm).to(inputs.dtype)
         norm.sync_with(partner)
-        mine = [whole.chunk(span)[partner.place] for whole in (inputs, span * grad_output)]
+        mine = [full.chunk(span)[partner.place] for full in (inputs, span * grad_output)]
         return forward_backward(norm, *mine)
 
     parts = together(span, one)
@@ -133,7 +133,7 @@ def test_the_gradient_of_a_norm_over_vectors_is_correct():
 
 
 def norms_of(network: Slice) -> list[BatchNorm]:
-    return [one for one in network.modules() if isinstance(one, BatchNorm)]
+    return [module for module in network.modules() if isinstance(module, BatchNorm)]
 
 
 def plain_resnet() -> Slice:
@@ -150,7 +150,7 @@ def trained(network: Slice, images: Tensor, labels: Tensor) -> dict[str, Tensor]
     images = images.clone().requires_grad_()
     F.cross_entropy(network(images)[0], labels).backward()
     weights = {"images": images, **network.named_weights()}
-    return {name: one.grad for name, one in weights.items() if one.grad is not None}
+    return {name: item.grad for name, item in weights.items() if item.grad is not None}
 
 
 def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -179,8 +179,8 @@ def test_a_full_network_equals_one_replica_with_all_samples(
     expected = trained(plain_resnet(), images.double(), labels)
     actual = train_resnet_synced(span, images.to(dtype), labels)
     apart = [
-        float((actual[one] - expected[one]).abs().max() / expected[one].abs().max())
-        for one in actual
+        float((actual[item] - expected[item]).abs().max() / expected[item].abs().max())
+        for item in actual
     ]
 
     assert actual.keys() == expected.keys() and len(actual) > 20
@@ -204,30 +204,33 @@ def run_several_micro_batches(
     norm.sync_with(partner)
     layers = nn.Sequential(norm, nn.Tanh(), nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False))
     layers[2].weight.data = noise(CHANNELS, CHANNELS, 1, 1).float()
-    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.place + one).float() for one in range(4)]
+    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.place + item).float() for item in range(4)]
     outputs = [
         checkpoint(
             layers,
-            one.requires_grad_(),
+            item.requires_grad_(),
             use_reentrant=False,
             context_fn=lambda: (nullcontext(), quiet(norm)),
         )
         if recompute
-        else layers(one.requires_grad_())
-        for one in inputs
+        else layers(item.requires_grad_())
+        for item in inputs
     ]
     gradients = {}
     for micro in order:
         layers.zero_grad()
         outputs[micro].square().mean().backward()
-        gradients[micro] = [inputs[micro].grad, *(one.grad for one in layers.parameters())]
-    statistics = [one for pair in norm.pending_statistics for one in pair]
+        gradients[micro] = [
+            inputs[micro].grad,
+            *(parameter.grad for parameter in layers.parameters()),
+        ]
+    statistics = [item for pair in norm.pending_statistics for item in pair]
     checkpoints = torch.tensor([partner.meetings, len(norm.sync.pending)])
     return [
         checkpoints,
         *outputs,
         *statistics,
-        *(one for micro in range(4) for one in gradients[micro]),
+        *(gradient for micro in range(4) for gradient in gradients[micro]),
     ]
 
 
@@ -236,9 +239,9 @@ def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int
     plain = together(2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3]))
     again = together(2, lambda partner: run_several_micro_batches(partner, True, order))
 
-    for one, two in zip(plain, again, strict=True):
-        assert one[0].tolist() == [8, 0]  # a meeting forward, one backward; nothing is kept
-        assert len(one) == len(two) and all(map(torch.equal, one, two))
+    for item, two in zip(plain, again, strict=True):
+        assert item[0].tolist() == [8, 0]  # a meeting forward, one backward; nothing is kept
+        assert len(item) == len(two) and all(map(torch.equal, item, two))
 
 
 def test_replicas_of_a_span_have_bit_identical_statistics():

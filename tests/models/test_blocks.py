@@ -46,7 +46,7 @@ def test_input_padding_adds_a_channel_of_zeros():
 def test_convolutions_and_pools_use_the_configured_padding(padding: str):
     config = replace(CONFIG, conv_padding=padding, model="resnet50")
     outputs = factory(config).conv(8, 16, 3, 2)
-    (pool,) = [one for one in resnet_layers(config, 3, 10) if one.name == "maxpool"]
+    (pool,) = [layer for layer in resnet_layers(config, 3, 10) if layer.name == "maxpool"]
 
     assert outputs == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.KAIMING_NORMAL_FAN_OUT)
     assert pool.operation == MaxPoolSpec(padding)
@@ -104,7 +104,7 @@ def test_an_option_changes_one_field_of_a_norm(change: dict[str, float], option:
 def test_scale_and_offset_of_a_norm_are_optional(
     own: dict[str, bool], scale: bool, offset: bool, zero: bool, parameters: int
 ):
-    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, **own)]
+    ((_, norm),) = [(item.name, item.operation) for item in norms(CONFIG, **own)]
 
     assert isinstance(norm, NormSpec)
     assert (norm.scale, norm.offset, norm.zero_init, norm.parameters) == (

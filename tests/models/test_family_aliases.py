@@ -20,7 +20,7 @@ FURTHER_IN_B4 = """
 
 
 def names(model: str, **options: str | bool) -> list[str]:
-    return [one.name for one in Small({"model": model, **options}, 224).plan.layers]
+    return [layer.name for layer in Small({"model": model, **options}, 224).plan.layers]
 
 
 def first_layer_of(word: str, layers: list[str]) -> str:
@@ -91,7 +91,7 @@ def test_without_squeeze_excite_there_is_no_such_alias():
 def test_every_split_of_a_shipped_efficientnet_is_found(model: str, splits: str, firsts: str):
     stages = split_into_stages(names(f"efficientnet-{model}"), splits.split())
 
-    assert [one.names[0] for one in stages[1:]] == [f"blocks/{one}" for one in firsts.split()]
+    assert [stage.names[0] for stage in stages[1:]] == [f"blocks/{item}" for item in firsts.split()]
 
 
 # As the published code has them in their order.
@@ -115,9 +115,13 @@ def test_the_names_of_timm_are_layers_in_their_order():
 def mobile_words() -> Iterator[tuple[str, str]]:
     yield from (("first_block/1", "bn1"), ("first_block/2", "act1"))
     inner = ("conv_dw", "bn1", "act1", "se/pool", "conv_pw", "bn2")
-    yield from ((f"mb_block/0/seq/{place}", f"blocks/0/0/{one}") for place, one in enumerate(inner))
+    yield from (
+        (f"mb_block/0/seq/{place}", f"blocks/0/0/{item}") for place, item in enumerate(inner)
+    )
     inner = ("conv_pw", "bn1", "act1", "conv_dw", "bn2", "act2", "conv_pwl", "bn3")
-    yield from ((f"mb_block/1/seq/{place}", f"blocks/1/0/{one}") for place, one in enumerate(inner))
+    yield from (
+        (f"mb_block/1/seq/{place}", f"blocks/1/0/{item}") for place, item in enumerate(inner)
+    )
     yield from (("mb_block/2/seq/0", "blocks/1/1/conv_pw"), ("mb_block/2", "blocks/1/1/conv_pw"))
     yield from (
         ("mb_block/3/seq/6", "blocks/2/0/se/pool"),
@@ -132,7 +136,7 @@ def mobile_words() -> Iterator[tuple[str, str]]:
         "conv_head",
         "act2",
     )
-    yield from ((f"last_block/{place}", one) for place, one in enumerate(last))
+    yield from ((f"last_block/{place}", item) for place, item in enumerate(last))
     yield ("output", "classifier")
 
 
@@ -145,7 +149,7 @@ def test_mobilenet_has_its_eleven_and_fifteen_blocks_by_number():
     for model, blocks in (("mobilenet-v3-small", 11), ("mobilenet-v3-large", 15)):
         words = aliases(names(model))
 
-        assert [f"mb_block/{one}" in words for one in range(blocks + 1)] == [True] * blocks + [
+        assert [f"mb_block/{item}" in words for item in range(blocks + 1)] == [True] * blocks + [
             False
         ]
 

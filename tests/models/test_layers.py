@@ -122,8 +122,8 @@ def test_a_norm_costs_one_multiply_add_per_value():
 
     assert norm(6).macs(inputs) == 600
     assert [
-        one.macs(inputs)
-        for one in (
+        item.macs(inputs)
+        for item in (
             ActivationSpec("relu"),
             AddSpec(),
             MaxPoolSpec(),
@@ -138,7 +138,7 @@ def test_resnet50_has_its_published_cost():
     costs = layer_costs(layers, Shape(3, 224))
     counted = (ConvSpec, LinearSpec)  # what is usually published leaves norms out
     work = sum(
-        c.macs for c, one in zip(costs, layers, strict=True) if isinstance(one.operation, counted)
+        c.macs for c, item in zip(costs, layers, strict=True) if isinstance(item.operation, counted)
     )
 
     assert work == 4_089_184_256

@@ -15,7 +15,7 @@ def planned(model: str, **options: object) -> NetworkPlan:
     return plan_network(build_config({"model": model, "data": "generated", **options}))
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
+@pytest.mark.parametrize("one", PUBLISHED, ids=lambda item: f"{item.model} {item.parameters}")
 def test_a_network_has_the_published_parameters(one: Published) -> None:
     plan = planned(one.model, **dict(one.options))
     network = build_network(plan, 0, torch.device("meta"))
@@ -25,7 +25,7 @@ def test_a_network_has_the_published_parameters(one: Published) -> None:
 
 
 def test_every_network_has_a_published_count() -> None:
-    assert {one.model for one in PUBLISHED} == set(MODELS)
+    assert {item.model for item in PUBLISHED} == set(MODELS)
 
 
 def test_group_dim_16_is_refused_where_it_does_not_fit_with_a_fix() -> None:

@@ -162,7 +162,7 @@ def test_the_number_of_groups_only_affects_group_norm():
 
 @pytest.mark.parametrize("depth", [8, 110])
 def test_names_are_unique_and_those_of_torchvision(depth: int):
-    names = [one.name for one in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
+    names = [layer.name for layer in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
 
     assert len(set(names)) == len(names)
     assert names[:3] == ["conv1", "bn1", "relu"]
@@ -171,7 +171,9 @@ def test_names_are_unique_and_those_of_torchvision(depth: int):
 
 def test_the_layers_of_a_block_with_a_projection():
     layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 10)
-    block = [(one.name[9:], one.route) for one in layers if one.name.startswith("layer2/0/")]
+    block = [
+        (layer.name[9:], layer.route) for layer in layers if layer.name.startswith("layer2/0/")
+    ]
 
     assert block == [
         ("conv1", Route.FORK),
@@ -206,9 +208,9 @@ def test_shortcuts_follow_the_shortcut_type(
     layers = resnet_layers(NetworkConfig(model=model, shortcut_type=shortcut), 3, 10)
     shortcuts = [layer for layer in layers if layer.name.endswith("downsample/0")]
 
-    assert [_block(one) for one in shortcuts if isinstance(one.operation, ConvSpec)] == projected
+    assert [_block(item) for item in shortcuts if isinstance(item.operation, ConvSpec)] == projected
     assert [
-        _block(one) for one in shortcuts if isinstance(one.operation, PadChannelsSpec)
+        _block(item) for item in shortcuts if isinstance(item.operation, PadChannelsSpec)
     ] == padded
 
 

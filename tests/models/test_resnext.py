@@ -11,7 +11,9 @@ from convoy.models.layers import ConvSpec
 
 def convs(model: str, **options: Any) -> dict[str, ConvSpec]:
     layers = Small({"model": model, **options}, 64).plan.layers
-    return {one.name: one.operation for one in layers if isinstance(one.operation, ConvSpec)}
+    return {
+        layer.name: layer.operation for layer in layers if isinstance(layer.operation, ConvSpec)
+    }
 
 
 @pytest.mark.parametrize(
@@ -51,9 +53,9 @@ def test_block_outputs_are_four_times_the_base_width(
     model: str, options: dict[str, Any], outputs: tuple[int, ...]
 ):
     matches = convs(model, **options)
-    made = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
+    output = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
 
-    assert tuple(made) == outputs
+    assert tuple(output) == outputs
 
 
 @pytest.mark.parametrize(

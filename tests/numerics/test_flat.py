@@ -58,14 +58,16 @@ def test_names_and_order_are_those_of_the_weights() -> None:
     flat = FlatParameters(weights())
 
     assert list(flat.named_views(flat.values)) == list(weights())
-    assert [tuple(one.shape) for one in flat.views(flat.values)] == [
+    assert [tuple(view.shape) for view in flat.views(flat.values)] == [
         tuple(weight.shape) for weight in weights().values()
     ]
 
 
 def test_flattening_named_tensors_restores_the_vector() -> None:
     flat = FlatParameters(weights())
-    again = flat.flatten({name: one.clone() for name, one in flat.named_views(flat.values).items()})
+    again = flat.flatten(
+        {name: item.clone() for name, item in flat.named_views(flat.values).items()}
+    )
 
     assert torch.equal(again, flat.values)
 
@@ -78,9 +80,9 @@ def test_a_network_computes_the_same_bits_from_views() -> None:
         network(images)[0].square().sum().backward()
 
     assert torch.equal(plain(images)[0], viewed(images)[0])
-    for one, other in zip(plain.parameters(), viewed.parameters(), strict=True):
-        assert one.grad is not None and other.grad is not None
-        assert torch.equal(one.grad, other.grad)
+    for item, other in zip(plain.parameters(), viewed.parameters(), strict=True):
+        assert item.grad is not None and other.grad is not None
+        assert torch.equal(item.grad, other.grad)
 
 
 def test_a_stage_without_weights_is_an_empty_vector() -> None:

@@ -31,7 +31,7 @@ def give(into: GradientTree, *gradients: Tensor) -> list[Tensor]:
     return into.flat.views(fold_nodes(into.nodes()))
 
 
-@pytest.mark.parametrize("used", [FLOAT32, FLOAT16, BFLOAT16], ids=lambda one: one.name)
+@pytest.mark.parametrize("used", [FLOAT32, FLOAT16, BFLOAT16], ids=lambda item: item.name)
 @pytest.mark.parametrize("sums", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_a_leaf_is_rounded_to_the_gradient_dtype_before_the_accumulator_dtype(
     used: FloatFormat, sums: torch.dtype
@@ -70,12 +70,14 @@ def test_an_fp32_gradient_is_not_copied() -> None:
 def test_the_gradient_hook_gets_each_leaf_once_before_rounding() -> None:
     counted = tree(FLOAT16, torch.bfloat16)
     seen: list[list[Tensor]] = []
-    counted.gradient_hook = lambda gradients: seen.append([one.clone() for one in gradients])
+    counted.gradient_hook = lambda gradients: seen.append(
+        [gradient.clone() for gradient in gradients]
+    )
     give(counted, VALUES, VALUES * 2)
 
-    assert [len(one) for one in seen] == [2, 2]
+    assert [len(item) for item in seen] == [2, 2]
     for number, gradients in enumerate(seen, start=1):
-        assert all(torch.equal(one, VALUES * number) for one in gradients)
+        assert all(torch.equal(gradient, VALUES * number) for gradient in gradients)
 
 
 def test_the_gradient_hook_gets_early_weights_once() -> None:
@@ -87,8 +89,8 @@ def test_the_gradient_hook_gets_early_weights_once() -> None:
 
     counted.gradient_hook = count
     counted.register_summed_hook(lambda: None)
-    one, other = counted.flat.weights.values()
-    (one * VALUES).sum().backward()  # type: ignore[no-untyped-call]
+    item, other = counted.flat.weights.values()
+    (item * VALUES).sum().backward()  # type: ignore[no-untyped-call]
     other.grad = VALUES.clone()  # past the hooks
     counted.collect()
 

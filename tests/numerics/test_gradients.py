@@ -22,7 +22,7 @@ from convoy.parallel.replicas import Replicas
 from convoy.plan.memory import gradient_tree_vectors
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
-FLOAT_FORMATS = [one for one in ACCUMULATOR_DTYPES.values() if one]
+FLOAT_FORMATS = [item for item in ACCUMULATOR_DTYPES.values() if item]
 in_every_type = pytest.mark.parametrize("dtype", FLOAT_FORMATS, ids=str)
 
 
@@ -56,8 +56,8 @@ def tree(
 
 def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None) -> GradientTree:
     grown = into or tree()
-    for one in gradients:
-        for weight, gradient in zip(grown.flat.weights.values(), one, strict=True):
+    for item in gradients:
+        for weight, gradient in zip(grown.flat.weights.values(), item, strict=True):
             weight.grad = gradient.clone()
         grown.collect()
     return grown
@@ -65,13 +65,13 @@ def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None
 
 def total(grown: GradientTree) -> list[Tensor]:
     """The sum in the shapes of the weights; the tree may be used again."""
-    whole = [view.clone() for view in grown.flat.views(fold_nodes(grown.nodes()))]
+    full = [view.clone() for view in grown.flat.views(fold_nodes(grown.nodes()))]
     grown.clear()
-    return whole
+    return full
 
 
 def same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+    return all(torch.equal(item, other) for item, other in zip(left, right, strict=True))
 
 
 def blocks(
@@ -118,14 +118,14 @@ def test_the_order_of_micro_batches_changes_the_bits() -> None:
 @sweep("count", range(1, 25))
 def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold_nodes(grow(gradients).nodes())
-    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grow(gradients).nodes())
+    for replicas in (item for item in range(1, count + 1) if count % item == 0):
         split = blocks(gradients, [count // replicas] * replicas)
 
-        assert torch.equal(fold_nodes(split), whole)
+        assert torch.equal(fold_nodes(split), full)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda one: sum(one) <= 24))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda item: sum(item) <= 24))
 @settings(deadline=None, max_examples=150)
 def test_any_blocks_give_the_bits_of_one_block(sizes: list[int]) -> None:
     gradients = leaves(sum(sizes), seed=7)
@@ -167,13 +167,13 @@ def test_collecting_clears_the_gradients() -> None:
 @sweep("count", [1, 3, 4, 5])
 def test_a_cleared_tree_reuses_its_buffers(count: int) -> None:
     grown = grow(leaves(count, seed=1))
-    held = {node.vector.data_ptr() for node in grown.nodes()}
+    stored = {node.vector.data_ptr() for node in grown.nodes()}
     grown.clear()
     gradients = leaves(count, seed=2)
     grow(gradients, into=grown)
 
     assert grown.leaves == count
-    assert held & {node.vector.data_ptr() for node in grown.nodes()}
+    assert stored & {node.vector.data_ptr() for node in grown.nodes()}
     assert same(total(grown), expected(gradients))
 
 
@@ -214,7 +214,7 @@ def test_the_tree_never_has_more_vectors_than_planned(count: int) -> None:
 @sweep("count", [1, 2, 3, 5, 6, 8, 12])
 def test_a_leaf_is_rounded_before_it_is_added(dtype: torch.dtype, count: int) -> None:
     gradients = leaves(count)
-    rounded = [[one.to(dtype) for one in leaf] for leaf in gradients]
+    rounded = [[item.to(dtype) for item in leaf] for leaf in gradients]
 
     assert same(total(grow(gradients, tree(dtype=dtype))), expected(rounded))
 
@@ -225,20 +225,20 @@ def test_equal_blocks_give_the_bits_of_one_block_in_every_dtype(
     dtype: torch.dtype, count: int
 ) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold_nodes(grow(gradients, tree(dtype=dtype)).nodes())
-    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grow(gradients, tree(dtype=dtype)).nodes())
+    for replicas in (item for item in range(1, count + 1) if count % item == 0):
         split = blocks(gradients, [count // replicas] * replicas, dtype)
 
-        assert torch.equal(fold_nodes(split), whole)
+        assert torch.equal(fold_nodes(split), full)
 
 
 def test_a_wider_dtype_is_closer_to_the_exact_sum() -> None:
     gradients = leaves(24)
-    true = expected([[one.double() for one in leaf] for leaf in gradients])
+    true = expected([[item.double() for item in leaf] for leaf in gradients])
     far = {
         dtype: max(
-            float((one - other).abs().max())
-            for one, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
+            float((item - other).abs().max())
+            for item, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
         )
         for dtype in FLOAT_FORMATS
     }
@@ -247,10 +247,10 @@ def test_a_wider_dtype_is_closer_to_the_exact_sum() -> None:
 
 
 def test_sums_have_the_dtype_of_the_weights_by_default() -> None:
-    plain, told = tree(), tree(dtype=torch.float32)
+    plain, reported = tree(), tree(dtype=torch.float32)
 
     assert plain.dtype == torch.float32
-    assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), told)))
+    assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), reported)))
 
 
 def test_the_reduced_gradient_has_the_dtype_of_the_weights() -> None:
@@ -287,7 +287,7 @@ def test_a_hook_is_called_when_the_sum_is_complete() -> None:
         backward(watched, leaf, [2, 1, 0])
         watched.collect()
 
-    assert all(torch.equal(one, expected(gradients)[2]) for one in sums)
+    assert all(torch.equal(item, expected(gradients)[2]) for item in sums)
 
 
 def test_weights_without_a_hook_are_collected_at_the_end() -> None:
@@ -318,19 +318,21 @@ def test_a_tree_with_hooks_can_be_reused() -> None:
 
 
 def test_trees_of_one_process_are_independent() -> None:
-    one, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
-    one.register_summed_hook(lambda: None)
+    item, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
+    item.register_summed_hook(lambda: None)
     other.register_summed_hook(lambda: None)
     gradients = leaves(4)
     for number in range(2):
-        backward(one, gradients[number], [2, 1])
+        backward(item, gradients[number], [2, 1])
         backward(other, gradients[2 + number], [2, 1, 0])
-        backward(one, gradients[number], [0])
+        backward(item, gradients[number], [0])
         other.collect()
-        one.collect()
+        item.collect()
 
-    assert same(total(one), expected(gradients[:2]))
-    assert same(total(other), expected([[one.double() for one in leaf] for leaf in gradients[2:]]))
+    assert same(total(item), expected(gradients[:2]))
+    assert same(
+        total(other), expected([[item.double() for item in leaf] for leaf in gradients[2:]])
+    )
 
 
 def test_a_second_gradient_of_a_weight_is_an_error() -> None:

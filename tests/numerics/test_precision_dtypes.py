@@ -7,7 +7,7 @@ import torch
 from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT_FORMATS, FloatFormat
 
 
-@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda item: item.name)
 def test_formats_match_finfo_of_torch(number: FloatFormat):
     found = torch.finfo(number.dtype)
 

@@ -105,16 +105,16 @@ def test_random_bits_match_the_counter_based_rng():
 def test_any_range_of_the_vector_has_the_same_bits():
     rounder = StochasticRounder(7, EXTENTS)
     values = torch.randn(1040, generator=torch.Generator().manual_seed(2))
-    whole = rounder.round(values, FLOAT16, "weight", ElementRange(range(1040), 5))
+    full = rounder.round(values, FLOAT16, "weight", ElementRange(range(1040), 5))
 
     for cut in (16, 17, 999, 1000, 1008, 1020):
         parts = [range(cut), range(cut, 1040)]
         pieces = [
-            rounder.round(values[one.start : one.stop], FLOAT16, "weight", ElementRange(one, 5))
-            for one in parts
+            rounder.round(values[part.start : part.stop], FLOAT16, "weight", ElementRange(part, 5))
+            for part in parts
         ]
 
-        assert torch.equal(torch.cat(pieces), whole)
+        assert torch.equal(torch.cat(pieces), full)
 
 
 def test_random_bits_depend_on_seed_update_weight_and_slot():
@@ -131,7 +131,7 @@ def test_random_bits_depend_on_seed_update_weight_and_slot():
     renamed = found(extents={"other.weight": range(1000), "fc.bias": range(1008, 1040)})
 
     assert torch.equal(found(), usual)
-    assert not any(torch.equal(one[:1000], usual[:1000]) for one in (*others, renamed))
+    assert not any(torch.equal(item[:1000], usual[:1000]) for item in (*others, renamed))
     assert torch.equal(renamed[1000:], usual[1000:])
 
 

@@ -45,7 +45,9 @@ def way_of(name: str, micro_batches: int) -> Reduction:
 
 def leaves(count: int, seed: int = 0) -> list[Tensor]:
     chance = torch.Generator().manual_seed(seed)
-    return [torch.randn(ELEMENTS, generator=chance) * 10 ** (one % 4 - 2.0) for one in range(count)]
+    return [
+        torch.randn(ELEMENTS, generator=chance) * 10 ** (item % 4 - 2.0) for item in range(count)
+    ]
 
 
 def grown(
@@ -53,8 +55,8 @@ def grown(
 ) -> GradientTree:
     weight = nn.Parameter(torch.zeros(len(gradients[0])))
     tree = GradientTree(FlatParameters({"w": weight}), first, dtype, reduction=reduction)
-    for one in gradients:
-        weight.grad = one.clone()
+    for gradient in gradients:
+        weight.grad = gradient.clone()
         tree.collect()
     return tree
 
@@ -65,7 +67,7 @@ def reduced(gradients: Sequence[Tensor], way: str, dtype: torch.dtype = torch.fl
 
 
 def in_double(gradients: Sequence[Tensor]) -> Array:
-    return np.array([one.double().numpy() for one in gradients])
+    return np.array([gradient.double().numpy() for gradient in gradients])
 
 
 @in_every_way
@@ -74,9 +76,9 @@ def in_double(gradients: Sequence[Tensor]) -> Array:
 def test_every_reduction_is_close_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
     """Each of log2(n) joins rounds thrice, then comes a division; so do the sums of magnitudes."""
     gradients = leaves(count)
-    given = in_double(gradients)
-    true = given.sum(0) if way == "sum" else given.sum(0) / count
-    sizes = np.abs(given).sum(0) / (1 if way == "sum" else count)
+    values = in_double(gradients)
+    true = values.sum(0) if way == "sum" else values.sum(0) / count
+    sizes = np.abs(values).sum(0) / (1 if way == "sum" else count)
     apart = np.abs(reduced(gradients, way, dtype).double().numpy() - true)
 
     # Into the 32 bits of the weights at last; the least 16-bit number is 6e-8.
@@ -88,8 +90,8 @@ def test_every_reduction_is_close_to_its_formula(way: str, dtype: torch.dtype, c
 def test_a_running_mean_matches_sequential_averaging(count: int) -> None:
     gradients = leaves(count)
     mean = np.zeros(ELEMENTS)
-    for number, one in enumerate(in_double(gradients)):
-        mean = mean * (number / (number + 1)) + one / (number + 1)
+    for number, item in enumerate(in_double(gradients)):
+        mean = mean * (number / (number + 1)) + item / (number + 1)
     found = reduced(gradients, "running-mean", torch.float64).double().numpy()
 
     np.testing.assert_allclose(found, mean, rtol=1e-6, atol=1e-7)
@@ -118,7 +120,7 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
     gradients = leaves(count)
     tree = grown(gradients, RunningMean(), dtype)
     found = fold_nodes(tree.nodes(), RunningMean())[:ELEMENTS]
-    parts = [one.to(dtype).numpy() for one in gradients]
+    parts = [gradient.to(dtype).numpy() for gradient in gradients]
 
     assert np.array_equal(found.numpy(), rounded_tree(parts))
 
@@ -130,13 +132,13 @@ def test_any_equal_blocks_have_the_bits_of_one_block(
     way: str, dtype: torch.dtype, count: int
 ) -> None:
     gradients, reduction = leaves(count, seed=count), way_of(way, count)
-    whole = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
-    for size in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
+    for size in (item for item in range(1, count + 1) if count % item == 0):
         nodes: list[Node] = []
         for first in range(0, count, size):
             nodes += grown(gradients[first : first + size], reduction, dtype, first).nodes()
 
-        assert torch.equal(fold_nodes(nodes, reduction), whole)
+        assert torch.equal(fold_nodes(nodes, reduction), full)
 
 
 @in_every_way
@@ -145,14 +147,14 @@ def test_any_equal_blocks_have_the_bits_of_one_block(
 def test_any_blocks_have_the_bits_of_one_block(way: str, sizes: list[int]) -> None:
     count = sum(sizes)
     gradients, reduction = leaves(count, seed=1), way_of(way, count)
-    whole = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
+    full = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
     nodes: list[Node] = []
     first = 0
     for size in sizes:
         nodes += grown(gradients[first : first + size], reduction, torch.float16, first).nodes()
         first += size
 
-    assert torch.equal(fold_nodes(nodes, reduction), whole)
+    assert torch.equal(fold_nodes(nodes, reduction), full)
 
 
 @sweep("count", [2, 3, 4, 7, 64])
@@ -204,7 +206,7 @@ def test_accumulators_have_the_dtype_of_the_stored_weight_by_default() -> None:
         DtypePolicy(FLOAT16, FLOAT16, torch.float32),
     ]
 
-    assert [one.accumulator_dtype for one in (DtypePolicy(), *kinds)] == [
+    assert [item.accumulator_dtype for item in (DtypePolicy(), *kinds)] == [
         *(torch.float32, torch.float16, torch.bfloat16, torch.float32),
     ]
     assert type(make_reduction(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean

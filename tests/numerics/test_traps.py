@@ -136,18 +136,18 @@ def test_traps_change_no_bit_and_remove_their_hooks(recomputes: bool) -> None:
         ours = trapped.passes()
     theirs = plain.passes()
 
-    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(ours, theirs, strict=True))
     assert trapped.traps.first is None
     assert trapped.tree.gradient_hook is None
-    assert not any(one._forward_hooks for one in trapped.network.modules())
+    assert not any(module._forward_hooks for module in trapped.network.modules())
 
 
 def test_an_existing_gradient_hook_is_still_called() -> None:
-    trapped, heard = Trapped(), []
-    trapped.tree.gradient_hook = lambda gradients: heard.append(len(gradients))
+    trapped, received = Trapped(), []
+    trapped.tree.gradient_hook = lambda gradients: received.append(len(gradients))
     trapped.run()
 
-    assert heard == [len(trapped.tree.flat.weights)] * len(MICROS)
+    assert received == [len(trapped.tree.flat.weights)] * len(MICROS)
     assert trapped.tree.gradient_hook is not None
 
 

@@ -33,11 +33,11 @@ def optimizer_of(
 
 
 def step(optimizer: Optimizer, update: int) -> None:
-    whole = torch.randn(
+    full = torch.randn(
         optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
     )
     owned = optimizer.shard_range
-    optimizer.step(whole[owned.start : owned.stop].clone(), StepContext(0.1))
+    optimizer.step(full[owned.start : owned.stop].clone(), StepContext(0.1))
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
@@ -51,15 +51,15 @@ def test_fifty_updates_follow_the_formula(decay: float):
         statistic.add_(update)
         average.update()
         live = {**named, "bn.running_mean": statistic}
-        for name, one in live.items():
-            now = one.detach().double().numpy()
+        for name, item in live.items():
+            now = item.detach().double().numpy()
             before = expected.get(name)
             expected[name] = now if before is None else decay * before + (1 - decay) * now
     actual = average.named_averages()
 
     assert actual.keys() == expected.keys()
-    for name, one in actual.items():
-        np.testing.assert_allclose(one.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
+    for name, item in actual.items():
+        np.testing.assert_allclose(item.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
 
 
 def test_the_average_starts_as_the_weights_after_the_first_update():
@@ -71,7 +71,7 @@ def test_the_average_starts_as_the_weights_after_the_first_update():
     step(optimizer, 0)
     average.update()
     assert average.started
-    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
+    assert all(torch.equal(item, named[name]) for name, item in average.named_averages().items())
 
 
 def test_the_average_of_constant_weights_is_bit_identical_to_them():
@@ -81,7 +81,7 @@ def test_the_average_of_constant_weights_is_bit_identical_to_them():
     for _ in range(100):
         average.update()
 
-    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
+    assert all(torch.equal(item, named[name]) for name, item in average.named_averages().items())
 
 
 def test_a_decay_close_to_one_is_not_biased():
@@ -98,17 +98,17 @@ def test_a_decay_close_to_one_is_not_biased():
 
 
 def test_shards_of_any_size_have_the_same_bits():
-    whole = optimizer_of(weights())
-    alone = ExponentialMovingAverage(0.97, [whole], {})
-    elements = whole.flat_params.elements
+    full = optimizer_of(weights())
+    alone = ExponentialMovingAverage(0.97, [full], {})
+    elements = full.flat_params.elements
     cuts = [0, 16, 16 * 13, elements]
     parts = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(cuts)]
-    averages = [ExponentialMovingAverage(0.97, [one], {}) for one in parts]
+    averages = [ExponentialMovingAverage(0.97, [part], {}) for part in parts]
     for update in range(10):
-        for optimizer, average in zip([whole, *parts], [alone, *averages], strict=True):
+        for optimizer, average in zip([full, *parts], [alone, *averages], strict=True):
             step(optimizer, update)
             average.update()
-    joined = torch.cat([one._weights[0] for one in averages])
+    joined = torch.cat([item._weights[0] for item in averages])
 
     assert torch.equal(joined, alone._weights[0])
 
@@ -143,16 +143,16 @@ def test_a_restored_average_continues_with_the_same_bits():
     for update in range(3):
         step(optimizer, update)
         average.update()
-    saved = {name: one.clone() for name, one in average.named_averages().items()}
+    saved = {name: item.clone() for name, item in average.named_averages().items()}
     resumed = ExponentialMovingAverage(0.9, [again], {"s": statistic})
     resumed.load_averages(saved)
     again.flat_params.values.copy_(optimizer.flat_params.values)
-    for one in (average, resumed):
+    for item in (average, resumed):
         statistic.fill_(3.0)
-        one.update()
+        item.update()
     pairs = zip(average.named_averages().values(), resumed.named_averages().values(), strict=True)
 
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(torch.equal(item, other) for item, other in pairs)
 
 
 def test_without_a_saved_average_the_next_update_starts_it():

@@ -17,11 +17,11 @@ def test_a_row_is_the_sum_of_sixteen_squares() -> None:
 
 def test_a_row_has_the_same_bits_in_any_shard() -> None:
     values = noise((16 * 40,), 3)
-    whole = row_sums_of_squares(values)
+    full = row_sums_of_squares(values)
 
     for rows in range(1, 40):
         parts = [row_sums_of_squares(values[: 16 * rows]), row_sums_of_squares(values[16 * rows :])]
-        assert torch.equal(torch.cat(parts), whole)
+        assert torch.equal(torch.cat(parts), full)
 
 
 def test_the_pairwise_sum_adds_the_second_half_to_the_first() -> None:

@@ -22,8 +22,11 @@ def torch_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) 
     """torch's own, with decay for weights of more than one dimension alone."""
     values = list(named.values())
     groups = [
-        {"params": [one for one in values if one.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [one for one in values if one.dim() == 1], "weight_decay": 0.0},
+        {
+            "params": [value for value in values if value.dim() > 1],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [value for value in values if value.dim() == 1], "weight_decay": 0.0},
     ]
     return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, foreach=True)
 
@@ -91,7 +94,7 @@ def test_a_restored_optimizer_continues_with_the_same_bits():
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
     state = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
-    resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
+    resumed = {name: nn.Parameter(item.detach().clone()) for name, item in straight.items()}
     other = make_optimizer(resumed, config)
     other.load_state(state)
     for update in range(3, 6):
@@ -103,7 +106,7 @@ def test_a_restored_optimizer_continues_with_the_same_bits():
 
 def test_loading_copies_the_checkpoint():
     optimizer = make_optimizer(weights(), OptimizerConfig())
-    state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
+    state = {name: torch.ones_like(item) for name, item in optimizer.named_state().items()}
     optimizer.load_state(state)
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
@@ -127,20 +130,20 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
-    whole, parts = make_optimizer(weights(), config), FlatParameters(weights())
+    full, parts = make_optimizer(weights(), config), FlatParameters(weights())
     owners = [
         Optimizer(parts, Sgd(config), OptimizerShard(owned))
         for owned in ranges(parts.elements, cuts)
     ]
     for update in range(3):
-        gradient = flattened(whole, update)
+        gradient = flattened(full, update)
         for owner in owners:
             owner.step(
                 gradient[owner.shard_range.start : owner.shard_range.stop].clone(), StepContext(0.1)
             )
-        whole.step(gradient, StepContext(0.1))
+        full.step(gradient, StepContext(0.1))
 
-    assert torch.equal(parts.values, whole.flat_params.values)
+    assert torch.equal(parts.values, full.flat_params.values)
 
 
 def test_an_incomplete_last_block_matches_torch_bit_for_bit():
@@ -162,24 +165,24 @@ def test_an_incomplete_last_block_matches_torch_bit_for_bit():
 
 
 def test_a_shard_loads_its_range_of_the_full_state():
-    whole = make_optimizer(weights(), OptimizerConfig())
-    whole.step(flattened(whole, 0), StepContext(0.1))
+    full = make_optimizer(weights(), OptimizerConfig())
+    full.step(flattened(full, 0), StepContext(0.1))
     part = Optimizer(
         FlatParameters(weights()), Sgd(OptimizerConfig()), OptimizerShard(range(32, 128))
     )
-    part.load_state(whole.named_state())
+    part.load_state(full.named_state())
 
-    assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
+    assert torch.equal(part.slots["velocity"], full.slots["velocity"][32:128])
 
 
 def test_the_state_template_matches_the_state():
     optimizer = make_optimizer(weights(), OptimizerConfig())
     form = optimizer.state_template()
 
-    assert {name: (one.shape, one.dtype) for name, one in form.items()} == {
-        name: (one.shape, one.dtype) for name, one in optimizer.named_state().items()
+    assert {name: (item.shape, item.dtype) for name, item in form.items()} == {
+        name: (item.shape, item.dtype) for name, item in optimizer.named_state().items()
     }
-    assert {one.device.type for one in form.values()} == {"meta"}
+    assert {item.device.type for item in form.values()} == {"meta"}
 
 
 def test_padding_stays_zero_during_updates():
@@ -234,9 +237,9 @@ def test_state_with_frozen_weights_loads_into_an_optimizer_without() -> None:
     named["conv.weight"].requires_grad_(False)
     optimizer = make_optimizer(named, OptimizerConfig())
     optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
-    whole = make_optimizer(weights(), OptimizerConfig())
-    whole.load_state(optimizer.named_state())
+    full = make_optimizer(weights(), OptimizerConfig())
+    full.load_state(optimizer.named_state())
 
     assert torch.equal(
-        whole.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]
+        full.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]
     )

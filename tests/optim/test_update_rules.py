@@ -91,9 +91,9 @@ def rmsprop_tf(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None
 
 
 def lars(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    own = c.lars_weight_decay
-    inner = c.weight_decay if own is None else own
-    h = at.g / at.scale + (0 if own is None else x.decay) * x.w
+    local = c.lars_weight_decay
+    inner = c.weight_decay if local is None else local
+    h = at.g / at.scale + (0 if local is None else x.decay) * x.w
     q = 1.0
     if x.scaled:
         length, way = np.linalg.norm(x.w), np.linalg.norm(h)
@@ -138,8 +138,8 @@ def run_updates(optimizer: Optimizer, scales: list[float]) -> None:
 
 def max_difference(actual: dict[str, nn.Parameter], expected: dict[str, Array]) -> float:
     """The largest difference of any number."""
-    pairs = ((actual[name].detach().double().numpy(), one) for name, one in expected.items())
-    return max(float(np.abs(one - other).max()) for one, other in pairs)
+    pairs = ((actual[name].detach().double().numpy(), item) for name, item in expected.items())
+    return max(float(np.abs(item - other).max()) for item, other in pairs)
 
 
 STEADY = [1.0] * 20
@@ -172,9 +172,9 @@ def test_the_rmsprop_decay_may_depend_on_the_samples_of_an_update() -> None:
     config = replace(config_of("rmsprop_tf"), rmsprop_base_decay_exp=-14.0)
     named = weights()
     run_updates(make_optimizer(named, config), STEADY)
-    said = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
+    result = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
 
-    assert max_difference(named, by_formula(said, STEADY)) < 2e-5
+    assert max_difference(named, by_formula(result, STEADY)) < 2e-5
 
 
 def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
@@ -193,8 +193,11 @@ def torch_optimizer(
 ) -> torch.optim.Optimizer:
     values = list(named.values())
     groups = [
-        {"params": [one for one in values if one.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [one for one in values if one.dim() == 1], "weight_decay": 0.0},
+        {
+            "params": [value for value in values if value.dim() > 1],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [value for value in values if value.dim() == 1], "weight_decay": 0.0},
     ]
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, eps=config.optimizer_eps)
@@ -235,25 +238,25 @@ def test_the_velocity_of_sgd_combined_has_the_units_of_the_scaled_loss() -> None
     ratio = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=4.0)
     combined = make_optimizer(weights(), ratio)
     for update, (scale, before) in enumerate([(128.0, 128.0), (256.0, 128.0)]):
-        at = StepContext(0.1, update, update, scale, before)
-        plain.step(flattened(plain, update, scale), at)
-        combined.step(flattened(combined, update, scale), at)
+        index = StepContext(0.1, update, update, scale, before)
+        plain.step(flattened(plain, update, scale), index)
+        combined.step(flattened(combined, update, scale), index)
 
         assert torch.equal(combined.slots["velocity"], plain.slots["velocity"] * (scale / 4))
 
 
 def test_only_a_scaled_16_bit_velocity_preserves_small_gradients() -> None:
-    kind, at = (
+    kind, index = (
         DtypePolicy(state=FLOAT_FORMATS["float16"]),
         StepContext(0.1, loss_scale=1024.0, previous_loss_scale=1024.0),
     )
     state = {}
     for optimizer in ("sgd", "sgd_combined"):
         flat = FlatParameters(weights())
-        one = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
+        item = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
         flat.values.zero_()
-        one.step(torch.full_like(flat.values, 1e-8 * 1024), at)
-        state[optimizer] = bool(one.slots["velocity"].any())
+        item.step(torch.full_like(flat.values, 1e-8 * 1024), index)
+        state[optimizer] = bool(item.slots["velocity"].any())
 
     assert state == {"sgd": False, "sgd_combined": True}
 

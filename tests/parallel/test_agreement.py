@@ -26,7 +26,7 @@ def test_replicas_that_differ_from_the_majority_are_named(
         check_replicas_equal(digests, range(len(digests)), update=7)
 
     blamed = str(caught.value).partition(", but replica ")[0]
-    assert [int(one) for one in re.findall(r"replica (\d+)", blamed)] == odd
+    assert [int(item) for item in re.findall(r"replica (\d+)", blamed)] == odd
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])

@@ -78,7 +78,7 @@ class ReducerScenario:
         named = {str(place): weight for place, weight in enumerate(self.weights)}
         self.tree = GradientTree(FlatParameters(named), expected_leaves=1)
         self.diary = EventLog()
-        portions = [Told(self.diary, str(one), parts) for one, parts in enumerate(stretches)]
+        portions = [Told(self.diary, str(item), parts) for item, parts in enumerate(stretches)]
         self.exchange = BucketedReducer(self.tree, portions)
         self.tree.register_summed_hook(self.exchange.start_ready)
 
@@ -119,25 +119,28 @@ def test_a_bucket_that_is_ready_early_waits_for_its_turn() -> None:
 @pytest.mark.parametrize("reached", range(LAYERS + 1))
 def test_buckets_that_no_hook_started_are_started_at_the_end(reached: int) -> None:
     scene = ReducerScenario(each_layer())
-    told = scene.backward(*range(LAYERS - 1, LAYERS - 1 - reached, -1))
+    reported = scene.backward(*range(LAYERS - 1, LAYERS - 1 - reached, -1))
     for weight in scene.weights[: LAYERS - reached]:
         weight.grad = torch.zeros_like(weight)  # past the hooks, as torch's split backward does
-    told = f"{told} {scene.finish()}".strip()
+    reported = f"{reported} {scene.finish()}".strip()
 
-    assert told == "+5 +4 5 -5 +3 4 -4 +2 3 -3 +1 2 -2 +0 1 -1 0 -0"
+    assert reported == "+5 +4 5 -5 +3 4 -4 +2 3 -3 +1 2 -2 +0 1 -1 0 -0"
 
 
 def test_every_update_has_the_same_order_of_buckets() -> None:
     scene = ReducerScenario(each_layer())
-    told = [scene.backward(5, 4, 3, 2, 1, 0) + scene.finish() for _ in range(3)]
+    reported = [scene.backward(5, 4, 3, 2, 1, 0) + scene.finish() for _ in range(3)]
 
-    assert len(set(told)) == 1 and scene.diary.slots == {}
+    assert len(set(reported)) == 1 and scene.diary.slots == {}
 
 
 def test_a_bucket_of_several_ranges_waits_for_its_earliest_layer() -> None:
     """Two shards of three layers each: a portion takes a stretch of both."""
     scene = ReducerScenario(
-        [[range(16 * one, 16 * one + 16), range(48 + 16 * one, 64 + 16 * one)] for one in range(3)]
+        [
+            [range(16 * item, 16 * item + 16), range(48 + 16 * item, 64 + 16 * item)]
+            for item in range(3)
+        ]
     )
 
     assert scene.backward(5, 4, 3) == ""

@@ -14,11 +14,11 @@ def test_shards_are_contiguous_and_complete(elements: int, replicas: int) -> Non
     shards = Shards(elements, replicas)
     owned = [shards.range_of(replica) for replica in range(replicas)]
 
-    assert [element for one in owned for element in (one.start, one.stop)][1:-1:2] == [
-        one.start for one in owned[1:]
+    assert [element for item in owned for element in (item.start, item.stop)][1:-1:2] == [
+        item.start for item in owned[1:]
     ]
     assert (owned[0].start, owned[-1].stop) == (0, elements)
-    assert all(one.start % ALIGNMENT == 0 for one in owned)
+    assert all(item.start % ALIGNMENT == 0 for item in owned)
 
 
 def test_a_short_vector_has_empty_shards_on_the_last_replicas() -> None:
@@ -35,7 +35,9 @@ def test_buckets_cover_every_shard_once(elements: int, size: int) -> None:
         portions = [
             shards.range_of(replica)[first : first + size] for first in range(0, shards.size, size)
         ]
-        covered = [element for one in portions for element in range(one.start, one.stop)]
+        covered = [
+            element for portion in portions for element in range(portion.start, portion.stop)
+        ]
 
         assert covered == list(shards.range_of(replica))
 

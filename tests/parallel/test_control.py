@@ -18,7 +18,7 @@ def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
     outcome = run_workers(topology, f"support.control_targets:{target}", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     files = [folder / f"{rank}.json" for rank in range(ranks)]
-    return [json.loads(one.read_text()) for one in files if one.exists()]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
 def test_a_single_process_gathers_its_values() -> None:
@@ -35,11 +35,11 @@ def test_a_single_process_gathers_its_values() -> None:
 
 @pytest.mark.processes
 def test_every_rank_gathers_all_values(tmp_path: Path) -> None:
-    told = run("exchange_values", tmp_path, 3)
+    reported = run("exchange_values", tmp_path, 3)
 
-    assert [one.pop("is_rank_zero") for one in told] == [True, False, False]
+    assert [item.pop("is_rank_zero") for item in reported] == [True, False, False]
     assert (
-        told
+        reported
         == [
             {
                 "values": [0, 10, 20],
@@ -64,11 +64,11 @@ def test_every_rank_gathers_all_values(tmp_path: Path) -> None:
     ],
 )
 def test_a_process_out_of_sync_is_named_on_all_ranks(tmp_path: Path, how: str, theirs: str) -> None:
-    told = run("diverge", tmp_path, 3, how=how)
+    reported = run("diverge", tmp_path, 3, how=how)
 
-    assert len(told) == 3
-    assert all("rank 0 is at sync point 1 (stop after update 7)" in one for one in told)
-    assert all(f"rank 2 at {theirs}" in one for one in told)
+    assert len(reported) == 3
+    assert all("rank 0 is at sync point 1 (stop after update 7)" in item for item in reported)
+    assert all(f"rank 2 at {theirs}" in item for item in reported)
 
 
 @pytest.mark.processes

@@ -29,8 +29,8 @@ STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
@@ -50,7 +50,7 @@ def test_each_stage_stashes_as_planned(line: PipelinePool, schedule: str):
         SCHEDULES[schedule].peak_stash(stage, stages, case.micro_batches) for stage in range(stages)
     ]
 
-    assert [one.stash for one in seen] == law
+    assert [item.stash for item in seen] == law
 
 
 @pytest.mark.processes
@@ -82,14 +82,16 @@ def test_results_exist_on_the_last_stage_only(line: PipelinePool):
     case = case_for(line, "grouped")
     *others, last = line.run(watch, case)
 
-    assert [one.results for one in others] == [0] * len(others)
+    assert [other.results for other in others] == [0] * len(others)
     assert last.results == case.micro_batches
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_no_transfer_is_pending_after_the_update(line: PipelinePool, schedule: str):
-    assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
+    assert [item.left for item in line.run(watch, case_for(line, schedule))] == [0] * len(
+        line.pipes
+    )
 
 
 @pytest.mark.processes
@@ -104,9 +106,9 @@ def test_several_pipelines_run_in_the_same_processes(line: PipelinePool):
 @pytest.mark.processes
 def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
     with pipeline_pool(1, tmp_path_factory.mktemp("alone")) as alone:
-        (said,) = alone.run(train_unruly, Case(micro_batches=3))
+        (result,) = alone.run(train_unruly, Case(micro_batches=3))
 
-    assert said.startswith(
+    assert result.startswith(
         "stage 0 of 1 stashes 2 activation sets, but unruly with 3 micro-batches"
     )
 
@@ -119,7 +121,7 @@ def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> 
         microbatches_per_round=processes,
         _n_microbatches=micro_batches,
     )
-    rows = [kind._calculate_single_rank_operations(inputs, one) for one in range(processes)]
+    rows = [kind._calculate_single_rank_operations(inputs, item) for item in range(processes)]
     return [[str(action) for action in row if action is not None] for row in rows]
 
 

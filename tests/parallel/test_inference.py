@@ -27,8 +27,8 @@ STARTS = ("layer2/0/bn2", "layer3/0/relu1")
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def case_for(line: PipelinePool, batches: int = 6) -> Case:
@@ -48,7 +48,7 @@ def test_the_last_stage_has_the_logits_of_a_single_process(line: PipelinePool, b
     *others, last = line.run(infer, case)
 
     assert last.logits == answers_alone(case)
-    assert all(one.logits == [None] * batches for one in others)
+    assert all(other.logits == [None] * batches for other in others)
 
 
 @pytest.mark.parametrize("is_training", [False, True])
@@ -56,7 +56,7 @@ def test_inference_restores_the_training_mode(line: PipelinePool, is_training: b
     case = case_for(line)
     answers: list[PredictionDigests] = line.run(infer, case, is_training)
 
-    assert all(one.is_as_before for one in answers)
+    assert all(answer.is_as_before for answer in answers)
     assert answers[-1].logits == answers_alone(case)
 
 
@@ -64,7 +64,7 @@ def test_training_continues_after_a_validation(line: PipelinePool):
     case = case_for(line)
     answers: list[PredictionDigests] = line.run(infer, case)
     after, alone = (
-        joined([one.update_after for one in answers]),
+        joined([answer.update_after for answer in answers]),
         train_single_process(case_alone(case)),
     )
 
@@ -95,7 +95,7 @@ def test_looped_inference_has_the_logits_of_a_single_process(line: PipelinePool,
     *others, last = line.run(infer_looped, case)
 
     assert last[-1].logits == answers_alone(case)
-    assert all(one.logits == [None] * case.micro_batches for stages in others for one in stages)
+    assert all(stage.logits == [None] * case.micro_batches for stages in others for stage in stages)
 
 
 @pytest.mark.parametrize("batches", range(1, 6))
@@ -112,14 +112,14 @@ def test_looped_inference_restores_the_training_mode(line: PipelinePool, is_trai
     case = case_around(line, rounds_on(line), len(line.pipes))
     answers: list[list[PredictionDigests]] = line.run(infer_looped, case, is_training)
 
-    assert all(one.is_as_before for stages in answers for one in stages)
+    assert all(stage.is_as_before for stages in answers for stage in stages)
 
 
 def test_looped_training_continues_after_a_validation(line: PipelinePool):
     case = case_around(line, rounds_on(line), 2 * len(line.pipes))
     answers: list[list[PredictionDigests]] = line.run(infer_looped, case)
     turns = zip(*answers, strict=True)
-    after = joined([one.update_after for turn in turns for one in turn])
+    after = joined([item.update_after for turn in turns for item in turn])
     alone = train_single_process(Case(micro_batches=case.micro_batches))
 
     assert (after.gradients, after.losses) == (alone.gradients, alone.losses)

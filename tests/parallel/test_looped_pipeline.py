@@ -21,8 +21,8 @@ STARTS = (
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 @pytest.fixture(params=[2, 3])
@@ -39,8 +39,8 @@ def test_each_stage_and_each_process_stash_as_planned(line: PipelinePool, case: 
     seen, stages, count = in_order(around), len(case.starts), case.micro_batches
     law = [case.order.peak_stash(stage, stages, count) for stage in range(stages)]
 
-    assert [one.stash for one in seen] == law
-    assert [one.stash for one in around] == [
+    assert [item.stash for item in seen] == law
+    assert [item.stash for item in around] == [
         case.order.process_peak_stash(process, stages, count) for process in range(len(around))
     ]
 

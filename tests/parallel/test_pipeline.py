@@ -64,20 +64,20 @@ def test_each_micro_batch_has_a_loss_and_correct_predictions():
     batches = micro_batches(3)
     passed = single_stage(network, F.cross_entropy, nothing, 3).run(batches)
 
-    for one, (images, labels) in zip(passed, batches, strict=True):
+    for item, (images, labels) in zip(passed, batches, strict=True):
         (logits,) = twin(images)
 
-        assert torch.equal(one.loss, F.cross_entropy(logits, labels).detach())
-        assert int(one.correct) == sum(logits.argmax(1).eq(labels).tolist())
-        assert one.samples == 3
+        assert torch.equal(item.loss, F.cross_entropy(logits, labels).detach())
+        assert int(item.correct) == sum(logits.argmax(1).eq(labels).tolist())
+        assert item.samples == 3
 
 
 def test_results_do_not_reference_the_graph():
-    (one,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
+    (item,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
         micro_batches(1)
     )
 
-    assert one.loss.grad_fn is None and one.correct.grad_fn is None
+    assert item.loss.grad_fn is None and item.correct.grad_fn is None
 
 
 def test_correct_predictions_are_counted():
@@ -87,9 +87,9 @@ def test_correct_predictions_are_counted():
     with torch.no_grad():
         network.named_weights()["fc.weight"].zero_()
         head.copy_(torch.eye(CLASSES)[2])
-    (one,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
+    (item,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
 
-    assert int(one.correct) == 3
+    assert int(item.correct) == 3
 
 
 def test_a_validated_network_is_set_to_training_mode():
@@ -101,16 +101,16 @@ def test_a_validated_network_is_set_to_training_mode():
 
 
 def test_micro_batches_are_read_one_at_a_time():
-    taken: list[int] = []
+    used: list[int] = []
     done: list[int] = []
 
     def feed() -> Iterator[PipelineInput]:
         for index, batch in enumerate(micro_batches(3)):
-            taken.append(index)
+            used.append(index)
             yield batch
 
     def note() -> None:
-        done.append(len(taken))
+        done.append(len(used))
 
     single_stage(build_slice(small_layers()), F.cross_entropy, note, 3).run(feed())
 

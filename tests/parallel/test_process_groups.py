@@ -39,8 +39,8 @@ def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
 
 
 def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[str, Any]]:
-    asked = {"replicas": replicas, "stages": stages}
-    payload = {"folder": str(folder), "grid": asked, "span": span}
+    requested = {"replicas": replicas, "stages": stages}
+    payload = {"folder": str(folder), "grid": requested, "span": span}
     outcome = run_workers(grid(replicas, stages), "support.group_targets:meet", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     return seen(folder, replicas * stages)
@@ -50,11 +50,11 @@ def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[s
 def test_pipeline_and_data_parallel_groups_match_the_topology(tmp_path: Path) -> None:
     ranks = meet(tmp_path, replicas=2, stages=2)
 
-    assert [one["world"] for one in ranks] == [[0, 1, 2, 3]] * 4
-    assert [one["pipeline"] for one in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
-    assert [one["data_parallel"] for one in ranks] == [[0, 2], [1, 3], [0, 2], [1, 3]]
-    assert [one["index"] for one in ranks] == [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
-    assert [one["size"] for one in ranks] == [[4, 2, 2]] * 4
+    assert [rank["world"] for rank in ranks] == [[0, 1, 2, 3]] * 4
+    assert [rank["pipeline"] for rank in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert [rank["data_parallel"] for rank in ranks] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert [rank["index"] for rank in ranks] == [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
+    assert [rank["size"] for rank in ranks] == [[4, 2, 2]] * 4
 
 
 @pytest.mark.processes
@@ -64,8 +64,8 @@ def test_a_group_of_one_contains_only_this_rank(tmp_path: Path, replicas: int, s
     alone = "pipeline" if stages == 1 else "data_parallel"
     other = "data_parallel" if stages == 1 else "pipeline"
 
-    assert [one[alone] for one in ranks] == [[0], [1], [2]]
-    assert [one[other] for one in ranks] == [[0, 1, 2]] * 3
+    assert [rank[alone] for rank in ranks] == [[0], [1], [2]]
+    assert [rank[other] for rank in ranks] == [[0, 1, 2]] * 3
 
 
 @pytest.mark.processes
@@ -82,9 +82,9 @@ def test_consecutive_replicas_of_a_stage_form_a_norm_sync_group(
 ) -> None:
     ranks = meet(tmp_path, replicas, stages, span)
 
-    assert [one["span"] for one in ranks] == met
-    assert [one["place"] for one in ranks] == [[place, span] for place in places]
-    assert all(one["apart"] for one in ranks)
+    assert [rank["span"] for rank in ranks] == met
+    assert [rank["place"] for rank in ranks] == [[place, span] for place in places]
+    assert all(rank["apart"] for rank in ranks)
 
 
 @pytest.mark.processes
@@ -96,11 +96,11 @@ def test_no_process_can_be_reached_from_outside(
         if (Path("/sys/class/net") / name / "device").exists():
             monkeypatch.setenv("GLOO_SOCKET_IFNAME", name)
     ranks = meet(tmp_path, replicas=2, stages=2)
-    addresses = [ip for one in ranks for ip in one["listens"]]
+    addresses = [ip for rank in ranks for ip in rank["listens"]]
 
     assert len(addresses) >= 4
     assert [ip for ip in addresses if not ip_address(ip).is_loopback] == []
-    assert [one["elders_listen"] for one in ranks] == [[]] * 4  # forkserver and supervisor
+    assert [rank["elders_listen"] for rank in ranks] == [[]] * 4  # forkserver and supervisor
 
 
 @pytest.mark.processes
@@ -120,9 +120,9 @@ def test_processes_connect_under_torchrun(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     ranks = seen(tmp_path, 2)
 
-    assert [one["pipeline"] for one in ranks] == [[0, 1]] * 2
-    assert [one["data_parallel"] for one in ranks] == [[0], [1]]
-    assert all(ip_address(ip).is_loopback for one in ranks for ip in one["listens"])
+    assert [rank["pipeline"] for rank in ranks] == [[0, 1]] * 2
+    assert [rank["data_parallel"] for rank in ranks] == [[0], [1]]
+    assert all(ip_address(ip).is_loopback for rank in ranks for ip in rank["listens"])
 
 
 @pytest.mark.processes

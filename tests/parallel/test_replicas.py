@@ -27,9 +27,9 @@ def test_the_sum_is_divided_once() -> None:
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    one, two, four = torch.tensor([0.1, 0.2, 0.4])
+    item, two, four = torch.tensor([0.1, 0.2, 0.4])
 
-    assert Replicas().reduce(tree)[0] == ((one + two) + four) / 3
+    assert Replicas().reduce(tree)[0] == ((item + two) + four) / 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -41,11 +41,11 @@ def test_the_mean_is_rounded_to_the_dtype_of_the_weights_after_the_division(
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    one, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
+    item, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
     mean = Replicas().reduce(tree)
 
     assert mean.dtype == torch.float32
-    assert mean[0] == (((one + two) + four) / 3).float()
+    assert mean[0] == (((item + two) + four) / 3).float()
 
 
 def test_a_single_replica_updates_everything_and_copies_nothing() -> None:

@@ -30,11 +30,11 @@ def alone(optimizer: str) -> Outcome:
 def test_every_rule_ends_with_the_bits_of_one_replica(pool: ReplicaPool, optimizer: str) -> None:
     ended = unwrap(pool.run(train, Case(6, sharded=True, optimizer=optimizer)))
 
-    assert {one.sha256 for one in ended} == {alone(optimizer).sha256}
+    assert {item.sha256 for item in ended} == {alone(optimizer).sha256}
     assert alone(optimizer).sha256 != train(None, Case(6)).sha256 or optimizer == "sgd_combined"
-    for one in ended:
+    for item in ended:
         for name, tensor in alone(optimizer).state.items():
-            assert np.array_equal(one.state[name], tensor), name
+            assert np.array_equal(item.state[name], tensor), name
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])

@@ -24,9 +24,9 @@ POINTS = {
 def test_recomputation_gives_the_same_bits(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
     names = [layer.name for layer in case.layers]
-    kept = plan_recompute(points, names).checkpoints
+    saved = plan_recompute(points, names).checkpoints
 
-    assert train_single_process(replace(case, recompute=kept)) == train_single_process(case)
+    assert train_single_process(replace(case, recompute=saved)) == train_single_process(case)
 
 
 def test_names_of_other_stages_change_nothing():
@@ -44,7 +44,7 @@ def kept_sizes(case: Case) -> list[tuple[int, ...]]:
         sizes.append(tuple(kept.shape))
         return kept
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
         module(images)
     return [size for size in sizes if len(size) > 1]
 

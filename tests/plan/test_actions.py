@@ -20,7 +20,7 @@ from convoy.plan.schedules import SCHEDULES, Schedule, make_schedule
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
 
 
-PASSES = {one.symbol: one for one in (Forward, Backward, BackwardInput, BackwardWeight)}
+PASSES = {item.symbol: item for item in (Forward, Backward, BackwardInput, BackwardWeight)}
 
 
 def orders(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Action]]:
@@ -202,12 +202,12 @@ def test_a_deadlock_does_not_name_finished_stages():
 def test_two_swapped_passes_are_caught_on_every_stage(name: str, stages: int):
     right = orders(SCHEDULES[name], stages, 2 * stages)
     for stage, actions in enumerate(right):
-        for one, other in combinations(range(len(actions)), 2):
-            if isinstance(actions[one], BackwardWeight):
+        for item, other in combinations(range(len(actions)), 2):
+            if isinstance(actions[item], BackwardWeight):
                 continue  # no neighbor sees it
-            if type(actions[one]) is type(actions[other]):
+            if type(actions[item]) is type(actions[other]):
                 wrong = list(actions)
-                wrong[one], wrong[other] = wrong[other], wrong[one]
+                wrong[item], wrong[other] = wrong[other], wrong[item]
                 result = simulate([*right[:stage], wrong, *right[stage + 1 :]])
 
                 assert result.deadlocked

@@ -159,7 +159,7 @@ ALONE = {
 @pytest.mark.parametrize("model", ["resnet8", "resnet14", "resnet18"])
 @pytest.mark.parametrize("options", ALONE.values(), ids=ALONE.keys())
 def test_the_planned_memory_of_one_process_matches(options: dict[str, object], model: str):
-    whole = {
+    full = {
         "model": model,
         "norm_type": "batch",
         "data": "generated",
@@ -169,9 +169,9 @@ def test_the_planned_memory_of_one_process_matches(options: dict[str, object], m
         "gradient_accumulation": 2,
         **options,
     }
-    (planned,) = plan_run(build_config(whole)).memory
+    (planned,) = plan_run(build_config(full)).memory
 
-    assert planned.activations == pytest.approx(measure_alone(whole).activations, rel=0.05)
+    assert planned.activations == pytest.approx(measure_alone(full).activations, rel=0.05)
 
 
 WAYS = {
@@ -216,7 +216,7 @@ def test_the_planned_memory_of_proxies_without_recomputation_matches(way: str):
 
 
 def planned_by_seen(small: Small, **options: object) -> float:
-    whole = {
+    full = {
         "data": "generated",
         "num_classes": 10,
         "image_size": small.size,
@@ -225,8 +225,8 @@ def planned_by_seen(small: Small, **options: object) -> float:
         **small.options,
         **options,
     }
-    (planned,) = plan_run(build_config(whole)).memory
-    return planned.activations / measure_alone(whole).activations
+    (planned,) = plan_run(build_config(full)).memory
+    return planned.activations / measure_alone(full).activations
 
 
 KEPT = [
@@ -299,4 +299,4 @@ def test_only_relu_works_in_place():
         autograd_steps(layer.operation, source)[-1].in_place for layer in small_layers("none")
     ]
 
-    assert written == [isinstance(one.operation, ActivationSpec) for one in small_layers("none")]
+    assert written == [isinstance(item.operation, ActivationSpec) for item in small_layers("none")]

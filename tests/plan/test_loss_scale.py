@@ -56,7 +56,7 @@ def test_the_last_level_has_the_remaining_epochs() -> None:
 
 
 def test_a_run_with_fewer_epochs_than_levels_is_divided_by_updates() -> None:
-    assert [one.start for one in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
+    assert [level.start for level in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
 
 
 @sweep("updates", range(1, 8))
@@ -96,7 +96,7 @@ def test_fine_tuning_continues_with_the_final_scale() -> None:
             "initial_loss_scaling": 16.0,
         }
     )
-    first, second = (one.loop.loss_scale for one in plan_phases(plan_run(config)))
+    first, second = (phase.loop.loss_scale for phase in plan_phases(plan_run(config)))
 
     assert (len(first.levels), second.levels) == (3, (ScaleLevel(64.0, 0),))
 

@@ -53,10 +53,10 @@ def test_all_stages_but_the_last_have_a_link():
 def test_a_stage_stashes_as_many_sets_as_its_schedule(name: str):
     stages = memory(shards=3, gradient_accumulation=12, pipeline_schedule=name)
 
-    assert [one.stash_sets for one in stages] == [
+    assert [item.stash_sets for item in stages] == [
         SCHEDULES[name].peak_stash(stage, 3, 12) for stage in range(3)
     ]
-    assert all(one.activations > one.stash for one in stages)
+    assert all(item.activations > item.stash for item in stages)
 
 
 def test_without_momentum_there_is_no_optimizer_state():

@@ -28,7 +28,7 @@ def test_stages_cover_the_network_once():
     costs = [cost for stage in run.stages for cost in run.layer_costs(stage)]
 
     assert costs == list(run.network.costs)
-    assert [name for stage in run.stages for name in stage.names] == [one.name for one in costs]
+    assert [name for stage in run.stages for name in stage.names] == [item.name for item in costs]
 
 
 def test_the_memory_of_all_stages_counts_every_weight_once():
@@ -121,7 +121,7 @@ def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]
 
     assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
     assert (run.topology.stages, run.topology.processes, run.process_devices) == (1, 1, (4,))
-    assert [one.names[0] for one in run.folded_stages] == [
+    assert [item.names[0] for item in run.folded_stages] == [
         "conv1",
         "layer2/0/conv1",
         "layer3/0/conv2",
@@ -144,9 +144,9 @@ def test_folded_stages_may_be_balanced_and_have_more_checkpoints():
 
 def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batches():
     folded = plan(shards=3, device_mapping=(0, 0, 0), pipeline_schedule="sequential")
-    whole = plan(shards=1, gradient_accumulation=7)
+    full = plan(shards=1, gradient_accumulation=7)
 
-    assert folded.memory[0].activations < whole.memory[0].activations
+    assert folded.memory[0].activations < full.memory[0].activations
 
 
 def test_without_recomputation_folded_boundaries_have_no_effect():

@@ -97,7 +97,7 @@ def test_the_second_phase_is_plain_sgd_with_the_fine_tune_options() -> None:
 def test_other_options_are_the_same_in_both_phases() -> None:
     checkpoints = {"label_smoothing": 0.1, "weight_decay": 0.01, "seed": 4, "stable_norm": True}
     before, after = (
-        flatten_config(one.config) for one in (first(**checkpoints), second(**checkpoints))
+        flatten_config(item.config) for item in (first(**checkpoints), second(**checkpoints))
     )
     changed = {name for name in before if before[name] != after[name]}
 
@@ -171,10 +171,10 @@ def test_the_plan_shows_both_phases() -> None:
 
 
 def test_the_json_has_a_list_of_phases() -> None:
-    one = plan_as_json(first(half_res_training=False), {})["phases"]
+    item = plan_as_json(first(half_res_training=False), {})["phases"]
     training, tuning = plan_as_json(first(), {})["phases"]
 
-    assert [phase["name"] for phase in one] == ["training"]
+    assert [phase["name"] for phase in item] == ["training"]
     assert (training["name"], tuning["name"]) == ("training", "fine-tuning")
     assert [phase["network"]["image_size"] for phase in (training, tuning)] == [22, 32]
     assert tuning["batch"]["samples_per_update"] == 20

@@ -36,7 +36,7 @@ def test_a_rate_grows_by_eighths_of_a_line():
     first, second, third, fourth, *_ = rate_as_text(loop(epoch=1, warmup_epoch=1), 100)
     heights = [
         sum(" ▁▂▃▄▅▆▇█".index(cell) for cell in column)
-        for column in zip(*(one.ljust(80) for one in (first, second, third, fourth)), strict=True)
+        for column in zip(*(item.ljust(80) for item in (first, second, third, fourth)), strict=True)
         if not set(column) - set(" ▁▂▃▄▅▆▇█")
     ]
 
@@ -97,5 +97,5 @@ def test_each_phase_has_a_curve_and_its_epochs():
         line.split() for line in phases_as_text(plan, 80) if " epoch " in line and "up" not in line
     ]
 
-    assert [one for one in axes if len(one) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
+    assert [ax for ax in axes if len(ax) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
     assert len(plan_phases(plan)) == 2

@@ -87,7 +87,7 @@ def test_the_keys_of_every_row_are_stable(found: dict[str, Any], section: str):
 
 
 def test_every_option_has_its_value_and_source(found: dict[str, Any]):
-    assert {frozenset(one) for one in found["options"].values()} == {frozenset(KEYS["options"])}
+    assert {frozenset(item) for item in found["options"].values()} == {frozenset(KEYS["options"])}
     assert found["options"]["model"] == {"value": "resnet8", "source": "command line"}
     assert found["options"]["epoch"] == {"value": 2.5, "source": "default"}
     assert found["options"]["pipeline_splits"]["value"] == []
@@ -118,7 +118,7 @@ def test_the_numbers_in_the_json_are_those_of_the_plan(found: dict[str, Any], pl
         "epochs": 2.5,
         "images": 20_000,
     }
-    assert [row["total"] for row in found["memory"]] == [one.total for one in plan.memory]
+    assert [row["total"] for row in found["memory"]] == [item.total for item in plan.memory]
 
 
 def test_stages_name_all_their_layers_and_add_up(found: dict[str, Any], plan: RunPlan):

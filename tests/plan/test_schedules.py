@@ -132,7 +132,7 @@ def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
 def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
-    assert [one.in_flight(stages) for one in schedules] == [2 * stages, stages, 1]
+    assert [schedule.in_flight(stages) for schedule in schedules] == [2 * stages, stages, 1]
 
 
 @sweep(("schedule", "stages"), LAYOUTS)

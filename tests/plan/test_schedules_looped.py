@@ -40,13 +40,13 @@ def test_each_micro_batch_passes_every_stage_once_in_each_direction(
 
     assert len(rows) == processes
     for process, row in enumerate(rows):
-        assert {one.stage for one in row} == set(range(process, stages, processes))
+        assert {item.stage for item in row} == set(range(process, stages, processes))
     for stage in range(stages):
-        own = schedule.actions(stage, stages, count)
+        local = schedule.actions(stage, stages, count)
 
-        assert own == [one for one in rows[stage % processes] if one.stage == stage]
+        assert local == [item for item in rows[stage % processes] if item.stage == stage]
         for kind in (Forward, Backward):
-            assert [one.micro for one in own if isinstance(one, kind)] == list(range(count))
+            assert [item.micro for item in local if isinstance(item, kind)] == list(range(count))
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
@@ -55,9 +55,9 @@ def test_the_schedule_finishes_with_the_planned_stash(processes: int, rounds: in
     result = simulate(schedule.orders(stages, count))
 
     assert not result.deadlocked
-    assert result.stash == tuple(schedule.peak_stash(one, stages, count) for one in range(stages))
+    assert result.stash == tuple(schedule.peak_stash(item, stages, count) for item in range(stages))
     assert result.process_stash == tuple(
-        schedule.process_peak_stash(one, stages, count) for one in range(processes)
+        schedule.process_peak_stash(item, stages, count) for item in range(processes)
     )
     for stage in range(stages):
         assert schedule.peak_stash(stage, stages, count) <= schedule.stash(stage, stages)

@@ -27,7 +27,7 @@ def test_weight_halves_of_stage_s_lag_by_s_micro_batches():
 def test_each_half_runs_once_per_micro_batch_and_in_order(stages: int, count: int):
     for row in ZERO_BUBBLE.orders(stages, count):
         for kind in (Forward, BackwardInput, BackwardWeight):
-            assert [one.micro for one in row if isinstance(one, kind)] == list(range(count))
+            assert [item.micro for item in row if isinstance(item, kind)] == list(range(count))
 
 
 @sweep(("stages", "count"), SIZES)
@@ -35,12 +35,12 @@ def test_without_weight_halves_it_is_interleaved(stages: int, count: int):
     for stage in range(stages):
         actual = ZERO_BUBBLE.actions(stage, stages, count)
         checkpoints = [
-            "FB"[isinstance(one, BackwardInput)] + str(one.micro)
-            for one in actual
-            if not isinstance(one, BackwardWeight)
+            "FB"[isinstance(item, BackwardInput)] + str(item.micro)
+            for item in actual
+            if not isinstance(item, BackwardWeight)
         ]
 
-        assert checkpoints == [str(one) for one in INTERLEAVED.actions(stage, stages, count)]
+        assert checkpoints == [str(action) for action in INTERLEAVED.actions(stage, stages, count)]
 
 
 @sweep(("stages", "count"), SIZES)
@@ -58,13 +58,13 @@ def test_no_stage_stashes_more_than_the_first_of_interleaved(stages: int, count:
 def test_the_bubble_of_zero_bubble_is_one_pass_through_the_pipeline(stages: int, count: int):
     """Interleaved idles three times as long: (S − 1) times F, I and W."""
     length = ZERO_BUBBLE.num_columns(stages, count)
-    whole = simulate(
+    full = simulate(
         INTERLEAVED.orders(stages, count), Costs((1.0,) * stages, (2.0,) * stages)
     ).seconds
 
     assert length == simulate(ZERO_BUBBLE.orders(stages, count)).seconds == 3 * count + stages - 1
     assert ZERO_BUBBLE.bubble_fraction(stages, count) == (stages - 1) / length
-    assert whole == 3 * (count + stages - 1)
+    assert full == 3 * (count + stages - 1)
 
 
 @sweep(("stages", "count"), SIZES)

@@ -20,7 +20,7 @@ def ways(**options: Any) -> list[tuple[bool, bool]]:
     boundaries = [
         stage_boundary(plan.network, stage, 4, plan.first_trained_layer) for stage in plan.stages
     ]
-    return [(one.sends_gradients, one.receives_gradients) for one in boundaries]
+    return [(item.sends_gradients, item.receives_gradients) for item in boundaries]
 
 
 FROM_THE_THIRD = [(False, False), (False, False), (False, True), (True, True)]

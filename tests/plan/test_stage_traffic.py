@@ -60,7 +60,7 @@ def test_the_traced_part_of_an_update_has_its_full_peak(name: str, stages: int):
         orders = timed_actions(schedule, stages, long)
         row = [timed for order in orders for timed in order if timed.stage == stage]
         actions = [timed.action for timed in row]
-        whole = replace(part, actions=actions, prefetched=prefetched_inputs(orders, row))
+        full = replace(part, actions=actions, prefetched=prefetched_inputs(orders, row))
 
-        assert len(part.actions) <= len(whole.actions)
-        assert peak_activations(FOOTPRINT, part) == peak_activations(FOOTPRINT, whole)
+        assert len(part.actions) <= len(full.actions)
+        assert peak_activations(FOOTPRINT, part) == peak_activations(FOOTPRINT, full)

@@ -11,7 +11,7 @@ from convoy.plan.stages import aliases, split_into_stages
 
 
 def layers(model: str) -> list[str]:
-    return [one.name for one in plan_network(build_config({"model": model})).layers]
+    return [layer.name for layer in plan_network(build_config({"model": model})).layers]
 
 
 RESNET50 = layers("resnet50")
@@ -51,13 +51,13 @@ def test_aliases_only_name_layers_of_the_network(word: str):
 def test_every_block_has_aliases(model: str):
     names = layers(model)
     blocks = [name.removesuffix("/add") for name in names if name.endswith("/add")]
-    meant = aliases(names)
-    counted = [word for word in meant if word.startswith("b") and word.count("/") == 1]
-    units = [word for word in meant if "/unit" in word and not word.endswith("/relu")]
+    expected = aliases(names)
+    counted = [word for word in expected if word.startswith("b") and word.count("/") == 1]
+    units = [word for word in expected if "/unit" in word and not word.endswith("/relu")]
 
-    assert [meant[word] for word in counted] == [meant[word] for word in units] == blocks
-    assert [meant[f"{word}/relu"] for word in counted] == [f"{block}/relu" for block in blocks]
-    assert [meant[f"{word}/relu"] for word in units] == [f"{block}/relu" for block in blocks]
+    assert [expected[word] for word in counted] == [expected[word] for word in units] == blocks
+    assert [expected[f"{word}/relu"] for word in counted] == [f"{block}/relu" for block in blocks]
+    assert [expected[f"{word}/relu"] for word in units] == [f"{block}/relu" for block in blocks]
 
 
 def test_no_alias_is_a_layer_name():

@@ -80,11 +80,11 @@ def test_idle_cells_match_the_bubble_fraction(name: str, stages: int):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         places = 2 if name == "grouped" and stages > 1 else 1
         for row in timetable.rows:
-            whole = places * timetable.columns
-            idle = whole - sum(len(cell) for cell in row)
+            full = places * timetable.columns
+            idle = full - sum(len(cell) for cell in row)
 
             assert max(len(cell) for cell in row) <= places
-            assert idle / whole == SCHEDULES[name].bubble_fraction(stages, micro_batches)
+            assert idle / full == SCHEDULES[name].bubble_fraction(stages, micro_batches)
 
 
 @sweep(("name", "stages"), LAYOUTS)
@@ -161,10 +161,10 @@ def test_a_timetable_fits_the_width(width: int):
 
 def test_a_timetable_that_fits_is_complete():
     timetable = make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=4)
-    whole = draw_timetable(timetable)
+    full = draw_timetable(timetable)
 
-    assert draw_timetable(timetable, width=max(map(len, whole))) == whole
-    assert draw_timetable(timetable, width=max(map(len, whole)) - 1) != whole
+    assert draw_timetable(timetable, width=max(map(len, full))) == full
+    assert draw_timetable(timetable, width=max(map(len, full)) - 1) != full
 
 
 def test_a_very_small_width_still_shows_both_ends():

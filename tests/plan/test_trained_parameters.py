@@ -33,14 +33,14 @@ def plan(*parts: str, **options: Any) -> RunPlan:
     return plan_run(build_config({"model": "resnet8", "variable_filter": parts, **options}))
 
 
-@pytest.mark.parametrize("options", FAMILIES, ids=lambda one: " ".join(map(str, one.values())))
+@pytest.mark.parametrize("options", FAMILIES, ids=lambda item: " ".join(map(str, item.values())))
 def test_every_parameter_has_its_planned_name_and_size(options: dict[str, Any]) -> None:
     network = plan_run(build_config(options)).network
     live = build_network(network, 0, torch.device("meta")).slice
-    planned = [one for layer in network.layers for one in parameters_of(layer)]
+    planned = [item for layer in network.layers for item in parameters_of(layer)]
 
-    assert {one.name: one.searchable_name for one in planned} == names_with_roles(live)
-    assert {one.name: one.elements for one in planned} == {
+    assert {item.name: item.searchable_name for item in planned} == names_with_roles(live)
+    assert {item.name: item.elements for item in planned} == {
         name: weight.numel() for name, weight in live.named_weights().items()
     }
 
@@ -63,16 +63,16 @@ def test_a_filter_selects_matching_weights() -> None:
 
 
 def test_gradients_are_needed_from_the_first_trained_layer() -> None:
-    one = plan("layer2.0.conv2", "fc")
+    item = plan("layer2.0.conv2", "fc")
 
-    assert one.network.layers[one.first_trained_layer].name == "layer2/0/conv2"
-    assert (one.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
+    assert item.network.layers[item.first_trained_layer].name == "layer2/0/conv2"
+    assert (item.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
 
 
 def test_frozen_parameters_are_not_trained_even_if_the_filter_matches() -> None:
-    one = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
+    item = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
 
-    assert (sum(one.trained_parameters), one.network.layers[one.first_trained_layer].name) == (
+    assert (sum(item.trained_parameters), item.network.layers[item.first_trained_layer].name) == (
         650,
         "fc",
     )

@@ -73,9 +73,9 @@ class ManualClock:
 def filled(*seconds: float, window: int = 20) -> tuple[Throughput, ManualClock]:
     watch = ManualClock()
     throughput = Throughput(64, window, watch)
-    for one in seconds:
-        watch.now += one
-        throughput.add(one)
+    for second in seconds:
+        watch.now += second
+        throughput.add(second)
     return throughput, watch
 
 

@@ -103,8 +103,8 @@ def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path: Path):
 def test_a_truncated_last_line_is_ignored(tmp_path: Path, cut: int):
     path = tmp_path / "m.jsonl"
     write(path, 3)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
+    full = path.read_bytes()
+    path.write_bytes(full[:-cut])
     reading = list(read_jsonl(path))
     found = [record["update"] for record in reading]
 

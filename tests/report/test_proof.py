@@ -56,4 +56,4 @@ def test_the_result_is_available_as_json() -> None:
     assert read["equal"] is True
     assert json.loads(json.dumps(as_json([EVEN, ODD])))["equal"] is False
     assert {"layout", "weights_sha256", "exact", "equal", "difference"} <= set(read["layouts"][0])
-    assert [one["exact"] for one in read["layouts"]] == [True, False]
+    assert [item["exact"] for item in read["layouts"]] == [True, False]

@@ -192,8 +192,8 @@ def test_a_file_system_without_locks_is_used_unlocked(
 
 
 def test_new_folders_get_the_next_number_after_gaps_and_other_files(tmp_path: Path):
-    for taken in ("net-2", "net-x", "other-9", "net-7"):
-        (tmp_path / taken).mkdir()
+    for used in ("net-2", "net-x", "other-9", "net-7"):
+        (tmp_path / used).mkdir()
     (tmp_path / "net-8").write_text("a file may have the name too")
 
     with new_run_folder(named(tmp_path, None), "net") as folder:

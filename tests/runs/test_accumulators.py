@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.run_convoy import TINY, Said, convoy
+from support.run_convoy import TINY, CommandResult, convoy
 from torch import Tensor
 
 from convoy.checkpoint.store import find_checkpoint
@@ -33,8 +33,8 @@ LAYOUTS = {
 
 
 def train(run: Path, *words: str) -> Path:
-    said = convoy("train", *words, "--output", run)
-    assert (said.code in (0, 75), said.err) == (True, "")
+    result = convoy("train", *words, "--output", run)
+    assert (result.code in (0, 75), result.err) == (True, "")
     return run
 
 
@@ -99,7 +99,7 @@ def test_a_rule_changes_only_the_weights_it_matches(words: tuple[str, ...], tmp_
     short = "--gradient-accumulation-dtype=float16"
     usual = weights_after_one_update(tmp_path / "usual", short)
     other = weights_after_one_update(tmp_path / "other", short, *words)
-    moved = {name for name, one in usual.items() if not torch.equal(one, other[name])}
+    moved = {name for name, item in usual.items() if not torch.equal(item, other[name])}
 
     assert moved == {"fc.weight", "fc.bias"}
     for name in moved:
@@ -118,27 +118,27 @@ def test_a_sum_equals_a_mean_with_a_proportionally_higher_rate(tmp_path: Path) -
         torch.testing.assert_close(way, 6 * mean_way, rtol=1e-3, atol=1e-6)
 
 
-def train_refused(*words: str) -> Said:
-    said = convoy("train", *WORDS, *words)
-    assert said.code == 2
-    return said
+def train_refused(*words: str) -> CommandResult:
+    result = convoy("train", *WORDS, *words)
+    assert result.code == 2
+    return result
 
 
 def test_invalid_rules_are_refused_before_the_run_starts() -> None:
-    said = train_refused("--gradient-mean-reduce-re=(", "--accumulator-dtype-rules=fc.*=half")
+    result = train_refused("--gradient-mean-reduce-re=(", "--accumulator-dtype-rules=fc.*=half")
 
-    assert "--gradient-mean-reduce-re '(' is not a regular expression: " in said.err
-    assert "--accumulator-dtype-rules 'fc.*=half' does not name a dtype; " in said.err
+    assert "--gradient-mean-reduce-re '(' is not a regular expression: " in result.err
+    assert "--accumulator-dtype-rules 'fc.*=half' does not name a dtype; " in result.err
 
 
 @pytest.mark.parametrize("layout", [(), ("--replicas=2", "--gradient-accumulation=3")], ids=str)
 def test_patterns_without_a_match_are_refused_before_the_run_starts(
     layout: tuple[str, ...],
 ) -> None:
-    said = train_refused("--gradient-mean-reduce-re=gamma", *layout)
+    result = train_refused("--gradient-mean-reduce-re=gamma", *layout)
 
-    assert said.err.count("'gamma' matches no parameter of this model; ") == 1
-    assert "Traceback" not in said.err
+    assert result.err.count("'gamma' matches no parameter of this model; ") == 1
+    assert "Traceback" not in result.err
 
 
 def test_a_reduction_without_effect_is_reported(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_reduction_without_effect_is_reported(tmp_path: Path) -> None:
     run = train(tmp_path / "run", *WORDS, "--stop-after=1", *words)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
-    assert [one["text"] for one in events if one.get("kind") == "no_effect"] == [
+    assert [event["text"] for event in events if event.get("kind") == "no_effect"] == [
         "--gradient-reduction has no effect with one micro-batch per update"
     ]
 
@@ -156,7 +156,7 @@ def test_a_run_resumes_bit_exactly_from_a_checkpoint(
 ) -> None:
     words = TRAININGS["a type for some"]
     run = train(tmp_path / "run", *FEW, *words, "--stop-after=2")
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert digest(run) == reference_digests["a type for some"]

@@ -43,10 +43,10 @@ def test_a_conversion_killed_again_and_again_ends_in_the_same_bytes(
     assert convoy(*words(source, tmp_path / "whole", form)).code == 0
     target = tmp_path / "to"
     codes = [kill_after_parts(1 + parts(target), words(source, target, form)) for _ in range(4)]
-    said = convoy(*words(source, target, form))
+    result = convoy(*words(source, target, form))
 
     assert codes == [-signal.SIGKILL] * 4
-    assert said.code == 0
+    assert result.code == 0
     assert tree(target) == tree(tmp_path / "whole")
 
 
@@ -86,10 +86,10 @@ def test_an_interrupted_conversion_ends_with_130_and_leaves_no_partial_file(tmp_
     process = Process(line, tmp_path, slowed=naming_slowed(50))
     wait_until(lambda: parts(target) >= 50 or not process.alive)
     process.send(signal.SIGINT)
-    said = process.wait()
+    result = process.wait()
 
-    assert said.code == ExitCode.INTERRUPTED
-    assert "Traceback" not in said.err
+    assert result.code == ExitCode.INTERRUPTED
+    assert "Traceback" not in result.err
     assert not [name for name in tree(target) if ".tmp-" in name]
     assert convoy(*words(source, target, "tfrecord")).code == 0
 
@@ -109,10 +109,10 @@ def test_a_full_disk_ends_with_6_and_leaves_no_partial_file(form: str, tmp_path:
     source = write_photos(tmp_path / "photos")
     target = tmp_path / "to"
     with files_of_at_most(800):
-        said = convoy(*words(source, target, form))
+        result = convoy(*words(source, target, form))
 
-    assert said.code == ExitCode.STORAGE
-    assert "Run the same command to continue" in said.err
+    assert result.code == ExitCode.STORAGE
+    assert "Run the same command to continue" in result.err
     assert set(tree(target)) == {JOURNAL_NAME}
     assert convoy(*words(source, target, form)).code == 0
 
@@ -124,10 +124,10 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("convoy.files.os.fsync", full)
-    said = convoy(*words(source, tmp_path / "to", "tfrecord"))
+    result = convoy(*words(source, tmp_path / "to", "tfrecord"))
 
-    assert said.code == ExitCode.STORAGE
-    assert "No space left on device; finished parts are kept" in said.err
+    assert result.code == ExitCode.STORAGE
+    assert "No space left on device; finished parts are kept" in result.err
 
 
 def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> 
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
-        said = convoy(*words(source, target, "tfrecord"))
+        result = convoy(*words(source, target, "tfrecord"))
         process.communicate()
 
-    assert said.code == ExitCode.BUSY
-    assert "another process is converting into this folder" in said.err
+    assert result.code == ExitCode.BUSY
+    assert "another process is converting into this folder" in result.err
 
 
 @pytest.mark.processes

@@ -10,13 +10,13 @@ from support.run_convoy import TINY, convoy
 
 FIRST = "--fine-tune-first-trainable-layer"
 # Four updates of twelve micro-batches: enough for every schedule.
-SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
+SMALL = [item for item in TINY if "micro-batch" not in item and "accum" not in item]
 SMALL += ["--micro-batch-size=4", "--gradient-accumulation=12"]
 
 
 def trained(run: Path, *words: str) -> str:
-    said = convoy("train", *SMALL, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *SMALL, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
     return digest
 
@@ -74,9 +74,9 @@ def test_every_layout_gives_the_weights_of_one_process(
 def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=fc")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
-    (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
+    (reported,) = [event["text"] for event in events if event.get("kind") == "frozen"]
 
-    assert told.endswith(
+    assert reported.endswith(
         "layers (74,640 of 75,290 parameters), training starts at fc; "
         "they are random: set --pretrained or --init-path"
     )
@@ -84,16 +84,16 @@ def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
 
 def test_a_stopped_run_resumes_and_can_train_all_layers(tmp_path: Path) -> None:
     run, first = tmp_path / "run", f"{FIRST}=layer3"
-    whole = trained(tmp_path / "whole", first)
+    full = trained(tmp_path / "whole", first)
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75
     assert convoy("resume", run).code == 0
 
-    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == full
 
     again = tmp_path / "again"
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", again).code == 75
     refused = convoy("resume", again, f"{FIRST}=conv1")
-    meant = convoy("resume", again, f"{FIRST}=conv1", "--override")
+    expected = convoy("resume", again, f"{FIRST}=conv1", "--override")
 
-    assert (refused.code, meant.code) == (2, 0), meant.err
-    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != whole
+    assert (refused.code, expected.code) == (2, 0), expected.err
+    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != full

@@ -7,7 +7,7 @@ import pytest
 from support.run_convoy import TINY, convoy
 
 # Ten epochs of one update.
-EPOCHS = [one for one in TINY if not one.startswith(("--samples", "--epoch"))]
+EPOCHS = [item for item in TINY if not item.startswith(("--samples", "--epoch"))]
 EPOCHS += ["--samples=16", "--epoch=10"]
 
 
@@ -32,9 +32,9 @@ def reported(run: Path) -> list[int]:
 def test_checkpoints_can_be_epochs_apart(
     tmp_path: Path, words: tuple[str, ...], updates: list[int]
 ) -> None:
-    said = convoy("train", *EPOCHS, *words, "--output", tmp_path / "run")
+    result = convoy("train", *EPOCHS, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert saved(tmp_path / "run") == updates
 
 
@@ -61,7 +61,7 @@ def test_reports_can_be_updates_apart(tmp_path: Path) -> None:
 def test_the_suffix_is_appended_to_the_run_name(
     tmp_path: Path, words: tuple[str, ...], name: str
 ) -> None:
-    said = convoy("train", *EPOCHS, *words, "--log-dir", tmp_path, "--name-suffix=b")
+    result = convoy("train", *EPOCHS, *words, "--log-dir", tmp_path, "--name-suffix=b")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.run_convoy import TINY, Said, convoy
+from support.run_convoy import TINY, CommandResult, convoy
 
 from convoy.config.schema import option_table
 
 # One epoch of six updates, measured at its end.
-WORDS = [one for one in TINY if not one.startswith(("--epoch", "--validation", "--lr"))]
+WORDS = [item for item in TINY if not item.startswith(("--epoch", "--validation", "--lr"))]
 WORDS += ["--epoch=1", "--validation-mode=after"]
 
 
-def train(run: Path, *words: str) -> Said:
+def train(run: Path, *words: str) -> CommandResult:
     return convoy("train", *WORDS, *words, "--output", run)
 
 
@@ -36,7 +36,7 @@ def rates(run: Path) -> set[float]:
 
 def assert_finite(run: Path) -> None:
     assert summary(run)["exit_reason"] == "done"
-    assert all(bool(torch.isfinite(one).all()) for one in tensors(run).values())
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors(run).values())
 
 
 @pytest.mark.parametrize("more", [(), ("--warmup-epoch=1", "--lr-schedule=polynomial")])
@@ -66,13 +66,13 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight(
 def test_an_extreme_rate_ends_with_two_lines_and_saves_no_invalid_weights(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    said = train(tmp_path / "run", *words)
-    kept = (tmp_path / "run" / "checkpoints").glob("update-*/*.safetensors")
-    values = [one for path in kept for one in load_file(path).values()]
+    result = train(tmp_path / "run", *words)
+    saved = (tmp_path / "run" / "checkpoints").glob("update-*/*.safetensors")
+    values = [item for path in saved for item in load_file(path).values()]
 
-    assert said.code == 5
-    assert said.err.startswith("convoy: ") and len(said.err.splitlines()) <= 2
-    assert all(bool(torch.isfinite(one).all()) for one in values)
+    assert result.code == 5
+    assert result.err.startswith("convoy: ") and len(result.err.splitlines()) <= 2
+    assert all(bool(torch.isfinite(value).all()) for value in values)
     assert summary(tmp_path / "run")["exit_reason"] == "NotFiniteError"
 
 
@@ -110,19 +110,19 @@ def test_a_micro_batch_of_one_image_is_normalized_over_its_pixels(tmp_path: Path
 
 def test_a_single_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=1")
-    said = train(tmp_path / "run", *words, "--norm-type=batch")
+    result = train(tmp_path / "run", *words, "--norm-type=batch")
 
-    assert said.code == 2
-    assert "batch norm needs more than one value per channel" in said.err
-    assert "use --micro-batch-size 2 or --norm-type group" in said.err
+    assert result.code == 2
+    assert "batch norm needs more than one value per channel" in result.err
+    assert "use --micro-batch-size 2 or --norm-type group" in result.err
     assert not (tmp_path / "run").exists()
 
 
 def test_a_single_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=2")
-    said = train(tmp_path / "run", *words, "--samples=4", "--norm-type=batch")
+    result = train(tmp_path / "run", *words, "--samples=4", "--norm-type=batch")
 
-    assert said.code == 0
+    assert result.code == 0
     assert summary(tmp_path / "run")["exit_reason"] == "done"
 
 
@@ -133,13 +133,13 @@ def test_classes_without_training_samples_are_validated(
 ) -> None:
     few = ("--samples=5", "--micro-batch-size=5", "--gradient-accumulation=1", "--updates=6")
     smoothed = (f"--label-smoothing={share}", f"--label-smoothing-over={over}")
-    words = [one for one in WORDS if one != "--epoch=1"]
-    said = convoy("train", *words, *few, *smoothed, "--output", tmp_path / "run")
-    told = summary(tmp_path / "run")
+    words = [item for item in WORDS if item != "--epoch=1"]
+    result = convoy("train", *words, *few, *smoothed, "--output", tmp_path / "run")
+    reported = summary(tmp_path / "run")
 
-    assert said.code == 0
+    assert result.code == 0
     assert_finite(tmp_path / "run")
-    assert 0 <= told["top1"] <= told["top5"] <= 1
+    assert 0 <= reported["top1"] <= reported["top5"] <= 1
 
 
 def test_more_classes_than_samples_are_trained(tmp_path: Path) -> None:

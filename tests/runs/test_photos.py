@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.photo_files import damage, photo_paths, write_folder
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 from convoy.config.schema import build_config
 from convoy.data.sources.open import open_source
@@ -33,10 +33,10 @@ def root(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "photos", train=25, validation=7)
 
 
-def train(root: Path, output: Path, *words: str) -> Said:
-    said = convoy("train", *WORDS, f"--data-dir={root}", f"--output={output}", *words)
-    assert said.code == 0, said.err
-    return said
+def train(root: Path, output: Path, *words: str) -> CommandResult:
+    result = convoy("train", *WORDS, f"--data-dir={root}", f"--output={output}", *words)
+    assert result.code == 0, result.err
+    return result
 
 
 def summary(output: Path) -> dict[str, Any]:
@@ -101,10 +101,10 @@ def test_the_network_has_the_classes_of_the_folder(root: Path, tmp_path: Path) -
 
 def test_fewer_classes_than_the_folder_has_are_refused(root: Path, tmp_path: Path) -> None:
     words = (f"--data-dir={root}", f"--output={tmp_path / 'run'}", "--num-classes=2")
-    said = convoy("train", *WORDS, *words)
+    result = convoy("train", *WORDS, *words)
 
-    assert said.code == 2
-    assert said.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
+    assert result.code == 2
+    assert result.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
 
 
 def test_a_fraction_of_the_samples_gives_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_augmentation_options_change_the_weights(tmp_path: Path, option: str) ->
 def test_a_bad_photo_ends_the_run_and_is_named(root: Path, tmp_path: Path) -> None:
     path = photo_paths(root, "train")[3]
     damage(path)
-    said = convoy(
+    result = convoy(
         "train", *WORDS, SINGLE_PROCESS, f"--data-dir={root}", f"--output={tmp_path / 'run'}"
     )
 
-    assert said.code == 3
-    assert f"convoy: {path}: damaged JPEG" in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 3
+    assert f"convoy: {path}: damaged JPEG" in result.err
+    assert "Traceback" not in result.err
 
 
 SKIP = ("--bad-records=skip", "--max-bad-records=3")
@@ -185,22 +185,22 @@ def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path:
     for path in photo_paths(root, "train")[::6]:
         damage(path)
     words = (SINGLE_PROCESS, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
-    said = convoy("train", *WORDS, *words)
+    result = convoy("train", *WORDS, *words)
 
-    assert said.code == 3
-    assert "4 bad records, --max-bad-records allows 3:" in said.err
-    assert said.err.count("damaged JPEG") == 4
+    assert result.code == 3
+    assert "4 bad records, --max-bad-records allows 3:" in result.err
+    assert result.err.count("damaged JPEG") == 4
 
 
 def test_a_run_that_skips_resumes_bit_exactly(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[3:20:8]:
         damage(path)
-    whole = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
+    full = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
     train_until(root, tmp_path / "parts", "--stop-after=1")
-    said = convoy("resume", tmp_path / "parts")
+    result = convoy("resume", tmp_path / "parts")
 
-    assert said.code == 0, said.err
-    assert summary(tmp_path / "parts")["weights_sha256"] == whole
+    assert result.code == 0, result.err
+    assert summary(tmp_path / "parts")["weights_sha256"] == full
     assert summary(tmp_path / "parts")["bad_records"] == summary(tmp_path / "whole")["bad_records"]
 
 
@@ -222,9 +222,9 @@ def test_changed_photos_are_detected_on_resume(root: Path, tmp_path: Path) -> No
 def test_validate_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", SINGLE_PROCESS)
     for size in (1, 3, 100):
-        said = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
+        result = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
 
-        assert {row["samples"] for row in json.loads(said.out)} == {7}
+        assert {row["samples"] for row in json.loads(result.out)} == {7}
 
 
 def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) ->
 
 
 def test_a_plan_counts_the_photos(root: Path) -> None:
-    said = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
-    plan = json.loads(said.out)
+    result = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
+    plan = json.loads(result.out)
 
     assert (plan["updates"]["per_epoch"], plan["options"]["num_classes"]["value"]) == (6, 3)
 
@@ -260,6 +260,6 @@ def test_pre_cropped_images_are_validated_uncropped(root: Path, tmp_path: Path) 
 
 
 def test_a_plan_needs_no_photos() -> None:
-    said = convoy("plan", *WORDS[:4], "--data-dir=nowhere", "--json")
+    result = convoy("plan", *WORDS[:4], "--data-dir=nowhere", "--json")
 
-    assert json.loads(said.out)["updates"]["per_epoch"] == 1_281_167 // 2
+    assert json.loads(result.out)["updates"]["per_epoch"] == 1_281_167 // 2

@@ -26,9 +26,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores(*words: str | Path) -> list[dict[str, Any]]:
-    said = convoy("validate", *words, "--json")
-    assert said.code == 0, said.err
-    rows = json.loads(said.out)
+    result = convoy("validate", *words, "--json")
+    assert result.code == 0, result.err
+    rows = json.loads(result.out)
     return rows if isinstance(rows, list) else [rows]
 
 
@@ -61,11 +61,11 @@ def test_an_untrained_network_is_scored_without_a_run() -> None:
     config = build_config({"model": "resnet8", "image_size": 12})
     plan = plan_network(config)
     network = build_network(plan, 0, torch.device("cpu"))
-    said = convoy("validate", *FRESH)
+    result = convoy("validate", *FRESH)
 
     assert score["weights_sha256"] == weights_sha256(network.tensors())
     assert (score["checkpoint"], score["update"], score["samples"]) == (None, 0, 2000)
-    assert said.out.startswith("random weights  top-1 ")
+    assert result.out.startswith("random weights  top-1 ")
     assert scores(*FRESH, "--seed=1")[0]["weights_sha256"] != score["weights_sha256"]
 
 
@@ -87,19 +87,19 @@ def test_options_of_validate_have_no_effect_on_training(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
-    said = convoy("train", *TINY, "--random-weights", "--repeat=2", "--output", run)
+    result = convoy("train", *TINY, "--random-weights", "--repeat=2", "--output", run)
     rows = scores(run, "--repeat=1")
 
-    assert said.out.count("has no effect on training: only `convoy validate` uses it") == 2
+    assert result.out.count("has no effect on training: only `convoy validate` uses it") == 2
     assert [row["update"] for row in rows] == [6, 12]
 
 
 def test_a_checkpoint_can_be_scored_repeatedly(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-6"
-    said = convoy("validate", checkpoint, "--repeat", "3")
+    result = convoy("validate", checkpoint, "--repeat", "3")
     rows = scores(checkpoint, "--repeat", "3")
 
-    assert len(said.out.splitlines()) == len(rows) == 3
+    assert len(result.out.splitlines()) == len(rows) == 3
     assert _without_times(rows) == _without_times(scores(checkpoint)) * 3
 
 
@@ -111,16 +111,16 @@ def test_the_time_of_a_batch_is_reported_when_enabled(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-6"
     (usual,) = scores(checkpoint)
     (timed,) = scores(checkpoint, "--latency")
-    said = convoy("validate", checkpoint, "--latency")
+    result = convoy("validate", checkpoint, "--latency")
 
     assert set(timed) - set(usual) == {"latency_ms", "latency_p99_ms"}
     assert 0 < timed["latency_ms"] <= timed["latency_p99_ms"] < 1000 * timed["seconds"]
-    assert re.search(r"latency \d+\.\d\d ms per batch, p99 \d+\.\d\d ms$", said.out.strip())
+    assert re.search(r"latency \d+\.\d\d ms per batch, p99 \d+\.\d\d ms$", result.out.strip())
 
 
 def _without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     timely = ("seconds", "images_per_second")
-    return [{key: one for key, one in row.items() if key not in timely} for row in rows]
+    return [{key: item for key, item in row.items() if key not in timely} for row in rows]
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -128,59 +128,59 @@ def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 def average(run: Path, *words: str) -> dict[str, torch.Tensor]:
-    said = convoy("average", run, *words)
-    assert said.code == 0, said.err
-    return weights(Path(said.out.split("  ")[0]))
+    result = convoy("average", run, *words)
+    assert result.code == 0, result.err
+    return weights(Path(result.out.split("  ")[0]))
 
 
 def test_the_mean_of_the_last_two_is_their_mean(run: Path) -> None:
-    made = average(run, "--weight-avg-n", "2", "--norm-statistics", "average")
-    one, other = (weights(run / "checkpoints" / f"update-{n}") for n in (9, 12))
+    output = average(run, "--weight-avg-n", "2", "--norm-statistics", "average")
+    item, other = (weights(run / "checkpoints" / f"update-{n}") for n in (9, 12))
     name = "layer1.0.conv1.weight"
-    expected = ((one[name].double() + other[name].double()) / 2).float()
+    expected = ((item[name].double() + other[name].double()) / 2).float()
 
-    assert torch.equal(made[name], expected)
+    assert torch.equal(output[name], expected)
 
 
 def test_statistics_of_an_average_are_kept_averaged_or_recomputed(run: Path) -> None:
     name = "bn1.running_mean"
     newest = weights(run / "checkpoints" / "update-12")[name]
-    kept = average(run, "--norm-statistics", "keep")[name]
+    saved = average(run, "--norm-statistics", "keep")[name]
     averaged = average(run, "--norm-statistics", "average")[name]
     fresh = average(run, "--norm-statistics", "recompute")[name]
 
-    assert torch.equal(kept, newest)
+    assert torch.equal(saved, newest)
     assert not torch.equal(averaged, newest)
     assert not torch.equal(fresh, averaged)
 
 
 def test_an_exponential_average_follows_its_formula(run: Path) -> None:
     words = ("--weight-avg-strategy=exponential", "--weight-avg-exp-decay=0.5")
-    made = average(run, *words, "--norm-statistics=average")["fc.bias"]
+    output = average(run, *words, "--norm-statistics=average")["fc.bias"]
     expected = None
     for update in (3, 6, 9, 12):
         bias = weights(run / "checkpoints" / f"update-{update}")["fc.bias"].double()
         expected = bias if expected is None else 0.5 * expected + 0.5 * bias
 
-    assert torch.equal(made, expected.float())
+    assert torch.equal(output, expected.float())
 
 
 def test_an_average_is_scored_like_a_checkpoint(run: Path) -> None:
-    said = convoy("average", run)
-    (score,) = scores(Path(said.out.split("  ")[0]))
+    result = convoy("average", run)
+    (score,) = scores(Path(result.out.split("  ")[0]))
 
     assert score["samples"] == 2000
 
 
 def test_a_checkpoint_of_another_network_is_refused_with_its_differences(run: Path) -> None:
-    said = convoy("validate", run / "checkpoints" / "update-12", "--model", "resnet14")
+    result = convoy("validate", run / "checkpoints" / "update-12", "--model", "resnet14")
 
-    assert said.code == 4
-    assert "layer1.1.conv1.weight" in said.err
+    assert result.code == 4
+    assert "layer1.1.conv1.weight" in result.err
 
 
 def test_a_missing_path_is_refused(tmp_path: Path) -> None:
-    said = convoy("validate", tmp_path / "nothing")
+    result = convoy("validate", tmp_path / "nothing")
 
-    assert said.code == 2
-    assert "does not exist" in said.err
+    assert result.code == 2
+    assert "does not exist" in result.err

@@ -46,7 +46,7 @@ _CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.run.averaging
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What a command printed and returned."""
 
     code: int
@@ -54,12 +54,12 @@ class Said:
     err: str
 
 
-def convoy(*words: str | Path) -> Said:
+def convoy(*words: str | Path) -> CommandResult:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([str(word) for word in words])
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def parse_plan_command(words: list[str]) -> ParsedCommand:
@@ -119,7 +119,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def wait(self, seconds: float = PATIENCE) -> Said:
+    def wait(self, seconds: float = PATIENCE) -> CommandResult:
         """The exit code is negative when a signal ended it, as in subprocess."""
         self._process.join(seconds)
         if self._process.is_alive():
@@ -127,10 +127,12 @@ class Process:
             raise TimeoutError(f"still running after {seconds} s: {self._err.read_text()}")
         code = self._process.exitcode
         assert code is not None
-        return Said(code, self._out.read_text(), self._err.read_text())
+        return CommandResult(code, self._out.read_text(), self._err.read_text())
 
 
-def convoy_process(*words: str | Path, scratch: Path, env: Mapping[str, str] | None = None) -> Said:
+def convoy_process(
+    *words: str | Path, scratch: Path, env: Mapping[str, str] | None = None
+) -> CommandResult:
     """Run a command in a process of its own, to its end."""
     return Process(list(words), scratch, env).wait()
 

@@ -69,7 +69,7 @@ def test_a_convoy_run_and_its_checkpoint_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])
 def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
-    wrapped = {"module._orig_mod." + name: one for name, one in PLAIN.items()}
+    wrapped = {"module._orig_mod." + name: item for name, item in PLAIN.items()}
     found = read_weights(saved(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
 
     assert found.tensors.keys() == PLAIN.keys()

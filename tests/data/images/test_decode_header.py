@@ -105,10 +105,10 @@ def test_unsupported_formats_are_refused(encoded: bytes, reason: str) -> None:
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
 def test_a_truncated_header_is_refused_in_one_line(form: str) -> None:
-    whole = saved(image(), form)
+    full = saved(image(), form)
     for length in range(2, 20):
         with pytest.raises(ImageError) as refused:
-            read_header(whole[:length])
+            read_header(full[:length])
 
         assert str(refused.value).isprintable()
 

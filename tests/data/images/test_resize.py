@@ -81,10 +81,10 @@ def test_a_small_reduction_is_bilinear(window: Window, size: int) -> None:
 
 @pytest.mark.parametrize("size", [16, 50, 75])
 def test_a_large_reduction_is_antialiased(size: int) -> None:
-    whole = Window(0, 0, 200, 150)
+    full = Window(0, 0, 200, 150)
 
-    assert np.array_equal(fitted(PIXELS, whole, size), smoothed(PIXELS, size, size))
-    assert not np.array_equal(fitted(PIXELS, whole, 76), smoothed(PIXELS, 76, 76))
+    assert np.array_equal(fitted(PIXELS, full, size), smoothed(PIXELS, size, size))
+    assert not np.array_equal(fitted(PIXELS, full, 76), smoothed(PIXELS, 76, 76))
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (8, 8), (30, 40), (56, 99), (300, 300), (256, 341)])
@@ -213,9 +213,9 @@ def test_very_large_buffers_are_not_reused() -> None:
 
 def test_every_thread_has_a_separate_buffer() -> None:
     buffer = ThreadBuffer()
-    own, others = buffer(100), []
+    local, others = buffer(100), []
     thread = Thread(target=lambda: others.append(buffer(100)))
     thread.start()
     thread.join()
 
-    assert not np.shares_memory(own, others[0])
+    assert not np.shares_memory(local, others[0])

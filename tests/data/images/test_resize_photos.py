@@ -27,8 +27,8 @@ def validated(encoded: bytes, size: int = 224) -> Pixels:
 
 def by_pillow(encoded: bytes, window: Window, size: int) -> Pixels:
     left, top, width, height = map(int, window)
-    whole = Image.open(BytesIO(encoded)).convert("RGB")
-    cropped = whole.crop((left, top, left + width, top + height))
+    full = Image.open(BytesIO(encoded)).convert("RGB")
+    cropped = full.crop((left, top, left + width, top + height))
     return np.asarray(cropped.resize((size, size), Image.Resampling.BILINEAR))
 
 

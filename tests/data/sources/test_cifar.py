@@ -251,9 +251,9 @@ def test_two_files_with_the_same_images_are_refused(tmp_path: Path) -> None:
 
 def test_files_with_the_same_first_image_are_not_duplicates(tmp_path: Path) -> None:
     home = write_cifar10(tmp_path)
-    one, other = records(CIFAR10, 20, seed=0), records(CIFAR10, 20, seed=1)
-    other[:5] = one[:5]
-    (home / "data_batch_1.bin").write_bytes(one.tobytes())
+    item, other = records(CIFAR10, 20, seed=0), records(CIFAR10, 20, seed=1)
+    other[:5] = item[:5]
+    (home / "data_batch_1.bin").write_bytes(item.tobytes())
     (home / "data_batch_2.bin").write_bytes(other.tobytes())
 
     assert len(open_cifar(CIFAR10, tmp_path, "train")) == 100

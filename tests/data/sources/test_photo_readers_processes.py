@@ -75,18 +75,18 @@ def seen(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
 
 def children() -> list[psutil.Process]:
     return [
-        one
-        for one in psutil.Process().children()
-        if "convoy.data.sources.photo_readers" in one.cmdline()
+        child
+        for child in psutil.Process().children()
+        if "convoy.data.sources.photo_readers" in child.cmdline()
     ]
 
 
 @pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
 def test_photos_are_the_same_from_another_process(root: Path, options: PhotoOptions) -> None:
-    made, unread = seen(elsewhere(root, options))
+    output, unread = seen(elsewhere(root, options))
 
     assert unread == ()
-    assert np.array_equal(made, seen(here(root, options))[0])
+    assert np.array_equal(output, seen(here(root, options))[0])
 
 
 def test_processes_end_with_their_view(root: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_bad_photo_has_the_same_effect_as_in_process(
     with pytest.raises(BadRecordError) as ended:
         seen(elsewhere(root, options), ids)
     ledger = Ledger(10)
-    made = seen(elsewhere(root, options, ledger), ids)
+    output = seen(elsewhere(root, options, ledger), ids)
     local = seen(here(root, options, Ledger(10)), ids)
 
     assert str(ended.value).startswith(f"{path}: damaged JPEG:")
-    assert made[1] == local[1] == (5,)
-    assert np.array_equal(made[0], local[0])
-    assert [one.file for one in ledger.records] == [str(path)]
+    assert output[1] == local[1] == (5,)
+    assert np.array_equal(output[0], local[0])
+    assert [record.file for record in ledger.records] == [str(path)]
 
 
 def fragile(path: Path, script: Path) -> tuple[str, ...]:
@@ -128,8 +128,8 @@ def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path
     command = fragile(culprit, tmp_path / "fragile.py")
     same = [path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])]
     ledger = Ledger(10)
-    whole = seen(here(root))[0]
-    made, unread = seen(elsewhere(root, ledger=ledger, command=command))
+    full = seen(here(root))[0]
+    output, unread = seen(elsewhere(root, ledger=ledger, command=command))
     (bad,) = ledger.records
 
     assert same == [culprit]
@@ -138,7 +138,7 @@ def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path
         str(culprit),
         "decoding it crashed the reader process (SIGSEGV)",
     )
-    assert np.array_equal(np.delete(made, 20, 0), np.delete(whole, 20, 0))
+    assert np.array_equal(np.delete(output, 20, 0), np.delete(full, 20, 0))
 
 
 def test_a_crash_ends_a_run_without_tolerance(root: Path, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from convoy.data.sources.pixel_source import GeneratedSource, PixelSource
 
 def test_the_same_seed_makes_the_same_images() -> None:
     ids = np.array([5, 0, 63, 5])
-    one, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
+    item, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
     other = GeneratedSource(100, 32, 10, seed=2)
 
-    assert np.array_equal(one.pixels(ids), same.pixels(ids))
-    assert not np.array_equal(one.pixels(ids), other.pixels(ids))
+    assert np.array_equal(item.pixels(ids), same.pixels(ids))
+    assert not np.array_equal(item.pixels(ids), other.pixels(ids))
 
 
 def test_images_and_labels_have_the_source_interface() -> None:

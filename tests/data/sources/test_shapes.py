@@ -56,11 +56,11 @@ def test_any_size_works(size: int) -> None:
 def test_neither_order_nor_chunks_nor_repetition_change_a_byte() -> None:
     source = ShapesSource(200, 32, 3)
     ids = np.random.default_rng(0).permutation(200)
-    whole = source.pixels(np.arange(200))
+    full = source.pixels(np.arange(200))
     chunks = [source.pixels(chunk) for chunk in np.split(ids, [1, 2, 9, 80, 143])]
 
-    assert np.array_equal(np.concatenate(chunks), whole[ids])
-    assert np.array_equal(source.pixels(np.array([7, 7, 3])), whole[[7, 7, 3]])
+    assert np.array_equal(np.concatenate(chunks), full[ids])
+    assert np.array_equal(source.pixels(np.array([7, 7, 3])), full[[7, 7, 3]])
 
 
 def test_four_threads_get_the_bytes_of_one() -> None:
@@ -74,13 +74,13 @@ def test_four_threads_get_the_bytes_of_one() -> None:
 
 def test_seeds_and_splits_differ_in_every_image() -> None:
     ids = np.arange(20)
-    drawn = [
+    samples = [
         ShapesSource(20, 32, seed, split).pixels(ids)
         for seed in (0, 1)
         for split in ("train", "validation")
     ]
 
-    assert len({image.tobytes() for images in drawn for image in images}) == 80
+    assert len({image.tobytes() for images in samples for image in images}) == 80
 
 
 def test_a_larger_source_starts_like_a_smaller_one() -> None:
