@@ -32,7 +32,7 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_from
 from convoy.machine import keep_freed_memory
 from convoy.plan.plan import plan_run
 from convoy.run.build import TrainingParts
-from convoy.run.network import Network, build_network, whole_network_stage
+from convoy.run.network import Network, build_network
 from convoy.run.process import make_deterministic
 from convoy.run.validation import InferenceNetwork
 
@@ -160,7 +160,7 @@ def compare_inference(model: str, options: Namespace, clock: Clock) -> None:
     """Images a second of answers."""
     image, batch, backends = options.image or 224, options.batch or SAMPLES, options.backend
     plan = plan_run(config_of(model, image, batch, 1)).network
-    network = build_network(plan, [whole_network_stage(plan)], 0, CPU)
+    network = build_network(plan, 0, CPU)
     images = torch.randn(batch, 3, image, image, generator=torch.Generator().manual_seed(0))
     last = images.contiguous(memory_format=torch.channels_last)
     plain = plain_like(model, network)

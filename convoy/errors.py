@@ -16,8 +16,6 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the program."""
-
     DONE = 0
     BUG = 1
     CONFIG = 2

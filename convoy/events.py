@@ -140,9 +140,8 @@ class Observers:
         name = repr(observer)
         if isinstance(observer, MethodType):
             name = type(observer.__self__).__name__
-        text = (
-            f"observer {name} failed and receives no more events: {type(error).__name__}: {error}"
-        )
+        reason = f"{type(error).__name__}: {error}"
+        text = f"observer {name} failed and receives no more events: {reason}"
         with suppress(OSError, ValueError):  # stderr may be closed
             print(f"convoy: {text}", file=sys.stderr)
         self.notify(Noticed("observer_failed", text, update))

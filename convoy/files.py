@@ -69,7 +69,7 @@ def check_output(path: Path, override: bool) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the directory entries of a folder to disk."""
+    """Sync the names in a folder to disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -84,11 +84,9 @@ class StepPosition:
         return self.micro_batches[self.current % len(self.micro_batches)]
 
     def resume_after(self, updates: int) -> None:
-        """Continue after this many updates."""
         self.num_entered = updates * len(self.micro_batches)
 
     def advance(self) -> None:
-        """Move on to the next micro-batch."""
         self.current = self.num_entered
         self.num_entered += 1
 

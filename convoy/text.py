@@ -5,12 +5,11 @@ import re
 MAX_DIGITS = 18  # every such number fits in 64 bits
 _MAX_SHOWN = 60  # characters of user input that a message repeats
 
-# Control characters except tab and line feed (C0, delete, C1), Unicode line breaks (parsers count
-# them as lines, editors do not), lone surrogates, byte order marks and non-characters.
+# Control characters except tab, line feed and \r\n (C0, delete, C1), Unicode line breaks (parsers
+# count them as lines, editors do not), lone surrogates, byte order marks and non-characters.
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
 )
-_LONE_CARRIAGE_RETURN = re.compile("\r(?!\n)")
 
 
 def printable(name: str) -> str:
@@ -30,7 +29,7 @@ def quote_shortened(text: str) -> str:
 
 def control_character(text: str) -> re.Match[str] | None:
     """Find the first character that is invisible or controls a terminal."""
-    return _CONTROL.search(text) or _LONE_CARRIAGE_RETURN.search(text)
+    return _CONTROL.search(text)
 
 
 UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))

@@ -44,7 +44,7 @@ BAD: list[tuple[Rule, str]] = [
     (no_unsafe_loading, "def f() -> None:\n  import joblib.memory"),
     (no_unsafe_loading, "torch.load(path)"),
     (no_unsafe_loading, "torch.load(path, weights_only=False)"),
-    (no_unsafe_loading, "torch.load(path, weights_only=wish)"),
+    (no_unsafe_loading, "torch.load(path, weights_only=safe)"),
     (no_unsafe_loading, "from torch import load"),
     (no_unsafe_loading, "eval(text)"),
     (no_unsafe_loading, "exec(text)"),
@@ -61,7 +61,7 @@ BAD: list[tuple[Rule, str]] = [
 
 
 @pytest.mark.parametrize(("rule", "text"), BAD, ids=[rule.__name__ for rule, _ in BAD])
-def test_each_rule_sees_what_breaks_it(rule: Rule, text: str) -> None:
+def test_each_rule_reports_its_violation(rule: Rule, text: str) -> None:
     assert len(violations(rule, [Module("convoy.package.file", text)])) == 1
 
 
@@ -85,7 +85,7 @@ def test_clean_code_has_no_violations(rule: Rule, module: Module) -> None:
 
 
 @pytest.mark.parametrize("name", ["convoy.data.utils", "convoy.misc", "convoy.plan.common"])
-def test_empty_names_of_files_are_seen(name: str) -> None:
+def test_meaningless_module_names_are_reported(name: str) -> None:
     assert len(violations(names_are_meaningful, [Module(name, '"""One."""')])) == 1
 
 
@@ -108,7 +108,7 @@ def imports_in(name: str, text: str, *others: str) -> list[Import]:
         ("convoy", "from convoy.cli.main import main"),
     ],
 )
-def test_a_forbidden_import_is_found(name: str, text: str) -> None:
+def test_a_forbidden_import_is_reported(name: str, text: str) -> None:
     assert len(forbidden_imports(imports_in(name, text, "convoy.events"))) == 1
 
 
@@ -135,18 +135,18 @@ def test_an_allowed_import_is_not_a_violation(name: str, text: str) -> None:
         ("convoy.rng", "import torch"),
     ],
 )
-def test_an_unwanted_package_is_seen(name: str, text: str) -> None:
+def test_a_forbidden_library_is_reported(name: str, text: str) -> None:
     assert len(forbidden_packages(imports_in(name, text))) == 1
 
 
-def test_rings_are_seen() -> None:
+def test_import_cycles_are_reported() -> None:
     line = {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}}
 
     assert find_cycle(line) == []
     assert set(find_cycle({**line, "d": {"b"}})) == {"b", "c", "d"}
 
 
-def test_a_module_taken_from_its_package_counts_as_the_module() -> None:
+def test_a_module_imported_from_its_package_counts_as_the_module() -> None:
     found = imports_in("convoy.a", "def f():\n  from convoy.b import c, D", "convoy.b.c")
 
     assert found == [
@@ -156,7 +156,7 @@ def test_a_module_taken_from_its_package_counts_as_the_module() -> None:
     assert imports_in("convoy.a", "from . import b")[0].imported == "(relative)"
 
 
-def test_a_class_name_in_two_modules_is_seen() -> None:
+def test_a_class_name_in_two_modules_is_reported() -> None:
     modules = [Module("convoy.a", "class A: ..."), Module("convoy.b", "class A: ...\nclass B: ...")]
 
     assert repeated_classes(modules) == ["A: convoy.a, convoy.b"]
@@ -171,7 +171,7 @@ def test_a_class_name_in_two_modules_is_seen() -> None:
         ("convoy.cli.b", 39, ["convoy.c"], 0),
     ],
 )
-def test_a_small_module_with_a_single_importer_is_seen(
+def test_a_small_module_with_a_single_importer_is_reported(
     name: str, lines: int, importers: list[str], count: int
 ) -> None:
     imports = [Import(importer, name, lazy=False) for importer in importers]

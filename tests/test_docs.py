@@ -1,4 +1,4 @@
-"""What the pages say is so: commands parse, files exist, generated files are up to date."""
+"""The docs are correct: commands parse, files exist, generated files are up to date."""
 
 import re
 import shlex
@@ -32,17 +32,17 @@ CONVOY = [(page, words) for page in PAGES for words in commands(page, "convoy")]
 MAKE = [(page, words) for page in PAGES for words in commands(page, "make")]
 
 
-@pytest.mark.parametrize(("page", "words"), CONVOY, ids=lambda one: str(one)[-60:])
-def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(("page", "words"), CONVOY, ids=lambda item: str(item)[-60:])
+def test_every_convoy_command_in_the_docs_is_valid(page: Path, words: list[str]) -> None:
     verb, rest = words[1], words[2:]
     if verb in TRAINING:
-        said = convoy("plan", *rest, *(["--data-dir=DATA"] if "--data-dir" not in rest else []))
+        result = convoy("plan", *rest, *(["--data-dir=DATA"] if "--data-dir" not in rest else []))
 
-        assert said.code == 0, f"{page.name}: {said.err}"
+        assert result.code == 0, f"{page.name}: {result.err}"
     elif verb == "run":
-        said = convoy(verb, *(rest if "--dry-run" in rest else ["--dry-run", *rest]))
+        result = convoy(verb, *(rest if "--dry-run" in rest else ["--dry-run", *rest]))
 
-        assert said.code == 0, f"{page.name}: {said.err}"
+        assert result.code == 0, f"{page.name}: {result.err}"
     else:
         if verb == "data":
             verb, rest = f"data {rest[0]}", rest[1:]
@@ -54,19 +54,19 @@ def test_every_convoy_command_in_the_docs_is_understood(page: Path, words: list[
         assert parse_flags(flags, canonical()).problems == []
 
 
-@pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda one: str(one)[-60:])
+@pytest.mark.parametrize(("page", "words"), MAKE, ids=lambda item: str(item)[-60:])
 def test_every_make_target_in_the_docs_exists(page: Path, words: list[str]) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
 
     assert words[1] in targets, page.name
 
 
-def test_the_docs_hold_commands_at_all() -> None:
+def test_the_docs_contain_commands() -> None:
     assert len(CONVOY) > 10 and len(MAKE) > 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_a_page_names_is_there(page: Path) -> None:
+def test_every_file_that_a_page_mentions_exists(page: Path) -> None:
     named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|yaml|md))`", page.read_text())
     missing = [
         name
@@ -78,14 +78,14 @@ def test_every_file_a_page_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_is_valid(page: Path) -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
     broken = [link for link in links if not (page.parent / link).exists()]
 
     assert broken == []
 
 
-def test_the_generated_files_say_what_the_tables_say() -> None:
+def test_the_generated_files_are_up_to_date() -> None:
     assert write_docs.outdated() == []
 
 
@@ -104,7 +104,7 @@ def test_the_page_of_options_distinguishes_the_kinds(monkeypatch: pytest.MonkeyP
     assert "Not available in this version: grouped." in cells["--pipeline-schedule"][4]
 
 
-def test_the_line_for_editors_leads_to_the_schema_beside_it() -> None:
+def test_the_line_for_editors_refers_to_the_schema() -> None:
     page = (ROOT / "docs" / "options.md").read_text()
     (schema,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", page, re.M)
 

@@ -22,7 +22,7 @@ def test_an_event_without_observers_is_not_an_error() -> None:
     Observers().notify(Ended(3, "done"))
 
 
-def test_an_observer_that_fails_is_reported_once_and_dropped(
+def test_a_failing_observer_is_reported_once_and_removed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seen, calls = list[Event](), list[int]()

@@ -1,4 +1,4 @@
-"""A wish to stop is remembered, and only the first."""
+"""Stop requests: the first reason wins."""
 
 import signal
 
@@ -11,7 +11,7 @@ def test_no_stop_is_requested_at_first() -> None:
     assert StopRequest().reason is None
 
 
-def test_the_first_reason_stays() -> None:
+def test_the_first_reason_wins() -> None:
     stop = StopRequest()
     stop.request("preempted")
     stop.request("interrupted")
@@ -22,7 +22,7 @@ def test_the_first_reason_stays() -> None:
 @pytest.mark.parametrize(
     ("reason", "urgent"), [(None, False), ("limit", False), ("preempted", True)]
 )
-def test_only_who_waits_makes_the_end_urgent(reason: str | None, urgent: bool) -> None:
+def test_a_limit_is_not_urgent_but_a_preemption_is(reason: str | None, urgent: bool) -> None:
     stop = StopRequest()
     if reason is not None:
         stop.request(reason)
@@ -30,7 +30,7 @@ def test_only_who_waits_makes_the_end_urgent(reason: str | None, urgent: bool) -
     assert stop.is_urgent is urgent
 
 
-def test_a_stop_request_can_come_from_a_signal() -> None:
+def test_a_signal_handler_can_request_a_stop() -> None:
     stop = StopRequest()
     before = signal.signal(signal.SIGUSR1, lambda *_: stop.request("preempted"))
     signal.raise_signal(signal.SIGUSR1)
@@ -39,7 +39,7 @@ def test_a_stop_request_can_come_from_a_signal() -> None:
     assert stop.reason == "preempted"
 
 
-def test_runs_do_not_share_their_stop_requests() -> None:
+def test_each_run_has_a_separate_stop_request() -> None:
     StopRequest().request("limit")
 
     assert StopRequest().reason is None

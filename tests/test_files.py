@@ -1,4 +1,4 @@
-"""Atomic writes: the order that survives a crash, and what is said when the system refuses."""
+"""Atomic writes: the order that survives a crash, and the messages of storage errors."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def test_the_content_is_on_disk_before_the_name_and_the_name_before_the_return(
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_refused_write_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "plan.json"
@@ -83,7 +83,7 @@ def test_any_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o777])
-def test_the_umask_decides_about_others_but_never_locks_us_out(tmp_path: Path, mask: int) -> None:
+def test_the_umask_never_removes_the_access_of_the_owner(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         make_folder(tmp_path / "run")
@@ -123,7 +123,7 @@ def test_file_systems_without_fsync_of_folders_are_tolerated(
             sync_folder(tmp_path)
 
 
-def test_free_space_is_that_of_the_nearest_folder_that_exists(tmp_path: Path) -> None:
+def test_free_space_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:
     space = os.statvfs(tmp_path)
 
     found = free_bytes(tmp_path / "not" / "yet" / "there")
@@ -153,7 +153,7 @@ def test_too_little_space_is_an_error_before_anything_is_written(
         ("EFBIG", "ulimit -f"),
     ],
 )
-def test_a_storage_error_names_what_where_why_and_the_remedy(
+def test_a_storage_error_contains_action_path_reason_and_remedy(
     tmp_path: Path, code: str, remedy: str
 ) -> None:
     number = errno.__dict__[code]
@@ -170,7 +170,7 @@ def test_a_storage_error_names_what_where_why_and_the_remedy(
     assert ("bytes free" in text) == (code in ("ENOSPC", "EDQUOT"))
 
 
-def test_an_unknown_free_space_is_called_unknown(
+def test_unknown_free_space_is_reported_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", refusing(errno.ENOSYS))
@@ -182,7 +182,7 @@ def test_an_unknown_free_space_is_called_unknown(
         raise OSError(errno.ENOSPC, "")
 
 
-def test_a_path_that_no_system_takes_is_a_storage_error_too(tmp_path: Path) -> None:
+def test_an_invalid_path_is_a_storage_error(tmp_path: Path) -> None:
     with (
         pytest.raises(StorageError, match="embedded null byte; choose another --output"),
         storage_errors("write in", tmp_path / "zero\0byte"),

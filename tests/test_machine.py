@@ -31,14 +31,14 @@ def _without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_without_settings")
-def test_waiting_threads_soon_give_up_their_core() -> None:
+def test_idle_threads_spin_only_briefly() -> None:
     limit_openmp_spinning()
 
     assert os.environ["GOMP_SPINCOUNT"] == SPIN_COUNT
 
 
 @pytest.mark.usefixtures("_without_settings")
-def test_the_users_own_count_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spin_count_of_the_user_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     limit_openmp_spinning()
 
@@ -46,7 +46,7 @@ def test_the_users_own_count_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_without_settings")
-def test_the_users_own_policy_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_policy_of_the_user_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     limit_openmp_spinning()
 
@@ -70,20 +70,22 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     return fake
 
 
-def test_large_blocks_stay_in_the_process(library: Library) -> None:
+def test_freed_blocks_stay_in_the_process(library: Library) -> None:
     keep_freed_memory()
 
     assert library.calls == [(-3, 32 * 2**20), (-1, 2**31 - 1)]
 
 
-def test_the_users_malloc_setting_stays(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malloc_setting_of_the_user_is_not_changed(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     keep_freed_memory()
 
     assert library.calls == []
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_c_library_is_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
 
     keep_freed_memory()
@@ -95,13 +97,13 @@ def test_each_worker_gets_neighboring_cores() -> None:
     assert partition_cores([3, 5, 7], 1) == ((3, 5, 7),)
 
 
-def test_more_workers_than_cores_take_them_in_turn() -> None:
+def test_more_workers_than_cores_share_them_in_turn() -> None:
     assert partition_cores([4, 9], 5) == ((4,), (9,), (4,), (9,), (4,))
 
 
 @settings(deadline=None)
 @given(st.integers(1, 70), st.integers(1, 70))
-def test_every_core_is_used_and_nobody_has_much_more(cores: int, workers: int) -> None:
+def test_cores_are_divided_evenly_and_completely(cores: int, workers: int) -> None:
     shares = partition_cores(range(cores), workers)
     sizes = {len(share) for share in shares}
     uses = [sum(core in share for share in shares) for core in range(cores)]
@@ -118,7 +120,7 @@ def test_available_cores_are_those_of_this_process() -> None:
     assert set(available_cores()) == os.sched_getaffinity(0)
 
 
-def test_cores_that_do_not_exist_are_refused_without_an_error() -> None:
+def test_binding_to_missing_cores_is_not_an_error() -> None:
     before = os.sched_getaffinity(0)
     bind_to_cores([100_000])
 
@@ -169,7 +171,7 @@ def test_a_container_without_a_limit_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_ten_gigabytes_free")
-def test_unknown_memory_refuses_nothing(tmp_path: Path) -> None:
+def test_unknown_memory_accepts_any_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "meminfo").unlink()
     check_capacity(4, bytes_per_worker=10**15)
 

@@ -1,4 +1,4 @@
-"""The random numbers never change, do not depend on the order of asking, and look random."""
+"""The random numbers never change, do not depend on the order of draws, and look random."""
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ def test_distinct_words_give_distinct_keys() -> None:
     assert len({key(*each) for each in words}) == len(words)
 
 
-def test_a_whole_number_of_numpy_is_the_same_word() -> None:
+def test_a_numpy_integer_gives_the_same_key() -> None:
     assert key(np.int64(3), "x") == key(np.uint8(3), "x") == key(3, "x")
     assert key(np.str_("x")) == key("x")
 
@@ -107,12 +107,12 @@ def test_the_type_of_a_counter_does_not_matter(kind: type[np.generic]) -> None:
 
 
 @given(st.permutations(range(40)), st.lists(st.integers(0, 40), max_size=5))
-def test_order_and_chunks_of_asking_do_not_matter(order: list[int], cuts: list[int]) -> None:
-    whole = uniform(STREAM, np.arange(40), 7)
-    asked = np.array(order)
-    chunks = [uniform(STREAM, part, 7) for part in np.split(asked, sorted(cuts))]
+def test_draws_do_not_depend_on_order_or_chunks(order: list[int], cuts: list[int]) -> None:
+    full = uniform(STREAM, np.arange(40), 7)
+    counters = np.array(order)
+    chunks = [uniform(STREAM, part, 7) for part in np.split(counters, sorted(cuts))]
 
-    assert (np.concatenate(chunks) == whole[asked]).all()
+    assert (np.concatenate(chunks) == full[counters]).all()
 
 
 def test_counters_in_another_order_are_another_draw() -> None:
@@ -122,7 +122,7 @@ def test_counters_in_another_order_are_another_draw() -> None:
 
 @pytest.mark.parametrize("below", [2, 3, 10, 1000])
 @pytest.mark.parametrize("seed", range(3))
-def test_whole_numbers_are_evenly_spread(seed: int, below: int) -> None:
+def test_integers_are_evenly_distributed(seed: int, below: int) -> None:
     draws = integers(key(seed, "spread"), below, np.arange(200_000))
 
     assert set(np.unique(draws)) == set(range(below))
@@ -133,8 +133,8 @@ def test_neighbors_in_every_counter_are_independent() -> None:
     draws = integers(STREAM, 8, np.arange(500)[:, None], np.arange(400))
     pairs = {"across": (draws[:, ::2], draws[:, 1::2]), "down": (draws[::2], draws[1::2])}
     off = {
-        name: chi_square_deviations(np.bincount((8 * one + two).ravel(), minlength=64))
-        for name, (one, two) in pairs.items()
+        name: chi_square_deviations(np.bincount((8 * item + two).ravel(), minlength=64))
+        for name, (item, two) in pairs.items()
     }
 
     assert {name: far for name, far in off.items() if abs(far) >= DEVIATIONS} == {}
@@ -148,7 +148,7 @@ def test_every_bit_is_set_half_of_the_time() -> None:
     assert (np.abs(ones - 50_000.0) < DEVIATIONS * noise).all()
 
 
-def test_uniform_numbers_lie_on_their_grid_below_one() -> None:
+def test_uniform_numbers_are_multiples_of_the_step_below_one() -> None:
     draws = uniform(STREAM, np.arange(10_000))
 
     assert draws.min() >= 0 and draws.max() < 1
@@ -161,7 +161,7 @@ def test_the_largest_uniform_number_stays_below_the_limit(below: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 1000])
-def test_a_permutation_holds_every_index_once(size: int) -> None:
+def test_a_permutation_contains_every_index_once(size: int) -> None:
     assert sorted(permutation(STREAM, size).tolist()) == list(range(size))
 
 
@@ -175,7 +175,7 @@ def test_a_permutation_differs_for_every_seed_and_epoch() -> None:
     assert len(orders) == 100
 
 
-def test_every_index_comes_to_every_place_equally_often() -> None:
+def test_every_index_has_every_position_equally_often() -> None:
     orders = np.array([permutation(key(epoch, "places"), 6) for epoch in range(6000)])
     counts = np.array([np.bincount(orders[:, place], minlength=6) for place in range(6)])
     noise = np.sqrt(6000 * 1 / 6 * 5 / 6)  # deviation of a count with chance 1/6

@@ -1,4 +1,4 @@
-"""The moment: which micro-batch of which update is at hand."""
+"""The step position: update and micro-batch of the current computation."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from convoy.rng import StepPosition
 
 
 def advance_positions(position: StepPosition, count: int) -> list[tuple[int, int]]:
-    """Update and micro-batch of the next so many."""
-    seen = []
+    """Update and micro-batch of the next positions."""
+    positions = []
     for _ in range(count):
         position.advance()
-        seen.append((position.update, position.micro))
-    return seen
+        positions.append((position.update, position.micro))
+    return positions
 
 
 def test_micro_batches_are_counted_update_by_update():
@@ -25,24 +25,29 @@ def test_micro_batches_are_counted_update_by_update():
 @pytest.mark.parametrize(
     ("micros", "expected"),
     [
-        (range(4, 6), [(0, 4), (0, 5), (1, 4), (1, 5)]),  # the third replica of two each
-        (range(1, 8, 2), [(0, 1), (0, 3), (0, 5), (0, 7)]),  # every second, as partners take turns
+        (
+            range(4, 6),
+            [(0, 4), (0, 5), (1, 4), (1, 5)],
+        ),  # the third replica, two micro-batches each
+        (range(1, 8, 2), [(0, 1), (0, 3), (0, 5), (0, 7)]),  # every second micro-batch
     ],
 )
-def test_a_replica_counts_over_all_of_them(micros: range, expected: list[tuple[int, int]]):
+def test_a_replica_numbers_micro_batches_over_all_replicas(
+    micros: range, expected: list[tuple[int, int]]
+):
     assert advance_positions(StepPosition(micros), 4) == expected
 
 
 @pytest.mark.parametrize("updates", [0, 1, 5])
-def test_a_resumed_run_resumes_where_it_was(updates: int):
-    through, resumed = StepPosition(range(2, 6)), StepPosition(range(2, 6))
-    advance_positions(through, 4 * updates)
+def test_a_resumed_run_continues_at_its_position(updates: int):
+    uninterrupted, resumed = StepPosition(range(2, 6)), StepPosition(range(2, 6))
+    advance_positions(uninterrupted, 4 * updates)
     resumed.resume_after(updates)
 
-    assert advance_positions(resumed, 9) == advance_positions(through, 9)
+    assert advance_positions(resumed, 9) == advance_positions(uninterrupted, 9)
 
 
-def test_a_micro_batch_computed_again_is_the_one_that_it_was():
+def test_a_replayed_micro_batch_has_its_original_position():
     position = StepPosition(range(2))
     advance_positions(position, 4)
     with position.replay(1):
@@ -52,7 +57,7 @@ def test_a_micro_batch_computed_again_is_the_one_that_it_was():
     assert advance_positions(position, 1) == [(2, 0)]
 
 
-def test_even_a_failed_computation_leaves_the_moment_unchanged():
+def test_a_failed_replay_restores_the_position():
     position = StepPosition(range(2))
     advance_positions(position, 3)
     with pytest.raises(ZeroDivisionError), position.replay(0):

@@ -36,6 +36,6 @@ def test_fixtures_and_other_parameters_stay(tmp_path: Path, name: str, size: int
     assert tmp_path.is_dir() and (name, size) == ("one", 7)
 
 
-def test_a_sweep_over_nothing_is_an_error():
+def test_an_empty_sweep_is_an_error():
     with pytest.raises(AssertionError, match="tests nothing"):
         sweep("size", [])

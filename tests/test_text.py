@@ -1,4 +1,4 @@
-"""Numbers and counts in words."""
+"""Short numbers, counts and escaped text."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_numbers_are_shortened(number: int, text: str):
     assert format_si(number) == text
 
 
-def test_words_are_counted():
+def test_counts_have_singular_and_plural_nouns():
     counts = [pluralize(n, word) for word in ("stage", "process", "micro-batch") for n in (0, 1, 2)]
 
     assert counts == [
@@ -32,5 +32,5 @@ def test_words_are_counted():
     ]
 
 
-def test_one_line_has_neither_breaks_nor_controls():
+def test_one_line_escapes_breaks_and_controls():
     assert one_line("a\nb\tc\x1b[0m é…") == "a\\nb\\tc\\x1b[0m é…"

@@ -23,7 +23,7 @@ from convoy.data.records.index_builder import ShardScan, join_scans
 from convoy.data.records.record import NO_BOXES, BadContentError, Sample
 from convoy.data.records.shards import ShardedRecords
 from convoy.data.records.tfrecord import read_annotations, read_image, write_sample
-from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, open_cifar100
+from convoy.data.sources.cifar import CIFAR100, PIXEL_BYTES, open_cifar
 from convoy.errors import DataError
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
@@ -118,7 +118,7 @@ def _index(summed: bool, fault: str) -> bytes:
         scan.add_bad(60, 7, fault)
     scan.names.update({0: "n00", 2: "n02"})
     file = IndexedFile("train-00000-of-00001", 67, 1_700_000_000_000_000_000, len(scan.label))
-    index = join_scans("tfrecord", [(file, scan)], print)
+    index = join_scans("tfrecord", [(file, scan)])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index_file.save(index, path)
@@ -173,7 +173,7 @@ class CifarFile:
     def __call__(self, data: bytes) -> None:
         self._path.unlink(missing_ok=True)  # file systems flush one that is emptied and refilled
         self._path.write_bytes(data)
-        source = open_cifar100(self._folder, "validation")
+        source = open_cifar(CIFAR100, self._folder, "validation")
         labels = source.labels(np.arange(len(source)))
 
         assert len(source) * CIFAR100.record_bytes == len(data)

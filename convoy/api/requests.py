@@ -150,18 +150,17 @@ def find_in_other_dialects(here: Dialect, flag: str) -> str | None:
 
 
 def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
-    """Return checkpoints, and the settings of the run they belong to.
+    """Return the checkpoints at a path, and the settings of the run they belong to.
 
-    A run stands for all of its checkpoints: averages after those they were computed from,
-    fine-tuned ones last. A checkpoint stands only for itself.
+    For a run, these are all of its checkpoints: averages after those they were computed from,
+    fine-tuned ones last.
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     run_folder = find_run_folder(path)
     if run_folder == path:
-        paths = _list_checkpoints(path / "checkpoints") + _list_checkpoints(
-            path / FINE_TUNE_FOLDER / "checkpoints"
-        )
+        phases = (path, path / FINE_TUNE_FOLDER)
+        paths = [found for run in phases for found in _list_checkpoints(run / "checkpoints")]
         if not paths:
             raise CheckpointError(f"no checkpoint in {path / 'checkpoints'}")
     else:
@@ -177,11 +176,9 @@ def find_run_folder(path: Path) -> Path | None:
 
 def _list_checkpoints(folder: Path) -> list[Path]:
     """List the checkpoints of a folder, averages after those of the training."""
-    averages = sorted(path for path in (folder / "averaged").glob("*") if path.is_dir())
     paths: list[Path] = []
-    for parent in (folder, *averages):
+    for parent in (folder, *sorted((folder / "averaged").glob("*/"))):
         updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))
-        paths += [
-            parent / f"update-{update}" for update in sorted(filter(str.isdigit, updates), key=int)
-        ]
+        numbers = sorted(filter(str.isdigit, updates), key=int)
+        paths += [parent / f"update-{number}" for number in numbers]
     return paths

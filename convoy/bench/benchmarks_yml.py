@@ -6,12 +6,11 @@ Reading is strict: all problems are reported together, each with its file and li
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path, PurePath
-from statistics import fmean
+from pathlib import Path
 from typing import Any
 
 from convoy.config.option import OptionTypeError, ValueType, to_cli_words
@@ -19,9 +18,9 @@ from convoy.config.schema import DroppedWord, Problem, raise_problems
 from convoy.config.yaml_reader import YamlEntry, read_yaml
 from convoy.errors import ConfigError
 from convoy.registry import suggest
-from convoy.text import pluralize, printable, quote_shortened
+from convoy.text import printable, quote_shortened
 
-MAX_VARIANTS = 1000  # more than that is a typing error
+MAX_VARIANTS = 1000  # more are probably a mistake
 
 # A parameter → its values; every combination is a variant.
 ParameterGrid = Mapping[str, tuple[str, ...]]
@@ -33,7 +32,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 @dataclass(frozen=True)
 class Metric:
-    """How to read one number from the output: all matches, reduced to one."""
+    """How one number is read from the output: all matches, reduced to one."""
 
     name: str
     regexp: str
@@ -55,11 +54,6 @@ class Benchmark:
     dropped_keys: tuple[DroppedWord, ...] = ()  # keys that have no effect here
     origin: str = ""  # file and line
 
-    @property
-    def is_convergence_run(self) -> bool:
-        """Whether it trains to convergence, which runs only on request."""
-        return self.name.endswith("_conv")
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -67,7 +61,6 @@ class Variant:
 
     benchmark: Benchmark
     name: str
-    values: Mapping[str, str]
     words: tuple[str, ...]
     environment: Mapping[str, str]  # the variables it sets; the rest is inherited
 
@@ -80,7 +73,6 @@ def expand_variants(benchmark: Benchmark, environment: Mapping[str, str]) -> lis
         Variant(
             benchmark,
             "_".join([benchmark.name, *(f"{name}_{values[name]}" for name in sorted(values))]),
-            values,
             tuple(expand_variables(word, merged) for word in command_words(benchmark.cmd, values)),
             variables,
         )
@@ -89,7 +81,7 @@ def expand_variants(benchmark: Benchmark, environment: Mapping[str, str]) -> lis
 
 
 def parameter_combinations(parameters: ParameterGrid) -> list[dict[str, str]]:
-    """Return the values of each variant; without parameters there is one variant."""
+    """Return the values of each variant; without parameters, one variant without values."""
     return [dict(zip(parameters, chosen, strict=True)) for chosen in product(*parameters.values())]
 
 
@@ -113,72 +105,7 @@ def expand_variables(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], match[0]), text)
 
 
-@dataclass(frozen=True)
-class MetricValue:
-    """A number, or the reason it is missing."""
-
-    value: float | None
-    reason: str = ""
-
-
-def compute_metrics(variant: Variant, output: str, exit_code: int) -> dict[str, MetricValue]:
-    """Compute every metric of a variant; `output` is stdout and stderr together."""
-    metrics = variant.benchmark.metrics
-    if exit_code != 0:
-        failed = MetricValue(None, f"the command exited with code {exit_code}")
-        return dict.fromkeys(metrics, failed)
-    measured = {name: parse_metric(metric, output) for name, metric in metrics.items()}
-    throughput = measured.get("throughput", MetricValue(None)).value
-    if throughput is not None:
-        measured["throughput"] = MetricValue(throughput * mpirun_processes(variant.words))
-    return measured
-
-
-def parse_metric(metric: Metric, output: str) -> MetricValue:
-    """Reduce all matches to one number; there must be more of them than are skipped."""
-    values: list[float] = []
-    for match in re.findall(metric.regexp, output):
-        try:
-            values.append(float(match))
-        except ValueError:
-            return MetricValue(None, f"{quote_shortened(match)} is not a number")
-    if not all(map(math.isfinite, values)):
-        return MetricValue(None, "a value is not finite")
-    if len(values) <= metric.skip:
-        return MetricValue(
-            None, f"found {pluralize(len(values), 'value')}, need more than {metric.skip}"
-        )
-    return MetricValue(REDUCTIONS[metric.reduction](values, metric))
-
-
-def mpirun_processes(words: tuple[str, ...]) -> int:
-    """Return the number of processes a command starts that each print their own throughput."""
-    programs = [PurePath(word).name for word in words]
-    if "mpirun" not in programs:
-        return 1  # poprun's processes print their sum
-    rest = words[programs.index("mpirun") + 1 :]
-    for word, following in zip(rest, [*rest[1:], ""], strict=True):
-        name, _, value = word.partition("=")
-        number = value or following
-        if name in ("--np", "-np", "--n", "-n", "-c") and number.isdecimal():
-            return int(number)
-    return 1
-
-
-def _mean(values: list[float], metric: Metric) -> float:
-    """Average without the worst values, which include the startup of each process."""
-    ordered = sorted(values, reverse=metric.name == "latency")
-    return fmean(ordered[metric.skip :])
-
-
-REDUCTIONS: dict[str, Callable[[list[float], Metric], float]] = {
-    "mean": _mean,
-    "final": lambda values, _: values[-1],
-    "min": lambda values, _: min(values),
-    "value": lambda values, _: values[0],
-}
-
-
+REDUCTIONS = ("mean", "final", "min", "value")  # how a metric reduces its matches to one number
 _KNOWN_KEYS = ("cmd", "description", "env", "parameters", "data", "output")
 _MACHINE_SETUP_ONLY = "it sets up a machine for the reference applications; no setup is needed here"
 _DROPPED_KEYS = {

@@ -13,10 +13,10 @@ from typing import Any
 from convoy.bench.feed import (
     Consumer,
     FeedTimer,
-    ModelConsumer,
     StepCost,
     TimedFeed,
     simulate_model,
+    train_without_learning,
 )
 from convoy.config.resolve import inactive_options
 from convoy.config.schema import COMMAND_LINE, RunConfig, Setting, option_table
@@ -24,6 +24,7 @@ from convoy.data.feeds import MAX_WORKERS, make_synthetic_feed, num_workers
 from convoy.launch.world import World
 from convoy.machine import available_cores
 from convoy.report.format import format_percent, format_throughput
+from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed, feed_from_source, open_feed
 from convoy.run.process import join_run
 from convoy.text import pluralize
@@ -40,6 +41,9 @@ class Interval:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.median:.2f}  ({self.low:.2f} … {self.high:.2f})"
+
 
 def bootstrap_interval(values: Sequence[float]) -> Interval:
     """Bootstrap with a fixed seed, so that equal values give equal bounds."""
@@ -50,7 +54,7 @@ def bootstrap_interval(values: Sequence[float]) -> Interval:
 
 MODEL, CORES = "model", "cores"
 _BOTTLENECK_NAMES = {"read": "disk"}  # the resource that a limiting step lacks
-_MIN_UTILIZATION = 0.9  # of its own rate: a model that reaches less waits for its images
+_MIN_UTILIZATION = 0.9  # a model below this share of its rate alone waits for images
 # A feed this many times faster than the model uses too little of the cores to matter.
 _NEGLIGIBLE_FEED_FACTOR = 10
 _MIN_SPEEDUP = 1.02  # a smaller speedup does not matter
@@ -62,7 +66,7 @@ class Trial:
 
     setting: str
     speedup: Interval
-    affects_weights: bool  # it changes the training, not only its speed
+    affects_weights: bool  # changes the training, not only its speed
 
     @property
     def helps(self) -> bool:
@@ -97,11 +101,8 @@ class Diagnosis:
         """The bottleneck: the model, the cores that model and feed share, or the slowest step."""
         if self.model_rate <= self.feed_rate:
             waits = self.fed_model_rate < _MIN_UTILIZATION * self.model_rate
-            return (
-                CORES
-                if waits and self.feed_rate < _NEGLIGIBLE_FEED_FACTOR * self.model_rate
-                else MODEL
-            )
+            is_feed_busy = self.feed_rate < _NEGLIGIBLE_FEED_FACTOR * self.model_rate
+            return CORES if waits and is_feed_busy else MODEL
         slowest = max(self._slower_steps(), key=lambda step: step.seconds)
         return _BOTTLENECK_NAMES.get(slowest.name, slowest.name)
 
@@ -188,20 +189,16 @@ class Diagnosis:
         yield ""
         yield f"{'tried':<{wide}}  speedup, with its 95 % interval"
         for trial in self.trials:
-            speedup = (
-                f"{trial.speedup.median:.2f}  ({trial.speedup.low:.2f} … {trial.speedup.high:.2f})"
-            )
-            yield f"{trial.setting:<{wide}}  {speedup}  {'helps' if trial.helps else 'no gain'}"
+            result = "helps" if trial.helps else "no gain"
+            yield f"{trial.setting:<{wide}}  {trial.speedup}  {result}"
         yield ""
         if not self.advice:
             yield "none of these settings makes this training faster on this machine"
         for trial in self.advice:
-            bits = (
-                "; it changes the training, so use it for a new run"
-                if trial.affects_weights
-                else ""
-            )
-            yield f"use {trial.setting}: {format_percent(trial.speedup.median - 1)} faster{bits}"
+            speedup = f"{format_percent(trial.speedup.median - 1)} faster"
+            if trial.affects_weights:
+                speedup += "; it changes the training, so use it for a new run"
+            yield f"use {trial.setting}: {speedup}"
 
 
 _MAX_PREFETCH_DEPTH = 255
@@ -277,21 +274,16 @@ TimeFeed = Callable[[OpenFeed], float]  # the seconds a feed takes for the same 
 def run_trials(
     opened: OpenFeed, selected: Sequence[Candidate], seconds: TimeFeed, rounds: int
 ) -> tuple[Trial, ...]:
-    """Try each candidate. Measure those that help again, since one of many may be lucky."""
-    trials = dict(
-        zip(selected, _measure_candidates(opened, selected, seconds, rounds), strict=True)
-    )
-    helpful = [candidate for candidate, trial in trials.items() if trial.helps]
-    again = {
-        candidate: _measure_candidates(opened, [candidate], seconds, rounds)[0]
-        for candidate in helpful
-    }
-    return tuple((trials | again).values())
+    """Try each candidate; measure those that help again, since one of many may win by chance."""
+    trials = _measure_candidates(opened, selected, seconds, rounds)
+    for candidate in [candidate for candidate, trial in trials.items() if trial.helps]:
+        trials |= _measure_candidates(opened, [candidate], seconds, rounds)
+    return tuple(trials.values())
 
 
 def _measure_candidates(
     opened: OpenFeed, selected: Sequence[Candidate], seconds: TimeFeed, rounds: int
-) -> list[Trial]:
+) -> dict[Candidate, Trial]:
     """Measure in rounds, so that other load on the machine affects all candidates equally."""
     feeds = [opened]
     for candidate in selected:
@@ -302,15 +294,16 @@ def _measure_candidates(
         )
     spent: list[list[float]] = [[] for _ in feeds]
     for number in range(rounds + 1):
-        # Alternate the direction: what was measured late is early in the next round.
+        # Alternate the direction, so that no feed is always measured last.
         for position in range(len(feeds))[:: -1 if number % 2 else 1]:
             spent[position].append(seconds(feeds[position]))
     baseline, *others = [times[1:] for times in spent]  # the first round is the warmup
-    ratios = [[now / time for now, time in zip(baseline, times, strict=True)] for times in others]
-    return [
-        Trial(candidate.flag_text, bootstrap_interval(values), candidate.affects_weights)
-        for candidate, values in zip(selected, ratios, strict=True)
-    ]
+    trials: dict[Candidate, Trial] = {}
+    for candidate, times in zip(selected, others, strict=True):
+        speedups = [before / after for before, after in zip(baseline, times, strict=True)]
+        interval = bootstrap_interval(speedups)
+        trials[candidate] = Trial(candidate.flag_text, interval, candidate.affects_weights)
+    return trials
 
 
 @dataclass(frozen=True)
@@ -323,14 +316,11 @@ class TimeBudget:
     rounds: int = 7  # of trials; 0 for no trials
 
 
-_DEFAULT_BUDGET = TimeBudget()
-
-
 def diagnose(
     opened: OpenFeed,
     model_rate: float | None,
     notify: Callable[[str], None],
-    budget: TimeBudget = _DEFAULT_BUDGET,
+    budget: TimeBudget = TimeBudget(),
 ) -> Diagnosis:
     """Diagnose a feed; `model_rate` is measured if it is None."""
     timer, cores = FeedTimer(opened), len(available_cores())
@@ -359,17 +349,14 @@ def _run_all_trials(
     notify(
         f"trying {pluralize(len(selected), 'setting')}, about {(rounds + 1) * round_seconds:.0f} s"
     )
+
+    def seconds(same_samples: bool, feed: OpenFeed) -> float:
+        return timer.seconds(TimedFeed(feed.feed, feed.options, model), updates, same_samples)
+
     trials: tuple[Trial, ...] = ()
-    for same_samples in (False, True):
-
-        def seconds(feed: OpenFeed, same_samples: bool = same_samples) -> float:
-            timed_feed = TimedFeed(feed.feed, feed.options, model)
-            return timer.seconds(timed_feed, updates, same_samples)
-
-        group = [
-            candidate for candidate in selected if candidate.needs_repeated_samples is same_samples
-        ]
-        trials += run_trials(opened, group, seconds, rounds)
+    for repeats in (False, True):
+        group = [candidate for candidate in selected if candidate.needs_repeated_samples is repeats]
+        trials += run_trials(opened, group, partial(seconds, repeats), rounds)
     return trials
 
 
@@ -382,13 +369,13 @@ def _measure_rates(
 ) -> tuple[float, float, float]:
     """Measure the rates of feed, model and both; a simulated model has the given rate."""
     alone = TimedFeed(opened.feed, opened.options)
-    together = alone._replace(consumer=model)
-    if model_rate is not None:
-        feed, joint = timer.rates([alone, together], seconds)
-        return feed, model_rate, joint
-    resident = together._replace(feed=make_synthetic_feed(opened.plan, opened.device))
-    feed, measured, joint = timer.rates([alone, resident, together], seconds)
-    return feed, measured, joint
+    fed_model = alone._replace(consumer=model)
+    timed_feeds = [alone, fed_model]
+    if model_rate is None:
+        synthetic = make_synthetic_feed(opened.plan, opened.device)
+        timed_feeds.append(fed_model._replace(feed=synthetic))
+    feed_rate, fed_model_rate, *measured = timer.rates(timed_feeds, seconds)
+    return feed_rate, model_rate if model_rate is not None else measured[0], fed_model_rate
 
 
 @contextmanager
@@ -401,4 +388,5 @@ def _open_consumer(opened: OpenFeed, rate: float | None) -> Iterator[Consumer]:
         TemporaryDirectory(prefix="convoy-doctor-") as scratch,
         join_run(World.single_process(), opened.plan) as context,
     ):
-        yield ModelConsumer(opened, context, Path(scratch))
+        parts = build(context, opened.source, None, Path(scratch))
+        yield partial(train_without_learning, parts.trainer)

@@ -1,11 +1,10 @@
-"""Time the training feed of a run: on its own, consumed by a model, and step by step."""
+"""Time the training feed of a run: alone, with a model, and step by step."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 from typing import NamedTuple
@@ -21,11 +20,9 @@ from convoy.data.loader import (
     SyntheticFeed,
     TrainingFeed,
 )
-from convoy.data.source import View
+from convoy.engine.trainer import Trainer
 from convoy.optim.update_rules import StepContext
-from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed
-from convoy.run.process import ProcessContext
 
 MAX_ELEMENTS = 512  # per epoch, as the reference program measures
 
@@ -82,12 +79,11 @@ def bench_feed(
     elements = elements or min(MAX_ELEMENTS, opened.micro_batches_per_epoch)
     images = elements * opened.plan.batch.micro_batch_size
     copies: list[Tensor] = []
-    with closing(
-        opened.feed.host_batches(opened.indices(0, epochs * elements), opened.options)
-    ) as feed:
+    indices = opened.indices(0, epochs * elements)
+    with closing(opened.feed.host_batches(indices, opened.options)) as batches:
         for _ in range(epochs):
             start, num_bytes = perf_counter(), 0
-            for element in islice(feed, elements):
+            for element in islice(batches, elements):
                 pair = (element.images, element.labels)
                 tensors = [tensor for tensor in pair if tensor is not None]
                 num_bytes += sum(tensor.nbytes for tensor in tensors)
@@ -116,14 +112,9 @@ def simulate_model(images_per_second: float, micro_batches: Iterable[MicroBatch]
             sleep(remaining)
 
 
-class ModelConsumer:
-    """Trains with a learning rate of zero, so that the weights do not change."""
-
-    def __init__(self, opened: OpenFeed, context: ProcessContext, scratch: Path) -> None:
-        self.parts = build(context, opened.source, None, scratch)
-
-    def __call__(self, micro_batches: Iterable[MicroBatch]) -> None:
-        self.parts.trainer.update_step(micro_batches, StepContext(0.0))
+def train_without_learning(trainer: Trainer, micro_batches: Iterable[MicroBatch]) -> None:
+    """Train with a learning rate of zero, so that the weights do not change."""
+    trainer.update_step(micro_batches, StepContext(0.0))
 
 
 class TimedFeed(NamedTuple):
@@ -134,14 +125,14 @@ class TimedFeed(NamedTuple):
     consumer: Consumer = discard
 
 
-_SLOW_WARMUP_FACTOR = 5  # times the needed time: then even the first, slow measurement will do
+_SLOW_WARMUP_FACTOR = 5  # a warmup this many times longer than needed is not repeated
 _ROUNDS = 3
 _TRANSFER, _MIX = "transfer", "mix"
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """The cost of one step of loading an image, measured on its own."""
+    """The cost of one step of loading an image, measured separately."""
 
     name: str
     seconds: float  # per image
@@ -149,12 +140,12 @@ class StepCost:
 
 
 class FeedTimer:
-    """Times a feed. Each measurement reads new samples, as long as there are any."""
+    """Times a feed. Each measurement reads new samples until all have been used."""
 
     def __init__(self, opened: OpenFeed) -> None:
         self._open_feed = opened
         self._micro_batches = opened.plan.batch.micro_batches
-        self._update = opened.feed.order.updates_per_epoch // 2  # a benchmark starts with the first
+        self._update = opened.feed.order.updates_per_epoch // 2  # `bench_feed` reads the first ones
 
     def seconds(self, timed: TimedFeed, updates: int, same_samples: bool = False) -> float:
         """Return the seconds that a number of updates takes, including the start of the workers."""
@@ -194,12 +185,11 @@ class FeedTimer:
 
     def steps(self, seconds: float) -> tuple[StepCost, ...]:
         """Return the costs of an image, step by step, in a single worker."""
-        view = self._open_feed.view
-        spent, batches = self._time_steps(view), 1
+        spent, batches = self._time_steps(), 1
         if sum(spent.values()) < _SLOW_WARMUP_FACTOR * seconds:
             spent, batches = dict.fromkeys(spent, 0.0), 0
         while sum(spent.values()) < seconds:
-            for name, lap in self._time_steps(view).items():
+            for name, lap in self._time_steps().items():
                 spent[name] = spent.get(name, 0.0) + lap
             batches += 1
         images = batches * self._open_feed.plan.batch.micro_batch_size
@@ -209,13 +199,10 @@ class FeedTimer:
             StepCost(name, lap / images, name not in in_loop) for name, lap in spent.items()
         )
 
-    def _time_steps(self, view: View) -> dict[str, float]:
+    def _time_steps(self) -> dict[str, float]:
         """Return the seconds of each step of one micro-batch, from its ids to the device."""
-        feed, transfer, device = (
-            self._open_feed.feed,
-            self._open_feed.feed.transfer,
-            self._open_feed.device,
-        )
+        feed, view, device = self._open_feed.feed, self._open_feed.view, self._open_feed.device
+        transfer = feed.transfer
         index = MicroBatchIndex(self._reserve_updates(1), 0)
         epoch, number, ids = feed.order.locate(index)
         mix = feed.mixing.sample(epoch, number, len(ids))

@@ -1,6 +1,6 @@
 """Parse the command line of the reference benchmark runner and select the variants to run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -172,8 +172,14 @@ def select_benchmarks(words: list[str], environment: Mapping[str, str]) -> Selec
     variants = {
         name: expand_variants(benchmark, environment) for name, benchmark in benchmarks.items()
     }
-    raise_problems([*problems, *_unknown_name_problems(config, variants, merged_names)])
-    selected = _select_variants(config, variants, notes)
+    by_name = {variant.name: [variant] for group in variants.values() for variant in group}
+    by_name |= variants
+    raise_problems([*problems, *_unknown_name_problems(config, by_name, merged_names)])
+    if config.benchmark:
+        named = [variant for name in config.benchmark for variant in by_name[name]]
+        selected = list({variant.name: variant for variant in named}.values())
+    else:
+        selected = _select_all(config, variants, notes)
     return Selection(
         tuple(_adapt_command(variant, config) for variant in selected),
         (*config.dropped, *dict.fromkeys(_dropped_words(selected, config))),
@@ -233,9 +239,8 @@ def _spec_paths(spec: tuple[str, ...], notes: list[str]) -> Iterator[Path]:
 
 
 def _unknown_name_problems(
-    config: BenchConfig, variants: Mapping[str, list[Variant]], merged_names: list[str]
+    config: BenchConfig, known: Collection[str], merged_names: list[str]
 ) -> Iterator[Problem]:
-    known = {*variants, *(variant.name for group in variants.values() for variant in group)}
     for name in config.benchmark:
         if name in merged_names:
             yield Problem("--benchmark", f"{name!r} is not a benchmark: it has no cmd")
@@ -243,37 +248,29 @@ def _unknown_name_problems(
             yield Problem("--benchmark", f"{name!r} is unknown; {suggest(name, known)}")
 
 
-def _select_variants(
+def _select_all(
     config: BenchConfig, variants: Mapping[str, list[Variant]], notes: list[str]
 ) -> list[Variant]:
-    """Return the named variants, each once; or all, but convergence runs only on request."""
-    all_variants = [variant for group in variants.values() for variant in group]
-    if config.benchmark:
-        by_name = {variant.name: [variant] for variant in all_variants} | dict(variants)
-        named = [variant for name in config.benchmark for variant in by_name[name]]
-        return list({variant.name: variant for variant in named}.values())
-    if config.include_convergence:
-        return all_variants
-    excluded = {
-        variant.benchmark.name for variant in all_variants if variant.benchmark.is_convergence_run
+    """Return the variants of all benchmarks; convergence runs only on request."""
+    selected = {
+        name: group
+        for name, group in variants.items()
+        if config.include_convergence or not name.endswith("_conv")
     }
-    if len(excluded) == len(variants):
+    if not selected:
         raise ConfigError("all benchmarks are convergence runs; add --include-convergence")
-    if excluded:
+    if excluded := len(variants) - len(selected):
         notes.append(
-            f"{len(excluded)} of {len(variants)} benchmarks are convergence runs and not selected; "
+            f"{excluded} of {len(variants)} benchmarks are convergence runs and not selected; "
             "add --include-convergence, or give their names"
         )
-    return [variant for variant in all_variants if not variant.benchmark.is_convergence_run]
+    return [variant for group in selected.values() for variant in group]
 
 
 def _adapt_command(variant: Variant, config: BenchConfig) -> Variant:
     words = variant.words if config.allow_wandb else strip_wandb_options(variant.words)
-    if not config.compile_only:
-        return replace(variant, words=words)
-    # Nothing runs, so there is nothing to measure.
-    unmeasured = replace(variant.benchmark, metrics={})
-    return replace(variant, benchmark=unmeasured, words=(*words, "--compile-only"))
+    extra = ("--compile-only",) if config.compile_only else ()
+    return replace(variant, words=(*words, *extra))
 
 
 def _dropped_words(selected: list[Variant], config: BenchConfig) -> Iterator[DroppedWord]:

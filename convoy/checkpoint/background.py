@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from convoy.checkpoint.format import CheckpointContents, Tensors
+from convoy.checkpoint.format import CheckpointContents
 from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import StorageError
 
@@ -28,20 +28,17 @@ def allocate_block(contents: CheckpointContents) -> CheckpointContents:
     One large block is returned to the system when freed. Hundreds of small ones would not be:
     malloc keeps them for the next micro-batch (`machine.py`).
     """
-    tensors = contents.tensors
-    size = sum(_padded_bytes(tensor) for named in tensors.values() for tensor in named.values())
-    block, end = torch.empty(size, dtype=torch.uint8), 0
-    copies: dict[str, Tensors] = {part: {} for part in tensors}
-    for part, named in tensors.items():
-        for name, tensor in named.items():
-            span = block[end : end + tensor.nbytes]
-            copies[part][name] = span.view(tensor.dtype).view(tensor.shape)
-            end += _padded_bytes(tensor)
+    tensors = [tensor for named in contents.tensors.values() for tensor in named.values()]
+    sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
+    chunks = iter(torch.empty(sum(sizes), dtype=torch.uint8).split_with_sizes(sizes))
+    copies = {
+        part: {
+            name: next(chunks)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            for name, tensor in named.items()
+        }
+        for part, named in contents.tensors.items()
+    }
     return CheckpointContents(**copies, state={})
-
-
-def _padded_bytes(tensor: torch.Tensor) -> int:
-    return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def raise_save_error(update: int, error: StorageError) -> None:
@@ -80,12 +77,12 @@ class BackgroundCheckpointWriter:
         self._pending: tuple[int, Future[tuple[Path, float]]] | None = None
         self._copy: CheckpointContents | None = None
 
-    def save(self, contents: CheckpointContents, update: int) -> None:
+    def save(self, contents: CheckpointContents) -> None:
         """Copy now, write later; tensors may be modified as soon as this returns."""
         self._finish_pending()
         copy = contents.copy(reuse=self._copy if self._keep_copy else allocate_block(contents))
         self._copy = copy if self._keep_copy else None  # the thread has the only reference
-        self._pending = update, self._thread.submit(self._save_and_verify, copy, update)
+        self._pending = contents.update, self._thread.submit(self._save_and_verify, copy)
 
     def poll(self) -> None:
         """Run the callback of a finished or failed save. Call after every update."""
@@ -111,11 +108,11 @@ class BackgroundCheckpointWriter:
         finally:
             del future  # a traceback would keep this frame and the copy alive
 
-    def _save_and_verify(self, contents: CheckpointContents, update: int) -> tuple[Path, float]:
+    def _save_and_verify(self, contents: CheckpointContents) -> tuple[Path, float]:
         """Runs in the thread: verify the new checkpoint before removing an old one."""
         start = time.monotonic()
-        path = self._store.save(contents, update)
-        self._store.verify(update)
+        path = self._store.save(contents)
+        self._store.verify(contents.update)
         if self._keep is not None:
-            self._store.prune(self._keep, except_update=update)
+            self._store.prune(self._keep, except_update=contents.update)
         return path, time.monotonic() - start

@@ -37,7 +37,7 @@ def parse_json(data: bytes, max_bytes: int = MAX_JSON_BYTES) -> JSON:
             object_pairs_hook=_refuse_duplicate_keys,
             parse_int=_parse_int,
             parse_float=_parse_float,
-            parse_constant=_refuse_constant,
+            parse_constant=_parse_float,
         )
     except RecursionError:
         raise ValueError(f"JSON is nested more than {_MAX_DEPTH} levels deep") from None
@@ -77,10 +77,6 @@ def _parse_float(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:40]} is not finite")
     return value
-
-
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
 
 
 def _check_nesting(root: JSON) -> None:
@@ -134,20 +130,19 @@ class TensorFile:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         # Wide dtypes first, to keep every tensor aligned; then by name, to be deterministic.
         order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-        self._tensors = [tensors[name] for name in order]
-        self._header = _encode_header(order, self._tensors)
-        self.bytes = len(self._header) + sum(tensor.nbytes for tensor in self._tensors)
+        self._tensors = {name: tensors[name] for name in order}
+        self._header = _encode_header(self._tensors)
+        self.bytes = len(self._header) + sum(tensor.nbytes for tensor in self._tensors.values())
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         yield self._header
-        for tensor in self._tensors:
-            yield raw_bytes(tensor)
+        yield from map(raw_bytes, self._tensors.values())
 
 
-def _encode_header(names: list[str], tensors: list[Tensor]) -> bytes:
+def _encode_header(tensors: Mapping[str, Tensor]) -> bytes:
     """Encode the length and the table of dtypes, shapes and offsets, padded for alignment."""
     table, end = {}, 0
-    for name, tensor in zip(names, tensors, strict=True):
+    for name, tensor in tensors.items():
         if name == "__metadata__" or tensor.dtype not in _DTYPE_NAMES:
             raise ValueError(f"tensor {name!r} of {tensor.dtype} cannot be stored in safetensors")
         begin, end = end, end + tensor.nbytes
@@ -259,9 +254,10 @@ class Manifest:
         manifest = cls(
             update=_parse_count(table.get("update"), "update", _MAX_UPDATE),
             files=_parse_entries(table.get("files")),
-            torch=_parse_text(table.get("torch"), "torch"),
-            created=_parse_text(table.get("created"), "created"),
+            torch=str(table.get("torch")),
+            created=str(table.get("created")),
         )
+        # Other types than strings are detected here, too.
         if manifest.to_bytes() != data:
             raise ValueError("does not match its own SHA-256: it is damaged or was modified")
         return manifest
@@ -282,7 +278,7 @@ def _parse_entries(value: JSON) -> dict[str, FileEntry]:
 def _parse_entry(name: str, value: JSON) -> FileEntry:
     if not isinstance(value, dict):
         raise ValueError(f"has no size and SHA-256 for {name}")
-    sha256 = _parse_text(value.get("sha256"), f"SHA-256 of {name}")
+    sha256 = str(value.get("sha256"))
     if not _SHA256.fullmatch(sha256):
         raise ValueError(f"has no SHA-256 for {name}")
     limit = MAX_JSON_BYTES if name == STATE else 2**63
@@ -292,12 +288,6 @@ def _parse_entry(name: str, value: JSON) -> FileEntry:
 def _parse_count(value: JSON, what: str, limit: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
         raise ValueError(f"has {value!r:.40} as {what}; expected an integer up to {limit:,}")
-    return value
-
-
-def _parse_text(value: JSON, what: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"has {value!r:.40} as {what}; expected a string")
     return value
 
 
@@ -364,7 +354,7 @@ def check_match(
     mismatched = [
         f"{name} {describe_tensor(tensor)}, expected {describe_tensor(expected[name])}"
         for name, tensor in found.items()
-        if name in expected and _layout(tensor) != _layout(expected[name])
+        if name in expected and describe_tensor(tensor) != describe_tensor(expected[name])
     ]
     problems = [
         summarize_names("missing", [name for name in expected if name not in found]),
@@ -376,10 +366,6 @@ def check_match(
             f"the checkpoint does not match this {what}: {'; '.join(filter(None, problems))}; "
             "use the model and network options that it was saved with"
         )
-
-
-def _layout(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype
 
 
 def describe_tensor(tensor: Tensor) -> str:

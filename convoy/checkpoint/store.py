@@ -1,7 +1,7 @@
 """The checkpoints of a run: a folder with subfolders `update-<N>`.
 
 Saving is atomic, reading verifies every byte, and an old checkpoint is removed only after enough
-newer ones have been verified. Only the process that holds the lock of the run folder writes.
+newer ones have been verified. Only the process that has locked the run folder writes.
 """
 
 import hashlib
@@ -136,7 +136,7 @@ class CheckpointStore:
     """Saves, lists, loads and prunes the checkpoints in a folder."""
 
     def __init__(self, folder: Path, counts: Callable[[int], bool] = lambda _: True) -> None:
-        """`counts` tells by update which checkpoints count towards `keep` when pruning."""
+        """`counts` returns whether the checkpoint of an update counts towards `keep` of `prune`."""
         self.folder = folder
         self._counts_for_pruning = counts
         self._verified: set[int] = set()  # hashed by this process; sizes are enough from then on
@@ -146,21 +146,15 @@ class CheckpointStore:
 
     def check_writable(self) -> None:
         """Check before the first update that checkpoints can be written."""
-        probe = self.folder / "write-test"
         with _storage_errors("write in", self.folder, needed_bytes=1):
             make_folder(self.folder)
-            with temporary_folder(probe) as folder:
+            with temporary_folder(self.folder / "write-test") as folder:
                 write_file(folder / "byte", [b"\n"])
-                renamed = folder.rename(temporary_name(probe, "tmp"))
-                remove_checkpoint(renamed)
+                remove_checkpoint(folder)
 
-    def save(self, contents: CheckpointContents, update: int) -> Path:
+    def save(self, contents: CheckpointContents) -> Path:
         """Write a checkpoint atomically."""
-        checkpoint, target = EncodedCheckpoint(contents), self.path(update)
-        if checkpoint.update != update:
-            raise CheckpointError(
-                f"contents are of update {checkpoint.update}, not of update {update}"
-            )
+        checkpoint, target = EncodedCheckpoint(contents), self.path(contents.update)
         with _storage_errors("save", target, needed_bytes=checkpoint.bytes_needed):
             make_folder(self.folder)
             require_space(self.folder, checkpoint.bytes_needed)
@@ -222,19 +216,16 @@ class CheckpointStore:
             raise StorageError(f"written, but cannot be read back: {error}") from error
         self._verified.add(update)
 
-    def prune(self, keep: int, except_update: int | None = None) -> list[int]:
+    def prune(self, keep: int, except_update: int | None = None) -> None:
         """Delete checkpoints older than the newest `keep` valid ones that count."""
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}")
-        num_kept, removed = 0, []
+        assert keep >= 1
+        num_kept = 0
         for update in reversed(self.updates()):
             if num_kept < keep:
                 num_kept += self._counts_for_pruning(update) and self._is_valid(update)
             elif update != except_update:
                 with _storage_errors("remove", self.path(update)):
                     remove_checkpoint(self.path(update))
-                removed.append(update)
-        return removed
 
     def _is_valid(self, update: int) -> bool:
         try:
@@ -245,11 +236,10 @@ class CheckpointStore:
         self._verified.add(update)
         return True
 
-    def clean_up(self) -> list[str]:
+    def clean_up(self) -> None:
         """Clean up after a killed process: remove temporary folders, restore a replaced one."""
-        cleaned = [name for name in self._list_names() if _TEMPORARY_FOLDER.fullmatch(name)]
         with _storage_errors("clean", self.folder):
-            for name in cleaned:
+            for name in filter(_TEMPORARY_FOLDER.fullmatch, self._list_names()):
                 remove_checkpoint(self.folder / name)
             for renamed in filter(None, map(_REPLACED_FOLDER.fullmatch, self._list_names())):
                 replaced, target = self.folder / renamed[0], self.folder / renamed[1]
@@ -258,8 +248,6 @@ class CheckpointStore:
                 else:
                     replaced.rename(target)
                     sync_folder(self.folder)
-                cleaned.append(replaced.name)
-        return cleaned
 
 
 def _has_same_files(target: Path, manifest: Manifest) -> bool:
@@ -287,8 +275,6 @@ def max_weight_difference(run: Path, other: Path) -> float:
 
     Running statistics are ignored.
     """
-    ours, theirs = (
-        CheckpointStore(path / "checkpoints").load_newest().contents.model for path in (run, other)
-    )
+    ours, theirs = (find_checkpoint(path).contents.model for path in (run, other))
     weights = [name for name in ours if ".running_" not in name]
     return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)

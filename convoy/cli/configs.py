@@ -4,18 +4,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from convoy.cli.args import parse_command
+from convoy.cli.args import make_parser, parse_command
 from convoy.cli.output import print_result
-from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.named_configs import read_named_config, shipped_config_names
 from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.plan.plan import default_num_samples, plan_batch, plan_run
 
-DESCRIPTION = (
-    "List the named configurations; with a name, show every resolved value of that configuration."
-)
+DESCRIPTION = "List the named configurations, or show every resolved value of one."
 
 # The columns of a row, except for its name and its problem.
 _COLUMNS = (
@@ -33,11 +30,14 @@ _COLUMN_TITLES = {
 
 
 def main(words: list[str]) -> int:
-    args = parse_command("configs", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("configs", DESCRIPTION)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="configuration to show")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    args = parse_command(parser, words)
     if args.name is not None:
         settings = _resolve_named(args.name).settings
         options = {name: asdict(setting) for name, setting in settings.items()}
-        print_result(args.json, options, settings_as_yaml(settings).rstrip("\n").split("\n"))
+        print_result(args.json, options, settings_as_yaml(settings).splitlines())
     else:
         rows = config_rows()
         print_result(args.json, rows, _format_table(rows))
@@ -96,8 +96,3 @@ def _format_table(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"{cell['devices']:>7}  {cell['global_batch_size']:>6}  "
             f"{cell['updates_per_epoch']:>13}  {cell['problem']}".rstrip()
         )
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="configuration to show")
-    parser.add_argument("--json", action="store_true", help="print as JSON")

@@ -1,6 +1,5 @@
 """convoy data fetch, convert, verify, bench, show"""
 
-import json
 import math
 import sys
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
@@ -13,11 +12,12 @@ from typing import Any
 from convoy.cli.args import (
     ParsedCommand,
     add_config_arguments,
+    make_parser,
     parse_command,
     parse_run_command,
     too_small_problems,
 )
-from convoy.cli.output import print_lines, print_note
+from convoy.cli.output import print_json, print_lines, print_note
 from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
@@ -35,7 +35,10 @@ stopped, and every file is verified against its published checksum."""
 
 
 def run_fetch(words: list[str]) -> int:
-    args = parse_command("data fetch", words, FETCH_DESCRIPTION, _add_fetch)
+    parser = make_parser("data fetch", FETCH_DESCRIPTION)
+    parser.add_argument("name", choices=["cifar10", "cifar100"])
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
+    args = parse_command(parser, words)
     from convoy.data.download import ARCHIVES, fetch
 
     with closing(make_bar(sys.stderr, "fetching", "bytes")) as fetching:
@@ -45,22 +48,18 @@ def run_fetch(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _add_fetch(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("name", choices=["cifar10", "cifar100"])
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
-
-
 CONVERT_DESCRIPTION = """\
 Convert between class folders, TFRecord files and WebDataset files, with the same bytes,
 labels, boxes, names and order. If it is interrupted, the same command continues. A manifest with
 checksums is written last."""
 
+_SPLITS = ["train", "validation", "all"]
 _MAX_BAD_RECORDS = 10_000  # the manifest lists each of them
 
 
 def run_convert(words: list[str]) -> int:
-    args = parse_command("data convert", words, CONVERT_DESCRIPTION, _add_convert)
-    raise_problems(list(_convert_problems(args)))
+    args = _parse_convert(words)
+    raise_problems(_convert_problems(args))
     from convoy.data.convert.conversion import convert
     from convoy.data.convert.plan import ConversionRequest, Sharding
     from convoy.data.progress import ProgressCallbacks
@@ -86,9 +85,13 @@ def run_convert(words: list[str]) -> int:
             raise
     records = ", ".join(f"{count:,} {split}" for split, count in result.records.items())
     unit = "class folders" if args.to == "folder" else "files"
-    print_lines([f"skipped: {message}" for message in result.skipped])
-    print_lines([f"{request.target}: {records} records in {result.parts:,} {unit}"])
-    print_lines([f"next: convoy train --data imagenet --data-dir {request.target}"])
+    print_lines(
+        [
+            *(f"skipped: {message}" for message in result.skipped),
+            f"{request.target}: {records} records in {result.parts:,} {unit}",
+            f"next: convoy train --data imagenet --data-dir {request.target}",
+        ]
+    )
     return ExitCode.DONE
 
 
@@ -99,19 +102,16 @@ def _convert_problems(args: Namespace) -> Iterator[Problem]:
         text = "and --records-per-file apply to tfrecord and webdataset, not to class folders"
         yield Problem("--num-files", text)
     if args.to == "folder" and args.shuffle is not None:
-        yield Problem(
-            "--shuffle",
-            "does not apply to class folders: they are read in the order of their names",
-        )
+        text = "does not apply to class folders: they are read in the order of their names"
+        yield Problem("--shuffle", text)
     if args.num_files and not 1 <= len(args.num_files) <= 2:
         yield Problem("--num-files", "takes one number, or one for each split: 1024,128")
     if any(count < 1 for count in args.num_files or ()):
         yield Problem("--num-files", "must be at least 1")
     yield from too_small_problems(args, "records_per_file", "workers")
     if not 0 <= args.max_bad_records <= _MAX_BAD_RECORDS:
-        yield Problem(
-            "--max-bad-records", f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
-        )
+        text = f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
+        yield Problem("--max-bad-records", text)
     yield from too_small_problems(args, "shuffle", minimum=0)
 
 
@@ -122,13 +122,14 @@ def _parse_counts(text: str) -> tuple[int, ...]:
         raise ArgumentTypeError("takes whole numbers: 1024, or 1024,128") from error
 
 
-def _add_convert(parser: ConfigArgumentParser) -> None:
+def _parse_convert(words: list[str]) -> Namespace:
+    parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
     add("source", metavar="DIR", help="folder with the images")
     add("target", metavar="DIR", help="new folder, or one to continue")
-    formats, splits = ["folder", "tfrecord", "webdataset"], ["train", "validation", "all"]
+    formats = ["folder", "tfrecord", "webdataset"]
     add("--to", required=True, choices=formats, help="format to write")
-    add("--split", default="all", choices=splits, help="split to convert [all]")
+    add("--split", default="all", choices=_SPLITS, help="split to convert [all]")
     files_help = "number of files, for both splits or for each (train,validation)"
     add("--num-files", type=_parse_counts, metavar="N[,M]", help=files_help)
     add("--records-per-file", type=int, metavar="N", help="records in each file [1024]")
@@ -141,13 +142,12 @@ def _add_convert(parser: ConfigArgumentParser) -> None:
     add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
     max_help = "invalid records that skip accepts [100]"
     add("--max-bad-records", type=int, default=100, metavar="N", help=max_help)
+    return parse_command(parser, words)
 
 
 def _add_workers(parser: ConfigArgumentParser) -> None:
-    cores = len(available_cores())
-    parser.add_argument(
-        "--workers", type=int, default=cores, metavar="N", help="threads; default: one per core"
-    )
+    cores, text = len(available_cores()), "threads; default: one per core"
+    parser.add_argument("--workers", type=int, default=cores, metavar="N", help=text)
 
 
 VERIFY_DESCRIPTION = """\
@@ -157,7 +157,14 @@ CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 
 
 def run_verify(words: list[str]) -> int:
-    args = parse_command("data verify", words, VERIFY_DESCRIPTION, _add_verify)
+    parser = make_parser("data verify", VERIFY_DESCRIPTION)
+    add = parser.add_argument
+    add("folder", metavar="DIR", help="data folder")
+    add("--split", default="all", choices=_SPLITS, help="split to read [all]")
+    _add_workers(parser)
+    add("--no-decode", dest="decode", action="store_false", help="check image headers only")
+    add("--json", action="store_true", help="print the result as JSON")
+    args = parse_command(parser, words)
     raise_problems(too_small_problems(args, "workers"))
     from convoy.data.progress import ProgressCallbacks
     from convoy.data.verify import VerifyRequest, verify
@@ -179,19 +186,8 @@ def run_verify(words: list[str]) -> int:
     all_valid = all(report.is_valid for report in reports)
     if args.json:
         splits = {report.split: asdict(report) for report in reports}
-        print(json.dumps({"folder": args.folder, "good": all_valid, "splits": splits}, indent=1))
+        print_json({"folder": args.folder, "good": all_valid, "splits": splits})
     return ExitCode.DONE if all_valid else ExitCode.DATA
-
-
-def _add_verify(parser: ConfigArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", metavar="DIR", help="data folder")
-    add(
-        "--split", default="all", choices=["train", "validation", "all"], help="split to read [all]"
-    )
-    _add_workers(parser)
-    add("--no-decode", dest="decode", action="store_false", help="check image headers only")
-    add("--json", action="store_true", help="print the result as JSON")
 
 
 BENCH_DESCRIPTION = """\
@@ -206,7 +202,7 @@ _MAX_SAMPLES_PER_UPDATE = 64  # accumulating more would only take longer
 
 def run_bench(words: list[str]) -> int:
     """Print the throughput of each epoch as soon as it is measured; then the diagnosis."""
-    line = parse_run_command("data bench", words, BENCH_DESCRIPTION, _add_bench)
+    line = _parse_bench(words)
     args, resolved = line.args, resolve(line.to_request(_bench_problems(line)))
     needs_model = args.doctor and args.model_rate is None
     refuse_unavailable(resolved, data_only=not needs_model)
@@ -215,11 +211,10 @@ def run_bench(words: list[str]) -> int:
     from convoy.run.open_feed import open_feed
 
     epochs: list[EpochThroughput] = []
-    # The epochs of a named configuration are the length of its training: not for a benchmark.
+    # The epochs of a named configuration are the length of its training, not of a benchmark.
     count = int(setting_values(line.settings).get("epoch", 2))
-    for epoch in bench_feed(
-        open_feed(_single_process_config(resolved)), count, args.elements, args.copy
-    ):
+    feed = open_feed(_single_process_config(resolved))
+    for epoch in bench_feed(feed, count, args.elements, args.copy):
         epochs.append(epoch)
         print_lines([] if args.json else [epoch.as_text(len(epochs))])
     results: dict[str, Any] = {"epochs": [epoch.as_json() for epoch in epochs]}
@@ -227,15 +222,12 @@ def run_bench(words: list[str]) -> int:
     if args.doctor:
         from convoy.bench.doctor import diagnose
 
-        diagnosis = diagnose(
-            open_feed(_single_process_config(resolved, _MAX_SAMPLES_PER_UPDATE)),
-            args.model_rate,
-            print_error,
-        )
+        feed = open_feed(_single_process_config(resolved, _MAX_SAMPLES_PER_UPDATE))
+        diagnosis = diagnose(feed, args.model_rate, print_error)
         results["doctor"] = diagnosis.as_json()
         print_lines([] if args.json else ["", *diagnosis.lines()])
     if args.json:
-        print(json.dumps(results, indent=1))
+        print_json(results)
     return ExitCode.DONE
 
 
@@ -266,7 +258,8 @@ def _fractional_epoch_problems(line: ParsedCommand, spelling: str) -> Iterator[P
         yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
 
 
-def _add_bench(parser: ConfigArgumentParser) -> None:
+def _parse_bench(words: list[str]) -> ParsedCommand:
+    parser = make_parser("data bench", BENCH_DESCRIPTION)
     rate_help = "images/s of the model; default: measured by a short training"
     add = parser.add_argument
     add("--elements", type=int, metavar="N", help="micro-batches per epoch [512]")
@@ -275,6 +268,7 @@ def _add_bench(parser: ConfigArgumentParser) -> None:
     add("--model-rate", type=float, metavar="X", help=rate_help)
     add("--json", action="store_true", help="print the results as JSON")
     add_config_arguments(parser)
+    return parse_run_command(parser, words)
 
 
 SHOW_DESCRIPTION = """\
@@ -286,7 +280,15 @@ _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 
 
 def run_show(words: list[str]) -> int:
-    line = parse_run_command("data show [--output FILE.png]", words, SHOW_DESCRIPTION, _add_show)
+    usage = "convoy data show [--output FILE.png] [options]"
+    parser = make_parser("data show", SHOW_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
+    add("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
+    add("--split", choices=["train", "validation"], default="train")
+    add("--override", action="store_true", help="overwrite an existing file")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     args, values = line.args, setting_values(line.settings)
     output = Path(values.get(_OUTPUT) or "samples.png")
     resolved = resolve(line.to_request(_show_problems(line, output), exclude=(_OUTPUT, "epoch")))
@@ -296,13 +298,11 @@ def run_show(words: list[str]) -> int:
     first = int(values.get("epoch") or 1) - 1
     request = SheetRequest(output, args.rows, args.columns, first, args.split, args.override)
     sheet = write_sheet(fix_machine_values(inspect_data(resolved)[0], 1).config, request)
-    columns = len(sheet.rows[0])
-    epochs = f", {pluralize(columns, 'epoch')}" if sheet.column_titles else ""
-    count = len(sheet.rows) if sheet.column_titles else sum(map(len, sheet.rows))
-    samples = pluralize(count, "sample")
-    print_lines(
-        [f"{request.output}: {samples} of {resolved.config.data.data}, {args.split} split{epochs}"]
-    )
+    count, epochs = sum(map(len, sheet.rows)), ""
+    if sheet.column_titles:
+        count, epochs = len(sheet.rows), f", {pluralize(len(sheet.rows[0]), 'epoch')}"
+    text = f"{pluralize(count, 'sample')} of {resolved.config.data.data}, {args.split} split"
+    print_lines([f"{request.output}: {text}{epochs}"])
     return ExitCode.DONE
 
 
@@ -311,14 +311,6 @@ def _show_problems(line: ParsedCommand, output: Path) -> Iterator[Problem]:
     yield from _fractional_epoch_problems(line, "--epoch")
     if output.suffix.lower() != ".png":
         yield Problem("--output", f"{output} is not a valid output file; its name must end in .png")
-
-
-def _add_show(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
-    parser.add_argument("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
-    parser.add_argument("--split", choices=["train", "validation"], default="train")
-    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
-    add_config_arguments(parser)
 
 
 ACTIONS = {
@@ -335,10 +327,8 @@ DESCRIPTION = (
 
 
 def main(words: list[str]) -> int:
-    args = parse_command("data", words[:1], DESCRIPTION, _add_arguments)
+    parser = make_parser("data", DESCRIPTION)
+    parser.add_argument("action", choices=list(ACTIONS))
+    args = parse_command(parser, words[:1])
     run, _ = ACTIONS[args.action]
     return run(words[1:])
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("action", choices=list(ACTIONS))

@@ -85,7 +85,7 @@ def main(words: list[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of our output has exited, as `head` does.
+        # The reader of the output has exited, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except (ConvoyError, OSError) as error:

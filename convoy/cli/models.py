@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from convoy.cli.args import parse_command
+from convoy.cli.args import make_parser, parse_command
 from convoy.cli.output import print_result
-from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import build_config
 from convoy.config.sections.network import MODELS
 from convoy.errors import ExitCode
@@ -22,7 +21,12 @@ With a name, list its layers; with --splits, show the two sides of a split befor
 
 
 def main(words: list[str]) -> int:
-    args = parse_command("models", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("models", DESCRIPTION)
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="model whose layers to show")
+    add("--splits", action="store_true", help="show the cost of a split before each layer")
+    add("--json", action="store_true", help="print as JSON")
+    args = parse_command(parser, words)
     if args.name is None:
         rows = network_rows()
         lines = _format_table(rows)
@@ -83,11 +87,3 @@ def _format_layer_table(costs: Sequence[LayerCost]) -> Iterator[str]:
             f"{shape.channels}×{shape.size}×{shape.size}" for shape in cost.output_shapes
         )
         yield f"{cost.name:<{wide}} {cost.parameters:>12,} {format_si(cost.macs):>14}  {shapes}"
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="model whose layers to show")
-    parser.add_argument(
-        "--splits", action="store_true", help="show the cost of a split before each layer"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")

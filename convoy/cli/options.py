@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from convoy.cli.args import parse_command
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import make_parser, parse_command
+from convoy.cli.output import print_json
 from convoy.config.flags import canonical
 from convoy.config.option import Option, format_value
 from convoy.config.option_docs import (
@@ -21,7 +21,8 @@ from convoy.errors import ConfigError, ExitCode
 from convoy.registry import near_names
 from convoy.text import printable
 
-SAYS = """List every option with its default, where it has an effect, and its help. The name of an
+DESCRIPTION = """\
+List every option with its default, where it has an effect, and its help. The name of an
 option shows its details; any other word searches names and help texts. An option marked *
 has values that are not available in this version."""
 
@@ -29,7 +30,14 @@ _FLAGS = ("--help", "--json", "--schema")
 
 
 def main(words: list[str]) -> int:
-    args = parse_command("options", [_strip_dashes(word) for word in words], SAYS, _add_arguments)
+    parser = make_parser("options", DESCRIPTION)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="WORD", help="an option, or a word to search for")
+    add("--json", action="store_true", help="print as JSON")
+    add(
+        "--schema", action="store_true", help="print the JSON Schema of configurations, for editors"
+    )
+    args = parse_command(parser, [_strip_dashes(word) for word in words])
     if args.schema and args.words:
         raise ConfigError("--schema covers all options; leave out the names")
     named = _named_options(args.words)
@@ -37,13 +45,13 @@ def main(words: list[str]) -> int:
     if args.schema:
         print(json.dumps(json_schema(), indent=1, ensure_ascii=False))
     elif args.json:
-        print(json.dumps([option_row(row) for row in rows], indent=1))
+        print_json([option_row(row) for row in rows])
     elif named:
         print("\n\n".join("\n".join(_format_details(row)) for row in named))
     else:
         width = max(len(row.flag) for row in rows)
-        closing = [] if args.words else ["", f"{options_summary()} (*)"]
-        print("\n".join([*(_line(row, width) for row in rows), *closing]))
+        footer = [] if args.words else ["", f"{options_summary()} (*)"]
+        print("\n".join([*(_line(row, width) for row in rows), *footer]))
     return ExitCode.DONE
 
 
@@ -68,8 +76,7 @@ def option_row(row: Option) -> dict[str, Any]:
 
 
 def _line(row: Option, width: int) -> str:
-    gap = "*" if unavailable_choices(row) is not None else ""
-    where = SUPPORT_LABELS[row.support] + gap
+    where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
     return f"{row.flag:<{width}} {where:<8} {format_value(row.default):<12} {row.help}"
 
 
@@ -112,8 +119,8 @@ def _matches(row: Option, word: str) -> bool:
 
 def _unknown(word: str) -> Problem:
     near = [f"--{name}" for name in near_names(_plain(word), map(_plain, option_table()))]
-    way_out = f"did you mean {', '.join(near)}?" if near else "`convoy options` lists all options"
-    return Problem("", f"no option matches {printable(word)}; {way_out}")
+    hint = f"did you mean {', '.join(near)}?" if near else "`convoy options` lists all options"
+    return Problem("", f"no option matches {printable(word)}; {hint}")
 
 
 def _plain(spelling: str) -> str:
@@ -125,16 +132,6 @@ def _strip_dashes(word: str) -> str:
     if any(flag.startswith(word.partition("=")[0]) for flag in _FLAGS):
         return word
     return word.removeprefix("--")
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument(
-        "words", nargs="*", metavar="WORD", help="an option, or a word to search for"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument(
-        "--schema", action="store_true", help="print the JSON Schema of configurations, for editors"
-    )
 
 
 COMPLETION_DESCRIPTION = """\
@@ -150,10 +147,8 @@ FILES = {"bash": "convoy.bash", "zsh": "_convoy", "fish": "convoy.fish"}
 
 def run_completion(words: list[str]) -> int:
     """Print the shipped script; it contains all words and starts no Python."""
-    args = parse_command("completion", words, COMPLETION_DESCRIPTION, _add_completion)
+    parser = make_parser("completion", COMPLETION_DESCRIPTION)
+    parser.add_argument("shell", choices=list(FILES))
+    args = parse_command(parser, words)
     print((SCRIPTS / FILES[args.shell]).read_text(encoding="utf-8"), end="")
     return ExitCode.DONE
-
-
-def _add_completion(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("shell", choices=list(FILES))

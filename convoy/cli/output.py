@@ -9,9 +9,13 @@ from convoy.report.stream import SafeStream
 
 def print_result(as_json: bool, values: object, lines: Iterable[str]) -> None:
     if as_json:
-        print(json.dumps(values, indent=1, default=str))
+        print_json(values)
     else:
         print_lines(lines)
+
+
+def print_json(values: object) -> None:
+    print(json.dumps(values, indent=1, default=str))
 
 
 def print_lines(lines: Iterable[str]) -> None:

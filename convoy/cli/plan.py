@@ -1,13 +1,11 @@
 """convoy plan"""
 
-import json
 import shutil
 from dataclasses import asdict
 
 from convoy.api.plans import Plan
-from convoy.cli.args import add_config_arguments, parse_run_command
-from convoy.cli.output import print_result
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
+from convoy.cli.output import print_json, print_result
 from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
@@ -19,12 +17,16 @@ DESCRIPTION = "Show a run without training: batches, stages, schedule, memory, l
 
 def main(words: list[str]) -> int:
     """Print the plan; fast, because nothing here imports torch."""
-    line = parse_run_command("plan", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("plan", DESCRIPTION)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--explain", action="store_true", help="show the source of each value")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     resolved = resolve(line.to_request())
     if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=line.args.json)
     elif line.args.json:
-        print(json.dumps(Plan(resolved).values, indent=1))
+        print_json(Plan(resolved).values)
     else:
         show_plan(resolved, explain=line.args.explain)
     return ExitCode.DONE
@@ -40,9 +42,3 @@ def show_splits(config: RunConfig, as_json: bool) -> None:
     """Print where a stage can start (`--pipeline-splits list`), instead of a plan or a run."""
     points = split_points(plan_training_network(config), config.batch.micro_batch_size)
     print_result(as_json, [asdict(point) for point in points], splits_as_text(points))
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("--explain", action="store_true", help="show the source of each value")
-    add_config_arguments(parser)

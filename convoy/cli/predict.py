@@ -10,7 +10,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import parse_command, too_small_problems
+from convoy.cli.args import make_parser, parse_command, too_small_problems
 from convoy.cli.output import print_exception
 from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import option_table, raise_problems
@@ -35,7 +35,7 @@ _MAX_NAME = 48  # characters of a path in the table
 
 def main(words: list[str]) -> int:
     """Print one line for each image, or all of them as JSON or CSV."""
-    args = parse_command("predict RUN-or-checkpoint IMAGE…", words, DESCRIPTION, _add_arguments)
+    args = parse_command(_make_parser(), words)
     raise_problems(too_small_problems(args, "top_k", "batch_size"))
     if args.json and args.csv:
         raise ConfigError("--json and --csv are mutually exclusive; use one")
@@ -126,16 +126,17 @@ def _format_row(row: "Prediction", column: int, width: int) -> str:
     return line
 
 
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("source", metavar="RUN-or-checkpoint")
-    parser.add_argument("images", metavar="IMAGE", nargs="*")
-    parser.add_argument("--top-k", type=int, default=5, metavar="N", help="classes per image [5]")
-    parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="images to run at a time [32]"
-    )
-    devices = option_table()["device"].limit.choices
-    parser.add_argument("--device", choices=devices, default="cpu", help="[cpu]")
-    parser.add_argument("--json", action="store_true", help="print the predictions as JSON")
-    parser.add_argument("--csv", action="store_true", help="print one line per image and class")
-    parser.add_argument("--sheet", metavar="FILE", help="draw all images and predictions as PNG")
-    parser.add_argument("--override", action="store_true", help="overwrite an existing sheet")
+def _make_parser() -> ConfigArgumentParser:
+    usage = "convoy predict RUN-or-checkpoint IMAGE… [options]"
+    parser = make_parser("predict", DESCRIPTION, usage)
+    add = parser.add_argument
+    add("source", metavar="RUN-or-checkpoint")
+    add("images", metavar="IMAGE", nargs="*")
+    add("--top-k", type=int, default=5, metavar="N", help="classes per image [5]")
+    add("--batch-size", type=int, default=32, metavar="N", help="images to run at a time [32]")
+    add("--device", choices=option_table()["device"].limit.choices, default="cpu", help="[cpu]")
+    add("--json", action="store_true", help="print the predictions as JSON")
+    add("--csv", action="store_true", help="print one line per image and class")
+    add("--sheet", metavar="FILE", help="draw all images and predictions as PNG")
+    add("--override", action="store_true", help="overwrite an existing sheet")
+    return parser

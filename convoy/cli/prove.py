@@ -1,6 +1,5 @@
 """convoy prove"""
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -8,9 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.cli.args import add_config_arguments, parse_run_command, too_small_problems
-from convoy.cli.output import print_exception, print_lines
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import (
+    ParsedCommand,
+    add_config_arguments,
+    make_parser,
+    parse_run_command,
+    too_small_problems,
+)
+from convoy.cli.output import print_exception, print_lines, print_result
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import (
     RequestedOptions,
@@ -53,7 +57,7 @@ _QUICK_DEFAULTS = _DEFAULTS | {
 }
 _REFUSED_OPTIONS = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
 # Each run is short and silent; only its last checkpoint is compared.
-_QUIET_VALUES = {
+_QUIET_VALUES: dict[str, Any] = {
     "progress": "none",
     "validation_mode": "none",
     "logs_per_epoch": 0,
@@ -64,7 +68,31 @@ _QUIET_VALUES = {
 
 def main(words: list[str]) -> int:
     """Train in one layout after the other, in real processes."""
-    line = parse_run_command("prove", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("prove", DESCRIPTION)
+    add, processes_help = parser.add_argument, "maximum number of processes at a time [8]"
+    add("--quick", action="store_true", help="fewer updates; takes less than a minute")
+    add("--json", action="store_true", help="print the result as JSON")
+    add("--most-processes", type=int, default=8, metavar="N", help=processes_help)
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
+    args, resolved = line.args, _resolve(line)
+    proofs: list[Proof] = []
+    try:
+        with TemporaryDirectory(prefix="convoy-prove-") as folder:
+            for proof in _prove(resolved, Path(folder), args.most_processes, args.quick):
+                header = [] if proofs else [TABLE_HEADER]
+                print_lines([] if args.json else [*header, format_row(proof)])
+                proofs.append(proof)
+    except _RunStopped as stopped:
+        text = f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved"
+        print_exception(ConvoyError(text))
+        return int(stopped.args[0])
+    print_result(args.json, as_json(proofs), [summary_line(proofs)])
+    return ExitCode.DONE if all(proof.is_as_expected for proof in proofs) else ExitCode.NUMERIC
+
+
+def _resolve(line: ParsedCommand) -> ResolvedConfig:
+    """Resolve the options; refuse those that cannot be proved."""
     raise_problems(too_small_problems(line.args, "most_processes"))
     refused = [option_table()[name].flag for name in _REFUSED_OPTIONS if name in line.settings]
     if refused:
@@ -78,51 +106,15 @@ def main(words: list[str]) -> int:
     refuse_unavailable(resolved)
     if resolved.config.fine_tune.half_res_training:
         raise ConfigError("--half-res-training cannot be given: prove trains in one phase")
-    plan_run(resolved.config)
-    proofs: list[Proof] = []
-    try:
-        with TemporaryDirectory(prefix="convoy-prove-") as folder:
-            for proof in _prove(resolved, Path(folder), line.args.most_processes, line.args.quick):
-                proofs.append(proof)
-                if not line.args.json:
-                    print_lines(
-                        [TABLE_HEADER, format_row(proof)]
-                        if len(proofs) == 1
-                        else [format_row(proof)]
-                    )
-    except _RunStopped as stopped:
-        print_exception(
-            ConvoyError(f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved")
-        )
-        return int(stopped.args[0])
-    print(json.dumps(as_json(proofs), indent=1) if line.args.json else summary_line(proofs))
-    return ExitCode.DONE if all(proof.is_as_expected for proof in proofs) else ExitCode.NUMERIC
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer updates; takes less than a minute"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--most-processes",
-        type=int,
-        default=8,
-        metavar="N",
-        help="maximum number of processes at a time [8]",
-    )
-    add_config_arguments(parser)
+    return resolved
 
 
 def _default_values(request: RequestedOptions, quick: bool) -> Mapping[str, Any]:
-    """Return the defaults; images on disk determine their number and size themselves."""
+    """Return the defaults; the files of a dataset determine the number and size of its images."""
     defaults = _QUICK_DEFAULTS if quick else _DEFAULTS
     data = setting_values(request.named_config | request.command_line).get("data", "shapes")
-    if data not in DATA or not DATA[data].on_disk:
-        return defaults
-    return {
-        name: value for name, value in defaults.items() if name not in ("samples", "image_size")
-    }
+    fixed = ("samples", "image_size") if data in DATA and DATA[data].on_disk else ()
+    return {name: value for name, value in defaults.items() if name not in fixed}
 
 
 def _prove(
@@ -179,11 +171,8 @@ class LayoutProver:
     def _run(self, layout: Layout, run: Path, stop_after: int | None = None) -> None:
         """Start a run in a new folder, or resume the existing one."""
         resumed = run if run.exists() else None
-        values = {
-            **_QUIET_VALUES,
-            **layout.option_values(self.micro_batches),
-            "stop_after": stop_after,
-        }
+        values = _QUIET_VALUES | layout.option_values(self.micro_batches)
+        values["stop_after"] = stop_after
         if resumed is None:
             values["checkpoint_output_path"] = str(run)
         resolved = self.resolved.with_values(values, "convoy prove")

@@ -1,6 +1,5 @@
 """convoy run"""
 
-import json
 import os
 import shlex
 from dataclasses import asdict
@@ -8,18 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convoy.api.requests import find_run_folder
-from convoy.cli.args import ParsedCommand, parse_run_command
+from convoy.cli.args import ParsedCommand, make_parser, parse_run_command
 from convoy.cli.main import call_verb
-from convoy.cli.output import print_lines
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.output import print_json, print_lines
 from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
-from convoy.config.schema import (
-    DroppedWord,
-    RequestedOptions,
-    Settings,
-    option_table,
-    raise_problems,
-)
+from convoy.config.schema import DroppedWord, Settings, option_table, raise_problems
 from convoy.dialects.command import (
     Command,
     Program,
@@ -49,10 +41,6 @@ DESCRIPTION = """Run a command line of the IPU applications as written, after `-
 Options before the `--` are convoy options and override those of the command."""
 
 _DRY_RUN_FLAG = "--dry-run"
-_MISSING_COMMAND = (
-    "write the command after `--`, as in `convoy run -- python3 train.py --config resnet50`"
-)
-
 Description = dict[str, Any]
 
 
@@ -60,11 +48,15 @@ def main(words: list[str]) -> int:
     # Users of the benchmark runner write it at the end of the line.
     rest = [word for word in words if word != _DRY_RUN_FLAG]
     separator = rest.index("--") if "--" in rest else len(rest)
-    line = parse_run_command(
-        "run [options] -- COMMAND…", rest[:separator], DESCRIPTION, _add_arguments
-    )
+    parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
+    dry_run_help = "print the translation and the plan as JSON, and exit"
+    parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
+    dialect_help = "dialect of the command: pytorch, tensorflow or popart"
+    parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
+    line = parse_run_command(parser, rest[:separator])
     if not rest[separator + 1 :]:
-        raise ConfigError(_MISSING_COMMAND)
+        example = "convoy run -- python3 train.py --config resnet50"
+        raise ConfigError(f"write the command after `--`, as in `{example}`")
     command = split_command(rest[separator + 1 :], os.environ)
     is_dry = _DRY_RUN_FLAG in words
     if (runner := identify_program(command, {})).purpose is Purpose.BENCHMARK:
@@ -76,7 +68,7 @@ def main(words: list[str]) -> int:
     arguments, resolved = _canonical_arguments(interpretation)
     described = _describe(interpretation, arguments)
     if is_dry:
-        print(json.dumps(described | {"plan": _plan(interpretation, resolved)}, indent=1))
+        print_json(described | {"plan": _plan(interpretation, resolved)})
         return ExitCode.DONE
     print_lines(_format_description(described))
     os.environ.update(interpretation.environment)
@@ -112,10 +104,7 @@ def _describe(interpretation: Interpretation, arguments: list[str]) -> Descripti
     _, run_folder = _find_target(interpretation)
     unused = values_after("--config", interpretation.program.words) if run_folder else []
     reason = "a run has its own configuration"
-    dropped = [
-        *interpretation.dropped,
-        *(DroppedWord(f"--config {name}", reason) for name in unused),
-    ]
+    configs = [DroppedWord(f"--config {name}", reason) for name in unused]
     return {
         "dialect": interpretation.program.dialect,
         "program": interpretation.program.name,
@@ -123,7 +112,7 @@ def _describe(interpretation: Interpretation, arguments: list[str]) -> Descripti
         "became": [
             {"word": mapping.word, "became": mapping.mapped_to} for mapping in interpretation.mapped
         ],
-        "dropped": [asdict(word) for word in dropped],
+        "dropped": [asdict(word) for word in (*interpretation.dropped, *configs)],
         "environment": dict(interpretation.environment),
     }
 
@@ -131,15 +120,12 @@ def _describe(interpretation: Interpretation, arguments: list[str]) -> Descripti
 def _plan(interpretation: Interpretation, resolved: ResolvedConfig | None) -> Description | None:
     """Return the plan of the run in its folder; without one, of the options of the command."""
     _, run_folder = _find_target(interpretation)
-    before = read_run_settings(run_folder / "config.yaml") if run_folder is not None else {}
-    if run_folder is not None and interpretation.verb == "resume":
-        # The command may change how a run continues, but not how it was trained.
-        resolved = resolve_resumed(before, interpretation.request.command_line, [], override=False)
-    elif run_folder is not None:
-        resolved = resolve(RequestedOptions(named_config=before, environment={}))
-    if resolved is None:
-        return None
-    return plan_as_json(plan_run(resolved.config), resolved.settings)
+    if run_folder is not None:
+        before = read_run_settings(run_folder / "config.yaml")
+        # To resume, the command may change how a run continues, but not how it was trained.
+        changes = interpretation.request.command_line if interpretation.verb == "resume" else {}
+        resolved = resolve_resumed(before, changes, [], override=False)
+    return plan_as_json(plan_run(resolved.config), resolved.settings) if resolved else None
 
 
 def _format_description(described: Description) -> list[str]:
@@ -167,14 +153,14 @@ def _run_benchmarks(command: Command, runner: Program, line: ParsedCommand, is_d
             f"running benchmarks is not available in this version; add {_DRY_RUN_FLAG} to see what "
             f"{len(selection.variants)} of them resolve to"
         )
-    described = {
+    description = {
         "dialect": runner.dialect,
         "program": runner.name,
         "notes": list(selection.notes),
         "dropped": [asdict(word) for word in selection.dropped],
         "benchmarks": [_describe_variant(variant, line.settings) for variant in selection.variants],
     }
-    print(json.dumps(described, indent=1))
+    print_json(description)
     return ExitCode.DONE
 
 
@@ -190,14 +176,3 @@ def _describe_variant(variant: "Variant", overrides: Settings) -> Description:
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
     return {**head, **described, "problem": None}
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument(
-        _DRY_RUN_FLAG,
-        action="store_true",
-        help="print the translation and the plan as JSON, and exit",
-    )
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="dialect of the command: pytorch, tensorflow or popart"
-    )

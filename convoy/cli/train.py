@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from convoy.api.requests import load_user_code
-from convoy.cli.args import add_config_arguments, parse_run_command
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
 from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
 from convoy.errors import ExitCode
 
@@ -21,7 +20,12 @@ on keep the values of the run, unless --override is given."""
 
 def main(words: list[str]) -> int:
     """Start a run; every invalid option is refused before torch is imported."""
-    line = parse_run_command("train", words, DESCRIPTION, _add_arguments)
+    parser = make_parser("train", DESCRIPTION)
+    parser.epilog = EXAMPLES
+    dry_run_help = "show the plan and the source of each value, and exit"
+    parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     # Imported after the help is printed, because these are slow to import.
     from convoy.cli.plan import show_plan, show_splits
     from convoy.plan.stages import lists_splits
@@ -38,19 +42,14 @@ def main(words: list[str]) -> int:
     return start(RunRequest(resolved)).code
 
 
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.epilog = f"{EXAMPLES}\n{parser.epilog}"
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show the plan and the source of each value, and exit",
-    )
-    add_config_arguments(parser)
-
-
 def run_resume(words: list[str]) -> int:
     """Resume a run; a complete run stays unchanged."""
-    line = parse_run_command("resume RUN", words, RESUME_DESCRIPTION, _add_resume)
+    parser = make_parser("resume", RESUME_DESCRIPTION, "convoy resume RUN [options]")
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run folder")
+    add("--checkpoint", metavar="DIR", help="resume from this checkpoint")
+    add("--override", action="store_true", help="allow options that change the training")
+    line = parse_run_command(parser, words)
     from convoy.run.folder import RunRequest
     from convoy.run.start import start
 
@@ -60,11 +59,3 @@ def run_resume(words: list[str]) -> int:
     resolved = resolve_resumed(before, line.settings, line.problems, line.args.override)
     checkpoint = Path(line.args.checkpoint) if line.args.checkpoint else None
     return start(RunRequest(resolved, run, checkpoint, line.args.override)).code
-
-
-def _add_resume(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run folder")
-    parser.add_argument("--checkpoint", metavar="DIR", help="resume from this checkpoint")
-    parser.add_argument(
-        "--override", action="store_true", help="allow options that change the training"
-    )

@@ -1,13 +1,11 @@
 """convoy validate"""
 
-import json
 import math
 from pathlib import Path
 
 from convoy.api.checkpoints import ValidationScore, validate_targets
-from convoy.cli.args import add_config_arguments, parse_run_command
-from convoy.cli.output import print_exception, print_note
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
+from convoy.cli.output import print_exception, print_json, print_note
 from convoy.errors import CheckpointError, ExitCode, NumericError
 from convoy.report.format import format_percent
 
@@ -19,11 +17,15 @@ For a run, all of its checkpoints are validated. A checkpoint without its run ne
 
 def main(words: list[str]) -> int:
     """Print one line, or one JSON object, for each validation of a checkpoint."""
-    line = parse_run_command("validate RUN-or-checkpoint…", words, DESCRIPTION, _add_arguments)
-    scores = validate_targets([Path(path) for path in line.args.targets], line)
+    usage = "convoy validate RUN-or-checkpoint… [options]"
+    parser = make_parser("validate", DESCRIPTION, usage)
+    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     valid: list[ValidationScore] = []
     rows = []
-    for score in scores:  # each result is printed as soon as it is known
+    for score in validate_targets([Path(path) for path in line.args.targets], line):
         if isinstance(score, CheckpointError):
             print_exception(score)
             rows.append({"error": str(score)})
@@ -35,7 +37,7 @@ def main(words: list[str]) -> int:
         valid.append(score)
         rows.append(score.to_json())
     if line.args.json:
-        print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
+        print_json(rows[0] if len(rows) == 1 else rows)
     return ExitCode.CHECKPOINT if len(valid) < len(rows) else _exit_code(valid)
 
 
@@ -59,9 +61,3 @@ def _format_score(score: ValidationScore) -> str:
         f"top-5 {format_percent(score.top5)}  loss {score.loss:.4f}  "
         f"{score.samples} samples in {score.seconds:.1f} s{latency}"
     )
-
-
-def _add_arguments(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    add_config_arguments(parser)

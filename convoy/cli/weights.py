@@ -11,9 +11,8 @@ from convoy.api.checkpoints import (
     export_checkpoint,
     resolve_without_data,
 )
-from convoy.cli.args import add_config_arguments, parse_run_command
+from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
 from convoy.cli.output import print_result
-from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import Setting, setting_values
 from convoy.errors import ExitCode
 from convoy.text import pluralize
@@ -27,7 +26,13 @@ _IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model 
 
 
 def run_import(words: list[str]) -> int:
-    line = parse_run_command("import WEIGHTS --model NAME", words, IMPORT_DESCRIPTION, _add_import)
+    usage = "convoy import WEIGHTS --model NAME [options]"
+    parser = make_parser("import", IMPORT_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
+    add("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, words)
     request = line.to_request()
     resolved = resolve_without_data(
         replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
@@ -57,27 +62,27 @@ def run_import(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _add_import(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_config_arguments(parser)
-
-
 EXPORT_DESCRIPTION = """\
 Export a checkpoint, or the newest valid checkpoint of a run: as weights with the names of
 torchvision or timm, as a torch.export program, or as ONNX (needs the extra `onnx`). The written
 file is read back, and its outputs must match those of the network."""
 
-_USAGE = "export RUN-or-checkpoint [--batch-size N|dynamic]"
 _OUTPUT = "checkpoint_output_path"
 # `--output` is a file here, and `--batch-size` the batch size of the exported program.
 _EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
 
 
 def run_export(words: list[str]) -> int:
-    line = parse_run_command(
-        _USAGE, _strip_dynamic_batch_size(words), EXPORT_DESCRIPTION, _add_export
-    )
+    usage = "convoy export RUN-or-checkpoint [--batch-size N|dynamic] [options]"
+    parser = make_parser("export", EXPORT_DESCRIPTION, usage)
+    add = parser.add_argument
+    add("source", metavar="RUN-or-checkpoint")
+    add("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
+    add("--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]")
+    add("--override", action="store_true", help="overwrite an existing file")
+    add("--json", action="store_true", help="print the result as JSON")
+    add_config_arguments(parser)
+    line = parse_run_command(parser, _strip_dynamic_batch_size(words))
     args, values = line.args, setting_values(line.settings)
     settings = {
         name: setting for name, setting in line.settings.items() if name not in _EXPORT_OPTIONS
@@ -86,13 +91,12 @@ def run_export(words: list[str]) -> int:
         args.format, args.naming, values.get(_OUTPUT), values.get("micro_batch_size"), args.override
     )
     exported = export_checkpoint(Path(args.source), replace(line, settings=settings), arguments)
-    written = (
-        f"{exported.file}  {exported.format}, {exported.bytes:,} bytes, from {exported.checkpoint}"
-    )
+    size = f"{exported.format}, {exported.bytes:,} bytes"
     checked = "bit-identical"
     if exported.format != "safetensors":
         checked = f"the outputs differ by {exported.difference:.1e} relative to the largest"
-    print_result(args.json, asdict(exported), [written, f"read back: {checked}"])
+    lines = [f"{exported.file}  {size}, from {exported.checkpoint}", f"read back: {checked}"]
+    print_result(args.json, asdict(exported), lines)
     return ExitCode.DONE
 
 
@@ -104,29 +108,16 @@ def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
     return [word for word in text.split("\0") if word]
 
 
-def _add_export(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("source", metavar="RUN-or-checkpoint")
-    parser.add_argument("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
-    parser.add_argument(
-        "--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]"
-    )
-    parser.add_argument("--override", action="store_true", help="overwrite an existing file")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_config_arguments(parser)
-
-
 AVERAGE_DESCRIPTION = """\
 Average checkpoints of a run: the mean of the newest ones, or an exponential average.
-With --weight-avg-strategy, a run does this by itself at its end."""
+With --weight-avg-strategy, a run does this when it ends."""
 
 
 def run_average(words: list[str]) -> int:
-    line = parse_run_command("average RUN", words, AVERAGE_DESCRIPTION, _add_average)
+    parser = make_parser("average", AVERAGE_DESCRIPTION, "convoy average RUN [options]")
+    parser.add_argument("run", metavar="RUN", help="the run folder")
+    line = parse_run_command(parser, words)
     average = average_run(Path(line.args.run), line)
     print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
     print(f"next: convoy validate {average.path}")
     return ExitCode.DONE
-
-
-def _add_average(parser: ConfigArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run folder")

@@ -4,8 +4,10 @@ argparse splits the arguments; unknown ones are reported with similar names.
 """
 
 import argparse
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -83,16 +85,16 @@ def add_flags(
     hidden = parser.add_argument_group("parts of a value")
     listed: set[tuple[str, Any]] = set()
     defaults = dialect.defaults({})
-    is_brief = common is not None
-    offs = {
-        flag.option_name: flag.spelling for flag in reversed(dialect.flags) if flag.const is False
-    }
-    for flag in _in_order(dialect.flags, list(group_of)):
+    switches = [flag for flag in reversed(dialect.flags) if flag.const is False]
+    off_switches = {flag.option_name: flag.spelling for flag in switches}
+    position = {name: index for index, name in enumerate(group_of)}
+    for flag in sorted(dialect.flags, key=lambda flag: position.get(flag.option_name, math.inf)):
         # `--no-x` is shown beside `--x`; older spellings and options without an effect are hidden.
         effect = (flag.option_name, "switch" if isinstance(flag.const, bool) else flag.const)
         has_effect = flag.option is None or flag.option.has_effect
         is_listed = flag.option_name in group_of if flag.option else common is None
         is_hidden = effect in listed or flag.deprecated or not has_effect or not is_listed
+        text = _help(flag, dialect, defaults, off_switches, is_brief=common is not None)
         group = groups[group_of[flag.option_name]] if flag.option and is_listed else hidden
         group.add_argument(
             flag.spelling,
@@ -101,15 +103,9 @@ def add_flags(
             const=flag,
             nargs="*" if flag.takes_list else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if is_hidden else _help(flag, dialect, defaults, offs, is_brief),
+            help=argparse.SUPPRESS if is_hidden else text,
         )
         listed.add(effect)
-
-
-def _in_order(flags: Iterable[Flag], names: list[str]) -> list[Flag]:
-    """Flags of these options first, in the order of the names."""
-    position = {name: index for index, name in enumerate(names)}
-    return sorted(flags, key=lambda flag: position.get(flag.option_name, len(names)))
 
 
 @dataclass(frozen=True)
@@ -194,21 +190,18 @@ def _help(
     flag: Flag,
     dialect: Dialect,
     defaults: Mapping[str, Any],
-    offs: Mapping[str, str],
+    off_switches: Mapping[str, str],
     is_brief: bool,
 ) -> str:
     """The help text (its first sentence, in brief), the default, and how to switch it off."""
     if flag.option is None:
-        return (
-            dialect.help_texts.get(flag.spelling)
-            or flag.dropped
-            or f"see {flag.option_name.replace('_', ' ')}"
-        )
+        other = flag.dropped or f"see {flag.option_name.replace('_', ' ')}"
+        return dialect.help_texts.get(flag.spelling, other)
     text = flag.option.help.split(". ")[0].removesuffix(".") + "." if is_brief else flag.option.help
     default = defaults.get(flag.option_name, flag.option.default)
     notes = [] if default in (None, ()) else [format_value(default)]
-    if flag.const is True and flag.option_name in offs:
-        notes.append(offs[flag.option_name])
+    if flag.const is True and flag.option_name in off_switches:
+        notes.append(off_switches[flag.option_name])
     suffix = f" [{'; '.join(notes)}]" if notes else ""
     return (text + suffix).replace("%", "%%")
 
@@ -278,11 +271,10 @@ def _is_flag(word: str) -> bool:
     """Whether a word is a flag: it starts with a dash and is neither `-` nor a number."""
     if not word.startswith("-") or word == "-":
         return False
-    try:
+    with suppress(ValueError):
         float(word)
-    except ValueError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _unknown_flag(

@@ -59,7 +59,7 @@ class Translation:
             self.set_option(name, value, *origins)
 
     def add_note(self, origin: Setting, text: str) -> None:
-        """Record the effect of an argument that does not set an option by itself."""
+        """Record the effect of an argument that does not set an option."""
         self.mapped.append(MappedWord(origin.source, text))
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -76,22 +76,17 @@ class Translation:
         self.dropped.append(DroppedWord(word, reason))
 
 
-# Sets options from several flags at once; may raise OptionTypeError in the words of its dialect.
+# Sets options from several flags at once; may raise OptionTypeError with names of its dialect.
 Combiner = Callable[[Translation], None]
 
 
 def _replicas_per_instance(translation: Translation) -> None:
     """If a launcher sets only the instances, the given replicas are those of each instance."""
-    instances, replicas = (
-        translation.settings.get("instances"),
-        translation.settings.get("replicas"),
-    )
-    if instances is not None and {"instances"} == translation.set_by_launcher & {
-        "instances",
-        "replicas",
-    }:
+    instances = translation.settings.get("instances")
+    is_fixed = {name: name in translation.set_by_launcher for name in ("instances", "replicas")}
+    if instances is not None and is_fixed["instances"] and not is_fixed["replicas"]:
         total = translation.get("replicas", 1) * instances.value
-        translation.set_option("replicas", total, instances, replicas)
+        translation.set_option("replicas", total, instances, translation.settings.get("replicas"))
 
 
 def combine_settings(translation: Translation, combiners: Iterable[Combiner]) -> Settings:
@@ -142,7 +137,6 @@ class Flag:
 
     @property
     def takes_list(self) -> bool:
-        """Whether the flag takes several words."""
         sets_list = self.option is not None and self.option.value_type.is_list
         return self.const is None and (self.is_list or sets_list)
 
@@ -150,11 +144,9 @@ class Flag:
         """Parse the words after the flag; a switch without a value gets `true`."""
         if self.const is not None:
             return self._parse_switch(words[0])
-        return (
-            self.value_if_bare
-            if self.value_if_bare is not None and words == [""]
-            else self._parse(words)
-        )
+        if self.value_if_bare is not None and words == [""]:
+            return self.value_if_bare
+        return self._parse(words)
 
     def parse_yaml_value(self, value: Any) -> Any:
         """Parse a value from YAML; None sets nothing."""
@@ -214,7 +206,6 @@ class Dialect:
     help_texts: Mapping[str, str] = field(default_factory=dict)  # by spelling
 
     def default_settings(self, chosen: Mapping[str, Any]) -> dict[str, Setting]:
-        """The defaults as settings."""
         return settings_from(f"dialect {self.name}", self.defaults(chosen))
 
     @cached_property
@@ -251,29 +242,24 @@ def choice_parser(
 @cache
 def canonical() -> Dialect:
     """The dialect of convoy: every option by its name, `--no-…` for booleans, and aliases."""
-    flags = tuple(flag for row in option_table().values() for flag in _flags(row))
+    flags = (flag for row in option_table().values() for flag in _flags(row))
     recompute = "`--enable-recompute` for auto and manual; none recomputes only with several stages"
-    help_texts = {"--recompute-mode": recompute}
     return Dialect(
         "convoy",
         (*flags, *_DEPRECATED_FLAGS),
         combiners=(_combine_recompute_mode,),
-        help_texts=help_texts,
+        help_texts={"--recompute-mode": recompute},
     )
 
 
 def _flags(row: Option) -> Iterator[Flag]:
+    name, parser, bare = row.name, _PARSERS.get(row.name), _VALUE_IF_BARE.get(row.name)
     for spelling in (row.flag, *row.aliases):
         if row.value_type.base is bool:
-            yield Flag(spelling, row.name, const=True)
-            yield Flag("--no-" + spelling.removeprefix("--"), row.name, const=False)
+            yield Flag(spelling, name, const=True)
+            yield Flag("--no-" + spelling.removeprefix("--"), name, const=False)
         else:
-            yield Flag(
-                spelling,
-                row.name,
-                _PARSERS.get(row.name),
-                value_if_bare=_VALUE_IF_BARE.get(row.name),
-            )
+            yield Flag(spelling, name, parser, value_if_bare=bare)
 
 
 def _parse_normalization_location(words: list[str]) -> str:
@@ -309,5 +295,5 @@ def canonical_flags(spellings: str) -> Iterator[Flag]:
 
 
 def lower_case(words: list[str]) -> str:
-    """Parse a word without regard to case."""
+    """Parse a word, ignoring case."""
     return words[0].lower()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DialectFile = tuple[dict[str, Setting], list[Problem], list[DroppedWord]]
 
 SHIPPED_DIR = Path(__file__).parent.parent / "configs"
-DEFAULTS_MARKER = "# What that application takes for granted."  # the line above these values
+DEFAULTS_MARKER = "# Defaults of that application."  # the line above these values
 INFERENCE = "inference"  # the subfolder of configurations for inference only
 
 
@@ -127,18 +127,15 @@ def _select_entry(
 ) -> "dict[str, YamlEntry]":
     named = {key: entry.value for key, entry in entries.items() if isinstance(entry.value, dict)}
     if name is None and named and not any(key in dialect.by_name for key in entries):
-        listed = ", ".join(map(printable, named))
-        raise ConfigError(
-            f"{path} contains several configurations; choose one with --config: {listed}"
-        )
+        text = "contains several configurations; choose one with --config"
+        raise ConfigError(f"{path} {text}: {', '.join(map(printable, named))}")
     if name is None:
         return entries
     if not named:
         raise ConfigError(f"{path} contains one configuration without a name; remove --config")
     if name not in named:
-        raise ConfigError(
-            f"{path} has no configuration {quote_shortened(name)}; {suggest(name, named)}"
-        )
+        text = f"has no configuration {quote_shortened(name)}"
+        raise ConfigError(f"{path} {text}; {suggest(name, named)}")
     return named[name]
 
 
@@ -177,7 +174,7 @@ def _parse_settings(
         for problem in translation.problems
     ]
     if (target := translation.settings.get(TARGET)) is not None:
-        translation.add_dropped(target.source, "the command line names what the command works on")
+        translation.add_dropped(target.source, "the command line gives the run or checkpoint")
     return settings, [*problems, *limits], translation.dropped
 
 

@@ -153,25 +153,17 @@ def condition(predicate: Callable[[Run], Any], reason: str) -> Condition:
     return lambda run: reason.format(run=run) if predicate(run) else None
 
 
-def option_is_not(name: str, *values: Any, reason: str = "") -> Condition:
-    """No effect unless another option has one of these values."""
-    return _depends_on(name, lambda value: value in values, reason)
-
-
-def option_is(name: str, *values: Any, reason: str = "") -> Condition:
-    """No effect if another option has one of these values."""
-    return _depends_on(name, lambda value: value not in values, reason)
-
-
 def option_is_unset(name: str) -> Condition:
     """No effect unless another option is set."""
     return condition(lambda run: not _value(run, name), f"without {_flag(name)}")
 
 
-def _depends_on(name: str, has_effect: Callable[[Any], bool], reason: str) -> Condition:
+def option_is(name: str, *values: Any, reason: str = "", negate: bool = False) -> Condition:
+    """No effect if another option has one of these values."""
+
     def inactive_reason(run: Run) -> str | None:
         value = _value(run, name)
-        if has_effect(value):
+        if (value in values) is negate:
             return None
         words = f"{_flag(name)} {format_value(value)}"
         if isinstance(value, bool):
@@ -179,6 +171,9 @@ def _depends_on(name: str, has_effect: Callable[[Any], bool], reason: str) -> Co
         return f"with {words}: {reason}" if reason else f"with {words}"
 
     return inactive_reason
+
+
+option_is_not = partial(option_is, negate=True)  # no effect unless it has one of these values
 
 
 def _value(run: Run, name: str) -> Any:
@@ -274,7 +269,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The spelling on the command line."""
         return _flag(self.name)
 
     @property
@@ -312,8 +306,8 @@ class Option:
         """What is wrong with a value of the right type, or None."""
         if value is None:
             return None
-        items = value if self.value_type.is_list else (value,)
-        return next((text for item in items if (text := self.limit.problem(item))), None)
+        problems = map(self.limit.problem, value if self.value_type.is_list else (value,))
+        return next(filter(None, problems), None)
 
     def to_cli_args(self, value: Any) -> list[str]:
         """The arguments of a canonical command line for this value; none if it is unset."""
@@ -329,7 +323,6 @@ class Option:
 
 
 def section_options(section: str, declared: type) -> list[Option]:
-    """The options that a section of the configuration declares."""
     hints = get_type_hints(declared)
     return [
         # Defaults are checked like values from a file: 5 epochs become 5.0.

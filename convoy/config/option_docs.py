@@ -76,10 +76,8 @@ def json_schema() -> Schema:
     In a file with several, every value is a mapping. An empty file sets nothing. Editors resolve
     merge keys (`<<`), other validators see them.
     """
-    merged = {
-        "description": "Mappings to merge into this one.",
-        "anyOf": [_CONFIG_REF, _list_of(_CONFIG_REF)],
-    }
+    parents = [_CONFIG_REF, {"type": "array", "items": _CONFIG_REF}]
+    merged = {"description": "Mappings to merge into this one.", "anyOf": parents}
     options = {name: _property(row) for name, row in option_table().items()}
     configuration = {
         "type": ["object", "null"],
@@ -99,10 +97,10 @@ def json_schema() -> Schema:
 
 def _property(row: Option) -> Schema:
     described = {"description": full_help(row), "default": row.default}
+    item = _item(row, row.value_type.optional)
     if row.value_type.is_list:
-        item = _item(row, optional=False)
-        return described | {"anyOf": [item, _list_of(item), {"type": "null"}]}
-    return described | _item(row, row.value_type.optional)
+        item = {"anyOf": [item, {"type": "array", "items": item}, {"type": "null"}]}
+    return described | item
 
 
 def _item(row: Option, optional: bool) -> Schema:
@@ -115,7 +113,3 @@ def _item(row: Option, optional: bool) -> Schema:
     bounds = {word: limit[name] for name, word in _BOUNDS.items() if limit[name] is not None}
     length = {"minLength": 1} if row.value_type.base is str else {}
     return {"type": [type_name, "null"] if optional else type_name} | length | bounds
-
-
-def _list_of(item: Schema) -> Schema:
-    return {"type": "array", "items": item}

@@ -94,33 +94,28 @@ def resolve_resumed(
     return resolved
 
 
-Rule = Callable[[RunConfig], Iterable[Problem]]
+Rule = Callable[[RunConfig], Iterable[str]]  # yields a message for each violation
 DTYPE_RULES_FLAG = "--accumulator-dtype-rules"
 MEAN_REDUCE_FLAG = "--gradient-mean-reduce-re"
 
 
-def simple_rule(subject: str, is_violated: Callable[[RunConfig], Any], message: str) -> Rule:
+def simple_rule(is_violated: Callable[[RunConfig], Any], message: str) -> Rule:
     """A rule with one condition; the message may use values such as `{run.data.data}`."""
-    return lambda run: [Problem(subject, message.format(run=run))] if is_violated(run) else []
+    return lambda run: [message.format(run=run)] if is_violated(run) else []
 
 
-def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[Problem]:
+def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[str]:
     """Doubling must reach --loss-scaling exactly."""
     first, last = run.loss.initial_loss_scaling, run.loss.loss_scaling
     if first is None or run.loss.auto_loss_scaling or not 0 < first < math.inf or not last > 0:
         return  # no doubling, or a limit is already reported
-    if first > last:
-        text = f"{first:g} is above --loss-scaling {last:g}, which it must reach by doubling"
-        yield Problem("--initial-loss-scaling", text)
-        return
+    flags = f"--initial-loss-scaling {first:g}", f"--loss-scaling {last:g}"
     fraction, exponent = math.frexp(last / first)
-    if fraction != 0.5:
-        below = math.ldexp(first, exponent - 1)
-        yield Problem(
-            "--loss-scaling",
-            f"{last:g} cannot be reached by doubling --initial-loss-scaling {first:g}; "
-            f"use {below:g} or {2 * below:g}",
-        )
+    below = math.ldexp(first, exponent - 1)
+    if first > last:
+        yield f"{flags[0]} is above {flags[1]}, which it must reach by doubling"
+    elif fraction != 0.5:
+        yield f"{flags[1]} cannot be reached by doubling {flags[0]}; use {below:g} or {2 * below:g}"
 
 
 def split_dtype_rule(text: str) -> tuple[str, str]:
@@ -129,37 +124,33 @@ def split_dtype_rule(text: str) -> tuple[str, str]:
     return pattern, word
 
 
-def accumulator_rules_are_valid(run: RunConfig) -> Iterator[Problem]:
+def accumulator_rules_are_valid(run: RunConfig) -> Iterator[str]:
     known = option_table()["accumulator_dtype"].limit.choices
     for text in run.memory.accumulator_dtype_rules:
         pattern, word = split_dtype_rule(text)
+        subject = f"{DTYPE_RULES_FLAG} {text!r}"
         if not pattern:
-            yield Problem(
-                DTYPE_RULES_FLAG,
-                f"{text!r} is not a rule; write PATTERN=DTYPE, such as 'fc.*=float32'",
-            )
+            yield f"{subject} is not a rule; write PATTERN=DTYPE, such as 'fc.*=float32'"
         elif word not in known:
-            yield Problem(
-                DTYPE_RULES_FLAG, f"{text!r} does not name a dtype; {suggest(word, known)}"
-            )
+            yield f"{subject} does not name a dtype; {suggest(word, known)}"
 
 
-def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[Problem]:
+def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[str]:
     for pattern in run.optimizer.gradient_mean_reduce_re:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            text = f"{pattern!r} is not a regular expression: {error}; give a parameter name"
-            yield Problem(MEAN_REDUCE_FLAG, f"{text} such as fc.weight")
+            text = f"{pattern!r} is not a regular expression: {error}"
+            yield f"{MEAN_REDUCE_FLAG} {text}; give a parameter name such as fc.weight"
 
 
-def model_is_known(run: RunConfig) -> Iterator[Problem]:
-    if run.network.model not in MODELS:
-        near = suggest(run.network.model, MODELS)
-        yield Problem("--model", f"{run.network.model!r} is unknown; {near}")
+def model_is_known(run: RunConfig) -> Iterator[str]:
+    model = run.network.model
+    if model not in MODELS:
+        yield f"--model {model!r} is unknown; {suggest(model, MODELS)}"
 
 
-def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[Problem]:
+def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[str]:
     """The options declare which ones exclude each other: `excludes=Exclusion(…)`."""
     table, values = option_table(), flatten_config(run)
     for row in table.values():
@@ -169,21 +160,21 @@ def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[Problem]:
         other = table[exclusion.other]
         are_set = [values[option.name] != option.unset_value for option in (row, other)]
         if all(are_set):
-            yield Problem(row.flag, f"and {other.flag} both {exclusion.conflict}; use only one")
+            yield f"{row.flag} and {other.flag} both {exclusion.conflict}; use only one"
         if exclusion.required and not any(are_set):
-            yield Problem(row.flag, f"or {other.flag} must {exclusion.conflict}")
+            yield f"{row.flag} or {other.flag} must {exclusion.conflict}"
 
 
-def lr_multipliers_match_drops(run: RunConfig) -> Iterator[Problem]:
+def lr_multipliers_match_drops(run: RunConfig) -> Iterator[str]:
     rate = run.learning_rate
     drops = len(rate.lr_epoch_decay) + len(rate.lr_share_decay)
     rates = len(rate.lr_multipliers)
     if rates and rates != drops + 1:
-        text = f"needs {drops + 1} rates for {pluralize(drops, 'drop')}, got {rates}"
-        yield Problem("--lr-multipliers", text)
+        needed = f"{drops + 1} rates for {pluralize(drops, 'drop')}"
+        yield f"--lr-multipliers needs {needed}, got {rates}"
 
 
-def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[Problem]:
+def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[str]:
     fine_tune, data = run.fine_tune, _data_entry(run)
     if not fine_tune.half_res_training:
         return
@@ -200,42 +191,35 @@ def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[Problem]:
         f"cannot train on smaller images: {run.data.data} images are always {data.image_size} "
         "pixels wide; remove it": data.fixed_size,
     }
-    yield from (
-        Problem("--half-res-training", text) for text, is_violated in needs.items() if is_violated
-    )
+    yield from (f"--half-res-training {text}" for text in needs if needs[text])
 
 
-def forced_weight_types_differ(run: RunConfig) -> Iterator[Problem]:
+def forced_weight_types_differ(run: RunConfig) -> Iterator[str]:
     precision = run.precision
     for name in sorted({*precision.force_weight_to_fp16} & {*precision.force_weight_to_fp32}):
-        yield Problem("--force-weight-to-fp16", f"and --force-weight-to-fp32 both name {name!r}")
+        yield f"--force-weight-to-fp16 and --force-weight-to-fp32 both name {name!r}"
 
 
-def data_dir_is_given(run: RunConfig) -> Iterator[Problem]:
+def data_dir_is_given(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
         hint = f"`convoy data fetch {data} --data-dir DIR` downloads it"
         if entry.classes_from_files:
             hint = "it contains train/ and validation/, TFRecord files or tar archives"
-        yield Problem("--data-dir", f"(or DATA_DIR) must name the directory of {data}; {hint}")
+        yield f"--data-dir (or DATA_DIR) must name the directory of {data}; {hint}"
 
 
-def sizes_fit_data(run: RunConfig) -> Iterator[Problem]:
+def sizes_fit_data(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data
     if entry.fixed_size and data.image_size not in (None, entry.image_size):
-        text = f"must be {entry.image_size} for {data.data}, got {data.image_size}"
-        yield Problem("--image-size", text)
+        yield f"--image-size must be {entry.image_size} for {data.data}, got {data.image_size}"
     if data.num_classes is not None and entry.classes is not None and not entry.classes_from_files:
-        yield Problem(
-            "--num-classes", f"cannot be set for {data.data}, which has {entry.classes} classes"
-        )
+        yield f"--num-classes cannot be set for {data.data}, which has {entry.classes} classes"
     if data.samples is not None and entry.on_disk:
-        yield Problem(
-            "--samples", f"cannot be set for {data.data}, whose files determine the number"
-        )
+        yield f"--samples cannot be set for {data.data}, whose files determine the number"
 
 
-def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
+def splits_match_shards(run: RunConfig) -> Iterator[str]:
     pipeline = run.pipeline
     shards, stages = pipeline.shards, len(pipeline.pipeline_splits) + 1
     if shards is None or stages in (1, shards) or "list" in pipeline.pipeline_splits:
@@ -243,21 +227,20 @@ def splits_match_shards(run: RunConfig) -> Iterator[Problem]:
     if shards == 1 and pipeline.pipeline_schedule == "sequential":
         return  # the stages share a device and only define where to recompute
     merge = ", or --pipeline-schedule sequential to run them all on one device"
-    yield Problem(
-        "--pipeline-splits",
-        f"defines {stages} stages, but --shards is {shards}; "
-        f"use --shards {stages}{merge * (shards == 1)}",
+    yield (
+        f"--pipeline-splits defines {stages} stages, but --shards is {shards}; "
+        f"use --shards {stages}{merge * (shards == 1)}"
     )
 
 
-def memory_proportions_match_stages(run: RunConfig) -> Iterator[Problem]:
+def memory_proportions_match_stages(run: RunConfig) -> Iterator[str]:
     values, stages = len(run.memory.available_memory_proportion), run.pipeline.stages
     if values not in (0, 1, stages):
         per_stage = f", or one for each of the {stages} stages" * (stages > 1)
-        yield Problem("--available-memory-proportion", f"takes one value{per_stage}, got {values}")
+        yield f"--available-memory-proportion takes one value{per_stage}, got {values}"
 
 
-def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
+def bn_span_divides_replicas(run: RunConfig) -> Iterator[str]:
     span, replicas = run.replica.bn_span, run.batch.replicas
     table = option_table()
     if table["bn_span"].problem(span) or table["replicas"].problem(replicas):
@@ -268,11 +251,10 @@ def bn_span_divides_replicas(run: RunConfig) -> Iterator[Problem]:
     index = bisect(divisors, span)
     spans = divisors[index - 1 : index + 1]
     counts = [replicas // span * span, (replicas // span + 1) * span]
-    yield Problem(
-        "--bn-span",
-        f"{span} does not divide --replicas {replicas}; use --bn-span "
+    yield (
+        f"--bn-span {span} does not divide --replicas {replicas}; use --bn-span "
         f"{' or '.join(map(str, spans))}, or --replicas "
-        f"{' or '.join(str(count) for count in counts if count)}",
+        f"{' or '.join(str(count) for count in counts if count)}"
     )
 
 
@@ -281,33 +263,32 @@ RULES: tuple[Rule, ...] = (
     exclusive_options_are_not_combined,
     lr_multipliers_match_drops,
     simple_rule(
-        "--cutmix-lambda-low",
         lambda run: run.mixing.cutmix_lambda_low > run.mixing.cutmix_lambda_high,
-        "{run.mixing.cutmix_lambda_low:g} is above "
+        "--cutmix-lambda-low {run.mixing.cutmix_lambda_low:g} is above "
         "--cutmix-lambda-high {run.mixing.cutmix_lambda_high:g}",
     ),
     # The partner of an image is its neighbor in the micro-batch: two images are enough.
     simple_rule(
-        "--micro-batch-size",
         lambda run: run.mixing.uses_mixing and run.batch.micro_batch_size == 1,
-        "1 is too small for mixup and CutMix, which need two images; use 2 or more",
+        "--micro-batch-size 1 is too small for mixup and CutMix, which need two images; "
+        "use 2 or more",
     ),
     half_res_training_can_fine_tune,
     loss_scale_is_a_doubling,
     simple_rule(
-        "--enable-fp-exceptions",
         lambda run: run.precision.enable_fp_exceptions and run.compiler.compile,
-        "cannot be combined with --compile, which hides the layers; remove one of them",
+        "--enable-fp-exceptions cannot be combined with --compile, which hides the layers; "
+        "remove one of them",
     ),
     # Automatic loss scaling finds the scale by letting gradients overflow.
     simple_rule(
-        "--enable-fp-exceptions",
         lambda run: (
             run.precision.enable_fp_exceptions
             and run.loss.auto_loss_scaling
             and run.precision.precision != "32.32"
         ),
-        "would stop the run where --auto-loss-scaling halves the scale; remove one of them",
+        "--enable-fp-exceptions would stop the run where --auto-loss-scaling halves the scale; "
+        "remove one of them",
     ),
     forced_weight_types_differ,
     sizes_fit_data,
@@ -317,39 +298,33 @@ RULES: tuple[Rule, ...] = (
     memory_proportions_match_stages,
     bn_span_divides_replicas,
     simple_rule(
-        "--bn-span",
         lambda run: run.replica.bn_span > 1 and run.network.norm_type != "batch",
-        "{run.replica.bn_span} has no effect with --norm-type {run.network.norm_type}: only batch "
-        "norm has statistics to share; use --norm-type batch, or --bn-span 1",
+        "--bn-span {run.replica.bn_span} has no effect with --norm-type {run.network.norm_type}: "
+        "only batch norm has statistics to share; use --norm-type batch, or --bn-span 1",
     ),
     # A compiled backward pass is one program and cannot be split.
     simple_rule(
-        "--compile",
         lambda run: run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble",
-        "cannot split backward passes as --pipeline-schedule zero-bubble does; use 1f1b",
+        "--compile cannot split backward passes as --pipeline-schedule zero-bubble does; use 1f1b",
     ),
     simple_rule(
-        "--name",
         lambda run: None not in (run.report.name, run.checkpoint.checkpoint_output_path),
-        "has no effect with --output; use only one of them",
+        "--name has no effect with --output; use only one of them",
     ),
     simple_rule(
-        "--pretrained",
         lambda run: None not in (run.checkpoint.pretrained, run.checkpoint.init_path),
-        "and --init-path both set the initial weights; use only one",
+        "--pretrained and --init-path both set the initial weights; use only one",
     ),
     simple_rule(
-        "--epochs-per-ckpt",
         lambda run: run.checkpoint.epochs_per_ckpt > 0 and run.checkpoint.ckpts_per_epoch > 1,
-        "{run.checkpoint.epochs_per_ckpt} and --ckpts-per-epoch {run.checkpoint.ckpts_per_epoch} "
-        "both set how often to save; use only one",
+        "--epochs-per-ckpt {run.checkpoint.epochs_per_ckpt} and --ckpts-per-epoch "
+        "{run.checkpoint.ckpts_per_epoch} both set how often to save; use only one",
     ),
 )
 
 
 def check_rules(run: RunConfig) -> list[Problem]:
-    """All violations of the rules between options."""
-    return [problem for rule in RULES for problem in rule(run)]
+    return [Problem("", message) for rule in RULES for message in rule(run)]
 
 
 def _data_entry(run: RunConfig) -> DataEntry:
@@ -367,7 +342,6 @@ class InactiveOption:
 
     @property
     def reason(self) -> str:
-        """The reason as a full sentence."""
         return f"{self.flag} has no effect {self.condition}"
 
 
@@ -434,7 +408,8 @@ def refuse_unavailable(resolved: ResolvedConfig, data_only: bool = False) -> Non
         for problem in unavailable_values(resolved.settings)
         if not data_only or option_table()[problem.option].section in ("data", "mixing", "device")
     ]
-    raise_problems([*missing, *data_dir_is_given(resolved.config)])
+    no_data = [Problem("", message) for message in data_dir_is_given(resolved.config)]
+    raise_problems([*missing, *no_data])
 
 
 def _suggest_fix(row: Option, source: str) -> str:

@@ -112,12 +112,10 @@ class Setting:
 
 
 def settings_from(source: str, values: Mapping[str, Any]) -> dict[str, Setting]:
-    """Settings whose values all have the same source."""
     return {name: Setting(value, source) for name, value in values.items()}
 
 
 def setting_values(settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The values without their sources."""
     return {name: setting.value for name, setting in settings.items()}
 
 
@@ -167,9 +165,7 @@ class RequestedOptions:
     named_config: Settings = field(default_factory=dict)  # or the settings of a run to resume
     problems: list[Problem] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    dialect_defaults: Settings = field(
-        default_factory=dict
-    )  # defaults of the application that is emulated
+    dialect_defaults: Settings = field(default_factory=dict)  # of the emulated application
 
 
 def merge_sources(request: RequestedOptions) -> tuple[Settings, list[Problem]]:
@@ -223,23 +219,19 @@ def settings_as_yaml(settings: Mapping[str, Setting]) -> str:
 
 def training_values(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Every value that the weights depend on, alone or with others, as JSON types."""
-    table, values = option_table(), setting_values(settings)
+    table = option_table()
     return {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
+        for name, value in setting_values(settings).items()
         if table[name].scaled_by_replicas or not table[name].changeable_on_resume
     }
 
 
 def config_digest(settings: Mapping[str, Setting]) -> str:
     """SHA-256 of every value that the weights depend on."""
-    table = option_table()
-    values = {
-        name: value
-        for name, value in training_values(settings).items()
-        if not table[name].changeable_on_resume
-    }
-    content = json.dumps(values | _replica_products(settings), sort_keys=True)
+    table, values = option_table(), training_values(settings)
+    fixed = {name: values[name] for name in values if not table[name].changeable_on_resume}
+    content = json.dumps(fixed | _replica_products(settings), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -270,12 +262,9 @@ def _replica_products(settings: Mapping[str, Setting]) -> dict[str, int]:
     replicas = counts.pop("replicas", 0)
     if not values.get("half_res_training"):  # there is no fine-tuning phase
         counts.pop("fine_tune_gradient_accumulation", None)
-    products = {
-        f"{table[name].flag} × --replicas": count * replicas
-        for name, count in counts.items()
-        if replicas
-    }
-    shares_statistics = values.get("bn_span", 1) > 1
-    return products | (
-        {"--replicas (with --bn-span)": replicas} if products and shares_statistics else {}
-    )
+    if not replicas or not counts:
+        return {}
+    products = {f"{table[name].flag} × --replicas": counts[name] * replicas for name in counts}
+    if values.get("bn_span", 1) > 1:
+        products["--replicas (with --bn-span)"] = replicas
+    return products

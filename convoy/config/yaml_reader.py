@@ -27,7 +27,7 @@ Scalar = bool | int | float | str | None
 
 _PARSER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # C is faster
 _FILE_TYPES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-_CORE = "tag:yaml.org,2002:"  # what `!!` stands for
+_CORE = "tag:yaml.org,2002:"  # the prefix that `!!` abbreviates
 _BARE = "bare"  # our tag for a scalar without quotes or tag
 _SCALARS = ("str", "int", "float", "bool", "null")  # the core tags a scalar may carry
 # The C parser and the Python parser disagree on tabs before content; both reject empty lines.
@@ -64,16 +64,15 @@ def read_yaml(path: Path) -> dict[str, YamlEntry]:
     return parse_yaml(read_limited(path), str(path))
 
 
-def parse_yaml(text: str | bytes, name: str) -> dict[str, YamlEntry]:
-    """Parse the top-level mapping of a text; messages refer to it by `name`."""
-    root = _compose(decode_text(text, name), name)
+def parse_yaml(data: bytes, name: str) -> dict[str, YamlEntry]:
+    """Parse the top-level mapping of a file; messages refer to it by `name`."""
+    root = _compose(decode_text(data, name), name)
     value = None if root is None else _Reader(name).value(root, depth=1)
     if value is None:  # an empty document or just `---`
         return {}
     if not isinstance(value, dict):
-        raise yaml_error(
-            name, _line(root), "the top level must be a mapping with lines `name: value`"
-        )
+        reason = "the top level must be a mapping with lines `name: value`"
+        raise yaml_error(name, _line(root), reason)
     return value
 
 
@@ -97,16 +96,13 @@ def read_limited(path: Path) -> bytes:
     return data
 
 
-def decode_text(source: str | bytes, name: str) -> str:
-    """Decode a text; reject control characters, tab indents and more than MAX_BYTES."""
-    data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    _check_size(len(data), printable(name))
+def decode_text(data: bytes, name: str) -> str:
+    """Decode a file; reject control characters and tab indents."""
     try:
-        text = source if isinstance(source, str) else source.decode("utf-8")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         reason = f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise yaml_error(name, data.count(b"\n", 0, error.start) + 1, reason) from None
-    text = text.removeprefix("\ufeff")
     if match := control_character(text):
         reason = f"the control character U+{ord(match[0]):04X} is not allowed in a configuration"
         raise yaml_error(name, text.count("\n", 0, match.start()) + 1, reason)
@@ -145,12 +141,11 @@ class _Loader(Composer, _PARSER):  # type: ignore[misc] # the class of the parse
 
 
 def _compose(text: str, name: str) -> Any:
+    file = printable(name)
     try:
         return yaml.compose(text, Loader=_Loader)
     except RecursionError:
-        raise ConfigError(
-            f"{printable(name)} is nested more than {MAX_DEPTH} levels deep"
-        ) from None
+        raise ConfigError(f"{file} is nested more than {MAX_DEPTH} levels deep") from None
     except yaml.MarkedYAMLError as error:
         mark, start = error.problem_mark or error.context_mark, error.context_mark
         reason = " ".join(str(error.problem).split())[:200]
@@ -159,7 +154,7 @@ def _compose(text: str, name: str) -> Any:
         raise yaml_error(name, mark.line + 1 if mark else 1, f"not YAML: {reason}") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # The Python parser raises the last two for absurd escapes and version numbers.
-        raise ConfigError(f"{printable(name)} is not YAML: {quote_shortened(str(error))}") from None
+        raise ConfigError(f"{file} is not YAML: {quote_shortened(str(error))}") from None
 
 
 def _line(node: Any) -> int:
@@ -186,13 +181,12 @@ class _Reader:
         is_mapping = isinstance(node, yaml.MappingNode)
         self._tag(node, ("map" if is_mapping else "seq",))
         self._ancestors.append(node)
-        value = (
-            self._mapping(node, depth)
-            if is_mapping
-            else [YamlEntry(self.value(item, depth + 1, key), _line(item)) for item in node.value]
-        )
+        value = self._mapping(node, depth) if is_mapping else self._list(node, depth, key)
         self._ancestors.pop()
         return value
+
+    def _list(self, node: Any, depth: int, key: str) -> list[YamlEntry]:
+        return [YamlEntry(self.value(item, depth + 1, key), _line(item)) for item in node.value]
 
     def _mapping(self, node: Any, depth: int) -> dict[str, YamlEntry]:
         merged: dict[str, YamlEntry] = {}
@@ -208,14 +202,11 @@ class _Reader:
                 described = name if isinstance(key, yaml.ScalarNode) else "with several values"
                 reason = f"the key {described} is not text; put it in quotes if it is a name"
                 raise self._error(key, reason)
+            quoted = quote_shortened(name)
             if name in entries:
-                reason = (
-                    f"the key {quote_shortened(name)} is already set on line {entries[name].line}"
-                )
+                reason = f"the key {quoted} is already set on line {entries[name].line}"
                 raise self._error(key, reason)
-            entries[name] = YamlEntry(
-                self.value(value, depth + 1, f"{quote_shortened(name)}: "), _line(key)
-            )
+            entries[name] = YamlEntry(self.value(value, depth + 1, f"{quoted}: "), _line(key))
         return merged | entries
 
     def _merge_sources(self, node: Any) -> Iterator[Any]:
@@ -255,7 +246,7 @@ class _Reader:
 
 
 def parse_scalar(text: str) -> Scalar:
-    """Parse a scalar without quotes or tag; anything that is nothing else is text."""
+    """Parse a scalar without quotes or tag; everything else is text."""
     if text in _WORDS:
         return _WORDS[text]
     if _NOT_FINITE.fullmatch(text):

@@ -56,11 +56,5 @@ def crop_and_flip(
 NO_AUGMENTATION = Augmentation()
 PAD_CROP_FLIP = Augmentation(padding=4, flip=True)
 
-# The usual augmentation of each data set; --no-augment turns it off.
-AUGMENTATIONS = {
-    "cifar10": PAD_CROP_FLIP,
-    "cifar100": PAD_CROP_FLIP,
-    "shapes": NO_AUGMENTATION,
-    "generated": NO_AUGMENTATION,
-    "synthetic": NO_AUGMENTATION,
-}
+# The usual augmentation of data sets that have one; --no-augment turns it off.
+AUGMENTATIONS = {"cifar10": PAD_CROP_FLIP, "cifar100": PAD_CROP_FLIP}

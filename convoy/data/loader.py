@@ -224,7 +224,6 @@ class _Feed:
     def _fill_jobs(
         self, batches: Iterable[PendingBatch], piece_size: int, as_bytes: bool
     ) -> Iterator[Callable[[], PendingBatch]]:
-        """Yield jobs that each fill a piece of a batch."""
         size = self.view.size
         for batch in batches:
             if self.needed.images:
@@ -324,7 +323,6 @@ class ValidationFeed(_Feed):
     def batches(
         self, batch_indices: Iterable[int], options: LoaderOptions
     ) -> Generator[ValidationBatch]:
-        """Yield the batches with these indices, with prefetching."""
         count, size, total = self.num_batches, self.size, len(self.view.source)
         rows = np.arange(count * size, dtype=np.int64).clip(max=total - 1).reshape(count, size)
         pending = (PendingBatch(rows[index]) for index in batch_indices)

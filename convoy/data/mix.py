@@ -54,8 +54,6 @@ class CutmixBox:
 
 @dataclass(frozen=True)
 class Mix:
-    """How one micro-batch is mixed."""
-
     samples: int
     mixup_lambda: F64 | None = None  # (micro,): weight of each image in its mixup, exact in float32
     box: CutmixBox | None = None

@@ -13,9 +13,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def no_op(*args: object) -> None:
+def no_op(*_: object) -> None:
     """A callback that does nothing."""
-    del args
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,9 @@ class ProgressCallbacks:
     on_notice: Notice = no_op
     bytes_progress: Progress = no_op
     records_progress: Progress = no_op
+
+
+SILENT = ProgressCallbacks()
 
 
 class ProgressCounter:

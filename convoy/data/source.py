@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.config.sections.data import DataConfig
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import Ledger
 
 Ids = npt.NDArray[np.int64]  # (batch,)
 Labels = npt.NDArray[np.int64]  # (batch,)
 Pixels = npt.NDArray[np.uint8]  # (batch, height, width, 3): channels last
 Split = Literal["train", "validation"]
-UnreadablePositions = tuple[int, ...]  # positions in a batch whose own image could not be read
 StepCallback = Callable[[str], None]  # called with the name of each finished step
 
 
@@ -25,10 +25,6 @@ class Normalization:
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-
-
-def ignore_step(step: str) -> None:
-    """Do nothing, for callers that do not time the steps."""
 
 
 class View(Protocol):
@@ -46,9 +42,9 @@ class View(Protocol):
         """Height and width of the images."""
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
-        """Write the images to `out`; return the positions filled with a replacement sample."""
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
+        """Write the images to `out`; return the positions of unreadable, replaced images."""
 
 
 class Source(ABC):

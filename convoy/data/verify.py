@@ -1,49 +1,31 @@
 """Read every record of a data set in any format, and list every problem."""
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.images.decode import ImageError, decode, read_header
-from convoy.data.progress import (
-    Progress,
-    ProgressCallbacks,
-    ProgressCounter,
-    WorkerThreads,
-    no_op,
-)
-from convoy.data.records import tar_reader, tfrecord
+from convoy.data.images.decode import decode, read_header
+from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
+from convoy.data.records import manifest, tar_reader, tfrecord
 from convoy.data.records.folder import open_folder
 from convoy.data.records.index import ShardFormat
 from convoy.data.records.index_builder import ScannedShard, join_scans, scan_file, stored_checksums
 from convoy.data.records.ledger import BadRecord, BadRecordError
-from convoy.data.records.manifest import (
-    MANIFEST_NAME,
-    WrittenPart,
-    check_finished,
-    check_shard_names,
-    read_class_names,
-    read_parts,
-    size_and_sha256,
-)
+from convoy.data.records.manifest import MANIFEST_NAME
 from convoy.data.records.open import SPLITS, available_splits, find_split
-from convoy.data.records.record import Records
+from convoy.data.records.record import Records, locate_errors
 from convoy.data.records.shards import ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_shards, read_metadata
 from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
-from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar10, open_cifar100
-from convoy.errors import ConvoyError
+from convoy.data.sources.cifar import CIFAR_FORMATS, CifarFormat, open_cifar
+from convoy.errors import ConvoyError, DataError
 from convoy.text import printable
-
-Value = TypeVar("Value")
 
 _FILES_AT_ONCE = 64  # read by a thread in one task
 
@@ -53,7 +35,7 @@ class SplitReport:
     """The result for one split, or for a part of it: what was read, and every problem."""
 
     split: Split
-    form: str
+    form: str  # of the data
     files: int = 0
     records: int = 0
     bytes: int = 0
@@ -73,15 +55,7 @@ class SplitReport:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
 
-    def value_or_problem(self, read: Callable[[], Value], default: Value) -> Value:
-        """Return the value, or add the error to the problems and return the default."""
-        value = default
-        with self.collect_errors():
-            value = read()
-        return value
-
     def add(self, part: "SplitReport") -> None:
-        """Add the result of a part of this split."""
         self.files += part.files
         self.records += part.records
         self.bytes += part.bytes
@@ -108,8 +82,6 @@ def _counted(count: int, word: str) -> str:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to read, and how thoroughly."""
-
     folder: Path
     split: Split | None = None  # None: all that exist
     workers: int = 1
@@ -124,30 +96,17 @@ def verify(request: VerifyRequest, callbacks: ProgressCallbacks) -> Iterator[Spl
             yield _verify_cifar(request.folder, cifar_format, split)
         return
     with WorkerThreads(request.workers) as threads:
+        verifier = _Verifier(request, callbacks, threads)
         for split in [request.split] if request.split else available_splits(request.folder):
-            location = find_split(request.folder, split)
-            report = SplitReport(split, location.data_format)
-            if location.data_format == "folder":
-                _verify_folder(location.folder, report, request, threads, callbacks)
-            else:
-                key = location.folder, split, location.data_format
-                existing = ShardSet(*key, tuple(list_shards(*key)))  # even if incomplete
-                shards = report.value_or_problem(partial(find_shards, *key), existing)
-                _verify_shards(shards, report, request, threads, callbacks.bytes_progress)
-            with report.collect_errors():
-                check_finished(location.folder)
-            yield report
+            yield verifier.verify_split(split)
 
 
 def _find_cifar(folder: Path) -> CifarFormat | None:
     """Return the CIFAR format whose files are in the folder, or in its usual subfolder."""
-    for cifar_format in (CIFAR10, CIFAR100):
+    for cifar_format in CIFAR_FORMATS.values():
         names = [name for names in cifar_format.files.values() for name in names]
-        if any(
-            (parent / name).is_file()
-            for parent in (folder, folder / cifar_format.folder)
-            for name in names
-        ):
+        parents = folder, folder / cifar_format.folder
+        if any((parent / name).is_file() for parent in parents for name in names):
             return cifar_format
     return None
 
@@ -156,124 +115,127 @@ def _verify_cifar(folder: Path, cifar_format: CifarFormat, split: Split) -> Spli
     """Open the split; the reader checks sizes, labels and duplicates."""
     report = SplitReport(split, cifar_format.name)
     with report.collect_errors():
-        source = (open_cifar10 if cifar_format is CIFAR10 else open_cifar100)(folder, split)
+        source = open_cifar(cifar_format, folder, split)
         report.files = len(cifar_format.files[split])
         report.records = len(source)
         report.bytes = len(source) * cifar_format.record_bytes
     return report
 
 
-def _check_records(
-    records: Records,
-    indices: range,
-    report: SplitReport,
-    request: VerifyRequest,
-    threads: WorkerThreads,
-) -> int:
-    """Read these records, decode them if requested, and return the bytes of their images."""
-    total = 0
-    for index in indices:
-        threads.raise_if_stopped()
-        try:
-            encoded = records.read(index).encoded
-            total += len(encoded)
-            header = read_header(encoded)
-            if request.decode:
-                decode(encoded, header)
-        except (ImageError, BadRecordError) as error:
-            if isinstance(error, ImageError):
-                error = BadRecordError(records.location(index), str(error))
-            report.bad.append(BadRecord.from_error(error, report.split))
-    return total
+@dataclass(frozen=True)
+class _Verifier:
+    request: VerifyRequest
+    callbacks: ProgressCallbacks
+    threads: WorkerThreads
 
+    def verify_split(self, split: Split) -> SplitReport:
+        location = find_split(self.request.folder, split)
+        report = SplitReport(split, location.data_format)
+        if location.data_format == "folder":
+            self._verify_folder(location.folder, report)
+        else:
+            key = location.folder, split, location.data_format
+            shards = ShardSet(*key, tuple(list_shards(*key)))  # even if incomplete
+            with report.collect_errors():
+                shards = find_shards(*key)
+            self._verify_shards(shards, report)
+        with report.collect_errors():
+            manifest.check_finished(location.folder)
+        return report
 
-def _verify_folder(
-    folder: Path,
-    report: SplitReport,
-    request: VerifyRequest,
-    threads: WorkerThreads,
-    callbacks: ProgressCallbacks,
-) -> None:
-    with report.collect_errors():
-        images = open_folder(folder, report.split)
-        for message in images.skipped_files:
-            callbacks.on_notice(f"skipped: {message}")
-        counter = ProgressCounter(len(images), callbacks.records_progress)
+    def _check_records(self, records: Records, indices: range, report: SplitReport) -> int:
+        """Read these records, decode them if requested, and return the bytes of their images."""
+        total = 0
+        for index in indices:
+            self.threads.raise_if_stopped()
+            try:
+                encoded = records.read(index).encoded
+                total += len(encoded)
+                with locate_errors(records, index):
+                    header = read_header(encoded)
+                    if self.request.decode:
+                        decode(encoded, header)
+            except BadRecordError as error:
+                report.bad.append(BadRecord.from_error(error, report.split))
+        return total
 
-        def check(indices: range) -> SplitReport:
-            part = SplitReport(report.split, "folder", len(indices), len(indices))
-            part.bytes = _check_records(images, indices, part, request, threads)
-            counter.add(len(indices))
-            return part
+    def _verify_folder(self, folder: Path, report: SplitReport) -> None:
+        with report.collect_errors():
+            images = open_folder(folder, report.split)
+            for message in images.skipped_files:
+                self.callbacks.on_notice(f"skipped: {message}")
+            counter = ProgressCounter(len(images), self.callbacks.records_progress)
 
-        indices = range(len(images))
-        chunks = [indices[i : i + _FILES_AT_ONCE] for i in indices[::_FILES_AT_ONCE]]
-        for part in threads.run(check, chunks):
+            def check(indices: range) -> SplitReport:
+                part = SplitReport(report.split, report.form, len(indices), len(indices))
+                part.bytes = self._check_records(images, indices, part)
+                counter.add(len(indices))
+                return part
+
+            indices = range(len(images))
+            chunks = [indices[i : i + _FILES_AT_ONCE] for i in indices[::_FILES_AT_ONCE]]
+            for part in self.threads.run(check, chunks):
+                report.add(part)
+        with report.collect_errors():
+            parts = manifest.read_parts(folder, report.split) or {}
+
+            def compare(name: str) -> SplitReport:
+                part = SplitReport(report.split, report.form)
+                with part.collect_errors():
+                    _compare_with_manifest(folder / name, parts[name], "images")
+                return part
+
+            for part in self.threads.run(compare, sorted(parts)):
+                report.add(part)
+
+    def _verify_shards(self, shards: ShardSet, report: SplitReport) -> None:
+        """Verify all shards, even if the set is incomplete."""
+        folder, split = shards.folder, shards.split
+        parts = None
+        with report.collect_errors():
+            parts = manifest.read_parts(folder, split)
+            if parts is not None:
+                manifest.check_shard_names(folder, parts, [path.name for path in shards.paths])
+        metadata = _read_metadata(shards, report)
+        checksums = stored_checksums(shards) if not report.problems else {}
+        total = sum(path.stat().st_size for path in shards.paths if path.is_file())
+        counter = ProgressCounter(total, self.callbacks.bytes_progress)
+
+        def check(path: Path) -> tuple[SplitReport, ScannedShard | None]:
+            part, scanned = SplitReport(split, report.form), None
+            with part.collect_errors():
+                scanned = _scan_shard(shards.shard_format, path, checksums)
+                records = _open_shard(shards, scanned, metadata)
+                part.files, part.records, part.bytes = 1, len(records), scanned[0].bytes
+                self._check_records(records, range(len(records)), part)
+                counter.add(scanned[0].bytes)
+                if parts is not None and path.name in parts:
+                    _compare_with_manifest(path, parts[path.name], "records")
+            return part, scanned
+
+        results = self.threads.run(check, shards.paths)
+        for part, _ in results:
             report.add(part)
-    with report.collect_errors():
-        parts = read_parts(folder, report.split) or {}
-        problems = threads.run(
-            lambda name: _compare_with_manifest(folder / name, parts[name], "images"), sorted(parts)
-        )
-        report.problems += [problem for problem in problems if problem]
+        if shards.shard_format == "webdataset" and not report.problems:
+            with report.collect_errors():
+                index = join_scans("webdataset", [scanned for _, scanned in results if scanned])
+                check_tar_shards(folder, split, metadata, index)
 
 
-def _compare_with_manifest(path: Path, part: WrittenPart, unit: str) -> str | None:
-    """Describe how a file or folder differs from the manifest; None if it does not."""
-    measured = size_and_sha256(path)
+def _compare_with_manifest(path: Path, part: manifest.WrittenPart, unit: str) -> None:
+    """Raise DataError if a file or folder differs from the manifest."""
+    measured = manifest.size_and_sha256(path)
     if measured is None:
-        return f"{path}: missing, but {MANIFEST_NAME} lists it with {part.records} {unit}"
+        raise DataError(f"{path}: missing, but {MANIFEST_NAME} lists it with {part.records} {unit}")
     if measured != (part.bytes, part.sha256):
-        return (
+        raise DataError(
             f"{printable(str(path))}: changed since it was written: {measured[0]} bytes, but "
             f"{MANIFEST_NAME} lists {part.bytes} in {part.records} {unit} with a different sha256"
         )
-    return None
-
-
-def _verify_shards(
-    shards: ShardSet,
-    report: SplitReport,
-    request: VerifyRequest,
-    threads: WorkerThreads,
-    progress: Progress,
-) -> None:
-    """Verify all shards, even if the set is incomplete."""
-    folder, split = shards.folder, shards.split
-    parts = report.value_or_problem(lambda: read_parts(folder, split), None)
-    with report.collect_errors():
-        if parts is not None:
-            check_shard_names(folder, parts, [path.name for path in shards.paths])
-    metadata = _read_metadata(shards, report)
-    checksums = stored_checksums(shards) if not report.problems else {}
-    total = sum(path.stat().st_size for path in shards.paths if path.is_file())
-    counter = ProgressCounter(total, progress)
-
-    def check(path: Path) -> tuple[SplitReport, ScannedShard | None]:
-        part, scanned = SplitReport(split, shards.shard_format), None
-        with part.collect_errors():
-            scanned = _scan_shard(shards.shard_format, path, checksums)
-            records = _open_shard(shards, scanned, metadata)
-            part.files, part.records, part.bytes = 1, len(records), scanned[0].bytes
-            _check_records(records, range(len(records)), part, request, threads)
-            counter.add(scanned[0].bytes)
-            if parts is not None and path.name in parts:
-                problem = _compare_with_manifest(path, parts[path.name], "records")
-                part.problems += [problem] if problem else []
-        return part, scanned
-
-    results = threads.run(check, shards.paths)
-    for part, _ in results:
-        report.add(part)
-    if shards.shard_format == "webdataset" and not report.problems:
-        with report.collect_errors():
-            scans = [scanned for _, scanned in results if scanned]
-            index = join_scans(shards.shard_format, scans, no_op)
-            check_tar_shards(folder, split, metadata, index)
 
 
 def _open_shard(shards: ShardSet, scanned: ScannedShard, metadata: Metadata) -> Records:
-    index = join_scans(shards.shard_format, [scanned], no_op)
+    index = join_scans(shards.shard_format, [scanned])
     if shards.shard_format == "tfrecord":
         return TfRecords(shards.folder, index, metadata.class_names)
     return TarShards(shards.folder, index, metadata)
@@ -283,12 +245,11 @@ def _read_metadata(shards: ShardSet, report: SplitReport) -> Metadata:
     """Read the metadata of tar shards; the class names may be in the manifest."""
     metadata = Metadata()
     if shards.shard_format == "webdataset":
-        metadata = report.value_or_problem(
-            lambda: read_metadata(shards.folder, shards.split), metadata
-        )
+        with report.collect_errors():
+            metadata = read_metadata(shards.folder, shards.split)
     if not metadata.class_names:
         with report.collect_errors():
-            metadata = replace(metadata, class_names=read_class_names(shards.folder))
+            metadata = replace(metadata, class_names=manifest.read_class_names(shards.folder))
     return metadata
 
 

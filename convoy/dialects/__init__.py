@@ -14,7 +14,7 @@ several flags into options, and the defaults its users rely on (`convoy.config.f
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from convoy.config.flags import Dialect, Flag, canonical
 from convoy.dialects.popart import popart
@@ -28,8 +28,6 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
     "popart": popart,
 }
 
-_CANONICAL_DIALECTS = ("convoy", "pytorch")  # every option has its own name in both
-
 
 def find_in_other_dialects(spelling: str, current: Dialect) -> str | None:
     """Name the other dialect that has a spelling, and its counterpart in the current one.
@@ -40,40 +38,33 @@ def find_in_other_dialects(spelling: str, current: Dialect) -> str | None:
         flag = dialect().by_spelling.get(spelling)
         if name == current.name or flag is None:
             continue
-        counterpart = next(_find_counterparts(flag, dialect(), current), None)
+        counterpart = _find_counterpart(flag, dialect(), current)
         way_out = f"; use {counterpart}" if counterpart else ""
         return f"is an option of the {name} dialect{way_out}"
     return None
 
 
-def _find_counterparts(flag: Flag, source: Dialect, current: Dialect) -> Iterator[str]:
-    """Yield counterparts of a flag in the current dialect, the best one first.
+def _find_counterpart(flag: Flag, source: Dialect, current: Dialect) -> str | None:
+    """Return the best counterpart of a flag in the current dialect.
 
-    The help text of the source dialect, if the current dialect uses canonical names; then flags
-    that set the same option, preferably to the same value; then flags that contribute to it.
+    The help text of the source dialect, if the current dialect uses canonical names; else the flag
+    that sets the same option, preferably to the same value; else one that contributes to it.
     """
-    if current.name in _CANONICAL_DIALECTS and flag.spelling in source.help_texts:
-        yield source.help_texts[flag.spelling]
-    same = [
-        candidate
-        for candidate in current.flags
-        if candidate.option_name == flag.option_name and flag.option_name
+    if current.name in ("convoy", "pytorch") and flag.spelling in source.help_texts:
+        return source.help_texts[flag.spelling]
+    if not flag.option_name:
+        return None
+    spellings = [
+        candidate.spelling
+        for candidate in sorted(current.flags, key=lambda other: other.const != flag.const)
+        if candidate.option_name == flag.option_name
+        and (flag.const is None or candidate.const in (flag.const, None))
     ]
-    for means in (flag.const, None):
-        yield from (
-            _with_help_text(candidate.spelling, current)
-            for candidate in same
-            if candidate.const == means
-        )
-    if flag.const is None:
-        yield from (_with_help_text(candidate.spelling, current) for candidate in same)
     if flag.option is not None:
         named = re.compile(f"`{flag.option.flag}[ `]")
-        parts = (spelling for spelling, text in current.help_texts.items() if named.search(text))
-        yield from (_with_help_text(spelling, current) for spelling in parts)
-
-
-def _with_help_text(spelling: str, current: Dialect) -> str:
-    """Add the help text, because the same option may be counted in another unit."""
-    text = current.help_texts.get(spelling)
-    return f"{spelling} ({text})" if text else spelling
+        spellings += [name for name, text in current.help_texts.items() if named.search(text)]
+    if not spellings:
+        return None
+    # The same option may be counted in another unit, so add the help text.
+    text = current.help_texts.get(spellings[0])
+    return f"{spellings[0]} ({text})" if text else spellings[0]

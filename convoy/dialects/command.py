@@ -135,8 +135,8 @@ def _expand_variable(match: re.Match[str], environment: Mapping[str, str]) -> st
 
 def _needs_shell_error(word: str) -> ConfigError:
     return ConfigError(
-        f"{quote_shortened(word)} needs a shell, and none is started; give one command, and write "
-        "pipes and redirections outside its quotes, as in `convoy run -- COMMAND | tee log.txt`"
+        f"{quote_shortened(word)} needs a shell, which convoy does not start; pass one command, "
+        "with pipes and redirections outside its quotes: `convoy run -- COMMAND | tee log.txt`"
     )
 
 

@@ -51,7 +51,7 @@ from convoy.dialects.command import (
     values_after,
     vocabularies,
 )
-from convoy.dialects.launch_request import LaunchRequest, conflict_problems, read_environment
+from convoy.dialects.launch_request import LaunchRequest, read_environment
 from convoy.dialects.launchers import read_launchers
 from convoy.dialects.popart import popart_benchmark
 from convoy.dialects.pytorch import pytorch_benchmark
@@ -131,21 +131,17 @@ def interpret(
 
 def read_launch(command: Command, environment: Mapping[str, str]) -> LaunchRequest:
     """Read everything before the program: launchers, variables, interpreter flags."""
-    launchers = read_launchers(command.launchers)
-    # A variable that the launcher sets is closer to the program, so it wins.
+    request = read_launchers(command.launchers)
     exported = {
         name: text for name, text in environment.items() if _sets_process_count(name, command)
     }
-    request = read_environment({**exported, **command.environment, **launchers.environment})
-    reason = "the program runs in convoy's own interpreter"
-    flags = [DroppedWord(flag, reason) for flag in command.interpreter[1:]]
-    conflicts = conflict_problems([launchers.settings, request.settings])
-    return LaunchRequest(
-        settings=request.settings | launchers.settings,
-        environment=request.environment,
-        dropped=[*request.dropped, *launchers.dropped, *flags],
-        problems=[*launchers.problems, *request.problems, *conflicts],
-    )
+    # A variable that the launcher sets is closer to the program, so it wins.
+    variables = {**exported, **command.environment, **request.environment}
+    request.environment = {}
+    request.merge(read_environment(variables))
+    for flag in command.interpreter[1:]:
+        request.add_dropped([flag], "the program runs in convoy's own interpreter")
+    return request
 
 
 def _sets_process_count(name: str, command: Command) -> bool:
@@ -368,11 +364,10 @@ _UNSET_VALUES = (None, ())
 
 def settings_to_args(settings: Settings) -> list[str]:
     """Write settings as canonical flags."""
-    table = option_table()
     return [
         word
         for name, setting in settings.items()
-        for word in table[name].to_cli_args(setting.value)
+        for word in option_table()[name].to_cli_args(setting.value)
     ]
 
 

@@ -9,8 +9,9 @@ import json
 import re
 import shlex
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -45,73 +46,59 @@ class LaunchRequest:
     def add_dropped(self, words: Sequence[str], reason: str) -> None:
         self.dropped.append(DroppedWord(" ".join(words), reason))
 
-
-def merge_requests(requests: Sequence[LaunchRequest]) -> LaunchRequest:
-    """Merge requests; the last one wins."""
-    return LaunchRequest(
-        "",
-        {name: setting for request in requests for name, setting in request.settings.items()},
-        {name: text for request in requests for name, text in request.environment.items()},
-        [dropped for request in requests for dropped in request.dropped],
-        [problem for request in requests for problem in request.problems],
-    )
-
-
-def conflict_problems(sources: Iterable[Settings]) -> list[Problem]:
-    """Report each value on which two sources disagree."""
-    first: Settings = {}
-    problems = []
-    for settings in sources:
-        for name, setting in settings.items():
-            before = first.setdefault(name, setting)
+    def merge(self, other: "LaunchRequest") -> None:
+        """Add another request; each value on which the two disagree is a problem."""
+        for name, setting in other.settings.items():
+            before = self.settings.setdefault(name, setting)
             if before.value != setting.value:
                 values = (
                     f"{before.source} sets {format_value(before.value)} and "
                     f"{setting.source} sets {format_value(setting.value)}"
                 )
                 text = f"{name.replace('_', ' ')}: {values}; make them agree"
-                problems.append(Problem("", text))
-    return list(dict.fromkeys(problems))
+                self.problems.append(Problem("", text))
+        self.environment |= other.environment
+        self.dropped += other.dropped
+        self.problems += other.problems
 
 
 _NO_DEVICE_RUNTIME = "it configures a device runtime that is not used"
-_NO_PARTITIONS = "there is no device allocation service"
-_RANKS_ASSIGNED = "convoy assigns ranks itself"
+NO_MPI = "MPI is not used"
+NO_PARTITIONS = "there is no device allocation service"
+_RANKS_ASSIGNED = "convoy assigns the ranks"
 _SYNTHETIC_IS_RANDOM = "synthetic images are random, and used only if requested"
 _LOCAL_REPLICAS = "replicas_per_instance"
 
-# A name that ends with an underscore stands for all names with that prefix.
-_DROPPED_VARIABLES = {
-    "POPLAR_": _NO_DEVICE_RUNTIME,
-    "POPLIBS_": _NO_DEVICE_RUNTIME,
-    "POPART_": _NO_DEVICE_RUNTIME,
-    "POPTORCH_": _NO_DEVICE_RUNTIME,
-    "GCL_": _NO_DEVICE_RUNTIME,
-    "IPUOF_": _NO_PARTITIONS,
-    "VIPU_": _NO_PARTITIONS,
-    "PARTITION": _NO_PARTITIONS,
-    "TF_CPP_": "it configures the log of TensorFlow, which is not used",
-    "OMPI_COMM_": _RANKS_ASSIGNED,
-    "OMPI_MCA_": "MPI is not used",
-    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "all instances always have equally many replicas",
-    "POPDIST_": _RANKS_ASSIGNED,
+_DROPPED_VARIABLES = {  # by pattern; the first that matches applies
+    "POPLAR_*": _NO_DEVICE_RUNTIME,
+    "POPLIBS_*": _NO_DEVICE_RUNTIME,
+    "POPART_*": _NO_DEVICE_RUNTIME,
+    "POPTORCH_*": _NO_DEVICE_RUNTIME,
+    "GCL_*": _NO_DEVICE_RUNTIME,
+    "IPUOF_*": NO_PARTITIONS,
+    "VIPU_*": NO_PARTITIONS,
+    "PARTITION": NO_PARTITIONS,
+    "TF_CPP_*": "it configures the log of TensorFlow, which is not used",
+    "OMPI_COMM_*": _RANKS_ASSIGNED,
+    "OMPI_MCA_*": NO_MPI,
+    "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "all instances have the same number of replicas",
+    "POPDIST_*": _RANKS_ASSIGNED,
 }
 
 
 def read_environment(variables: Mapping[str, str]) -> LaunchRequest:
     """Parse the variables of a command; those not parsed are passed to the run."""
-    requests = [_read_variable(name, text) for name, text in variables.items()]
-    merged = merge_requests(requests)
-    settings, uneven = _derive_instances(merged.settings)
-    conflicts = conflict_problems([*(request.settings for request in requests), settings])
-    return replace(merged, settings=settings, problems=[*merged.problems, *conflicts, *uneven])
+    request = LaunchRequest()
+    for name, text in variables.items():
+        request.merge(_read_variable(name, text))
+    _derive_instances(request)
+    return request
 
 
 def _read_variable(name: str, text: str) -> LaunchRequest:
     request = LaunchRequest(f"environment {name}")
-    prefixes = (prefix for prefix in _DROPPED_VARIABLES if prefix.endswith("_"))
-    prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), name)
-    reason = _DROPPED_VARIABLES.get(name, _DROPPED_VARIABLES.get(prefix))
+    dropped = _DROPPED_VARIABLES.items()
+    reason = next((reason for pattern, reason in dropped if fnmatchcase(name, pattern)), None)
     if name in _VARIABLE_PARSERS:
         try:
             _VARIABLE_PARSERS[name](text, request)
@@ -124,6 +111,12 @@ def _read_variable(name: str, text: str) -> LaunchRequest:
     return request
 
 
+def parse_text(text: str) -> str:
+    """Parse a value that must not be empty."""
+    value: str = ValueType(str).parse([text])
+    return value
+
+
 def parse_count(text: str) -> int:
     """Parse a number of processes, hosts or devices."""
     number: int = ValueType(int).parse([text])
@@ -132,25 +125,23 @@ def parse_count(text: str) -> int:
     return number
 
 
-def _count_parser(name: str) -> Callable[[str, LaunchRequest], None]:
-    return lambda text, request: request.set(name, parse_count(text))
+def _parser(name: str, parse: Callable[[str], Any]) -> Callable[[str, LaunchRequest], None]:
+    """Return a parser of a variable that sets one value."""
+    return lambda text, request: request.set(name, parse(text))
 
 
-def _text_parser(name: str) -> Callable[[str, LaunchRequest], None]:
-    return lambda text, request: request.set(name, ValueType(str).parse([text]))
-
-
-def _derive_instances(settings: Settings) -> tuple[Settings, list[Problem]]:
+def _derive_instances(request: LaunchRequest) -> None:
     """Derive the number of instances: all replicas, divided by those of one instance."""
-    remaining = dict(settings)
-    total, local = settings.get("replicas"), remaining.pop(_LOCAL_REPLICAS, None)
+    total, local = request.settings.get("replicas"), request.settings.pop(_LOCAL_REPLICAS, None)
     if local is None:
-        return remaining, []
+        return
     if total is None or total.value % local.value:
         value = "not set" if total is None else f"{total.value}"
         text = f"{local.value} must divide POPDIST_NUM_TOTAL_REPLICAS, which is {value}"
-        return remaining, [Problem("POPDIST_NUM_LOCAL_REPLICAS", text)]
-    return remaining | {"instances": Setting(total.value // local.value, local.source)}, []
+        request.problems.append(Problem("POPDIST_NUM_LOCAL_REPLICAS", text))
+        return
+    instances = Setting(total.value // local.value, local.source)
+    request.merge(LaunchRequest(settings={"instances": instances}))
 
 
 def _parse_tf_config(text: str, request: LaunchRequest) -> None:
@@ -185,7 +176,7 @@ def _parse_tf_poplar_flags(text: str, request: LaunchRequest) -> None:
             word = f"{word} {value}"
         match name:
             case "--executable_cache_path":
-                request.set("executable_cache_path", ValueType(str).parse([value]))
+                request.set("executable_cache_path", parse_text(value))
             case "--use_synthetic_data" if value.lower() not in ("false", "0"):
                 request.set("synthetic_data", True)
             case "--use_synthetic_data" | "--synthetic_data_initializer":
@@ -205,11 +196,11 @@ def split_words(text: str) -> list[str]:
 _VARIABLE_PARSERS: dict[str, Callable[[str, LaunchRequest], None]] = {
     "TF_CONFIG": _parse_tf_config,
     "TF_POPLAR_FLAGS": _parse_tf_poplar_flags,
-    "POPDIST_NUM_TOTAL_REPLICAS": _count_parser("replicas"),
-    "POPDIST_NUM_LOCAL_REPLICAS": _count_parser(_LOCAL_REPLICAS),
-    "POPDIST_NUM_IPUS_PER_REPLICA": _count_parser("devices_per_replica"),
-    "POPDIST_EXECUTABLE_CACHE_PATH": _text_parser("executable_cache_path"),
-    "GC_PROFILE_LOG_DIR": _text_parser("profile_dir"),
+    "POPDIST_NUM_TOTAL_REPLICAS": _parser("replicas", parse_count),
+    "POPDIST_NUM_LOCAL_REPLICAS": _parser(_LOCAL_REPLICAS, parse_count),
+    "POPDIST_NUM_IPUS_PER_REPLICA": _parser("devices_per_replica", parse_count),
+    "POPDIST_EXECUTABLE_CACHE_PATH": _parser("executable_cache_path", parse_text),
+    "GC_PROFILE_LOG_DIR": _parser("profile_dir", parse_text),
 }
 
 

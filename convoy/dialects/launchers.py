@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from convoy.config.option import OptionTypeError, ValueType
+from convoy.config.option import OptionTypeError
 from convoy.config.schema import Problem, Settings
 from convoy.dialects.launch_request import (
+    NO_MPI,
+    NO_PARTITIONS,
     LaunchRequest,
     SlotsPerHost,
-    merge_requests,
     parse_count,
     parse_hosts,
+    parse_text,
     read_hostfile,
     split_words,
 )
@@ -74,12 +76,11 @@ def _dropped(reason: str, *spellings: str, num_values: int = 1) -> LauncherOptio
     return LauncherOption(spellings, num_values=num_values, dropped=reason)
 
 
-_NO_PARTITIONS = "there is no device allocation service"
-_NO_MPI = "MPI is not used"
 _ALWAYS_BOUND = "each process is always pinned to its own cores"
 _RANK_0_PRINTS = "rank 0 prints for all processes"
 _SHOWN_BY_PLAN = "`convoy plan` shows the layout"
-_NO_DEVICE_NEEDED = "a program that needs no device reserves none"
+_CAPACITY_CHECKED = "the capacity of the machine is checked before a run starts"
+_NO_DEVICE_NEEDED = "a program that uses no device does not reserve one"
 
 POPRUN = Launcher(
     "poprun",
@@ -91,8 +92,7 @@ POPRUN = Launcher(
         _value("hosts", "--host", "-H"),
         _value("hostfile", "--hostfile"),
         _value("executable_cache_path", "--executable-cache-path"),
-        _value("mpirun", "--mpi-global-args"),
-        _value("mpirun", "--mpi-local-args"),
+        _value("mpirun", "--mpi-global-args", "--mpi-local-args"),
         _switch("verbosity", 1, "-v", "--verbose"),
         _switch("verbosity", 2, "-vv", "--vv"),
         _dropped(_ALWAYS_BOUND, "--numa-aware", "--process-placement"),
@@ -100,7 +100,7 @@ POPRUN = Launcher(
         LauncherOption(("--offline-mode",), dropped=_NO_DEVICE_NEEDED, value_is_optional=True),
         _dropped(_SHOWN_BY_PLAN, "--print-topology"),
         _dropped(
-            _NO_PARTITIONS,
+            NO_PARTITIONS,
             *("--vipu-server-host", "--vipu-server-port", "--vipu-server-timeout"),
             *("--vipu-partition", "--vipu-partition-attempts", "--vipu-cluster"),
             *("--vipu-allocation", "--update-partition", "--reset-partition"),
@@ -126,28 +126,13 @@ MPIRUN = Launcher(
         _dropped(_ALWAYS_BOUND, "--bind-to", "--map-by", "--rank-by"),
         _dropped(_SHOWN_BY_PLAN, "--report-bindings", "--display-map", num_values=0),
         _dropped(_RANK_0_PRINTS, "--tag-output", "--timestamp-output", num_values=0),
-        _dropped(_NO_MPI, "--mca", "--gmca", num_values=2),
-        _dropped(_NO_MPI, "--prefix"),
-        _dropped("MPI is not used, nor its check for root", "--allow-run-as-root", num_values=0),
+        _dropped(NO_MPI, "--mca", "--gmca", num_values=2),
+        _dropped(NO_MPI, "--prefix"),
         _dropped(
-            "the capacity of the machine is checked before a run starts",
-            "--oversubscribe",
-            num_values=0,
+            "MPI is not used, so there is no check for root", "--allow-run-as-root", num_values=0
         ),
+        _dropped(_CAPACITY_CHECKED, "--oversubscribe", num_values=0),
     ),
-)
-
-GC_PROFILE = Launcher(
-    "gc-profile", (_value("profile_dir", "-d"),), dropped="a run writes its own profile"
-)
-NOHUP = Launcher("nohup", dropped="write it before convoy: `nohup convoy run …`")
-TIME = Launcher(
-    "time",
-    (
-        LauncherOption(("-p", "-v", "--verbose", "--portability", "-a", "--append"), num_values=0),
-        LauncherOption(("-f", "--format", "-o", "--output")),
-    ),
-    dropped="a run reports its own time",
 )
 
 LAUNCHERS = {
@@ -155,9 +140,18 @@ LAUNCHERS = {
     "mpirun": MPIRUN,
     "mpiexec": MPIRUN,
     "orterun": MPIRUN,
-    "gc-profile": GC_PROFILE,
-    "nohup": NOHUP,
-    "time": TIME,
+    "gc-profile": Launcher(
+        "gc-profile", (_value("profile_dir", "-d"),), dropped="a run writes its own profile"
+    ),
+    "nohup": Launcher("nohup", dropped="write it before convoy: `nohup convoy run …`"),
+    "time": Launcher(
+        "time",
+        (
+            _switch("", 0, "-p", "-v", "--verbose", "--portability", "-a", "--append"),
+            _value("", "-f", "--format", "-o", "--output"),
+        ),
+        dropped="a run reports its own time",
+    ),
 }
 
 
@@ -205,7 +199,7 @@ class OptionOccurrence:
 
 @dataclass(frozen=True)
 class LauncherCall:
-    """A launcher as typed, with its own arguments."""
+    """A launcher as typed, with its arguments."""
 
     name: str
     words: tuple[str, ...]
@@ -218,7 +212,7 @@ class LauncherCall:
 
 
 def parse_launcher_call(name: str, words: Sequence[str]) -> LauncherCall:
-    """Parse the launcher's own arguments: up to the first that is neither an option nor a value."""
+    """Parse the arguments up to the first that is neither an option of the launcher nor a value."""
     launcher, rest = LAUNCHERS[name], deque(words)
     options: list[OptionOccurrence] = []
     problems: list[Problem] = []
@@ -275,11 +269,13 @@ _POPRUN_SETS_PROCESSES = "poprun's own options set the number of processes and h
 
 def read_launchers(calls: Sequence[LauncherCall]) -> LaunchRequest:
     """Read the launchers of a command; only one of them may start processes."""
-    request = merge_requests([_call_to_request(call) for call in calls])
+    request = LaunchRequest()
     starters = [call.name for call in calls if call.launcher.starts_processes]
     if len(starters) > 1:
         text = f"{' and '.join(starters)} cannot be nested; leave out all but one"
-        request.problems.insert(0, Problem("", text))
+        request.problems.append(Problem("", text))
+    for call in calls:
+        request.merge(_call_to_request(call))
     return request
 
 
@@ -293,15 +289,13 @@ def _call_to_request(call: LauncherCall) -> LaunchRequest:
             request.problems.append(Problem(occurrence.spelling, str(error)))
     _set_host_counts(request, launcher)
     if launcher.dropped and not request.settings.keys() - {"verbosity"}:
-        idle = [
-            occurrence
+        unused = [
+            word
             for occurrence in call.options
-            if not occurrence.option.dropped and not occurrence.option.setting
+            if not (occurrence.option.setting or occurrence.option.dropped)
+            for word in occurrence.words
         ]
-        request.add_dropped(
-            [call.name, *(word for occurrence in idle for word in occurrence.words)],
-            launcher.dropped,
-        )
+        request.add_dropped([call.name, *unused], launcher.dropped)
     if launcher is POPRUN:
         request.problems.extend(_uneven_split_problems(request.settings))
     return request
@@ -327,7 +321,7 @@ def _apply_option(occurrence: OptionOccurrence, request: LaunchRequest) -> None:
         case name if occurrence.option.is_count:
             request.set(name, parse_count(occurrence.values[0]))
         case name:
-            request.set(name, ValueType(str).parse([occurrence.values[0]]))
+            request.set(name, parse_text(occurrence.values[0]))
 
 
 def _set_host_counts(request: LaunchRequest, launcher: Launcher) -> None:

@@ -20,16 +20,12 @@ BENCHMARK_STEPS, BENCHMARK_BATCHES = 5, 1000
 _GENERATED_DATA = ("generated", "synthetic")
 _NEVER_READ = "the program accepted it and never used it"
 _COMPILER_ONLY = "it configures a compiler that is not used"
-
-
 _INT, _FLOATS = ValueType(int).parse, ValueType(float, is_list=True).parse
+_parse_size = choice_parser(_MODELS, str.lower, f"one of {', '.join(RESNET_DEPTHS)} or x50")
+_parse_precision = choice_parser({"16": "16.16", "32": "32.32"}, expected="16 or 32")
 
 FLAGS = (
-    Flag(
-        "--size",
-        "model",
-        parser=choice_parser(_MODELS, str.lower, f"one of {', '.join(RESNET_DEPTHS)} or x50"),
-    ),
+    Flag("--size", "model", parser=_parse_size),
     Flag("--shortcut-type", "shortcut_type"),
     Flag("--norm-type", "norm_type", parser=lower_case),
     Flag("--norm-groups", "norm_num_groups"),
@@ -53,11 +49,7 @@ FLAGS = (
     Flag("--learning-rate-schedule", "lr_share_decay", parser=_FLOATS),
     Flag("--learning-rate-decay", "lr_multipliers", parser=_FLOATS),
     Flag("--weight-decay", "weight_decay"),
-    Flag(
-        "--precision",
-        "precision",
-        parser=choice_parser({"16": "16.16", "32": "32.32"}, expected="16 or 32"),
-    ),
+    Flag("--precision", "precision", parser=_parse_precision),
     Flag("--half-partials", "half_partial", const=True),
     Flag("--prng", "enable_stochastic_rounding", const=True),
     Flag("--no-prng", "enable_stochastic_rounding", const=False),
@@ -74,11 +66,7 @@ FLAGS = (
     Flag("--syncless-collectives", dropped=_COMPILER_ONLY),
     Flag("--max-bytes-per-tile", "gcl_max_broadcast_size"),
     Flag("--convolution-options", dropped=_COMPILER_ONLY),
-    Flag(
-        "--use-zero-values",
-        const=True,
-        dropped="generated images are random; their values do not affect speed",
-    ),
+    Flag("--use-zero-values", const=True, dropped="images are random; zeros would not be faster"),
     Flag("--save-graph", const=True, dropped=_COMPILER_ONLY),
     Flag("--tensor-tile-mapping", const=True, dropped=_COMPILER_ONLY),
     Flag("--report-hw-cycle-count", const=True, dropped=_COMPILER_ONLY),
@@ -110,7 +98,7 @@ def _combine_stages(flags: Translation) -> None:
     if shards is not None and shards.value != stages:
         raise OptionTypeError(
             f"--num-ipus {devices.value} gives each of {replicas} replicas {stages}, but --shards "
-            f"asks for {shards.value}"
+            f"is {shards.value}"
         )
     flags.set_option("shards", stages, devices, shards)
 
@@ -132,15 +120,13 @@ def _combine_micro_batch_size(default: int, flags: Translation) -> None:
         raise OptionTypeError(
             f"--batch-size {total} is not a multiple of --replication-factor {replicas}"
         )
-    sources = (size, flags.settings.get("replicas"))
-    flags.set_option(
-        "micro_batch_size", total // replicas, *(sources if any(sources) else (_DIALECT_SETTING,))
-    )
+    origins = [setting for setting in (size, flags.settings.get("replicas")) if setting]
+    flags.set_option("micro_batch_size", total // replicas, *(origins or [_DIALECT_SETTING]))
     power = exponent.value if exponent else DEFAULT_LR_EXPONENT
     if not -200 <= power <= 100:
         raise OptionTypeError(f"--base-learning-rate is a power of 2 from -200 to 100, got {power}")
-    sources = (exponent, size)
-    flags.set_option("lr", 2.0**power * total, *(sources if any(sources) else (_DIALECT_SETTING,)))
+    origins = [setting for setting in (exponent, size) if setting]
+    flags.set_option("lr", 2.0**power * total, *(origins or [_DIALECT_SETTING]))
 
 
 def _combine_schedule(flags: Translation) -> None:
@@ -194,16 +180,12 @@ HELP_TEXTS: Mapping[str, str] = {
 
 
 def _combiners(batch: int, batches_per_step: int) -> tuple[Combiner, ...]:
-    size, length = (
-        partial(_combine_micro_batch_size, batch),
-        partial(_combine_length, batches_per_step),
-    )
     return (
         _combine_generated_data,
         _combine_stages,
-        size,
+        partial(_combine_micro_batch_size, batch),
         _combine_schedule,
-        length,
+        partial(_combine_length, batches_per_step),
         _combine_mode,
     )
 

@@ -81,8 +81,7 @@ def _combine_passes(flags: Translation) -> None:
 
 
 def _defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Defaults by model: only ResNet-50 starts its last norms at zero, and ResNeXt-101 has wider
-    groups than ours."""
+    """Only ResNet-50 starts its last norms at zero; ResNeXt-101 has wider groups than convoy's."""
     model = chosen.get("model")
     groups = {"group_dim": 8} if model == "resnext101" else {}
     return {**DEFAULTS, **groups, "zero_init_last_norm": model == "resnet50"}
@@ -97,7 +96,7 @@ def _combine_checkpoint_path(flags: Translation) -> None:
 
 
 def _combine_generated_samples(flags: Translation) -> None:
-    """Set the samples of generated data: iterations × the samples of one loader step."""
+    """Set the samples of generated data: loader steps × the samples of one step of all replicas."""
     iterations = flags.pop("iterations")
     data = flags.get("data", DEFAULTS["data"])
     if data not in ("generated", "synthetic"):
@@ -107,20 +106,13 @@ def _combine_generated_samples(flags: Translation) -> None:
                 f"it sets the length of generated data, and the data is {data}",
             )
         return
-    source = iterations or flags.settings.get("data") or flags.base["data"]
     if iterations is None and flags.get("samples") is not None:
         return
-    flags.set_default(
-        "samples",
-        (iterations.value if iterations else DEFAULT_ITERATIONS) * _samples_per_loader_step(flags),
-        source,
-    )
-
-
-def _samples_per_loader_step(flags: Translation) -> int:
-    """Return the samples of one loader step of all replicas."""
     factors = ("micro_batch_size", "gradient_accumulation", "replicas", "device_iterations")
-    return math.prod(flags.get(name, 1) for name in factors)
+    samples_per_step = math.prod(flags.get(name, 1) for name in factors)
+    steps = iterations.value if iterations else DEFAULT_ITERATIONS
+    source = iterations or flags.settings.get("data") or flags.base["data"]
+    flags.set_default("samples", steps * samples_per_step, source)
 
 
 _INPUT_HELP = "the run or checkpoint that `convoy resume`, `validate` or `average` takes"

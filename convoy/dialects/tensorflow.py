@@ -22,13 +22,18 @@ SCHEDULES = {
     "exponential": "exponential",
     "polynomial_decay_lr": "polynomial",
 }
-OPTIMIZERS = ("sgd", "momentum", "rmsprop", "lars")
-# The ON modes differ in how replicas stay in sync; here they always do.
-ROUNDING_MODES = {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
 PROFILES = ("NO_PROFILE", "DEVICE_PROFILE", "IPU_PROFILE", "TILE_PROFILE")
 INT, INTS = ValueType(int).parse, ValueType(int, is_list=True).parse
 FLOAT, FLOATS = ValueType(float).parse, ValueType(float, is_list=True).parse
 DEFAULT_BN_DECAY = Fraction("0.97")  # of batch statistics
+
+_parse_optimizer = choice_parser(
+    ("sgd", "momentum", "rmsprop", "lars"), str.lower, "SGD, momentum, RMSprop or LARS"
+)
+# The ON modes differ in how replicas stay in sync; here they always do.
+_parse_rounding_mode = choice_parser(
+    {"ON": True, "ON_prng_stable": True, "RI_prng_stable": True, "OFF": False}
+)
 
 
 def _first_word(words: list[str]) -> str:
@@ -70,7 +75,7 @@ HELP_TEXTS: Mapping[str, str] = {
     "--batch-size": "`--micro-batch-size`",
     "--gradients-to-accumulate": "`--gradient-accumulation`",
     "--pipeline-depth": "`--gradient-accumulation`",
-    "--iterations": "`--updates`; exactly this number, without filling up the last step",
+    "--iterations": "`--updates`; exactly this number, not rounded up to full steps",
     "--base-learning-rate": (
         "`--base-learning-rate-exponent`: the rate is 2^N × the samples of an update; 0 "
         "selects the default"
@@ -88,15 +93,9 @@ HELP_TEXTS: Mapping[str, str] = {
     ),
     "--momentum": "`--momentum`, unless the optimizer is SGD",
     "--label-smoothing": "`--label-smoothing` with `--label-smoothing-over others`",
-    "--stochastic-rounding": (
-        "`--enable-stochastic-rounding`, off for OFF; replicas stay in sync in every mode"
-    ),
-    "--pipeline": (
-        "`--shards` above 1; with 1, stages run in turn: `--pipeline-schedule sequential`"
-    ),
-    "--available-memory-proportion": (
-        "`--available-memory-proportion`; of two values per stage, the first"
-    ),
+    "--stochastic-rounding": "`--enable-stochastic-rounding`, unless OFF; replicas stay in sync",
+    "--pipeline": "`--shards`; if that is 1, `--pipeline-schedule sequential`",
+    "--available-memory-proportion": "`--available-memory-proportion`; the first of two per stage",
     "--distributed": "no option: TF_CONFIG sets the instances",
     "--restore-path": "the run or checkpoint that `convoy resume`, `validate` or `average` takes",
     "--weight-avg-N": (
@@ -112,69 +111,59 @@ HELP_TEXTS: Mapping[str, str] = {
     "--select-ipus": "`--select-devices`; AUTO selects any device",
 }
 
-_REPLICAS_IN_SYNC = "all replicas have identical weights, and that is checked"
+_SEED_IGNORES_REPLICA = "random numbers never depend on the replica"
+_REPLICAS_IN_SYNC = "replicas always have identical weights, which convoy checks"
 _RANK_0_WRITES = "rank 0 writes for all processes"
 
+# If several flags set one option, messages suggest the first.
 FLAGS = (
     # the network
     Flag("--model", "family", parser=lower_case),
     Flag("--model-size", "size"),
-    Flag("--convolution-groups", "cardinality"),
-    *canonical_flags("--group-dim --expand-ratio --widenet --dropout-rate --block-survival-prob"),
-    Flag("--no-se", "squeeze_excite", const=False),
     *canonical_flags(
-        "--depth-divisor --top-width --use-relu --width-coefficient --depth-coefficient "
-        "--use-bypass"
+        "--group-dim --expand-ratio --widenet --dropout-rate --block-survival-prob --depth-divisor "
+        "--top-width --use-relu --width-coefficient --depth-coefficient --use-bypass"
     ),
+    Flag("--convolution-groups", "cardinality"),
+    Flag("--no-se", "squeeze_excite", const=False),
     # normalization
+    *canonical_flags("--BN-span --stable-norm --proxy-norm --proxy-epsilon"),
     Flag("--batch-norm", "batch_norm", const=True),
     Flag("--group-norm", "group_norm", const=True),
     Flag("--groups", "norm_num_groups"),
     Flag("--norm-epsilon", "norm_eps"),
     Flag("--BN-decay", "batchnorm_momentum", parser=_momentum_from_decay),
-    *canonical_flags("--BN-span --stable-norm"),
     Flag("--force-unstable-norm", "stable_norm", const=False),
-    *canonical_flags("--proxy-norm --proxy-epsilon"),
     Flag("--no-proxy-recompute", "proxy_recompute", const=False, yaml_key="proxy_recompute"),
     # data
+    *canonical_flags(
+        "--data-dir --image-size --no-dataset-cache --pipeline-num-parallel "
+        "--dataset-percentage-to-use --eight-bit-io --prefetch-depth --seed --mixup-alpha "
+        "--cutmix-version --hostside-image-mixing"
+    ),
     Flag("--dataset", "dataset", parser=lower_case),
-    *canonical_flags("--data-dir"),
     Flag("--generated-data", "generated", const="generated"),
     Flag("--synthetic-data", "generated", const="synthetic"),
-    *canonical_flags("--image-size"),
-    Flag(
-        "--standard-imagenet",
-        const=True,
-        dropped="samples are always shuffled with the seed",
-    ),
-    *canonical_flags(
-        "--no-dataset-cache --pipeline-num-parallel --dataset-percentage-to-use --eight-bit-io"
-    ),
+    Flag("--standard-imagenet", const=True, dropped="samples are always shuffled with the seed"),
     Flag("--hostside-norm", "normalization_location", const="host"),
     Flag("--no-hostside-norm", "normalization_location", const="device"),
     Flag("--normalise-input", "normalize_std", const=True),
     Flag("--fused-preprocessing", "fused", const=True),
     Flag("--train-with-valid-preprocessing", "augment", const=False),
-    *canonical_flags("--prefetch-depth --seed"),
-    Flag(
-        "--identical-replica-seeding",
-        const=True,
-        dropped="random numbers never depend on the replica",
-    ),
-    *canonical_flags("--mixup-alpha"),
+    Flag("--identical-replica-seeding", const=True, dropped=_SEED_IGNORES_REPLICA),
     Flag("--cutmix-lambda", "cutmix_lambda", parser=FLOAT),
-    *canonical_flags("--cutmix-version --hostside-image-mixing"),
     # batches and length
     Flag("--batch-size", "batch_size", parser=INT),
-    *canonical_flags("--micro-batch-size"),
     Flag("--gradient-accumulation-count", "gradient_accumulation"),
     Flag("--gradients-to-accumulate", "gradients_to_accumulate", parser=INT),
     Flag("--pipeline-depth", "pipeline_depth", parser=INT),
-    *canonical_flags("--replicas --epochs --epoch"),
     Flag("--iterations", "updates"),
     Flag("--batches-per-step", "device_iterations"),
-    *canonical_flags("--device-iterations"),
+    *canonical_flags("--micro-batch-size --replicas --epochs --epoch --device-iterations"),
     # learning rate
+    *canonical_flags(
+        "--lr-drops --poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate"
+    ),
     Flag("--base-learning-rate", "exponent", parser=FLOAT),
     Flag("--base-learning-rate-exponent", "exponent", parser=FLOAT),
     Flag("--abs-learning-rate", "lr"),
@@ -182,52 +171,39 @@ FLAGS = (
     Flag("--learning-rate-schedule", "lr_share_decay", parser=FLOATS),
     Flag("--learning-rate-decay", "step_decay", parser=FLOAT),
     Flag("--lr-decay-rate", "exponential_decay", parser=FLOAT),
-    *canonical_flags("--lr-drops"),
     Flag("--warmup-epochs", "warmup_epoch"),
-    *canonical_flags("--poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate"),
     Flag("--poly-lr-end-lr", "abs_end_learning_rate"),
     Flag("--poly-lr-initial-lr", "lr"),
     Flag("--poly-lr-decay-steps", "decay_steps", parser=INT),
     # optimizer, loss, arithmetic
-    Flag(
-        "--optimiser",
-        "optimiser",
-        parser=choice_parser(OPTIMIZERS, str.lower, "SGD, momentum, RMSprop or LARS"),
-    ),
-    Flag("--momentum", "optimiser_momentum", parser=FLOAT),
-    *canonical_flags("--weight-decay --rmsprop-decay --rmsprop-base-decay-exp"),
-    Flag("--rmsprop-epsilon", "optimizer_eps"),
     *canonical_flags(
-        "--lars-epsilon --lars-eeta --lars-weight-decay --lars-skip-list --variable-filter "
-        "--gradient-mean-reduce-re"
+        "--weight-decay --rmsprop-decay --rmsprop-base-decay-exp --lars-epsilon --lars-eeta "
+        "--lars-weight-decay --lars-skip-list --variable-filter --gradient-mean-reduce-re "
+        "--loss-scaling --saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 "
+        "--offload-fp32-weight-copy"
     ),
+    Flag("--optimiser", "optimiser", parser=_parse_optimizer),
+    Flag("--momentum", "optimiser_momentum", parser=FLOAT),
+    Flag("--rmsprop-epsilon", "optimizer_eps"),
     Flag("--label-smoothing", "smoothing", parser=FLOAT),
-    *canonical_flags("--loss-scaling"),
     Flag("--precision", "precision", parser=_first_word),
     Flag("--enable-half-partials", "half_partial", const=True),
     Flag("--no-stochastic-rounding", "enable_stochastic_rounding", const=False),
-    Flag(
-        "--stochastic-rounding", "enable_stochastic_rounding", parser=choice_parser(ROUNDING_MODES)
-    ),
+    Flag("--stochastic-rounding", "enable_stochastic_rounding", parser=_parse_rounding_mode),
     Flag("--fp-exceptions", "enable_fp_exceptions", const=True),
-    *canonical_flags(
-        "--saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 "
-        "--offload-fp32-weight-copy"
-    ),
     # pipeline and memory
-    *canonical_flags("--shards"),
     Flag("--pipeline", "pipeline", const=True),
-    *canonical_flags("--pipeline-splits"),
     Flag("--pipeline-schedule", "pipeline_schedule", parser=lower_case),
-    *canonical_flags("--sharding-include-filter --sharding-exclude-filter"),
     Flag("--enable-recomputation", "enable_recompute", const=True),
     Flag("--xla-recompute", "enable_recompute", const=True),
-    *canonical_flags("--enable-recompute"),
     Flag("--disable-variable-offloading", "offload_optimizer", const=False),
-    *canonical_flags("--min-remote-tensor-size"),
     Flag("--rts", "enable_optimizer_rts", const=True),
     Flag("--available-memory-proportion", "proportions", parser=FLOATS, is_list=True),
-    *canonical_flags("--max-cross-replica-buffer-size --max-reduce-many-buffer-size"),
+    *canonical_flags(
+        "--shards --pipeline-splits --sharding-include-filter --sharding-exclude-filter "
+        "--enable-recompute --min-remote-tensor-size --max-cross-replica-buffer-size "
+        "--max-reduce-many-buffer-size"
+    ),
     # processes
     Flag("--distributed", "distributed", const=True),
     Flag("--syncs-per-epoch", parser=INT, dropped=_REPLICAS_IN_SYNC),
@@ -236,47 +212,42 @@ FLAGS = (
     Flag("--log-all-instances", dropped=_RANK_0_WRITES),
     # checkpoints and averages
     *canonical_flags(
-        "--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep"
+        "--ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --max-ckpts-to-keep --init-path "
+        "--wandb-id"
     ),
     Flag("--restore-path", TARGET),
-    *canonical_flags("--init-path --wandb-id"),
     Flag("--weight-avg-N", "mean_of", parser=INTS, is_list=True),
     Flag("--weight-avg-exp", "average_decay", parser=FLOATS, is_list=True),
-    Flag(
-        "--filename",
-        dropped="an average is written beside the checkpoints it was computed from",
-    ),
+    Flag("--filename", dropped="an average is written beside its checkpoints"),
     Flag("-N", "weight_avg_n"),
     Flag("--mode", "weight_avg_strategy"),
     Flag("--decay", "weight_avg_exp_decay"),
     Flag("--discard-last", "discard_last", parser=INT),
     # validation and inference
+    *canonical_flags(
+        "--valid-batch-size --repeat --latency --num-inference-thread --force-recompile --tmp-execs"
+    ),
     Flag("--no-validation", "validates", const=False, yaml_key="validation"),
-    *canonical_flags("--valid-batch-size --repeat"),
     Flag("--inference", dropped="validation always computes its metrics once, at the end"),
     Flag("--total-batch-size", dropped="a checkpoint contains its epoch"),
-    *canonical_flags("--latency --num-inference-thread --force-recompile --tmp-execs"),
     # logs
-    *canonical_flags("--log-dir"),
-    Flag("--logs-path", "checkpoint_output_path"),
     *canonical_flags(
-        "--name-suffix --logs-per-epoch --log-freq --no-logs --mlperf-logging --wandb "
-        "--wandb-project --analyse-nans"
+        "--log-dir --name-suffix --logs-per-epoch --log-freq --no-logs --mlperf-logging --wandb "
+        "--wandb-project --analyse-nans --profile --profile-compilation"
     ),
+    Flag("--logs-path", "checkpoint_output_path"),
     Flag("--gc-profile", "profile_level", parser=choice_parser(PROFILES), value_if_bare=True),
-    *canonical_flags("--profile --profile-compilation"),
     Flag("--dataset-benchmark", "dataset_benchmark", const=True),
     # device and compiler
+    *canonical_flags(
+        "--compile-only --executable-cache-path --num-io-tiles --enable-conv-dithering "
+        "--gather-conv-output --only-use-slic-vmac-16 --scheduling-algorithm --gcl-method "
+        "--gcl-max-broadcast-size --poplar-sync-configuration"
+    ),
     Flag("--select-ipu", "select_devices", parser=_parse_device_ids),
     Flag("--select-ipus", "select_devices", parser=_parse_device_ids),
     Flag("--on-demand", const=True, dropped="a device is acquired when it is first used"),
-    *canonical_flags("--compile-only --executable-cache-path"),
     Flag("--internal-exchange-optimisation-target", "exchange_memory_target", parser=lower_case),
-    *canonical_flags(
-        "--num-io-tiles --enable-conv-dithering --gather-conv-output --only-use-slic-vmac-16 "
-        "--scheduling-algorithm --gcl-method --gcl-max-broadcast-size "
-        "--poplar-sync-configuration"
-    ),
 )
 
 

@@ -43,12 +43,12 @@ def _combine_data(flags: Translation) -> None:
 
 def _infer_dataset(flags: Translation, folder: Setting | None) -> str | None:
     """Return the dataset of the configuration, or guess it from the folder's name."""
-    under = setting_values(flags.base)
-    if "data" not in under:
+    base = setting_values(flags.base)
+    if "data" not in base:
         return guess_dataset(folder.value) if folder else None
     if _is_generated_data(flags):
-        return _DATASET_BY_CLASSES.get(under.get("num_classes"), "imagenet")
-    name: str | None = under["data"]
+        return _DATASET_BY_CLASSES.get(base.get("num_classes"), "imagenet")
+    name: str | None = base["data"]
     return name
 
 
@@ -68,12 +68,12 @@ def _combine_model(flags: Translation) -> None:
     before, small = flags.get("model"), _is_cifar(flags)
     chosen = family.value if family else model_family(before or "")
     if size is not None:
-        of_size = str(size.value)
+        chosen_size = str(size.value)
     elif before is not None and model_family(before) == chosen:
-        of_size = model_size(before)
+        chosen_size = model_size(before)
     else:
-        of_size = default_model_size(chosen, small)
-    flags.set_option("model", model_name(chosen, of_size, small), family, size)
+        chosen_size = default_model_size(chosen, small)
+    flags.set_option("model", model_name(chosen, chosen_size, small), family, size)
 
 
 def _combine_norm_type(flags: Translation) -> None:
@@ -114,8 +114,10 @@ def _combine_length(flags: Translation) -> None:
     if "updates" in flags.settings and (epochs := flags.pop("epoch")) is not None:
         flags.add_dropped(epochs.source, "--iterations sets the length")
     in_updates = "epoch" not in flags.settings and flags.get("updates") is not None
-    unused, used = ("logs_per_epoch", "log-freq") if in_updates else ("log_freq", "logs-per-epoch")
-    _drop_all(flags, [unused], f"--{used} applies to this kind of length")
+    if in_updates:
+        _drop_all(flags, ["logs_per_epoch"], "the length is in updates; use --log-freq")
+    else:
+        _drop_all(flags, ["log_freq"], "the length is in epochs; use --logs-per-epoch")
 
 
 def _drop_all(flags: Translation, names: list[str], reason: str) -> None:
@@ -148,7 +150,7 @@ _SCHEDULE_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def _combine_lr_schedule(flags: Translation) -> None:
-    """Select the decay: here one option, there one flag for each schedule."""
+    """Set the decay from the flag of the chosen schedule."""
     decays = {"step": flags.pop("step_decay"), "exponential": flags.pop("exponential_decay")}
     _drop_all(flags, ["decay_steps"], "the polynomial schedule ends with the run")
     chosen = flags.get("lr_schedule", "step")
@@ -186,7 +188,7 @@ def _combine_optimizer(flags: Translation) -> None:
 
 
 def _combine_label_smoothing(flags: Translation) -> None:
-    """Set label smoothing, which gives ε only to the other classes there."""
+    """Set label smoothing; the TensorFlow program gives ε only to the other classes."""
     epsilon = flags.pop("smoothing")
     if epsilon is not None:
         flags.set_option("label_smoothing", epsilon.value, epsilon)
@@ -248,12 +250,11 @@ def _combine_workers(flags: Translation) -> None:
 
 
 def _combine_pipeline(flags: Translation) -> None:
-    """Set up stages, which need `--pipeline`. On one device they run in turn, and mark what to
-    recompute."""
+    """Set the stages, which need `--pipeline`; on one device they run in turn."""
     enabled = flags.pop("pipeline")
     splits, shards = flags.get("pipeline_splits", ()), flags.get("shards", 1)
-    under = setting_values(flags.base)
-    has_stages = (under.get("shards") or 1) > 1 or under.get("pipeline_splits")
+    base = setting_values(flags.base)
+    has_stages = (base.get("shards") or 1) > 1 or base.get("pipeline_splits")
     if not has_stages and not (enabled and enabled.value):
         if shards > 1:
             raise OptionTypeError(f"--shards {shards} needs --pipeline")
@@ -273,8 +274,7 @@ def _combine_pipeline(flags: Translation) -> None:
 
 
 def _combine_memory_proportions(flags: Translation) -> None:
-    """Set the proportions: one for all stages, or two for each, of which the first, that of
-    convolutions, applies here."""
+    """Set one proportion for all stages, or the first of two per stage (the convolutions)."""
     proportions = flags.pop("proportions")
     if proportions is None:
         return
@@ -288,7 +288,7 @@ def _combine_memory_proportions(flags: Translation) -> None:
 
 
 def _combine_weight_averages(flags: Translation) -> None:
-    """Set the average: N counts epochs there and checkpoints here, both ends included."""
+    """Set the average: N epochs there are N × checkpoints per epoch + 1 checkpoints here."""
     mean, decay = flags.pop("mean_of"), flags.pop("average_decay")
     discard = flags.pop("discard_last")
     if discard is not None and discard.value:
@@ -373,8 +373,8 @@ def shards_become_replicas(flags: Translation) -> None:
     if "pipeline_splits" in flags.base:
         flags.set_option("pipeline_splits", (), flags.base["pipeline_splits"])
     # Of several proportions, meant for stages, the first applies.
-    typed, under = flags.settings.get("proportions"), flags.base.get("available_memory_proportion")
+    typed, base = flags.settings.get("proportions"), flags.base.get("available_memory_proportion")
     if typed is not None:
         flags.settings["proportions"] = Setting(typed.value[:1], typed.source)
-    elif under is not None and len(under.value) > 1:
-        flags.set_option("available_memory_proportion", under.value[:1], under)
+    elif base is not None and len(base.value) > 1:
+        flags.set_option("available_memory_proportion", base.value[:1], base)

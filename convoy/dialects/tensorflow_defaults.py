@@ -20,7 +20,7 @@ _DATASET_ALIASES = {"cifar10": "cifar10", "cifar100": "cifar100", **DATASETS}
 FAMILIES = ("resnet", "resnext", "efficientnet", "squeezenet")
 _IMAGENET, _CIFAR = "ImageNet", "CIFAR"
 
-# Sizes that name another network on the other data, and so have their own name here.
+# Sizes whose networks for ImageNet and CIFAR differ, so convoy names one of them differently.
 _SPECIAL_NAMES = {
     ("resnet", "14", _IMAGENET): "resnet14-large",
     ("resnet", "56", _CIFAR): "resnet56-bottleneck",
@@ -109,18 +109,13 @@ _MICRO_BATCH_SIZES = {
     "efficientnet": (4, 8),
     "squeezenet": (2, 128),
 }
-_EPOCHS = {"resnet": (100, 160), "resnext": (100, 160), "efficientnet": (350, 300)}
+_EPOCHS = {"efficientnet": (350.0, 300.0)}
 _LR_EXPONENTS = {
     "resnet": {"sgd": -8.0, "momentum": -11.0},
     "efficientnet": {"sgd": -7.0, "momentum": -10.0, "rmsprop_tf": -14.0},
 }
-_BASIC_BLOCK_MODELS = (
-    "resnet10",
-    "resnet18",
-    "resnet34",
-)  # there each group starts with a projection
+_BASIC_BLOCK_MODELS = ("resnet10", "resnet18", "resnet34")  # a projection starts each group
 _LR_DROPS = ((0.3, 0.6, 0.8, 0.9), (0.5, 0.75))
-EFFICIENTNET_LABEL_SMOOTHING = 0.1  # on ImageNet
 
 
 def tensorflow_defaults(chosen: Values) -> Values:
@@ -146,7 +141,7 @@ def tensorflow_defaults(chosen: Values) -> Values:
         "shards": 1,
         "normalization_location": "device",
         "normalize_std": small,  # the option is for ImageNet; CIFAR is always standardized
-        # The records contain boxes there, which are always used.
+        # The program always uses the boxes in the records.
         **({"crop_rule": "tensorflow", "use_bbox_info": True} if encoded else {}),
         "log_dir": "logs",
     }
@@ -170,30 +165,25 @@ def _network_defaults(values: Values, family: str, small: bool) -> Values:
 
 
 def _length_defaults(values: Values, family: str, small: bool) -> Values:
-    epochs = float(_EPOCHS.get(family, (100, 160))[small])
-    counted_in_updates = values.get("updates") is not None
-    report = {"log_freq": 500} if counted_in_updates else {"logs_per_epoch": 16}
-    length = {} if counted_in_updates else {"epoch": epochs}
-    return (
-        {
-            "micro_batch_size": _MICRO_BATCH_SIZES[family][small]
-            if family in _MICRO_BATCH_SIZES
-            else 4
-        }
-        | length
-        | report
-    )
+    size = _MICRO_BATCH_SIZES.get(family, (4, 4))[small]
+    if values.get("updates") is not None:
+        return {"micro_batch_size": size, "log_freq": 500}
+    epochs = _EPOCHS.get(family, (100.0, 160.0))[small]
+    return {"micro_batch_size": size, "epoch": epochs, "logs_per_epoch": 16}
 
 
 def _learning_rate_defaults(values: Values, family: str, small: bool) -> Values:
-    rates: dict[str, Any] = {"warmup_epoch": 5.0}
-    rates["base_learning_rate_exponent"] = _learning_rate_exponent(values, family, small)
+    rates: dict[str, Any] = {
+        "lr_schedule": "step",
+        "warmup_epoch": 5.0,
+        "base_learning_rate_exponent": _learning_rate_exponent(values, family, small),
+    }
     schedule = values.get("lr_schedule") or "step"
     if schedule == "step":
         rates |= {"lr_decay": 0.1, "lr_share_decay": _LR_DROPS[small]}
     if schedule == "exponential":
         rates |= {"lr_decay": 0.97, "lr_drops": 146}
-    return {"lr_schedule": "step", **rates}
+    return rates
 
 
 def _learning_rate_exponent(values: Values, family: str, small: bool) -> float:
@@ -218,7 +208,7 @@ def _optimizer_defaults(values: Values, family: str, small: bool) -> Values:
         "weight_decay": 0.0 if kind == "lars" else decay,
         "weight_decay_spares": "nothing" if small else "norms",
         "optimizer_state_dtype": "weights",
-        "label_smoothing": EFFICIENTNET_LABEL_SMOOTHING if smooth else 0.0,
+        "label_smoothing": 0.1 if smooth else 0.0,
         **({"label_smoothing_over": "others"} if smooth else {}),
     }
     if kind == "lars":

@@ -123,7 +123,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class ValidationShare:
-    """The batches of a process: replicas take turns."""
+    """The batches that a process validates: replica r has batch r, r + replicas, …"""
 
     replica: int
     replicas: int
@@ -137,7 +137,6 @@ def evaluate(
     share: ValidationShare,
     update: int,
 ) -> Score:
-    """Evaluate the network on the whole source."""
     rows = torch.zeros(feed.num_batches, feed.size, len(_COLUMNS), dtype=torch.float64)
     numbers = range(share.replica, feed.num_batches, share.replicas)
     waiting: deque[tuple[ValidationBatch, float]] = deque()

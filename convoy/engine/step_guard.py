@@ -79,7 +79,6 @@ class StepGuard:
         )
 
     def watch_context(self) -> AbstractContextManager[None]:
-        """The context in which the micro-batches of an update run."""
         if self.traps is None or not self.policy.watch_layers:
             return nullcontext()
         return self.traps.armed()
@@ -87,28 +86,24 @@ class StepGuard:
     def decide(
         self, gradients: Sequence[Tensor], results: Sequence[MicroBatchResult], context: StepContext
     ) -> StepDecision:
-        """Decide by reduced gradients and losses. All processes must call this before a step."""
-        watched = (
-            self.policy.watch_layers and self.traps is not None and self.traps.first is not None
-        )
+        """Check the reduced gradients and the losses; all processes must call this."""
+        recorded = self.traps is not None and self.traps.first is not None
         losses = torch.stack([result.loss for result in results]) if results else torch.zeros(0)
+        counts = [counter.pop_counts() for counter in self.counters]
         local = [
             not all(all_finite(gradient) for gradient in gradients),
             not all_finite(losses),
-            watched,
-            *map(
-                sum,
-                zip(_NO_COUNTS, *(counter.pop_counts() for counter in self.counters), strict=True),
-            ),
+            recorded and self.policy.watch_layers,
+            *map(sum, zip(_NO_COUNTS, *counts, strict=True)),
         ]
         rows = self.control.all_gather_values(
             SyncPoint.STEP_DECISION, context.update, [int(value) for value in local]
         )
-        bad_gradients, bad_losses, bad_values, *counts = map(sum, zip(*rows, strict=True))
+        bad_gradients, bad_losses, bad_values, *totals = map(sum, zip(*rows, strict=True))
         # A different scale fixes overflows in backward, not earlier ones.
         decision = ScaleDecision(context.loss_scale)
         if not (bad_losses or bad_values):
-            decision = self.loss_scale.update(RangeCounts(*counts), finite=not bad_gradients)
+            decision = self.loss_scale.update(RangeCounts(*totals), finite=not bad_gradients)
         if not (bad_gradients or bad_losses or bad_values):
             self.consecutive_skips = 0
             self.loss_scale.last_applied_scale = context.loss_scale

@@ -20,15 +20,12 @@ from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import PipelineInput
 from convoy.plan.loop import LoopPlan
 
-_IN_PROCESS_LOADER = LoaderOptions(
-    workers=0, prefetch_depth=1
-)  # the workers are busy with later updates
+# The worker processes are busy with later updates.
+_IN_PROCESS_LOADER = LoaderOptions(workers=0, prefetch_depth=1)
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """The result of one update."""
-
     updated: Updated
     events: Sequence[Event]  # in the order in which they are reported
 
@@ -43,7 +40,7 @@ class Trainer:
         self.meter = Meter(self._gather_rows)
         self.exit_reason = ""  # why `updates` ended: done, or the reason of a stop
         self._done = 0
-        self._context = StepContext(0.0)  # of the last update
+        self._context = StepContext(0.0)  # of the latest update
         self._clock = UpdateClock(began=0.0)
 
     def updates(self, done: int, stop: StopRequest) -> Generator[UpdateResult]:
@@ -118,7 +115,7 @@ class NonFiniteSearch:
     micro_batches: UpdateBatches
 
     def error(self, context: StepContext) -> NotFiniteError:
-        """The error that ends the run, the same on all processes. All of them must call this."""
+        """The error that ends the run, the same on all processes; all of them must call this."""
         guard, (text, is_forward) = self.update_step.guard, self._find_source(context)
         skips = guard.consecutive_skips
         skipped = f"consecutive updates skipped before it: {skips}; " if skips else ""
@@ -173,9 +170,6 @@ class NonFiniteSearch:
         ids, feed = list(record.bad_samples), self.micro_batches.feed
         if isinstance(feed, TrainingFeed):
             ids = feed.order.ids(MicroBatchIndex(update, record.micro))[ids].tolist()
-        more = (
-            f" and {record.num_bad_samples - MAX_LISTED_SAMPLES} more"
-            if record.num_bad_samples > MAX_LISTED_SAMPLES
-            else ""
-        )
-        return f"sample{'s' * (record.num_bad_samples > 1)} {', '.join(map(str, ids))}{more}"
+        count = record.num_bad_samples
+        more = f" and {count - MAX_LISTED_SAMPLES} more" if count > MAX_LISTED_SAMPLES else ""
+        return f"sample{'s' * (count > 1)} {', '.join(map(str, ids))}{more}"

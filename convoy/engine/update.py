@@ -50,11 +50,10 @@ class CrossEntropy:
         if isinstance(targets, Tensor) and smoothing <= 1:
             return F.cross_entropy(logits, targets, label_smoothing=smoothing)
         logs = F.log_softmax(logits, 1)
-        loss = (
-            _mixed_nll_loss(logs, targets)
-            if isinstance(targets, MixedTargets)
-            else F.nll_loss(logs, targets)
-        )
+        if isinstance(targets, MixedTargets):
+            loss = _mixed_nll_loss(logs, targets)
+        else:
+            loss = F.nll_loss(logs, targets)
         return (1 - smoothing) * loss - smoothing * logs.mean() if smoothing else loss
 
 
@@ -98,7 +97,7 @@ class UpdateBatches:
     def for_updates(
         self, updates: range, options: LoaderOptions | None = None
     ) -> Generator[MicroBatch]:
-        """Yield micro-batches update by update, loaded with the usual or the given options."""
+        """Yield micro-batches update by update; `options` replaces the usual loader options."""
         indices = (
             MicroBatchIndex(update, m) for update in updates for m in self.share.micro_batches
         )
@@ -114,7 +113,6 @@ class ParameterGroup:
 
 
 def collect_gradients(groups: Iterable[ParameterGroup]) -> None:
-    """Collect the gradients of one micro-batch from the weights of a stage."""
     for group in groups:
         group.gradients.collect()
 

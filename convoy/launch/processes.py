@@ -34,7 +34,7 @@ StartContext = ForkServerContext | SpawnContext
 
 _MAX_OUTPUT_LINE = 65_536  # bytes
 _READ_BYTES = 65_536
-_MAX_FINAL_READS = 32  # a pipe holds one read; more can come only from orphans
+_MAX_FINAL_READS = 32  # a pipe contains at most one read; orphans may write more
 
 
 def worker_context(modules: Sequence[str]) -> StartContext:
@@ -91,20 +91,18 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._unfinished = bytearray()
+        self._unfinished = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that are now complete, without line ends."""
-        self._unfinished += data
-        *complete, unfinished = bytes(self._unfinished).split(b"\n")
+        *complete, unfinished = (self._unfinished + data).split(b"\n")
         lines = [part for line in complete for part in self._split_long(line)]
-        *long_parts, last = self._split_long(unfinished)
-        self._unfinished = bytearray(last)
+        *long_parts, self._unfinished = self._split_long(unfinished)
         return lines + long_parts
 
     def flush(self) -> list[bytes]:
         """Return an unfinished last line at the end of the stream."""
-        line, self._unfinished = bytes(self._unfinished), bytearray()
+        line, self._unfinished = self._unfinished, b""
         return [line] if line else []
 
     def _split_long(self, line: bytes) -> list[bytes]:
@@ -133,7 +131,7 @@ class PipeReader:
         return self._lines.flush()
 
     def read_all(self) -> list[bytes]:
-        """Read what an exited process left; its own children may still be writing."""
+        """Read the remaining output of an exited process; its children may still be writing."""
         reads = [self.read() for _ in range(_MAX_FINAL_READS)]
         return [line for lines in reads for line in lines] + self._lines.flush()
 
@@ -180,7 +178,7 @@ class WorkerProcess:
         self._process: BaseProcess
 
     def start(self, context: StartContext, spec: WorkerSpec) -> None:
-        """Start the worker. Rank 0 prints directly, other ranks line by line through us."""
+        """Start the worker. Rank 0 prints directly, other ranks through the supervisor."""
         self._outputs = []
         messages, messages_end = multiprocessing.Pipe(duplex=False)
         lifeline_end, self._lifeline = multiprocessing.Pipe(duplex=False)
@@ -227,7 +225,7 @@ class WorkerProcess:
         for reader, stream in self._outputs:
             lines = [line.decode(errors="replace") for line in self._lines(reader)]
             if lines:
-                with suppress(BrokenPipeError):  # nobody reads our output; the run continues
+                with suppress(BrokenPipeError):  # the reader has exited; the run continues
                     stream.write("".join(f"{self.rank.prefix}{line}\n" for line in lines))
                     stream.flush()
 

@@ -1,16 +1,15 @@
 """Start the workers of a run on this machine, monitor them, and stop them all.
 
-Nothing hangs and no process is left behind: if a worker fails, the others are stopped; a worker
-that does not respond is killed. The first failure is distinguished from its consequences.
+If a worker fails, the others are stopped; a worker that does not respond is killed, so no process
+is left behind. The first failure is distinguished from its consequences.
 """
 
-import json
 import math
 import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -49,15 +48,16 @@ _SIGNAL_CODES: dict[int, int] = {
 }
 _NORMAL_CODES = (ExitCode.DONE, ExitCode.PREEMPTED, ExitCode.INTERRUPTED)
 _POLL_SECONDS = 0.1  # between checks of signals and deadlines; worker exits are noticed at once
+
+
 OnRecord = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Modules, data and memory of a worker, and timeouts in seconds."""
+    """Modules and memory of a worker, and timeouts in seconds."""
 
     preload: tuple[str, ...] = ()  # modules that the target imports late: loaded once for all
-    attachment: bytes = b""  # passed to the target as `attachment` of its payload
     bytes_per_worker: int = 0  # planned memory of the largest stage
     settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
     grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
@@ -130,7 +130,7 @@ def causes_first(failures: Iterable[WorkerFailure]) -> tuple[WorkerFailure, ...]
 def run_workers(
     topology: TopologyPlan,
     target: str,
-    payload: Mapping[str, object],
+    payload: object,
     threads: int,
     options: LaunchOptions = LaunchOptions(),
     on_record: OnRecord = lambda _: None,
@@ -142,21 +142,13 @@ def run_workers(
     world_size = topology.processes
     check_capacity(world_size, options.bytes_per_worker)
     limit_openmp_spinning()
-    text, environment = json.dumps(payload), dict(os.environ)
+    environment = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="convoy-") as folder:
         rendezvous = str(Path(folder) / "rendezvous")
-        specs = [
-            WorkerSpec(
-                target,
-                World(rank, world_size, rank, world_size, rendezvous),
-                text,
-                threads,
-                cores,
-                environment,
-                options.attachment,
-            )
-            for rank, cores in enumerate(partition_cores(available_cores(), world_size))
-        ]
+        specs: list[WorkerSpec] = []
+        for rank, cores in enumerate(partition_cores(available_cores(), world_size)):
+            world = World(rank, world_size, rank, world_size, rendezvous)
+            specs.append(WorkerSpec(target, world, payload, threads, cores, environment))
         modules = ["torch", target.partition(":")[0], *options.preload]
         return Supervisor(topology, specs, options, on_record).run(modules)
 
@@ -301,14 +293,13 @@ class Supervisor:
         self._kill_after(self.options.grace_seconds)
 
     def _enforce_deadline(self) -> None:
-        """Kill workers that did not end in time; a failure unless others failed first."""
+        """Kill workers that did not end in time, which is a failure unless others failed first."""
         if monotonic() < self._deadline:
             return
         is_failure = self._stopped_at is None and not self._with_status(WorkerStatus.INTERRUPTED)
         late_workers = self._running if is_failure else []
-        for worker in sorted(
-            late_workers, key=lambda late: not late.is_stopped
-        ):  # the others wait for it
+        # A stopped worker comes first, because the others wait for it.
+        for worker in sorted(late_workers, key=lambda late: not late.is_stopped):
             name = signal.Signals(self._forwarded_signals[0]).name
             stopped = "is stopped (SIGSTOP), " * worker.is_stopped
             seconds = f"{self.options.save_seconds:g} s"

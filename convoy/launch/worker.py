@@ -1,9 +1,9 @@
 """A worker process: its spec, its message to the supervisor, and its lifeline.
 
-A worker ends when its supervisor does, for whatever reason: each holds one end of a pipe, the
-lifeline. The usual way, prctl(PR_SET_PDEATHSIG), watches the thread that forked the worker; here
-that is the forkserver, which lives as long as any worker. Instead the kernel sends SIGKILL as soon
-as the other end of the pipe closes; this reaches even a stopped process.
+A worker ends when its supervisor does: both have one end of a pipe, the lifeline, and the kernel
+sends SIGKILL as soon as the other end closes, which ends even a stopped process. The usual method,
+prctl(PR_SET_PDEATHSIG), watches the process that forked the worker, here the forkserver, which
+lives as long as any worker.
 """
 
 import fcntl
@@ -76,7 +76,7 @@ def peer_error_code(kind: str, text: str) -> ExitCode | None:
 
 
 def encode_message(message: WorkerMessage) -> bytes:
-    """Encode as one line of JSON, not pickle; of a long traceback the end is kept."""
+    """Encode as one line of JSON, not pickle; a long traceback is shortened to its end."""
     fields = asdict(message)
     if isinstance(message, WorkerError):
         fields["text"] = message.text[:_MAX_TEXT]
@@ -131,11 +131,10 @@ class WorkerSpec:
 
     target: str  # "module:function"; takes the world and the payload, returns an exit code
     world: World
-    payload: str  # JSON
+    payload: Any  # pickled
     threads: int
     cores: tuple[int, ...]
     environment: dict[str, str]  # of the supervisor; the forkserver's may be outdated
-    attachment: bytes = b""
 
 
 def worker_main(
@@ -194,16 +193,14 @@ def _run(spec: WorkerSpec) -> WorkerEnded | WorkerError:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)
         os.environ.clear()
         os.environ.update(spec.environment)
-        os.environ["OMP_NUM_THREADS"] = str(
-            spec.threads
-        )  # for libraries and processes loaded later
+        # For libraries and processes that are loaded later.
+        os.environ["OMP_NUM_THREADS"] = str(spec.threads)
         bind_to_cores(spec.cores)
         import torch  # preloaded by the forkserver
 
         torch.set_num_threads(spec.threads)
-        target: Callable[[World, dict[str, Any]], int] = resolve_name(spec.target)
-        payload = {**json.loads(spec.payload), "attachment": spec.attachment}
-        return WorkerEnded(int(target(spec.world, payload)))
+        target: Callable[[World, Any], int] = resolve_name(spec.target)
+        return WorkerEnded(int(target(spec.world, spec.payload)))
     except SystemExit as exiting:  # the same codes as the interpreter's
         code = ExitCode.DONE if exiting.code is None else exiting.code
         return WorkerEnded(code if isinstance(code, int) else ExitCode.BUG)

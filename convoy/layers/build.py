@@ -168,7 +168,7 @@ def _build(operation: OpSpec, rng: DropoutRng) -> nn.Module:
 
 
 def _initialize(layer: LayerPlan, module: nn.Module, seed: int) -> None:
-    """Apply the planned init rule; norms start at 1, or at 0 where `zero_init` asks for it."""
+    """Apply the planned init rule; the scale of a norm starts at 1, or at 0 with `zero_init`."""
     generator = torch.Generator().manual_seed(key(seed, "weights", layer.name) >> 1)
     match layer.operation, module:
         case (ConvSpec() | LinearSpec()) as operation, (nn.Conv2d() | nn.Linear()):

@@ -30,7 +30,7 @@ class LogitsWrapper(nn.Module):
 
 @contextmanager
 def suppress_exporter_output() -> Iterator[None]:
-    """Silence the exporters' notes about optional packages and their own deprecations."""
+    """Silence the exporters' notes about optional packages and deprecations."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

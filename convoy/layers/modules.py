@@ -64,8 +64,6 @@ def canonical_strides(image: Tensor) -> Tensor:
 
 
 class Add(nn.Module):
-    """Add the shortcut to the main branch."""
-
     def forward(self, main: Tensor, shortcut: Tensor) -> Tensor:
         return main + shortcut
 
@@ -112,8 +110,6 @@ class Multiply(nn.Module):
 
 
 class Concat(nn.Module):
-    """Concatenate the channels of both branches."""
-
     def forward(self, main: Tensor, side: Tensor) -> Tensor:
         return torch.cat([main, side], 1)
 
@@ -174,7 +170,7 @@ class ProxyActivation(nn.Module):
 
 
 class ProxySqueezeExcite(nn.Module):
-    """Proxy activation with squeeze-and-excite: the gate sees it centered; its scale comes last."""
+    """Proxy activation with squeeze-and-excite; the gate is computed before the scaling."""
 
     def __init__(self, spec: operations.ProxySqueezeExciteSpec) -> None:
         super().__init__()

@@ -103,7 +103,6 @@ class LayerFactory:
 
 
 def activation(name: str, kind: str = "relu") -> LayerPlan:
-    """An elementwise activation layer."""
     return LayerPlan(name, ActivationSpec(kind))
 
 
@@ -130,7 +129,7 @@ class ProxyNorm:
 def norm_before_activation(
     factory: LayerFactory, name: str, channels: int, proxy: ProxyNorm | None
 ) -> Iterator[LayerPlan]:
-    """The norm before an activation; a proxy activation has its own scale and offset."""
+    """The norm before an activation; a proxy activation already has a scale and an offset."""
     return factory.norm(name, channels, scale=proxy is None, offset=proxy is None)
 
 

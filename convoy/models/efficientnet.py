@@ -60,24 +60,15 @@ SMALL = CompoundScale(0.5, 1.0, 0.0)  # for 32 × 32 images
 STEM = 32
 
 
-@dataclass(frozen=True)
-class StageSpec:
-    """Blocks of one width; the first may halve the image."""
-
-    kernel: int
-    repeats: int
-    outputs: int
-    stride: int
-
-
-STAGE_SPECS = (
-    StageSpec(3, 1, 16, 1),
-    StageSpec(3, 2, 24, 2),
-    StageSpec(5, 2, 40, 2),
-    StageSpec(3, 3, 80, 2),
-    StageSpec(5, 3, 112, 1),
-    StageSpec(5, 4, 192, 2),
-    StageSpec(3, 1, 320, 1),
+# Blocks of one width: kernel, number of blocks, output channels, stride of the first block.
+BLOCK_GROUPS = (
+    (3, 1, 16, 1),
+    (3, 2, 24, 2),
+    (5, 2, 40, 2),
+    (3, 3, 80, 2),
+    (5, 3, 112, 1),
+    (5, 4, 192, 2),
+    (3, 1, 320, 1),
 )
 
 
@@ -146,27 +137,25 @@ class EfficientNetBuilder:
             yield name, replace(block, drop_path_rate=rate)
 
     def all_blocks(self, inputs: int) -> Iterator[tuple[str, InvertedBlock]]:
-        for index, stage in enumerate(STAGE_SPECS):
-            outputs = self.width(stage.outputs)
-            for repeat in range(math.ceil(stage.repeats * self.scale.depth)):
+        for index, (kernel, blocks, base_width, stride) in enumerate(BLOCK_GROUPS):
+            outputs = self.width(base_width)
+            for repeat in range(math.ceil(blocks * self.scale.depth)):
                 expanded = inputs * (self.family.expand_ratio if index else 1)
                 reduced = max(1, int(SE_RATIO * inputs))
                 gate = SqueezeExcite(reduced, self.activation, "sigmoid")
-                yield (
-                    f"blocks/{index}/{repeat}",
-                    InvertedBlock(
-                        inputs,
-                        expanded,
-                        outputs,
-                        stage.kernel,
-                        1 if repeat or (self.small and index == 1) else stage.stride,
-                        conv_groups(expanded, self.group_dim),
-                        self.activation,
-                        gate if self.family.squeeze_excite else None,
-                        proxy=self.proxy,
-                        expands=expanded > inputs,
-                    ),
+                block = InvertedBlock(
+                    inputs,
+                    expanded,
+                    outputs,
+                    kernel,
+                    1 if repeat or (self.small and index == 1) else stride,
+                    conv_groups(expanded, self.group_dim),
+                    self.activation,
+                    gate if self.family.squeeze_excite else None,
+                    proxy=self.proxy,
+                    expands=expanded > inputs,
                 )
+                yield f"blocks/{index}/{repeat}", block
                 inputs = outputs
 
     def check_groups(self, blocks: Mapping[str, InvertedBlock]) -> None:

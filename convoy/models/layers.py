@@ -54,7 +54,6 @@ class OpSpec:
     """Base class of layer operations: keeps the shape, has no parameters and costs nothing."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Shape of the output."""
         return input_shape
 
     @property
@@ -106,7 +105,7 @@ class NormSpec(OpSpec):
     offset: bool = True
     interleaved_groups: bool = False  # channel c is in group c mod G, not c // size
     stable: bool = True  # compute statistics in two passes
-    initial_running_var: float = 1.0  # initial running variance
+    initial_running_var: float = 1.0
 
     @property
     def parameters(self) -> int:
@@ -292,8 +291,6 @@ class Route(Enum):
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One named layer of a network."""
-
     name: str
     operation: OpSpec
     route: Route = Route.MAIN

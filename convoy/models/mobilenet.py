@@ -115,8 +115,6 @@ def _conv_norm_act(factory: LayerFactory, name: str, conv: ConvSpec) -> Iterator
 
 @dataclass(frozen=True)
 class _V3Block:
-    """One block of v3."""
-
     expanded_channels: int
     outputs: int
     kernel: int
@@ -202,9 +200,7 @@ def _v3_blocks(factory: LayerFactory, spec: _V3Spec) -> Iterator[LayerPlan]:
     inputs, group = _V3_STEM, 0
     for group, (outputs, blocks) in enumerate(groupby(spec.blocks, attrgetter("outputs"))):
         for repeat, block in enumerate(blocks):
-            reduced = (
-                -(-block.expanded_channels // 32) * 8
-            )  # a quarter, rounded up to a multiple of 8
+            reduced = -(-block.expanded_channels // 32) * 8  # a quarter, rounded up to 8n
             inverted = InvertedBlock(
                 inputs,
                 block.expanded_channels,

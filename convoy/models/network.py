@@ -86,10 +86,8 @@ def plan_network(config: RunConfig, size: int | None = None) -> NetworkPlan:
 
 def plan_training_network(config: RunConfig) -> NetworkPlan:
     """Plan the network for the images it is trained on; see `--half-res-training`."""
-    full_size = image_size(config)
-    return plan_network(
-        config, reduced_size(full_size) if config.fine_tune.half_res_training else full_size
-    )
+    half_res = config.fine_tune.half_res_training
+    return plan_network(config, reduced_size(image_size(config)) if half_res else None)
 
 
 def _check_norm_groups(layers: Sequence[LayerPlan]) -> None:

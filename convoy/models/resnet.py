@@ -56,13 +56,11 @@ class ResNetBuilder:
         entry = MODELS[config.model]
         grouped = entry.family == "resnext"
         self.bottleneck = entry.bottleneck
-        per_group = (entry.depth - 2) // (
-            9 if entry.bottleneck else 6
-        )  # stem and classifier are 2 layers
+        # The stem and the classifier are 2 layers; a block has 3 or 2, in three groups.
+        per_group = (entry.depth - 2) // (9 if entry.bottleneck else 6)
         self.blocks = (per_group,) * 3 if entry.is_small else BLOCKS_LARGE[entry.depth]
-        self.width = (
-            64 if not entry.is_small or (grouped and family.widenet) else 16
-        )  # stem channels
+        is_wide = not entry.is_small or (grouped and family.widenet)
+        self.width = 64 if is_wide else 16  # stem channels
         self.large_stem = config.stem == "large" or (config.stem == "auto" and not entry.is_small)
         auto = "A" if entry.is_small and not entry.bottleneck else "B"
         self.shortcut_type = auto if config.shortcut_type == "auto" else config.shortcut_type

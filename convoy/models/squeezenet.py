@@ -22,17 +22,7 @@ from convoy.models.layers import (
 )
 
 STEM = 96
-# Module number: squeeze channels, channels of each of the two expansions.
-FIRE_CHANNELS = {
-    2: (16, 64),
-    3: (16, 64),
-    4: (32, 128),
-    5: (32, 128),
-    6: (48, 192),
-    7: (48, 192),
-    8: (64, 256),
-    9: (64, 256),
-}
+FIRE_MODULES = range(2, 10)
 POOL_AFTER = (4, 8)  # a pooling layer follows these modules
 BYPASSED = (3, 5, 7, 9)
 DROPOUT = 0.5
@@ -50,16 +40,14 @@ def squeezenet_layers(
     config: NetworkConfig, channels: int, classes: int, family: FamilyConfig = DEFAULT_FAMILY
 ) -> tuple[LayerPlan, ...]:
     """All layers, from the image to the logits. No convolution has a bias or a norm."""
-    return tuple(
-        SqueezeNetBuilder(LayerFactory(config, INIT_RULES), family).network(channels, classes)
-    )
+    return tuple(SqueezeNetBuilder(config, family).network(channels, classes))
 
 
 class SqueezeNetBuilder:
     """Yields the layers of the network in order."""
 
-    def __init__(self, factory: LayerFactory, family: FamilyConfig) -> None:
-        self.factory = factory
+    def __init__(self, config: NetworkConfig, family: FamilyConfig) -> None:
+        self.factory = LayerFactory(config, INIT_RULES)
         self.family = family
 
     def network(self, channels: int, classes: int) -> Iterator[LayerPlan]:
@@ -69,7 +57,9 @@ class SqueezeNetBuilder:
         yield activation("relu1")
         yield LayerPlan("pool1", MaxPoolSpec("none"))
         inputs = STEM
-        for number, (squeezed, expanded) in FIRE_CHANNELS.items():
+        for number in FIRE_MODULES:
+            squeezed = 16 * (number // 2)  # the width grows with every second module
+            expanded = 4 * squeezed  # of each of the two expansions
             yield from self.fire(number, inputs, squeezed, expanded)
             inputs = 2 * expanded
             if number in POOL_AFTER:

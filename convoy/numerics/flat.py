@@ -17,7 +17,7 @@ ALIGNMENT = 16  # elements: 64 bytes of fp32, a cache line and the widest CPU ve
 
 @dataclass(frozen=True)
 class FlatRange:
-    """Contiguous elements that are updated alike, including padding."""
+    """Contiguous elements with the same optimizer settings, including padding."""
 
     elements: range
     decays: bool
@@ -33,7 +33,7 @@ class FlatParameters:
     def __init__(
         self, weights: Mapping[str, nn.Parameter], no_decay: Collection[str] | None = None
     ) -> None:
-        """`no_decay` names the weights without weight decay; None: those of one dimension."""
+        """`no_decay` names the weights without weight decay; by default those of one dimension."""
         self.weights = {name: weight for name, weight in weights.items() if weight.requires_grad}
         self.frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
         if no_decay is None:
@@ -76,11 +76,10 @@ class FlatParameters:
         ]
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Views of a vector of this layout in the shapes of the weights, in their order."""
         return list(self.named_views(vector).values())
 
     def named_views(self, vector: Tensor) -> dict[str, Tensor]:
-        """The views of a vector, by name."""
+        """Views of a vector of this layout in the shapes of the weights, in their order."""
         return {
             name: vector.as_strided(weight.shape, weight.stride(), self._padded_ranges[name].start)
             for name, weight in self.weights.items()
@@ -88,9 +87,9 @@ class FlatParameters:
 
     def parameter_extents(self) -> dict[str, range]:
         """The elements of each weight, without padding."""
-        starts = {name: self._padded_ranges[name].start for name in self.weights}
         return {
-            name: range(start, start + self.weights[name].numel()) for name, start in starts.items()
+            name: self._padded_ranges[name][: weight.numel()]
+            for name, weight in self.weights.items()
         }
 
     @torch.no_grad()

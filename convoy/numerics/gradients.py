@@ -11,7 +11,7 @@ from torch import Tensor
 from convoy.numerics.flat import FlatParameters
 from convoy.numerics.precision import FLOAT32, DtypePolicy, FloatFormat
 
-DIVIDED_FIRST = "divided-first"  # not for all weights: only for those that patterns name
+DIVIDED_FIRST = "divided-first"  # only for weights that patterns select
 
 EQUAL_LEAVES = (1, 1)  # both sides have the same number of leaves
 
@@ -121,7 +121,7 @@ def _push_span(spans: list[range], span: range) -> int:
 
 
 def node_spans(first: int, count: int) -> list[range]:
-    """The spans of the nodes that a block of leaves leaves over; known in advance."""
+    """The spans of the nodes that remain after a block of leaves; known in advance."""
     spans: list[range] = []
     for leaf in range(first, first + count):
         _push_span(spans, range(leaf, leaf + 1))
@@ -197,10 +197,8 @@ class GradientTree:
         self._free_buffers: list[_FlatBuffer] = []  # reused: new memory costs a page fault per page
 
     def collect(self) -> None:
-        """Collect the gradients of one micro-batch from the weights."""
-        self._accumulate(
-            [index for index in range(len(self._weights)) if index not in self.summed_weights]
-        )
+        """Add the gradients of one micro-batch and clear `grad` of the weights."""
+        self._accumulate(sorted({*range(len(self._weights))} - self.summed_weights))
         assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
         self._free_buffers.extend(self._leaf_buffers[:-1])
         self._leaf_buffers = []

@@ -7,10 +7,8 @@ A dynamic scale depends on the weight gradients of every update, before they are
     near, within a factor of 2  unchanged     above half of that: over if doubled
     under, near underflow       doubled       below the smallest normal value
 
-A scale that made a gradient infinite is not tried again for a thousand updates.
-
-At most one gradient in ten million is tolerated in each class. Counts are integers, so their sum
-does not depend on the layout.
+A scale with infinite gradients is not retried for a thousand updates. At most one gradient in ten
+million is tolerated in each class. Counts are integers, so their sum does not depend on the layout.
 """
 
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from convoy.plan.loop import LossScalePlan
 OVERFLOW_MARGIN = 0.125  # fraction of the largest value: products and sums need headroom
 TOLERATED_FRACTION = 1e-7
 MAX_SCALE, MIN_SCALE = 2.0**24, 2.0**-24
-CEILING_INTERVAL = 1000  # updates until a scale that made gradients infinite is retried
+CEILING_INTERVAL = 1000  # updates until a scale with infinite gradients is retried
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,7 @@ FLOAT32 = FloatFormat("float32", torch.float32, 23, -126, torch.finfo(torch.floa
 FLOAT16 = FloatFormat("float16", torch.float16, 10, -14, torch.finfo(torch.float16).max)
 BFLOAT16 = FloatFormat("bfloat16", torch.bfloat16, 7, -126, torch.finfo(torch.bfloat16).max)
 
-FLOAT_FORMATS = {
-    number_format.name: number_format for number_format in (FLOAT32, FLOAT16, BFLOAT16)
-}
+FLOAT_FORMATS = {known.name: known for known in (FLOAT32, FLOAT16, BFLOAT16)}
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class StochasticRounder(Rounder):
         return round_stochastic(values, bits, to)
 
     def _parts(self, elements: range) -> Iterator[tuple[str, slice, range]]:
-        """Yield each weight that overlaps the elements: name, slice of the block, own elements."""
+        """Yield each weight that overlaps the elements: name, slice of the block, its elements."""
         for name, extent in self.extents.items():
             start, stop = max(extent.start, elements.start), min(extent.stop, elements.stop)
             if start < stop:
@@ -187,7 +185,7 @@ def _mix_(state: Tensor) -> Tensor:
 
 
 def _logical_shift(state: Tensor, bits: int) -> Tensor:
-    """Shift right with zeros; torch's own shift extends the sign."""
+    """Shift right with zeros; the shift of torch extends the sign."""
     return (state >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
@@ -275,14 +273,11 @@ class Arithmetic:
         return tuple(tensor.float() for tensor in bundle) if self.native and self.rounds else bundle
 
     def context(self, device: torch.device) -> AbstractContextManager[object]:
-        """The context in which the layers of a slice run."""
         if self.rounds and self.native:
             return torch.autocast(device.type, self.float_format.dtype)
-        return (
-            HalfPartialSums(self.round_output)
-            if self.rounds and self.half_partials
-            else nullcontext()
-        )
+        if self.rounds and self.half_partials:
+            return HalfPartialSums(self.round_output)
+        return nullcontext()
 
 
 class _RoundFunction(torch.autograd.Function):
@@ -305,12 +300,12 @@ class _RoundFunction(torch.autograd.Function):
         (gradient,) = gradients
         number_format: FloatFormat = ctx.number_format  # type: ignore[attr-defined]
         if ctx.saturates:  # type: ignore[attr-defined]
-            return number_format.round_nearest(number_format.saturate(gradient)), None, None
+            gradient = number_format.saturate(gradient)
         return number_format.round_nearest(gradient), None, None
 
 
 def needs_rounding(operation: OpSpec) -> bool:
-    """Whether results may lie outside the format of the inputs."""
+    """Whether results may not be representable in the format of the inputs."""
     if isinstance(operation, ActivationSpec):
         return operation.kind not in ("relu", "relu6")
     return not isinstance(operation, MaxPoolSpec | FlattenSpec | PadChannelsSpec | ConcatSpec)

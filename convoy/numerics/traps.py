@@ -7,7 +7,7 @@ and the processes compare their records.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from enum import IntEnum
 from functools import partial
 
@@ -43,16 +43,8 @@ class NonFiniteRecord:
 
     def as_tensor(self) -> Tensor:
         """Encode with a fixed length, for an all-gather."""
-        rows = [*self.bad_samples, *[-1] * (MAX_LISTED_SAMPLES - len(self.bad_samples))]
-        head = [
-            self.local_micro,
-            self.phase,
-            self.layer_order,
-            self.micro,
-            self.layer,
-            self.num_bad_samples,
-        ]
-        return torch.tensor([*head, *rows])
+        *numbers, samples = astuple(self)
+        return torch.tensor([*numbers, *samples, *[-1] * (MAX_LISTED_SAMPLES - len(samples))])
 
     @classmethod
     def from_tensor(cls, numbers: Tensor) -> "NonFiniteRecord | None":
@@ -80,10 +72,7 @@ class Traps:
     """The traps of one process. `names` are those of all layers of the network."""
 
     def __init__(
-        self,
-        names: Sequence[str],
-        layers: Sequence[WatchedLayer],
-        trees: Sequence[GradientTree],
+        self, names: Sequence[str], layers: Sequence[WatchedLayer], trees: Sequence[GradientTree]
     ) -> None:
         self.names = names
         self.layers = layers
@@ -113,11 +102,7 @@ class Traps:
             watched.position.resume_after(update)
 
     def _check_output(
-        self,
-        watched: WatchedLayer,
-        module: nn.Module,
-        inputs: tuple[Tensor, ...],
-        output: Tensor,
+        self, watched: WatchedLayer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
     ) -> None:
         del module, inputs
         position, layer = watched.position, watched.layer
@@ -135,15 +120,12 @@ class Traps:
         """Check the weights whose gradient has been computed but not accumulated yet."""
         if previous_hook is not None:
             previous_hook(gradients)
-        local_micro, number_format = tree.leaves, tree.gradient_format
+        micro, number_format = tree.first_leaf + tree.leaves, tree.gradient_format
         for weight in tree.flat.weights.values():
             if weight.grad is not None and not all_finite(number_format.round_nearest(weight.grad)):
                 layer = self._layer_by_weight[weight]
-                self._record_earliest(
-                    NonFiniteRecord(
-                        local_micro, Phase.WEIGHTS, -layer, tree.first_leaf + local_micro, layer
-                    )
-                )
+                record = NonFiniteRecord(tree.leaves, Phase.WEIGHTS, -layer, micro, layer)
+                self._record_earliest(record)
 
     @torch.no_grad()
     def _check_values(self, values: Tensor, record: NonFiniteRecord) -> None:

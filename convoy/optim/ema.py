@@ -6,7 +6,7 @@ This equals decay · V + (1 − decay) · w except for rounding: the average of 
 bit-identical to them, because decay and 1 − decay are never rounded separately.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,8 +18,7 @@ from convoy.optim.optimizer import BLOCK_SIZE, Optimizer
 class ExponentialMovingAverage:
     """The fp32 average of one process's stages: its shard of the weights, and all buffers.
 
-    A decay of 0 disables it. `gather` all-gathers the shards of a vector (the identity without
-    sharding), so all replicas must call the methods that use it together.
+    A decay of 0 disables it.
     """
 
     def __init__(
@@ -27,13 +26,11 @@ class ExponentialMovingAverage:
         decay: float,
         optimizers: Sequence[Optimizer],
         tensors: Mapping[str, Tensor],  # of the network: weights and running statistics
-        gather: Callable[[Optimizer, Tensor], Tensor] = lambda _, shard: shard,
     ) -> None:
         self.decay = decay
         self.started = False
         self._optimizers = optimizers if decay else ()
         self._tensors = tensors
-        self._gather = gather
         self._weights = [
             torch.zeros_like(optimizer.master_weights, dtype=torch.float32)
             for optimizer in self._optimizers
@@ -77,12 +74,15 @@ class ExponentialMovingAverage:
                 yield average[first : first + BLOCK_SIZE], current[first : first + BLOCK_SIZE]
 
     def named_averages(self) -> dict[str, Tensor]:
-        """The averages of this process by tensor name; empty before the first update."""
+        """Averages of this process's stages by tensor name; empty before the first update.
+
+        All replicas must call this.
+        """
         if not self.started:
             return {}
         named = dict(self._untrained_averages)
         for average, optimizer in zip(self._weights, self._optimizers, strict=True):
-            named |= optimizer.flat_params.named_views(self._gather(optimizer, average))
+            named |= optimizer.flat_params.named_views(optimizer.gather_vector(average))
         return named
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ class MmapStorage(StateStorage):
         self._maps: list[mmap.mmap] = []
 
     def zeros(self, elements: int, like: Tensor) -> Tensor:
-        """Allocate zeros in a file of their own."""
+        """Allocate zeros in a new file."""
         size = elements * like.element_size()
         if not size:
             return torch.zeros(0, dtype=like.dtype)
@@ -105,10 +105,14 @@ def _identity(vector: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class OptimizerShard:
-    """The range of the flat vector that this rank updates, and how to gather rows of all shards."""
+    """The range of the flat vector that this rank updates, and how to gather all shards.
+
+    All ranks must gather together.
+    """
 
     elements: range
     gather_rows: Callable[[Tensor], Tensor] = _identity  # local rows → rows of the full vector
+    gather_vector: Callable[[Tensor], Tensor] = _identity  # local elements → the full vector
 
 
 class Optimizer:
@@ -127,6 +131,7 @@ class Optimizer:
         self.rule = rule
         shard = shard or OptimizerShard(range(flat.elements))
         self.shard_range, self._gather_rows = shard.elements, shard.gather_rows
+        self.gather_vector = shard.gather_vector
         self.storage = storage or StateStorage()
         self.policy = policy or DtypePolicy()
         self.rounder = rounder or Rounder()
@@ -175,7 +180,7 @@ class Optimizer:
         self.storage.evict()
 
     def _split_into_blocks(self, ranges: Sequence[FlatRange]) -> Iterator[tuple[slice, FlatRange]]:
-        """Yield blocks of the shard, each within one range of alike elements."""
+        """Yield blocks of the shard, each within one range."""
         for param_range in ranges:
             start = max(0, param_range.elements.start - self.shard_range.start)
             stop = min(param_range.elements.stop - self.shard_range.start, len(self.shard_range))
@@ -225,33 +230,35 @@ class Optimizer:
         if self.master_weights is not self._compute_weights:
             compute.copy_(self.policy.compute.round_nearest(weight))
 
-    def named_state(self, gather: Callable[[Tensor], Tensor] = _identity) -> dict[str, Tensor]:
-        """Optimizer state by checkpoint name; `gather` all-gathers the shards of a vector.
+    def named_state(self) -> dict[str, Tensor]:
+        """Full optimizer state by checkpoint name; all ranks must call this.
 
         Frozen weights have the initial state, so that a later phase can train them.
         """
         state: dict[str, Tensor] = {}
         for slot, vector in self.slots.items():
-            named = self.flat_params.named_views(gather(vector))
+            named = self.flat_params.named_views(self.gather_vector(vector))
             for name, frozen in self.flat_params.frozen.items():
                 initial, dtype = self.rule.slots[slot], self.policy.state.dtype
                 named[name] = torch.full_like(frozen, initial, dtype=dtype)
             state |= {f"{name}/{slot}": tensor for name, tensor in named.items()}
         return state
 
-    def named_master_weights(
-        self, gather: Callable[[Tensor], Tensor] = _identity
-    ) -> dict[str, Tensor]:
-        """Master weights by name; empty if there is no separate copy."""
+    def named_master_weights(self) -> dict[str, Tensor]:
+        """Full master weights by name; empty if there is no copy. All ranks must call this."""
         if self.master_weights is self._compute_weights:
             return {}
-        return self.flat_params.named_views(gather(self.master_weights)) | self.frozen_masters
+        vector = self.gather_vector(self.master_weights)
+        return self.flat_params.named_views(vector) | self.frozen_masters
 
     def state_template(self) -> dict[str, Tensor]:
         """Shapes and dtypes of `named_state` as meta tensors."""
-        return self.named_state(
-            lambda shard: shard.new_empty(self.flat_params.elements, device="meta")
-        )
+        weights, dtype = self.flat_params.weights | self.flat_params.frozen, self.policy.state.dtype
+        return {
+            f"{name}/{slot}": torch.empty_like(weight, dtype=dtype, device="meta")
+            for slot in self.slots
+            for name, weight in weights.items()
+        }
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:

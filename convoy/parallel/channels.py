@@ -60,10 +60,8 @@ class P2PChannel:
         assert shapes == self.shapes, f"{shapes} instead of {self.shapes}: pad the last batch"
         header = [] if self._sent_strides else [self._stride_header(bundle)]
         pairs = zip(bundle, self._sent_strides, strict=True)
-        views = tuple(
-            _permute_by_stride(to_strides(tensor.detach(), strides)) for tensor, strides in pairs
-        )
-        tensors = (*header, *views)
+        dense = (to_strides(tensor.detach(), strides) for tensor, strides in pairs)
+        tensors = (*header, *map(_permute_by_stride, dense))
         return Transfer(tensors, [self._isend(tensor) for tensor in tensors])
 
     def prefetch(self) -> None:
@@ -175,7 +173,6 @@ def to_strides(tensor: Tensor, strides: Strides) -> Tensor:
         return tensor
     dimensions = zip(tensor.shape, tensor.stride(), strides, strict=True)
     if all(size == 1 or current == target for size, current, target in dimensions):
-        return tensor.as_strided(
-            tensor.shape, strides
-        )  # the stride of a dimension of size 1 is irrelevant
+        # The stride of a dimension of size 1 is irrelevant.
+        return tensor.as_strided(tensor.shape, strides)
     return torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -78,16 +77,16 @@ class PeerGroup:
         ]
         return dist.batch_isend_irecv(operations) if operations else []
 
+    def exchange_parts(self, parts: Sequence[Tensor], tag: int = 0) -> PendingWorks:
+        """Start to send the part of this replica to all others and to receive theirs in place."""
+        sent = [(peer, parts[self.replica]) for peer in self.other_replicas]
+        return self.exchange(sent, [(peer, parts[peer]) for peer in self.other_replicas], tag)
+
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Gather tensors of the same shape, stacked in replica order."""
-        tensor = tensor.contiguous()
-        stacked = torch.empty(
-            (self.replicas, *tensor.shape), dtype=tensor.dtype, device=tensor.device
-        )
-        sent = [(peer, tensor) for peer in self.other_replicas]
-        pending = self.exchange(sent, [(peer, stacked[peer]) for peer in self.other_replicas])
+        stacked = tensor.new_empty((self.replicas, *tensor.shape))
         stacked[self.replica] = tensor
-        wait_all(pending)
+        wait_all(self.exchange_parts(stacked.unbind()))
         return stacked
 
     def all_reduce(self, vector: Tensor) -> PendingWorks:

@@ -15,7 +15,7 @@ from torch import Tensor
 from convoy.errors import HangError
 
 _ENTRY_SIZE = 3 + 8  # fixed, so that the entry of a process that is out of sync can be read too
-_FIRST_RANK_TIMEOUT = timedelta(days=30)  # for ranks that wait while rank 0 works by itself
+_FIRST_RANK_TIMEOUT = timedelta(days=30)  # for ranks that wait while only rank 0 works
 
 
 class SyncPoint(IntEnum):
@@ -56,7 +56,7 @@ class ControlGroup:
         return data
 
     def wait_for_rank_zero(self) -> None:
-        """Block until rank 0 arrives, which may work by itself for hours."""
+        """Block until rank 0 arrives, which may take hours."""
 
 
 class DistributedControlGroup(ControlGroup):

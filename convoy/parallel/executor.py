@@ -16,13 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from convoy.batch import Bundle, MixedTargets, Targets
 from convoy.errors import ConvoyError
 from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, to_strides
-from convoy.plan.actions import (
-    Action,
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-)
+from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
 from convoy.plan.schedules import Schedule
 from convoy.plan.timetable import prefetched_inputs, timed_actions
 
@@ -41,9 +35,8 @@ class SplitState:
     """State of one micro-batch between its input backward and its weight backward."""
 
     deferred: list[_DeferredLayer] = field(default_factory=list)
-    immediate: dict[nn.Parameter, Tensor] = field(
-        default_factory=dict
-    )  # known after the input backward
+    # Gradients known after the input backward.
+    immediate: dict[nn.Parameter, Tensor] = field(default_factory=dict)
 
 
 class SplitBackward:
@@ -63,7 +56,7 @@ class SplitBackward:
 
     @contextmanager
     def record(self, state: SplitState) -> Iterator[None]:
-        """Record the forward pass of one micro-batch."""
+        """Record the layers of a forward pass that have deferred weight gradients."""
         handles = [
             layer.register_forward_hook(partial(_defer_hook, state, weights))
             for layer, weights in self._deferred
@@ -81,7 +74,6 @@ class SplitBackward:
         inputs: Sequence[Tensor],
         state: SplitState,
     ) -> tuple[Tensor | None, ...]:
-        """Compute the gradients of the inputs."""
         computed = torch.autograd.grad(
             outputs, [*inputs, *self._immediate], gradients, retain_graph=True, allow_unused=True
         )
@@ -345,7 +337,6 @@ class Pipeline:
 
 
 def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]:
-    """The actions of this process in an update, with their channels."""
     by_index = {stage.channels.stage: stage for stage in stages}
     first = stages[0]
     orders = timed_actions(first.schedule, first.channels.stages, first.micro_batches)

@@ -2,7 +2,7 @@
 
 `world` contains every rank, `pipeline` the stages of this replica, `data_parallel` the replicas of
 this stage, `norm_sync` those of them that share batch statistics. A group with a single rank has no
-process group; a run with a single process creates none at all.
+process group, so a run with a single process creates none.
 """
 
 import os
@@ -87,14 +87,13 @@ def init_process_groups(
         _bind_to_loopback()
     _init_world(rank, processes, rendezvous)
     coordinates = topology.coordinates(rank)
+    stage_ranks = topology.stage_ranks(coordinates.replica)
     replica_ranks = topology.replica_ranks(coordinates.stage)
     index = coordinates.replica % norm_sync
     first = coordinates.replica - index
     return ProcessGroups(
         world=RankGroup(tuple(range(processes)), rank, dist.group.WORLD),
-        pipeline=_new_group(
-            topology.stage_ranks(coordinates.replica), coordinates.stage, rendezvous
-        ),
+        pipeline=_new_group(stage_ranks, coordinates.stage, rendezvous),
         data_parallel=_new_group(replica_ranks, coordinates.replica, rendezvous),
         norm_sync=_new_group(replica_ranks[first : first + norm_sync], index, rendezvous),
     )

@@ -136,17 +136,13 @@ class ReplicaGroup(Replicas, ABC):
         return shard if self.sharded else range(elements)
 
     def all_gather_shards(self, values: Tensor) -> None:
-        """Exchange shards; without sharding every replica has done the whole update."""
+        """Exchange shards; without sharding every replica has updated all weights."""
         if not self.sharded:
             return
         shards = self.shards(len(values))
         ranges = [shards.range_of(replica) for replica in range(self.peers.replicas)]
         parts = [values[shard.start : shard.stop] for shard in ranges]
-        local = parts[self.peers.replica]
-        sent = [(peer, local) for peer in self.peers.other_replicas]
-        wait_all(
-            self.peers.exchange(sent, [(peer, parts[peer]) for peer in self.peers.other_replicas])
-        )
+        wait_all(self.peers.exchange_parts(parts))
 
     def all_gather_statistics(self, statistics: Tensor) -> Tensor:
         return self.peers.all_gather(statistics).flatten(0, 1)
@@ -190,7 +186,7 @@ class FastReplicas(ReplicaGroup):
     """Sums in the fastest order; results of different layouts differ in the last bits."""
 
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_AllReduceBucket]:
-        del tag  # torch orders its collectives itself
+        del tag  # torch orders its collectives
         elements, limit = tree.flat.elements, self.options.buffer_bytes
         size = bucket_size(elements, MAX_IN_FLIGHT, limit, tree.dtype.itemsize)
         micro_batches = leaves * self.peers.replicas
@@ -221,7 +217,7 @@ class _ExactBucket:
         ]
 
     def start(self, local_nodes: list[Node], slot: int) -> PendingWorks:
-        """Exchange the parts of all nodes: each replica receives its own range from all others."""
+        """Exchange the parts of all nodes: each replica receives one range from all others."""
         peers, parts = self.replicas.peers, [self._parts(node.vector) for node in local_nodes]
         sent = [(peer, part[peer]) for peer in peers.other_replicas for part in parts]
         nodes = self._nodes(local_nodes, slot)
@@ -232,15 +228,11 @@ class _ExactBucket:
         """Write the result for the local range into the first node, and send it to all replicas."""
         peers, reduction = self.replicas.peers, self.tree.reduction
         parts = self._parts(local_nodes[0].vector)
-        local = parts[peers.replica]
         total = fold_nodes(chain.from_iterable(self._nodes(local_nodes, slot)), reduction)
-        reduction.finalize(total, self.leaves * peers.replicas, out=local)
+        reduction.finalize(total, self.leaves * peers.replicas, out=parts[peers.replica])
         if self.replicas.sharded:  # only the owner of a shard needs its result
             return []
-        sent = [(peer, local) for peer in peers.other_replicas]
-        return peers.exchange(
-            sent, [(peer, parts[peer]) for peer in peers.other_replicas], self.tag
-        )
+        return peers.exchange_parts(parts, self.tag)
 
     def _nodes(self, local_nodes: list[Node], slot: int) -> list[list[Node]]:
         """The nodes of every replica, for the local range."""
@@ -265,7 +257,7 @@ class ExactReplicas(ReplicaGroup):
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_ExactBucket]:
         shard, replicas = self.shards(tree.flat.elements).size, range(self.peers.replicas)
         spans = [node_spans(replica * leaves, leaves) for replica in replicas]
-        # The maximum that any replica receives: all must divide their shards alike.
+        # The maximum that any replica receives: bucket sizes must be equal on all replicas.
         counts = [len(replica_spans) for replica_spans in spans]
         rows = sum(counts) - min(counts)
         limit, element = self.options.buffer_bytes, tree.dtype.itemsize
@@ -295,7 +287,7 @@ def shard_gatherer(replicas: Replicas, elements: int) -> Callable[[Tensor], Tens
         if not replicas.sharded:
             return shard
         local = replicas.shard_range(elements)
-        vector = torch.zeros(elements, dtype=shard.dtype, device=shard.device)
+        vector = shard.new_zeros(elements)
         vector[local.start : local.stop] = shard
         replicas.all_gather_shards(vector)
         return vector

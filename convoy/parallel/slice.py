@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from convoy.batch import Bundle
-from convoy.models.layers import LayerPlan, Route, layer_input
+from convoy.models.layers import LayerPlan, Route, bundle_after, layer_input
 from convoy.numerics.precision import Arithmetic, needs_rounding
 from convoy.plan.memory import segment_starts
 from convoy.rng import StepPosition
@@ -49,12 +49,11 @@ class Slice(nn.Module):
         self.rounds_input = rounds_input
 
     def run(self, part: range, *bundle: Tensor) -> Bundle:
-        """Run some of the layers."""
         layers = list(self.layers.values())[part.start : part.stop]
         return self.run_calls(part, layers, *bundle)
 
     def run_calls(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
-        """Run some of the layers, each by the corresponding call."""
+        """Run some of the layers; each call replaces the corresponding layer."""
         if not self.arithmetic.rounds:  # fp32: layers run without wrappers
             for index, call in zip(part, calls, strict=True):
                 bundle = apply_route(call, self.routes[index], bundle)
@@ -89,13 +88,14 @@ class Slice(nn.Module):
         again.
         """
         names = list(self.layers)
-        # A layer consumes at most two tensors, so no bundle for these layers is longer.
-        foreign = (True,) * (len(names) + 2)
+        # Which tensors of the bundle the slice must not modify. A layer consumes at most two
+        # tensors, so no bundle for these layers is longer.
+        protected = (True,) * (len(names) + 2)
         for name, route in list(zip(names, self.routes, strict=True))[first:]:
             layer = self.layers[name]
-            if isinstance(layer, nn.ReLU) and layer_input(route, foreign):
+            if isinstance(layer, nn.ReLU) and layer_input(route, protected):
                 self.layers[name] = nn.ReLU()
-            foreign = apply_route(lambda *_: False, route, foreign)  # outputs of layers are ours
+            protected = bundle_after(route, protected, False)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers under names independent of stages: `layer1.0.conv1.weight`."""
@@ -111,17 +111,8 @@ class Slice(nn.Module):
 
 def apply_route(layer: Callable[..., T], route: Route, bundle: tuple[T, ...]) -> tuple[T, ...]:
     """Apply a layer to the tensors that its route selects, and return the new bundle."""
-    match route:
-        case Route.MAIN:
-            return (layer(bundle[0]), *bundle[1:])
-        case Route.FORK:
-            return (layer(bundle[0]), *bundle)
-        case Route.BRANCH:
-            return (bundle[0], layer(bundle[0]), *bundle[1:])
-        case Route.SIDE:
-            return (bundle[0], layer(bundle[1]), *bundle[2:])
-        case Route.JOIN:
-            return (layer(bundle[0], bundle[1]), *bundle[2:])
+    inputs = bundle[:2] if route is Route.JOIN else (layer_input(route, bundle),)
+    return bundle_after(route, bundle, layer(*inputs))
 
 
 def _parameter_name(name: str) -> str:

@@ -23,14 +23,10 @@ class Pass:
 
 
 class Forward(Pass):
-    """The forward pass of one micro-batch through one stage."""
-
     symbol = "F"
 
 
 class Backward(Pass):
-    """The backward pass of one micro-batch through one stage."""
-
     symbol = "B"
 
 
@@ -83,7 +79,7 @@ ActionKey = tuple[int, str, int]  # stage, symbol of the action, micro-batch
 
 
 def dependency(stage: int, action: Action) -> ActionKey:
-    """The action that must finish first: that of the neighbor stage, or its own input half."""
+    """The action that must finish first: on the neighbor stage, or the input half of the pass."""
     match action:
         case Forward(micro):
             return stage - 1, action.symbol, micro
@@ -97,10 +93,7 @@ def start_times(
     orders: Sequence[Sequence[Action]],
     duration: Callable[[Action, int], float] = lambda *_: 1.0,
 ) -> list[list[float]]:
-    """Earliest start time of each action of each process.
-
-    `duration` returns the time an action takes on a stage.
-    """
+    """Earliest start time of each action of each process; `duration` is that of an action."""
     queues = [
         deque((process if action.stage is None else action.stage, action) for action in order)
         for process, order in enumerate(orders)

@@ -70,7 +70,7 @@ class AutogradStep:
 
 
 def autograd_steps(operation: OpSpec, source: Shape) -> list[AutogradStep]:
-    """The autograd operations of a layer; the last one produces its output."""
+    """The autograd operations of a layer, in order; the last one produces its output."""
     match operation:
         case ConvSpec(kernel=kernel, stride=stride, padding="same") if kernel > 1 and stride > 1:
             return [_padding_step(source, kernel, stride), _autograd_step(operation, source)]
@@ -180,7 +180,6 @@ class _LayerStep:
     is_last: bool  # of its layer
 
     def saved_tensors(self, bundle: _Bundle, output: _Tensor) -> _Bundle:
-        """The tensors that autograd saves."""
         match self.step.saved:
             case SavedTensors.NOTHING:
                 return ()
@@ -193,7 +192,7 @@ class _LayerStep:
 
 
 def _layer_steps(layers: Sequence[LayerPlan], bundle: tuple[Shape, ...]) -> list[list[_LayerStep]]:
-    """The steps of each layer. Later steps of a layer read what the first one wrote."""
+    """The steps of each layer. Each later step of a layer reads the output of the one before."""
     steps_by_layer: list[list[_LayerStep]] = []
     for layer in layers:
         layer_steps, route = [], layer.route
@@ -345,7 +344,6 @@ class _MemorySimulator:
         return bundle
 
     def _save(self, index: int, bundle: _Bundle, output: _Tensor) -> None:
-        """Retain what autograd saves in a step."""
         step = self.steps[index]
         self.saved[index] = (*step.saved_tensors(bundle, output), _Tensor(step.step.extra_saved))
         self._retain(self.saved[index])

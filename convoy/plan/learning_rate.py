@@ -46,20 +46,16 @@ class LearningRatePlan:
 
         `warmup_update` is the update that determines the warm-up factor, if it is not the same.
         """
-        config, initial, changes = (
-            self.config,
-            self.initial_lr,
-            math.floor(update * self._changes_per_update),
-        )
+        config, initial = self.config, self.initial_lr
+        changes = math.floor(update * self._changes_per_update)
         match config.lr_schedule:
             case "step":
                 drops = sum(point <= changes for point in self._milestone_changes)
                 multipliers = config.lr_multipliers
                 rate = initial * (multipliers[drops] if multipliers else config.lr_decay**drops)
             case "cosine":
-                rate = (
-                    initial * 0.5 * (1 + math.cos(math.pi * float(changes / self._total_changes)))
-                )
+                angle = math.pi * float(changes / self._total_changes)
+                rate = initial * 0.5 * (1 + math.cos(angle))
             case "exponential":
                 # Any decay below 1 is 0 by then, and larger exponents overflow.
                 rate = float(initial * config.lr_decay ** min(changes, 10**30))
@@ -125,11 +121,8 @@ class LearningRatePlan:
             drops = {drop for drop in self._milestones if self.warmup_end < drop < self.updates}
             return RateSteps(len(drops), sorted(drops).__getitem__)
         if self._changes_per_update >= 1:
-            return RateSteps(
-                self.updates - 1 - self.warmup_end,
-                lambda index: self.warmup_end + 1 + index,
-                True,
-            )
+            first = self.warmup_end + 1
+            return RateSteps(self.updates - first, lambda index: first + index, True)
         before, after = (
             math.floor(update * self._changes_per_update)
             for update in (self.warmup_end, self.updates - 1)

@@ -13,16 +13,10 @@ from math import gcd
 from convoy.config.schema import Problem, raise_problems
 from convoy.config.sections.parallel import MemoryConfig
 from convoy.errors import ConfigError
-from convoy.plan.actions import (
-    Action,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    sends_gradient,
-)
+from convoy.plan.actions import Action, BackwardInput, BackwardWeight, Forward, sends_gradient
 from convoy.plan.activations import ActivationFootprint
 from convoy.plan.schedules import Schedule
-from convoy.plan.stages import aliases, parent_modules
+from convoy.plan.stages import parent_modules, with_aliases
 from convoy.plan.timetable import prefetched_inputs, timed_actions
 from convoy.plan.topology import BatchPlan
 from convoy.registry import suggest
@@ -82,7 +76,7 @@ def plan_recompute(
     # Every name a pattern can match → its layer, or the last layer of a group.
     lasts = {group: index for index, name in enumerate(names) for group in parent_modules(name)}
     lasts |= {name: index for index, name in enumerate(names)}
-    aliased = {alias: lasts[target] for alias, target in aliases(names).items()} | lasts
+    aliased = with_aliases(names, lasts)
     raise_problems(_pattern_problems(patterns, lasts, aliased))
     checkpoints = {boundary - 1 for boundary in boundaries}
     for pattern in patterns:
@@ -120,7 +114,7 @@ class StageTraffic:
 def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> StageTraffic:
     """Trace a stage over enough micro-batches to reach the steady state.
 
-    Each stage of a process with several is treated as if it had the process to itself.
+    If a process has several stages, each is treated as if it were the only one.
     """
     # By then the pipeline is full and repeats.
     enough = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
@@ -144,7 +138,7 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
     """
     input_elements = 0 if traffic.is_first else footprint.input_elements
     output_elements = 0 if traffic.is_last else footprint.output_elements
-    held = peak = 0  # between actions; during one
+    stored = peak = 0  # between actions; during one
     sent: deque[int] = deque()  # micro-batches of gradients in transit
     next_actions = [*traffic.actions[1:], None]
     steps = zip(traffic.actions, next_actions, traffic.prefetched, strict=True)
@@ -158,10 +152,8 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
                 during = footprint.peak_forward
                 after = footprint.stashed
             case BackwardInput(micro) if not traffic.is_first:
-                during = (
-                    footprint.weight_gradient_inputs + footprint.peak_backward - footprint.stashed
-                )
                 after = footprint.weight_gradient_inputs  # nothing is freed until the weight half
+                during = after + footprint.peak_backward - footprint.stashed
             case BackwardWeight() if not traffic.is_first:
                 during = 0
                 after = -footprint.stashed - footprint.weight_gradient_inputs
@@ -170,8 +162,8 @@ def peak_activations(footprint: ActivationFootprint, traffic: StageTraffic) -> i
             case _:
                 during = footprint.peak_backward - footprint.stashed
                 after = -footprint.stashed
-        peak = max(peak, held + during + input_elements * len(sent) + arriving)
-        held += after
+        peak = max(peak, stored + during + input_elements * len(sent) + arriving)
+        stored += after
         if sends_gradient(action):
             sent.append(action.micro)
     return peak

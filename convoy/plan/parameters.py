@@ -1,7 +1,7 @@
 """Parameters by name: which are frozen or trained, which a pattern selects, and their bytes."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -22,7 +22,7 @@ from convoy.models.layers import (
     ProxySqueezeExciteSpec,
 )
 from convoy.plan.activations import FP16_BYTES, FP32_BYTES
-from convoy.plan.stages import find_layer, parent_modules
+from convoy.plan.stages import split_targets, with_aliases
 from convoy.registry import near_names, suggest
 
 
@@ -98,37 +98,26 @@ def trained_parameters(
     return tuple(counts)
 
 
-_NORM_ALIASES = (
-    "gamma",
-    "beta",
-    "proxy",
-)  # running statistics are called `moving_…`
+_NORM_ALIASES = ("gamma", "beta", "proxy")  # running statistics are called `moving_…`
 
 
 def check_parameter_patterns(config: RunConfig, layers: Iterable[LayerPlan]) -> None:
     """Refuse patterns that match no parameter."""
-    means, types = config.optimizer.gradient_mean_reduce_re, config.memory.accumulator_dtype_rules
-    precision = config.precision
-    parts = {
-        "--force-weight-to-fp16": precision.force_weight_to_fp16,
-        "--force-weight-to-fp32": precision.force_weight_to_fp32,
-    }
-    if means or types or any(parts.values()):
-        names = parameter_names(layers)
-        raise_problems(
-            [
-                *_unmatched_mean_patterns(means, names),
-                *_unmatched_dtype_rules(types, names),
-                *_unmatched_parts(parts, names),
-            ]
-        )
+    names, precision = parameter_names(layers), config.precision
+    raise_problems(
+        [
+            *_unmatched_mean_patterns(config.optimizer.gradient_mean_reduce_re, names),
+            *_unmatched_dtype_rules(config.memory.accumulator_dtype_rules, names),
+            *_unmatched_parts("--force-weight-to-fp16", precision.force_weight_to_fp16, names),
+            *_unmatched_parts("--force-weight-to-fp32", precision.force_weight_to_fp32, names),
+        ]
+    )
 
 
-def _unmatched_parts(parts: Mapping[str, Sequence[str]], names: Sequence[str]) -> Iterator[Problem]:
-    for flag, values in parts.items():
-        for part in values:
-            if not any(part in name for name in (*names, *_NORM_ALIASES)) and "moving_" not in part:
-                yield Problem(flag, _unmatched_message(part, names))
+def _unmatched_parts(flag: str, parts: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
+    for part in parts:
+        if not any(part in name for name in (*names, *_NORM_ALIASES)) and "moving_" not in part:
+            yield Problem(flag, _unmatched_message(part, names))
 
 
 def _unmatched_mean_patterns(patterns: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
@@ -164,12 +153,12 @@ def frozen_layers(layers: Sequence[LayerPlan], first_trainable: str | None) -> i
     if first_trainable is None:
         return 0
     names = [layer.name for layer in layers]
-    first = find_layer(names, first_trainable)
+    firsts = split_targets(names)
+    first = with_aliases(names, firsts).get(first_trainable)
     if first is None:
-        known = {*names, *(group for name in names for group in parent_modules(name))}
         raise ConfigError(
             f"{FIRST_TRAINABLE_OPTION} {first_trainable!r} is not a layer of this model; "
-            f"{suggest(first_trainable, known)}"
+            f"{suggest(first_trainable, firsts)}"
         )
     weighted = (index for index in range(first, len(layers)) if layers[index].operation.parameters)
     trained = next(weighted, None)
@@ -207,14 +196,6 @@ def rmsprop_smoothing(config: OptimizerConfig, samples_per_update: int) -> float
     return smoothing
 
 
-_ACCUMULATOR_BYTES = {
-    "float64": 8,
-    "float32": FP32_BYTES,
-    "bfloat16": FP16_BYTES,
-    "float16": FP16_BYTES,
-}
-
-
 @dataclass(frozen=True)
 class ElementBytes:
     """Bytes per element. Weights always occupy fp32 memory."""
@@ -230,12 +211,12 @@ def element_bytes(run: RunConfig) -> ElementBytes:
     half = run.precision.precision != "32.32"
     native = half and uses_native_half(run.precision, run.device.device)
     stored = FP16_BYTES if stores_half_weights(run.precision) else FP32_BYTES
-    state_dtype = run.optimizer.optimizer_state_dtype
-    state = {"float32": FP32_BYTES, "weights": stored}.get(state_dtype, FP16_BYTES)
+    sizes = {"auto": stored, "weights": stored, "float64": 8, "float32": FP32_BYTES}
+    state = sizes.get(run.optimizer.optimizer_state_dtype, FP16_BYTES)
     copy = FP32_BYTES if half and not stores_half_weights(run.precision) else 0
     return ElementBytes(
         activation=FP16_BYTES if native else FP32_BYTES,
-        accumulator=_ACCUMULATOR_BYTES.get(run.memory.accumulator_dtype, stored),
+        accumulator=sizes.get(run.memory.accumulator_dtype, FP16_BYTES),
         state=num_state_slots(run.optimizer) * state + copy,
         ema=FP32_BYTES if run.average.ema_decay else 0,
     )

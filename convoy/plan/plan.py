@@ -29,12 +29,7 @@ from convoy.plan.parameters import (
     trained_parameters,
 )
 from convoy.plan.schedules import Schedule, make_schedule
-from convoy.plan.stages import (
-    StagePlan,
-    balance,
-    split_into_stages,
-    stages_from_starts,
-)
+from convoy.plan.stages import StagePlan, balance, split_into_stages, stages_from_starts
 from convoy.plan.topology import BatchPlan, TopologyPlan
 from convoy.text import pluralize
 
@@ -145,11 +140,8 @@ def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
     num_frozen = 0 if half_res else frozen_layers(network.layers, first)
     validation_network = plan_network(config) if half_res else network
     if is_recomputed:  # the inputs of folded stages are stored as well
-        patterns, boundaries = (
-            config.memory.recompute_checkpoints,
-            [stage.first for stage in folded[1:]],
-        )
-        recompute = plan_recompute(patterns, names, boundaries)
+        boundaries = [stage.first for stage in folded[1:]]
+        recompute = plan_recompute(config.memory.recompute_checkpoints, names, boundaries)
     return RunPlan(
         config,
         batch,
@@ -179,9 +171,9 @@ def _plan_pipeline(
     processes = pipeline.planned_stages // schedule.stages_per_process
     topology = TopologyPlan(device.hosts, device.instances, batch.replicas, processes)
     mapping = pipeline.device_mapping
-    devices = topology.device_map(
-        tuple(dict.fromkeys(mapping)) if pipeline.shares_one_device else mapping
-    )
+    if pipeline.shares_one_device:
+        mapping = tuple(dict.fromkeys(mapping))
+    devices = topology.device_map(mapping)
     schedule.check_devices(devices)
     return schedule, topology, devices
 
@@ -248,7 +240,7 @@ _FINE_TUNE_FLAGS = {
 
 
 def plan_phases(plan: RunPlan) -> tuple[RunPlan, ...]:
-    """The phases of a run; the first is the plan itself, and most runs have only that."""
+    """The phases of a run; the first is `plan`, and most runs have only that."""
     if not plan.config.fine_tune.half_res_training:
         return (plan,)
     values = fine_tuning_overrides(plan.config, plan.loop.updates, plan.loop.epochs)

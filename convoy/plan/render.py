@@ -17,13 +17,7 @@ from convoy.config.resolve import (
 )
 from convoy.config.schema import Setting
 from convoy.models.layers import LayerPlan
-from convoy.plan.loop import (
-    LoopPlan,
-    LossScalePlan,
-    RateTable,
-    rate_table,
-    sample_rate_changes,
-)
+from convoy.plan.loop import LoopPlan, LossScalePlan, RateTable, rate_table, sample_rate_changes
 from convoy.plan.plan import PHASE_NAMES, RunPlan, plan_phases
 from convoy.plan.stages import StagePlan
 from convoy.plan.timetable import draw_timetable, make_timetable
@@ -37,10 +31,7 @@ _MAX_ITEMS = 6  # list items shown per line of --explain
 
 def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The output of `convoy plan --json`."""
-    phases = [
-        _phase_as_json(name, phase)
-        for name, phase in zip(PHASE_NAMES, plan_phases(plan), strict=False)
-    ]
+    phases = [*map(_phase_as_json, PHASE_NAMES, plan_phases(plan))]
     first = phases[0]
     return {
         "model": plan.config.network.model,
@@ -192,10 +183,9 @@ def sources_as_text(settings: Mapping[str, Setting]) -> list[str]:
 
 def _setting_line(name: str, setting: Setting) -> str:
     words = ["–"] if setting.value in (None, ()) else to_cli_words(setting.value)
-    value = " ".join(
-        words if len(words) <= _MAX_ITEMS else [*words[:_MAX_ITEMS], f"… {len(words)} in total"]
-    )
-    return f"{'--' + name.replace('_', '-'):<31} {value:<16} {setting.source}"
+    if len(words) > _MAX_ITEMS:
+        words = [*words[:_MAX_ITEMS], f"… {len(words)} in total"]
+    return f"{'--' + name.replace('_', '-'):<31} {' '.join(words):<16} {setting.source}"
 
 
 def _network_line(plan: RunPlan) -> str:
@@ -393,13 +383,12 @@ def frozen_as_text(layers: Sequence[LayerPlan], frozen: int) -> str:
 
 
 def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
-    """The loss-scale line of a plan; none if the loss is not scaled."""
+    """The loss-scale line of a plan; no line if the loss is not scaled."""
     if plan.automatic:
         yield _labeled("loss scale", f"starts at {plan.final:,.10g}, then automatic")
-    elif plan.is_constant:
-        if plan.final != 1:
-            yield _labeled("loss scale", f"{plan.final:,.10g}")
-    else:
+    elif plan.is_constant and plan.final != 1:
+        yield _labeled("loss scale", f"{plan.final:,.10g}")
+    elif not plan.is_constant:
         steps = []
         for level in plan.levels:
             epochs, left = divmod(level.start, plan.updates_per_epoch)

@@ -1,7 +1,7 @@
 """Pipeline schedules by name: the order of forwards and backwards on each stage, as data.
 
 The reference applications' "Interleaved" is what torch calls 1F1B, restricted to the micro-batch
-counts that their compiler supported; `1f1b` accepts any. torch's own "Interleaved1F1B" is
+counts that their compiler supported; `1f1b` accepts any. The "Interleaved1F1B" of torch is
 `looped` here: several stages on each device. `grouped` has no counterpart in torch.
 """
 
@@ -137,7 +137,6 @@ def _round_trip_columns(stage: int, stages: int) -> int:
 
 
 def format_shared_devices(devices: Sequence[int]) -> str:
-    """The devices that occur more than once."""
     shared = {device for device in devices if devices.count(device) > 1}
     return ", ".join(map(str, sorted(shared)))
 
@@ -315,7 +314,6 @@ SCHEDULES: Registry[Schedule] = Registry(
 
 
 def make_schedule(name: str, stages_per_device: int = 1) -> Schedule:
-    """Return the configured schedule."""
     if name == "looped" and stages_per_device < 2:
         raise ConfigError(
             "--pipeline-schedule looped needs --stages-per-device to be at least 2, got "

@@ -28,11 +28,9 @@ _LAYER_ALIASES = {
     "classifier": ("output",),
 }
 _INVERTED_BLOCK = re.compile(r"blocks/(\d+)/(\d+)")
-_DEPTHWISE, _GATES, _PROJECTIONS = (
-    "conv_dw",
-    ("se/pool", "se"),
-    ("conv_pwl", "conv_pw"),
-)
+_DEPTHWISE = "conv_dw"
+_GATES = ("se/pool", "se")
+_PROJECTIONS = ("conv_pwl", "conv_pw")
 
 
 def aliases(names: Sequence[str]) -> dict[str, str]:
@@ -83,10 +81,7 @@ def _efficientnet_aliases(blocks: dict[str, list[str]]) -> Iterator[tuple[str, s
         word = f"block{int(group) + 1}{ascii_lowercase[int(repeat)]}"
         yield word, block
         yield f"{word}/b", f"{block}/{_DEPTHWISE}"
-        yield (
-            f"{word}/c",
-            f"{block}/{next(part for part in _PROJECTIONS if part in parts)}",
-        )
+        yield f"{word}/c", f"{block}/{next(part for part in _PROJECTIONS if part in parts)}"
         for gate in _GATES:
             if gate in parts:
                 yield f"{word}/SE", f"{block}/{gate}"
@@ -177,7 +172,7 @@ def split_into_stages(names: Sequence[str], splits: Sequence[str]) -> tuple[Stag
     if not splits:
         return stages_from_starts(names, [0])
     firsts = split_targets(names)
-    targets = {alias: firsts[name] for alias, name in aliases(names).items()} | firsts
+    targets = with_aliases(names, firsts)
     raise_problems(_split_problems(firsts, targets, splits))
     return stages_from_starts(names, [0, *(targets[split] for split in splits)])
 
@@ -200,11 +195,9 @@ def split_targets(names: Sequence[str]) -> dict[str, int]:
     return firsts
 
 
-def find_layer(names: Sequence[str], word: str) -> int | None:
-    """Index of the (first) layer of a layer name, group or alias; None if there is none."""
-    firsts = split_targets(names)
-    target = word if word in firsts else aliases(names).get(word)
-    return None if target is None else firsts[target]
+def with_aliases(names: Sequence[str], indices: dict[str, int]) -> dict[str, int]:
+    """Add the aliases to a table of layer and group names."""
+    return {alias: indices[name] for alias, name in aliases(names).items()} | indices
 
 
 def parent_modules(name: str) -> list[str]:
@@ -241,12 +234,9 @@ def _duplicate_splits(firsts: dict[str, int], known: Sequence[str]) -> Iterator[
     for split in known:
         layer = firsts[split]
         if layer in seen:
-            same = (
-                "is given twice"
-                if seen[layer] == split
-                else f"is the same layer as {seen[layer]!r}"
-            )
-            yield Problem(SPLITS_OPTION, f"{split!r} {same}; name it once ({LIST_HINT})")
+            same = f"is the same layer as {seen[layer]!r}"
+            text = "is given twice" if seen[layer] == split else same
+            yield Problem(SPLITS_OPTION, f"{split!r} {text}; name it once ({LIST_HINT})")
         seen.setdefault(layer, split)
 
 
@@ -307,7 +297,7 @@ LIST_SPLITS = "list"
 
 @dataclass(frozen=True)
 class SplitPoint:
-    """A layer at which a stage can start, and what lies on either side of the split."""
+    """A layer at which a stage can start, and the costs before and after the split."""
 
     name: str
     tensors: int  # sent to it
@@ -321,7 +311,6 @@ class SplitPoint:
 
 
 def lists_splits(config: RunConfig) -> bool:
-    """Whether `--pipeline-splits list` was given."""
     return LIST_SPLITS in config.pipeline.pipeline_splits
 
 
@@ -349,7 +338,6 @@ def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoin
 
 
 def _aliases_by_layer(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
-    """The aliases of each layer."""
     names = [layer.name for layer in network.layers]
     firsts, words = split_targets(names), defaultdict[str, tuple[str, ...]](tuple)
     for word, target in aliases(names).items():

@@ -4,6 +4,7 @@ A column is a time step (grouped: a forward and a backward), a half-step (interl
 third-step (zero-bubble) or a slot (sequential). A process with several stages is one row.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +32,6 @@ class Timetable:
 
 
 def make_timetable(schedule: Schedule, stages: int, micro_batches: int) -> Timetable:
-    """Build the timetable of one update."""
     rows, length = [], schedule.num_columns(stages, micro_batches)
     for order in timed_actions(schedule, stages, micro_batches):
         row: list[Cell] = [()] * length
@@ -42,22 +42,15 @@ def make_timetable(schedule: Schedule, stages: int, micro_batches: int) -> Timet
     return Timetable(schedule.column_unit, tuple(rows), row_name)
 
 
-def draw_timetable(timetable: Timetable, width: int | None = None) -> list[str]:
+def draw_timetable(timetable: Timetable, width: int = sys.maxsize) -> list[str]:
     """Render a header line and a line per row; columns in the middle are omitted to fit `width`.
 
     The first and the last column are always shown, even if they exceed a very small width.
     """
-    labels = [
-        timetable.column_unit,
-        *(f"{timetable.row_name} {row}" for row in range(len(timetable.rows))),
-    ]
+    rows = [f"{timetable.row_name} {row}" for row in range(len(timetable.rows))]
+    labels = [timetable.column_unit, *rows]
     side = max(map(len, labels))
-    shown = (
-        _first_and_last(timetable, timetable.columns)
-        if width is None
-        else _fit(timetable, width - side)
-    )
-    table = [[label.ljust(side) for label in labels], *shown]
+    table = [[label.ljust(side) for label in labels], *_fit(timetable, width - side)]
     return [GAP.join(cells).rstrip() for cells in zip(*table, strict=True)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from convoy.config.schema import Problem, raise_problems
 from convoy.errors import ConfigError
-from convoy.plan.schedules import make_schedule
+from convoy.plan.schedules import Schedule, make_schedule
 from convoy.text import pluralize
 
 
@@ -133,8 +133,7 @@ def _divisor_problem(parts: str, count: int, whole: str, total: int) -> Problem:
     below = next(divisor for divisor in range(min(count, total), 0, -1) if total % divisor == 0)
     above = next((divisor for divisor in range(count, total + 1) if total % divisor == 0), None)
     nearest = f"{below} or {above}" if above else f"{below}"
-    text = f"{count} does not divide {whole} {total}; use {parts} {nearest}"
-    return Problem(parts, text)
+    return Problem(parts, f"{count} does not divide {whole} {total}; use {parts} {nearest}")
 
 
 MAX_STAGES = 4
@@ -199,34 +198,31 @@ def all_layouts(micro_batches: int, layers: int, max_processes: int) -> list[Lay
     layouts = [Layout(), Layout(recompute=True, offload=True, workers=2)]
     layouts += _layouts_of_shapes(shapes, micro_batches)
     single_stage = [replicas for stages, replicas in shapes if stages == 1]
-    return (
-        [*layouts, Layout(replicas=max(single_stage), reduction="fast")]
-        if single_stage
-        else layouts
-    )
+    if single_stage:
+        layouts.append(Layout(replicas=max(single_stage), reduction="fast"))
+    return layouts
 
 
 def _layouts_of_shapes(shapes: list[tuple[int, int]], micro_batches: int) -> Iterator[Layout]:
     """Vary recomputation, offload, sharding and workers like binary digits, so all pairs occur."""
     number = 0
     for (stages, replicas), name in product(shapes, _SCHEDULES):
-        if not _is_layout_valid(name, stages, micro_batches // replicas):
+        schedule = make_schedule(name, _stages_per_device(name))
+        if not _is_layout_valid(schedule, stages, micro_batches // replicas):
             continue
         recompute, offload, sharding, workers = (number >> bit & 1 == 1 for bit in range(4))
         sharding = sharding and replicas > 1
-        recompute = recompute and make_schedule(name, _stages_per_device(name)).allows_recompute
+        recompute = recompute and schedule.allows_recompute
         yield Layout(stages, replicas, name, recompute, offload, sharding, 2 * workers)
         number += 1
 
 
-def _is_layout_valid(schedule: str, stages: int, accumulation: int) -> bool:
-    """Whether the schedule accepts the counts; one stage is taken once."""
+def _is_layout_valid(schedule: Schedule, stages: int, accumulation: int) -> bool:
+    """Whether the schedule accepts the counts; a single stage occurs with one schedule only."""
     if stages == 1:
-        return schedule == "interleaved"
+        return schedule.name == "interleaved"
     try:
-        make_schedule(schedule, _stages_per_device(schedule)).check_micro_batches(
-            stages, accumulation
-        )
+        schedule.check_micro_batches(stages, accumulation)
     except ConfigError:
         return False
     return True

@@ -168,11 +168,9 @@ def progress_line(state: ProgressState) -> str:
 
 
 def validation_line(event: Validated) -> str:
+    scores = _format_scores(event.top1, event.top5, event.loss)
     average = _format_scores(event.average_top1, event.average_top5, event.average_loss)
-    return (
-        f"validation  update {event.update}{_format_scores(event.top1, event.top5, event.loss)}"
-        f"{f'  average{average}' if average else ''}"
-    )
+    return f"validation  update {event.update}{scores}{average and f'  average{average}'}"
 
 
 def _format_scores(top1: float | None, top5: float | None, loss: float | None) -> str:
@@ -183,27 +181,21 @@ def _format_scores(top1: float | None, top5: float | None, loss: float | None) -
 
 
 def _began_line(event: Began) -> str:
-    length = (
-        f"{event.updates} updates of {event.samples_per_update} images, "
-        f"{event.updates_per_epoch} updates per epoch"
-    )
+    start = f"resuming after update {event.update} of" if event.update else "starting"
     return (
-        f"resuming after update {event.update} of {length}"
-        if event.update
-        else f"starting {length}"
+        f"{start} {event.updates} updates of {event.samples_per_update} images, "
+        f"{event.updates_per_epoch} updates per epoch"
     )
 
 
 def _reported_line(event: Reported) -> str:
     scale = f"scale {event.loss_scale:,.10g}  " if event.loss_scale != 1 else ""
     skipped = f"  {event.skipped} skipped" if event.skipped else ""
-    left_out = ""
-    if event.left_out:
-        left_out = f"  {pluralize(event.left_out, 'micro-batch')} with a non-finite loss left out"
+    excluded = f"  {pluralize(event.left_out, 'micro-batch')} with a non-finite loss excluded"
     return (
         f"update {event.update}  epoch {event.epoch:.2f}  loss {format_loss(event.loss)}  "
         f"accuracy {format_percent(event.accuracy)}  rate {event.learning_rate:.4g}  {scale}"
-        f"{format_throughput(event.images_per_second)}{skipped}{left_out}"
+        f"{format_throughput(event.images_per_second)}{skipped}{excluded if event.left_out else ''}"
     )
 
 

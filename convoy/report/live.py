@@ -33,7 +33,7 @@ class LiveBar:
     def __init__(
         self, stream: TextIO, description: str, unit: str, clock: Clock = time.monotonic
     ) -> None:
-        self._description, self._unit = description, unit
+        self._unit = unit
         self._clock = clock
         self._drawn_at = clock() - _SECONDS_BETWEEN_FRAMES
         console = Console(file=cast(IO[str], SafeStream(stream)), force_terminal=True)

@@ -85,11 +85,8 @@ class JsonLog(TextLog):
         """Describe the missing lines; None if there are none."""
         if not self.failures:
             return None
-        span = (
-            f" (updates {self._lost_updates[0]} to {self._lost_updates[-1]})"
-            if self._lost_updates
-            else ""
-        )
+        lost = self._lost_updates
+        span = f" (updates {lost[0]} to {lost[-1]})" if lost else ""
         return f"{self.path.name} is missing {pluralize(self.failures, 'line')}{span}"
 
     def append_record(self, record: Mapping[str, object]) -> None:

@@ -25,8 +25,8 @@ class Proof:
 
     @property
     def name(self) -> str:
-        shape = _shape(self.layout)
-        return shape if self.resumed_from is None else f"{_shape(self.resumed_from)} → {shape}"
+        layouts = (self.resumed_from, self.layout)
+        return " → ".join(_shape(layout) for layout in layouts if layout is not None)
 
     @property
     def is_as_expected(self) -> bool:
@@ -54,7 +54,6 @@ def format_row(proof: Proof) -> str:
 
 
 def summary_line(proofs: Sequence[Proof]) -> str:
-    """Summarize all layouts in one sentence."""
     exact = [proof for proof in proofs if proof.layout.is_bit_exact]
     equal = sum(proof.equal for proof in exact)
     sha = proofs[0].summary.weights_sha256 or "–"

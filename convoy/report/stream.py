@@ -63,5 +63,4 @@ class SafeStream:
 
 
 def print_error(line: str) -> None:
-    """Print one line to the current stderr."""
     SafeStream(sys.stderr).print(line)

@@ -45,8 +45,7 @@ class AverageSummary:
     def of(cls, averaged: Averaged | None) -> "AverageSummary | None":
         if averaged is None:
             return None
-        values = asdict(averaged)
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**{item.name: vars(averaged)[item.name] for item in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +172,13 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
         lines.append(f"skipped: {summary.skipped_updates} of these updates")
     if summary.init_path is not None:
         lines.append(f"initial weights: {one_line(summary.init_path)}")
-    if summary.top1 is not None:
-        lines.append(f"validation: {_accuracy(summary.top1, summary.top5)}")
+    if accuracy := _accuracy(summary):
+        lines.append(f"validation: {', '.join(accuracy)}")
     averages = (summary.live_average, summary.averaged)
     lines += [_average_line(average) for average in averages if average is not None]
-    if summary.fine_tune is not None:
-        lines.append(_fine_tune_line(summary.fine_tune))
     tuned = summary.fine_tune
+    if tuned is not None:
+        lines.append(_fine_tune_line(tuned))
     digest = (tuned and tuned.weights_sha256) or summary.weights_sha256
     if digest is not None:
         lines.append(f"weights: sha256 {digest[:12]}…")
@@ -189,27 +188,30 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
     return lines
 
 
-def _accuracy(top1: float, top5: float | None) -> str:
-    return f"top-1 {format_percent(top1)}" + (
-        f", top-5 {format_percent(top5)}" if top5 is not None else ""
-    )
+def _accuracy(result: Summary | AverageSummary | FineTuneSummary) -> list[str]:
+    """`top-1 84.2 %` and `top-5 99.0 %`; empty without a validation."""
+    if result.top1 is None or result.top5 is None:
+        return []
+    return [f"top-1 {format_percent(result.top1)}", f"top-5 {format_percent(result.top5)}"]
 
 
 def _average_line(average: AverageSummary) -> str:
     """`average: mean of 5 checkpoints, top-1 84.9 %, top-5 99.1 %`, and its path."""
-    measured = "" if average.top1 is None else f", {_accuracy(average.top1, average.top5)}"
     text = describe_average(average.strategy, average.checkpoints)
-    return one_line(f"average: {text}{measured}, {average.path}")
+    return one_line(f"average: {', '.join([text, *_accuracy(average), average.path])}")
 
 
 def _fine_tune_line(tuned: FineTuneSummary) -> str:
     """`fine-tuned: 40 updates, 2 epochs, top-1 88.1 %, top-5 99.2 %`, and its path."""
     if tuned.exit_reason == PENDING:
         return "fine-tuning: pending"
-    measured = "" if tuned.top1 is None else f", {_accuracy(tuned.top1, tuned.top5)}"
-    early = "" if tuned.exit_reason == "done" else f" ({tuned.exit_reason}, not complete)"
     length = _format_length(tuned.updates, tuned.epochs)
-    return one_line(f"fine-tuned: {length}{measured}, {tuned.path}{early}")
+    parts = ", ".join([length, *_accuracy(tuned), tuned.path])
+    return one_line(f"fine-tuned: {parts}{_incomplete(tuned.exit_reason)}")
+
+
+def _incomplete(exit_reason: str) -> str:
+    return "" if exit_reason == "done" else f" ({exit_reason}, not complete)"
 
 
 def _model_line(summary: Summary) -> str:
@@ -217,8 +219,7 @@ def _model_line(summary: Summary) -> str:
     subject = summary.model or "a model"
     if summary.dataset is not None:
         subject += f" on {summary.dataset}"
-    early = "" if summary.exit_reason == "done" else f" ({summary.exit_reason}, not complete)"
-    return one_line(f"trained {subject}, {summary.layout}{early}")
+    return one_line(f"trained {subject}, {summary.layout}{_incomplete(summary.exit_reason)}")
 
 
 def _totals_line(summary: Summary) -> str:

@@ -21,6 +21,7 @@ from convoy.data.sources.open import open_source
 from convoy.errors import CheckpointError
 from convoy.events import Averaged
 from convoy.machine import threads_per_process
+from convoy.models.network import plan_training_network
 from convoy.plan.plan import num_used_samples, plan_run
 from convoy.run.network import freeze
 from convoy.run.parameter_groups import build_network_for_precision, round_weights
@@ -44,8 +45,7 @@ def average(
     totals: Tensors = {}
     newest: Tensors = {}
     count = 0
-    models = map(attrgetter("model"), checkpoints)  # keeps no checkpoint alive
-    for model in models:
+    for model in map(attrgetter("model"), checkpoints):  # keeps no checkpoint alive
         if not count:
             templates = {name: tensor.to("meta") for name, tensor in model.items()}
             totals = {
@@ -66,10 +66,8 @@ def average(
     if not count:
         raise CheckpointError("no checkpoint to average")
     divisor = count if decay is None else 1
-    averages = {name: total / divisor for name, total in totals.items()}
-    untouched = {name: tensor.clone() for name, tensor in newest.items()}
-    tensors = untouched | averages
-    return {name: tensors[name].to(template.dtype) for name, template in templates.items()}
+    tensors = newest | {name: total / divisor for name, total in totals.items()}
+    return {name: tensors[name].to(form.dtype, copy=True) for name, form in templates.items()}
 
 
 class AveragingInterrupted(Exception):
@@ -104,7 +102,7 @@ def average_checkpoints(
     rate = "" if decay is None else f"-{decay:g}"
     recipe = f"{strategy}{rate}-{len(chosen)}-{options.norm_statistics}"
     target = CheckpointStore(folder / "averaged" / recipe)
-    path = target.save(CheckpointContents(model=model, state=state), newest.update)
+    path = target.save(CheckpointContents(model=model, state=state))
     return Averaged(newest.update, str(path), strategy, len(chosen), digest)
 
 
@@ -114,15 +112,15 @@ def _recompute_statistics(
     """Recompute running statistics as the mean over one training epoch, weights unchanged."""
     device = choose_device(config.device)
     make_deterministic(threads_per_process(config.device.threads, 1))
-    initial_plan = plan_run(config)
-    source = open_source(config.data, initial_plan.network, "train")
+    source = open_source(config.data, plan_training_network(config), "train")
     plan = plan_run(config, num_used_samples(config, len(source)))
-    built = build_network_for_precision(config, plan.network, device)
-    network = freeze(built, [layer.name for layer in plan.frozen_layers])
+    network = build_network_for_precision(config, plan.network, device)
+    freeze(network, [layer.name for layer in plan.frozen_layers])
     check_match(model, network.slice.named_tensors())
     network.load(model)
     round_weights(config, network)
-    if not network.norms:
+    norms = network.norms
+    if not norms:
         return model
     feed = make_training_feed(
         plan, source, device, NeededInputs(labels=False), make_ledger(config.data)
@@ -136,15 +134,14 @@ def _recompute_statistics(
     with torch.no_grad():
         for count, batch in enumerate(feed.micro_batches(indices, loader_options(config)), start=1):
             network.slice(batch.images)
-            for norm in network.norms:
+            for norm in norms:
                 (mean, variance) = norm.pending_statistics.pop()
                 norm.running_mean += (mean - norm.running_mean) / count
                 norm.running_var += (variance - norm.running_var) / count
             if is_urgent():
                 raise AveragingInterrupted
-    statistics = {
-        name: tensor.cpu()
-        for name, tensor in network.tensors().items()
-        if name.endswith(RUNNING_STATISTICS)
+    recomputed = network.tensors()
+    return {
+        name: recomputed[name].cpu() if name.endswith(RUNNING_STATISTICS) else tensor
+        for name, tensor in model.items()
     }
-    return {name: statistics.get(name, tensor) for name, tensor in model.items()}

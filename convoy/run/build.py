@@ -9,6 +9,7 @@ from tempfile import gettempdir
 from convoy.data.feeds import loader_options, make_ledger, make_training_feed, make_validation_feed
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import Source
+from convoy.engine.metrics import ValidationShare
 from convoy.engine.step_guard import NonFinitePolicy, StepGuard
 from convoy.engine.trainer import Trainer
 from convoy.engine.update import (
@@ -33,7 +34,7 @@ from convoy.parallel.replicas import ExactReplicas, FastReplicas, ReduceOptions,
 from convoy.plan.stages import stage_boundary
 from convoy.run.compile import CompiledSlice
 from convoy.run.network import Network, freeze, train_only, with_recomputation
-from convoy.run.parameter_groups import build_network_for_precision, make_ema, parameter_groups
+from convoy.run.parameter_groups import build_network_for_precision, parameter_groups
 from convoy.run.process import ProcessContext
 from convoy.run.validation import Validator
 
@@ -65,7 +66,8 @@ def build(
     network, replicas = build_training_network(context), make_replicas(context)
     stages = [parameter_groups(context, replicas, scratch, layers) for layers in network.slices]
     groups = [group for stage in stages for group in stage]
-    ema = make_ema(config, network, [group.optimizer for group in groups], replicas)
+    optimizers = [group.optimizer for group in groups]
+    ema = ExponentialMovingAverage(config.average.ema_decay, optimizers, network.tensors())
     collect = [partial(collect_gradients, stage) for stage in stages]
     pipeline = make_pipeline(context, network, CrossEntropy(config.loss), collect)
     update = Update(
@@ -97,16 +99,18 @@ def make_validator(
     feed = make_validation_feed(config, source, size, context.device, context.needed_inputs, ledger)
     channels = _make_channels(context, context.plan.validation_network, feed.size)
     predictions = InferencePipeline(network.stage_modules, channels)
-    return Validator(predictions, feed, loader_options(config), context.validation_share)
+    replicas = context.plan.topology.replicas
+    share = ValidationShare(context.coordinates.replica, replicas, context.control)
+    return Validator(predictions, feed, loader_options(config), share)
 
 
 def build_training_network(context: ProcessContext) -> Network:
     plan, config = context.plan, context.plan.config
     micros = plan.batch.micro_batches_of(context.coordinates.replica)
-    built = build_network_for_precision(
+    network = build_network_for_precision(
         config, plan.network, context.device, context.stages, micros
     )
-    network = freeze(built, [layer.name for layer in plan.frozen_layers])
+    freeze(network, [layer.name for layer in plan.frozen_layers])
     train_only(network, config.optimizer.variable_filter)
     if context.groups.norm_sync.process_group is not None:  # norms span neighboring replicas
         peers = PeerGroup(context.groups.norm_sync.process_group)
@@ -127,12 +131,8 @@ def make_pipeline(
     plan = context.plan
     channels = _make_channels(context, plan.network, plan.batch.micro_batch_size)
     stages = [
-        TrainingStage(
-            module, stage_channels, collect_stage, plan.schedule, plan.batch.gradient_accumulation
-        )
-        for module, stage_channels, collect_stage in zip(
-            network.stage_modules, channels, collect, strict=True
-        )
+        TrainingStage(*parts, plan.schedule, plan.batch.gradient_accumulation)
+        for parts in zip(network.stage_modules, channels, collect, strict=True)
     ]
     return Pipeline(stages, loss)
 

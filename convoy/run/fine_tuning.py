@@ -57,7 +57,7 @@ def fine_tune(
 
 
 def _broadcast_summary(trained: FinishedRun, control: ControlGroup) -> FinishedRun:
-    """Only rank 0 averages, so it tells the others whether there is an average to fine-tune."""
+    """Only rank 0 averages, so it sends the others its summary, with the average to fine-tune."""
     control.wait_for_rank_zero()
     message = json.dumps(json_safe(asdict(trained.summary))).encode()
     summary = Summary.from_record(json.loads(control.broadcast(message)))
@@ -66,10 +66,8 @@ def _broadcast_summary(trained: FinishedRun, control: ControlGroup) -> FinishedR
 
 def _resume_request(request: RunRequest, trained: FinishedRun, folder: Path) -> RunRequest:
     """Return a request to resume fine-tuning, if it started from the run's current average."""
-    newest, average = (
-        CheckpointStore(RunFolder(folder).checkpoints).load_newest().contents,
-        _require_average(trained),
-    )
+    newest = CheckpointStore(RunFolder(folder).checkpoints).load_newest().contents
+    average = _require_average(trained)
     initial_digest = newest.state.get(INITIAL_WEIGHTS)
     if initial_digest not in (None, average.weights_sha256):
         raise CheckpointError(
@@ -94,10 +92,8 @@ def _resume_request(request: RunRequest, trained: FinishedRun, folder: Path) -> 
 def _add_fine_tuning(trained: FinishedRun, tuned: FinishedRun, is_first: bool) -> FinishedRun:
     """Combine the results of both phases, and write them to the first phase's folder."""
     result = asdict(tuned.summary) | {"path": FINE_TUNE_FOLDER}
-    fine_tuned = FineTuneSummary(
-        **{item.name: result[item.name] for item in fields(FineTuneSummary)}
-    )
-    summary = replace(trained.summary, fine_tune=fine_tuned)
+    values = {item.name: result[item.name] for item in fields(FineTuneSummary)}
+    summary = replace(trained.summary, fine_tune=FineTuneSummary(**values))
     if is_first and summary != trained.summary:
         summary.write(RunFolder(trained.folder).summary)
     return FinishedRun(summary, trained.folder, trained.was_complete and tuned.was_complete)

@@ -17,7 +17,7 @@ from convoy.config.resolve import ResolvedConfig
 from convoy.config.schema import RunConfig
 from convoy.errors import BusyError, ConfigError
 from convoy.events import Observer
-from convoy.files import storage_errors
+from convoy.files import atomic_path, storage_errors
 
 if TYPE_CHECKING:
     from convoy.run.user_code import UserObjects
@@ -41,7 +41,7 @@ class RunRequest:
 
 
 class RunFolder:
-    """The files of one run. Creating this object accesses no file; `prepare` and `lock` do.
+    """The files of one run. Creating this object accesses no file; `lock` does.
 
     As a context manager it releases the lock; the kernel does so when the process dies.
     """
@@ -68,15 +68,13 @@ class RunFolder:
                 return True
             return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
 
-    def prepare(self) -> None:
+    def _check_writable(self) -> None:
         """Create the folder and write a test file, so that errors occur at the start."""
         test_file = self.path / f".write-test-{os.getpid()}"
         with storage_errors("write in", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            with test_file.open("wb") as file:
-                file.write(b"convoy\n")
-                file.flush()
-                os.fsync(file.fileno())
+            with atomic_path(test_file) as temporary:
+                temporary.write_bytes(b"convoy\n")
             test_file.unlink()
 
     @property
@@ -85,7 +83,8 @@ class RunFolder:
         return self._descriptor is not None
 
     def lock(self) -> None:
-        """Acquire the lock; raise BusyError, naming the owner, if it is taken."""
+        """Create the folder and acquire its lock; raise BusyError, naming the owner, if taken."""
+        self._check_writable()
         with storage_errors("lock", self.path):
             # 0o666 less the umask, as for every other file
             descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -103,7 +102,7 @@ class RunFolder:
                     raise
                 return
         self._descriptor = descriptor
-        # A forked child shares the lock and would hold it after our death.
+        # A forked child shares the lock and would keep it after this process ends.
         os.register_at_fork(after_in_child=self._close)
 
     def release(self) -> None:
@@ -171,7 +170,8 @@ def _next_numbered_folder(parent: Path, stem: str) -> Path:
 
 def claim_run_folder(path: Path) -> RunFolder:
     """Create and lock the folder of a new run; it must not contain a run."""
-    folder = _locked(RunFolder(path))
+    folder = RunFolder(path)
+    folder.lock()
     if folder.has_run:
         folder.release()
         raise ConfigError(
@@ -183,7 +183,8 @@ def claim_run_folder(path: Path) -> RunFolder:
 
 def reclaim_run_folder(path: Path) -> RunFolder:
     """Lock and clear the folder of a run that starts, or restarts without a checkpoint."""
-    folder = _locked(RunFolder(path))
+    folder = RunFolder(path)
+    folder.lock()
     with storage_errors("clear", path):
         for file in folder.files:
             file.unlink(missing_ok=True)
@@ -218,10 +219,5 @@ def open_run_folder(path: Path) -> RunFolder:
         raise ConfigError(
             f"{path} does not contain a run; start one with `convoy train --output …`"
         )
-    return _locked(folder)
-
-
-def _locked(folder: RunFolder) -> RunFolder:
-    folder.prepare()
     folder.lock()
     return folder

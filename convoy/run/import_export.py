@@ -29,7 +29,7 @@ from convoy.models.layers import ConvSpec
 from convoy.models.network import NetworkPlan, plan_network
 from convoy.plan.stages import split_into_stages
 from convoy.run.folder import RunFolder, new_run_folder
-from convoy.run.network import Network, build_network, whole_network_stage
+from convoy.run.network import Network, build_network
 from convoy.run.prediction import imagenet_metadata
 from convoy.weights.name_mapping import FittedWeights, TargetNetwork, fit_weights, to_external
 from convoy.weights.reading import (
@@ -82,9 +82,8 @@ def import_weights(resolved: ResolvedConfig, source: str) -> ImportResult:
     if output is not None and RunFolder(Path(output)).has_run:
         raise ConfigError(f"{output} already contains weights or a run; choose another --output")
     with new_run_folder(config, f"{config.network.model}-imported") as folder:
-        CheckpointStore(folder.checkpoints).save(
-            CheckpointContents(model=fitted.model, state=state), 0
-        )
+        contents = CheckpointContents(model=fitted.model, state=state)
+        CheckpointStore(folder.checkpoints).save(contents)
         write_atomically(folder.config, [settings_as_yaml(resolved.settings).encode()])
     return ImportResult(folder.path, source, fitted, weights_sha256(fitted.model))
 
@@ -93,13 +92,11 @@ def target_network(plan: NetworkPlan, config: RunConfig) -> TargetNetwork:
     """Describe the target. The head is initialized, which depends only on seed and name."""
     seed = config.data.seed
     weighted = [layer for layer in plan.layers if layer.operation.parameters]
-    stem = next(layer for layer in weighted if isinstance(layer.operation, ConvSpec))
+    stem = next(layer.name for layer in weighted if isinstance(layer.operation, ConvSpec))
     *_, last = split_into_stages([layer.name for layer in plan.layers], [weighted[-1].name])
-    shapes = build_network(plan, [whole_network_stage(plan)], seed, torch.device("meta")).tensors()
-    head = build_network(plan, [last], seed, torch.device("cpu")).tensors()
-    return TargetNetwork(
-        config.network.model, shapes, head, f"{stem.name.replace('/', '.')}.weight"
-    )
+    shapes = build_network(plan, seed, torch.device("meta")).tensors()
+    head = build_network(plan, seed, torch.device("cpu"), [last]).tensors()
+    return TargetNetwork(config.network.model, shapes, head, f"{stem.replace('/', '.')}.weight")
 
 
 TOLERANCE = 1e-4  # relative to the largest output
@@ -132,9 +129,7 @@ def export(config: RunConfig, source: Path, request: ExportRequest) -> ExportRes
     """Export a checkpoint: the given one, or the newest valid one of a run."""
     check_output(request.output, request.override)
     checkpoint, plan = find_checkpoint(source), plan_network(config)
-    network = build_network(
-        plan, [whole_network_stage(plan)], config.data.seed, torch.device("cpu")
-    )
+    network = build_network(plan, config.data.seed, torch.device("cpu"))
     check_match(checkpoint.contents.model, network.tensors())
     network.load(checkpoint.contents.model)
     difference = 0.0

@@ -3,7 +3,6 @@
 All processes run the same steps in the same order; only rank 0 writes and reports.
 """
 
-from collections.abc import Callable
 from contextlib import closing, suppress
 from time import monotonic
 
@@ -55,7 +54,7 @@ class Lifecycle:
         self._stage_peaks: list[tuple[int, int]] = []
         self._previous_seconds = 0.0
         self._start_time = monotonic()
-        self._inject_faults: Callable[[int], None] = fault_injector(parts)
+        self._inject_faults = fault_injector(parts)
 
     def load(self, start: StartingPoint) -> None:
         """Load network, optimizers and counters from the starting point."""
@@ -134,7 +133,7 @@ class Lifecycle:
 
     def _save(self) -> None:
         self._check_in_sync()
-        self.writer.save(self.state.capture(self.update, self._checkpoint_metadata()), self.update)
+        self.writer.save(self.state.capture(self.update, self._checkpoint_metadata()))
         for optimizer in self.parts.optimizers:
             optimizer.storage.evict()  # saving has read all of it
         self._saved_update = self.update
@@ -160,18 +159,17 @@ class Lifecycle:
 
     def _finish_training(self, reason: str) -> None:
         """Save a run that stops early; validate a finished one."""
-        stopped_early = reason != "done"
-        if stopped_early and self._saved_update != self.update:
-            self._save()
-        else:
+        is_done = reason == "done"
+        if is_done or self._saved_update == self.update:
             check_finite(self.parts.network.tensors(), self.update)
+        else:
+            self._save()
         self.writer.finish(self.update)
-        wanted = self.plan.config.validation.validation_mode != "none"
-        if wanted and not stopped_early and not self._current_validation():
+        if is_done and self.parts.validate is not None and not self._current_validation():
             self._validate()
         self._report_bad_records()
-        peak_stash_seen = self.parts.pipeline.peak_stash_seen
-        self._stage_peaks = gather_stage_peaks(self.parts.context, self.update, peak_stash_seen)
+        stash_sets = self.parts.pipeline.peak_stash_seen
+        self._stage_peaks = gather_stage_peaks(self.parts.context, self.update, stash_sets)
 
     def _average(self) -> str:
         """Save the averages of a finished run; return the exit reason.
@@ -208,10 +206,8 @@ class Lifecycle:
         """Report an error that ends the run, and write what is possible: the disk may be full."""
         kind, text = type(error).__name__, str(error)
         if peer_error_code(kind, text) is not None:
-            kind, text = (
-                "WorkerLostError",
-                "another process of this run was lost or did not respond",
-            )
+            kind = "WorkerLostError"
+            text = "another process of this run was lost or did not respond"
         self.observers.notify(Noticed(kind, text, self.update))
         try:
             self.writer.finish(-1)

@@ -51,14 +51,12 @@ def names_matching(layers: Slice, substrings: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Network:
-    """The layers of a process.
+    """The layers of a process, one slice per stage.
 
-    There is one slice per stage. `norms` collect statistics. `stage_modules` are what runs: the
-    slices themselves, or their compiled or recomputing wrappers.
+    `stage_modules` are what runs: the slices themselves, or their compiled or recomputing wrappers.
     """
 
     slices: tuple[Slice, ...]
-    norms: list[BatchNorm]
     stage_modules: tuple[Slice | CompiledSlice | RecomputedSlice, ...]
 
     @property
@@ -66,6 +64,12 @@ class Network:
         """The slice of a network with a single stage."""
         (only,) = self.slices
         return only
+
+    @property
+    def norms(self) -> list[BatchNorm]:
+        """The batch norms that collect statistics."""
+        modules = (module for layers in self.slices for module in layers.modules())
+        return [norm for norm in modules if isinstance(norm, BatchNorm) and not norm.frozen]
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and running statistics by name, detached."""
@@ -81,36 +85,29 @@ class Network:
             tensor.copy_(tensors[name])
 
 
-def whole_network_stage(plan: NetworkPlan) -> StagePlan:
-    (stage,) = split_into_stages([layer.name for layer in plan.layers], ())
-    return stage
-
-
 def build_network(
     plan: NetworkPlan,
-    stages: Sequence[StagePlan],
     seed: int,
     device: torch.device,
+    stages: Sequence[StagePlan] = (),
     micros: range = range(1),
 ) -> Network:
     """Build initialized layers on the device, in channels_last (1.17 × faster on a CPU).
 
-    `micros` are the micro-batches of an update that run here, counted over all replicas.
+    Without stages, the whole network is one slice. `micros` are the micro-batches of an update that
+    run here, counted over all replicas.
     """
     slices = []
-    for stage in stages:
+    for stage in stages or split_into_stages([layer.name for layer in plan.layers], ()):
         layers = plan.layers[stage.first : stage.last + 1]
         position = StepPosition(micros)
         built = Slice(layers, build_layers(layers, seed, position), position)
         built.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
         slices.append(built)
-    norms = [
-        module for built in slices for module in built.modules() if isinstance(module, BatchNorm)
-    ]
-    return Network(tuple(slices), norms, tuple(slices))
+    return Network(tuple(slices), tuple(slices))
 
 
-def freeze(network: Network, names: Collection[str]) -> Network:
+def freeze(network: Network, names: Collection[str]) -> None:
     """Freeze layers: no training, and behavior as in evaluation."""
     for layers in network.slices:
         for name, layer in layers.layers.items():
@@ -119,8 +116,6 @@ def freeze(network: Network, names: Collection[str]) -> Network:
                 for module in layer.modules():
                     if isinstance(module, BatchNorm | Dropout | DropPath):
                         module.frozen = True
-    norms = [norm for norm in network.norms if not norm.frozen]
-    return Network(network.slices, norms, network.stage_modules)
 
 
 def train_only(network: Network, substrings: Collection[str]) -> None:
@@ -136,16 +131,17 @@ def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
     """Wrap the slices for recomputation, if the plan enables it."""
     if not plan.enabled:
         return network
+    norms = network.norms
 
     @contextmanager
     def without_statistics() -> Iterator[None]:
         """A recomputed forward pass must not record its statistics again."""
-        for norm in network.norms:
+        for norm in norms:
             norm.records_statistics = False
         try:
             yield
         finally:  # torch stops a recomputation early by an exception
-            for norm in network.norms:
+            for norm in norms:
                 norm.records_statistics = True
 
     pairs = zip(network.slices, network.stage_modules, strict=True)
@@ -153,4 +149,4 @@ def with_recomputation(network: Network, plan: RecomputePlan) -> Network:
         RecomputedSlice(layers, plan.checkpoints, without_statistics, module.run)
         for layers, module in pairs
     )
-    return Network(network.slices, network.norms, recomputed)
+    return Network(network.slices, recomputed)

@@ -29,11 +29,9 @@ class OpenFeed:
     @property
     def view(self) -> View:
         """The training view of the samples, always prepared in this process."""
-        data = self.plan.config.data
+        data, size = self.plan.config.data, self.plan.network.image_size
         in_process = replace(data, dataloader_kind="threads")
-        return self.source.training_view(
-            in_process, self.plan.network.image_size, make_ledger(data)
-        )
+        return self.source.training_view(in_process, size, make_ledger(data))
 
     @property
     def micro_batches_per_epoch(self) -> int:
@@ -42,10 +40,8 @@ class OpenFeed:
 
     def indices(self, first: int, count: int) -> Iterator[MicroBatchIndex]:
         """Indices of `count` micro-batches, starting with `first`, over all replicas."""
-        per_update = self.plan.batch.micro_batches
-        return (
-            MicroBatchIndex(*divmod(index, per_update)) for index in range(first, first + count)
-        )
+        per_update, indices = self.plan.batch.micro_batches, range(first, first + count)
+        return (MicroBatchIndex(*divmod(index, per_update)) for index in indices)
 
 
 def open_feed(config: RunConfig) -> OpenFeed:
@@ -57,9 +53,8 @@ def open_feed(config: RunConfig) -> OpenFeed:
         )
     device = choose_device(config.device)
     make_deterministic(config.device.threads)
-    return feed_from_source(
-        config, open_source(config.data, plan_training_network(config), "train"), device
-    )
+    source = open_source(config.data, plan_training_network(config), "train")
+    return feed_from_source(config, source, device)
 
 
 def feed_from_source(config: RunConfig, source: Source, device: torch.device) -> OpenFeed:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from convoy.config.resolve import split_dtype_rule
 from convoy.config.schema import RunConfig
@@ -30,7 +30,6 @@ from convoy.numerics.precision import (
     Rounder,
     StochasticRounder,
 )
-from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer, OptimizerShard, make_state_storage
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.collectives import Shards
@@ -44,7 +43,6 @@ from convoy.run.network import (
     names_matching,
     names_with_roles,
     no_decay_names,
-    whole_network_stage,
 )
 from convoy.run.process import ProcessContext
 
@@ -59,17 +57,15 @@ def build_network_for_precision(
     micros: range = range(1),
 ) -> Network:
     """Build layers with the configured precision; all layers if no stage is given."""
-    stages = stages or [whole_network_stage(plan)]
-    network = build_network(plan, stages, config.data.seed, device, micros)
+    network = build_network(plan, config.data.seed, device, stages, micros)
     precision = config.precision
-    compute_format = (
-        FLOAT32 if precision.precision == "32.32" else FLOAT_FORMATS[precision.half_type]
-    )
+    compute = FLOAT32 if precision.precision == "32.32" else FLOAT_FORMATS[precision.half_type]
     native = uses_native_half(precision, device.type)
     partials = precision.half_partial and precision.half_arithmetic == "emulated"
-    arithmetic = Arithmetic(compute_format, native, precision.saturate_on_overflow, partials)
-    for layers, stage in zip(network.slices, stages, strict=True):
-        layers.set_arithmetic(arithmetic, rounds_input=stage.first == 0)
+    arithmetic = Arithmetic(compute, native, precision.saturate_on_overflow, partials)
+    for index, layers in enumerate(network.slices):
+        is_first = not stages or stages[index].first == 0
+        layers.set_arithmetic(arithmetic, rounds_input=is_first)
     return network
 
 
@@ -93,15 +89,12 @@ def weights_by_policy(config: RunConfig, layers: Slice) -> dict[DtypePolicy, Wei
 
 def dtype_policy(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
     """The dtype policy of a weight, by its name and its name with roles."""
-    policy, state = (
-        _param_and_compute_dtypes(config, name, full_name),
-        config.optimizer.optimizer_state_dtype,
-    )
+    policy = _param_and_compute_dtypes(config, name, full_name)
+    state = config.optimizer.optimizer_state_dtype
     rules = map(split_dtype_rule, config.memory.accumulator_dtype_rules)
     dtypes = (dtype for pattern, dtype in rules if fnmatchcase(name, pattern))
-    divided = any(
-        re.fullmatch(pattern, name) for pattern in config.optimizer.gradient_mean_reduce_re
-    )
+    mean_patterns = config.optimizer.gradient_mean_reduce_re
+    divided = any(re.fullmatch(pattern, name) for pattern in mean_patterns)
     return replace(
         policy,
         accumulator=ACCUMULATOR_DTYPES[next(dtypes, config.memory.accumulator_dtype)],
@@ -135,13 +128,17 @@ def parameter_groups(
     groups = []
     for policy, weights in weights_by_policy(config, layers).items():
         flat = FlatParameters(weights, exempt)
-        shards = Shards(flat.elements, batch.replicas)
+        shard = OptimizerShard(
+            replicas.shard_range(flat.elements),
+            row_gatherer(replicas, Shards(flat.elements, batch.replicas)),
+            shard_gatherer(replicas, flat.elements),
+        )
         if config.precision.enable_stochastic_rounding:
             rounder = StochasticRounder(config.data.seed, flat.parameter_extents())
         optimizer = Optimizer(
             flat,
             make_update_rule(options, batch.samples_per_update, adapted),
-            OptimizerShard(replicas.shard_range(flat.elements), row_gatherer(replicas, shards)),
+            shard,
             make_state_storage(context.device, config.memory.offload_optimizer, scratch),
             policy,
             rounder,
@@ -156,14 +153,3 @@ def parameter_groups(
         )
         groups.append(ParameterGroup(tree, optimizer))
     return groups
-
-
-def make_ema(
-    config: RunConfig, network: Network, optimizers: Sequence[Optimizer], replicas: Replicas
-) -> ExponentialMovingAverage:
-    """The EMA of the weights; with sharded state, each replica has its shard of it."""
-
-    def gather(optimizer: Optimizer, shard: Tensor) -> Tensor:
-        return shard_gatherer(replicas, optimizer.flat_params.elements)(shard)
-
-    return ExponentialMovingAverage(config.average.ema_decay, optimizers, network.tensors(), gather)

@@ -13,7 +13,6 @@ from convoy.checkpoint.format import JSON
 from convoy.config.schema import RunConfig
 from convoy.config.sections.parallel import DeviceConfig
 from convoy.data.loader import NeededInputs
-from convoy.engine.metrics import ValidationShare
 from convoy.engine.update import UpdateShare
 from convoy.errors import ConfigError
 from convoy.launch.world import World
@@ -32,18 +31,16 @@ def choose_device(config: DeviceConfig, index: int = 0) -> torch.device:
     if kind == "auto":
         kind = next((kind for kind in ("cuda", "mps") if available[kind]), "cpu")
     if not available[kind]:
-        names = ", ".join(name for name, is_here in available.items() if is_here)
+        names = ", ".join(name for name, is_available in available.items() if is_available)
         raise ConfigError(f"--device {kind} is not available; this machine has {names}")
     if kind != "cuda":
         return torch.device(kind)
     count = torch.cuda.device_count()
     chosen = config.select_devices or range(count)
-    for device_index in chosen:
-        if device_index >= count:
-            raise ConfigError(
-                f"--select-devices {device_index} is not available; "
-                f"this machine has 0 to {count - 1}"
-            )
+    if max(chosen) >= count:
+        raise ConfigError(
+            f"--select-devices {max(chosen)} is not available; this machine has 0 to {count - 1}"
+        )
     device = torch.device(kind, chosen[index % len(chosen)])
     torch.cuda.set_device(device)
     return device
@@ -57,7 +54,6 @@ def make_deterministic(threads: int) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-MEBIBYTE = 2**20
 NCCL_ALGORITHMS = {"auto": None, "broadcast": "Tree"}  # all others are rings
 
 
@@ -77,7 +73,7 @@ def cuda_environment(config: RunConfig, stage: int, memory: int) -> dict[str, st
     shares = config.memory.available_memory_proportion
     if shares:
         share = shares[stage] if len(shares) > 1 else shares[0]
-        variables["CUDNN_CONV_WSCAP_DBG"] = str(max(1, int(share * memory / MEBIBYTE)))
+        variables["CUDNN_CONV_WSCAP_DBG"] = str(max(1, int(share * memory / 2**20)))  # in MiB
     algorithm = NCCL_ALGORITHMS.get(config.replica.gcl_method, "Ring")
     if algorithm is not None:
         variables["NCCL_ALGO"] = algorithm
@@ -102,10 +98,8 @@ class ProcessContext:
     @property
     def needed_inputs(self) -> NeededInputs:
         """The first stage needs images, the last one labels."""
-        last = self.plan.topology.stages - 1
-        return NeededInputs(
-            images=self.coordinates.stage == 0, labels=self.coordinates.stage == last
-        )
+        stage, last = self.coordinates.stage, self.plan.topology.stages - 1
+        return NeededInputs(images=stage == 0, labels=stage == last)
 
     @property
     def update_share(self) -> UpdateShare:
@@ -116,10 +110,6 @@ class ProcessContext:
         return UpdateShare(
             batch.micro_batches_of(self.coordinates.replica), self.control, last_ranks, names
         )
-
-    @property
-    def validation_share(self) -> ValidationShare:
-        return ValidationShare(self.coordinates.replica, self.plan.topology.replicas, self.control)
 
     def machine_info(self) -> dict[str, JSON]:
         """What bit-exactness depends on; saved in every checkpoint."""

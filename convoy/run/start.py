@@ -4,8 +4,8 @@
     in worker processes, or as one process of torchrun → `run_process` joins the process groups →
     `train` (run/phase.py): open data, build, load, train, finish → `fine_tune`, if configured
 
-A single process and a worker call the same `run_process`; only a worker receives its arguments as
-a message. torch is not imported before a process of the run starts.
+A single process and a worker call the same `run_process`. torch is not imported before a process
+of the run starts.
 """
 
 import os
@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable
-from convoy.config.schema import Setting, option_table
+from convoy.config.schema import Setting
 from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError, ExitCode
 from convoy.events import Event, Observers, StopRequest, event_from_json, event_to_json
@@ -60,9 +60,8 @@ def start(request: RunRequest) -> RunOutcome:
     if world is None:
         return run_in_workers(replace(request, resolved=resolved), plan)
     resolved = fix_machine_values(resolved, world.local_world_size)
-    return run_process(
-        replace(request, resolved=resolved), replace(plan, config=resolved.config), world
-    )
+    plan = replace(plan, config=resolved.config)
+    return run_process(world, replace(request, resolved=resolved), plan)
 
 
 def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
@@ -82,16 +81,18 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
 
     resolved = fix_machine_values(request.resolved, plan.topology.processes)
     stage_bytes = [stage.total for phase in plan_phases(plan) for stage in phase.memory]
+    objects = request.user_objects
     outcome = run_workers(
         plan.topology,
         f"{__name__}:run_worker",
-        _to_message(replace(request, resolved=resolved), plan.loop.samples),
-        resolved.config.device.threads,
-        LaunchOptions(
-            _PRELOAD,
-            request.user_objects.to_bytes() if request.user_objects else b"",
-            bytes_per_worker=max(stage_bytes),
+        WorkerPayload(
+            replace(request, resolved=resolved, observers=(), user_objects=None),
+            replace(plan, config=resolved.config),
+            bool(request.observers),
+            b"" if objects is None else objects.to_bytes(),
         ),
+        resolved.config.device.threads,
+        LaunchOptions(_PRELOAD, bytes_per_worker=max(stage_bytes)),
         on_record,
     )
     error = outcome.error()
@@ -100,17 +101,43 @@ def run_in_workers(request: RunRequest, plan: RunPlan) -> RunOutcome:
     return RunOutcome(outcome.code, folders[-1] if folders else None)
 
 
-def run_worker(world: World, message: dict[str, Any]) -> int:
-    request = _from_message(message)
-    _register_user_code(message["attachment"], request)
-    plan = plan_run(request.resolved.config, message["samples"])
-    outcome = run_process(request, plan, world)
+@dataclass(frozen=True)
+class WorkerPayload:
+    """What a worker receives."""
+
+    request: RunRequest
+    plan: RunPlan
+    publishes_events: bool
+    user_objects: bytes  # of `UserObjects`; empty if there are none
+
+
+def run_worker(world: World, payload: WorkerPayload) -> int:
+    request = payload.request
+    if payload.publishes_events:
+        request = replace(request, observers=(_publish_event,))
+    _register_user_code(payload)
+    outcome = run_process(world, request, payload.plan)
     if world.rank == 0:
         publish({"folder": str(outcome.folder)})
     return outcome.code
 
 
-def run_process(request: RunRequest, plan: RunPlan, world: World) -> RunOutcome:
+def _publish_event(event: Event) -> None:
+    publish(event_to_json(event))
+
+
+def _register_user_code(payload: WorkerPayload) -> None:
+    """Register the user's own network and dataset."""
+    config = payload.plan.config
+    if payload.user_objects or ":" in config.network.model + config.data.data:
+        from convoy.run.user_code import UserObjects, register_import_paths
+
+        if payload.user_objects:
+            UserObjects.from_bytes(payload.user_objects).register()
+        register_import_paths(payload.request.resolved.settings)
+
+
+def run_process(world: World, request: RunRequest, plan: RunPlan) -> RunOutcome:
     """One process of a run: the only one, a worker, or one that torchrun started."""
     from convoy.run.fine_tuning import fine_tune, first_phase_request
     from convoy.run.phase import train
@@ -128,59 +155,6 @@ def run_process(request: RunRequest, plan: RunPlan, world: World) -> RunOutcome:
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
     return RunOutcome(finished.summary.exit_code, finished.folder)
-
-
-def _to_message(request: RunRequest, samples: int) -> dict[str, Any]:
-    """Convert to JSON values for a worker."""
-    return {
-        "settings": {
-            name: [setting.value, setting.source]
-            for name, setting in request.resolved.settings.items()
-        },
-        "folder": request.folder and str(request.folder),
-        "checkpoint": request.checkpoint and str(request.checkpoint),
-        "override": request.override,
-        "quiet": request.quiet,
-        "publishes_events": bool(request.observers),
-        "samples": samples,
-    }
-
-
-def _from_message(message: dict[str, Any]) -> RunRequest:
-    table = option_table()
-    settings = {
-        name: Setting(table[name].value_type.check(value), source)
-        for name, (value, source) in message["settings"].items()
-    }
-    folder, checkpoint = (
-        message[name] and Path(message[name]) for name in ("folder", "checkpoint")
-    )
-    observers = (_publish_event,) if message["publishes_events"] else ()
-    return RunRequest(
-        ResolvedConfig(settings),
-        folder,
-        checkpoint,
-        message["override"],
-        message["quiet"],
-        observers,
-    )
-
-
-def _register_user_code(attachment: bytes, request: RunRequest) -> None:
-    """Register the user's own network and dataset in a worker."""
-    if (
-        attachment
-        or ":" in request.resolved.config.network.model + request.resolved.config.data.data
-    ):
-        from convoy.run.user_code import UserObjects, register_import_paths
-
-        if attachment:
-            UserObjects.from_bytes(attachment).register()
-        register_import_paths(request.resolved.settings)
-
-
-def _publish_event(event: Event) -> None:
-    publish(event_to_json(event))
 
 
 def _stop_on_signals(stop: StopRequest) -> AbstractContextManager[None]:
@@ -223,8 +197,8 @@ def inspect_data(
     samples = None if found_samples is None else num_used_samples(resolved.config, found_samples)
     if config.num_classes is not None:
         return resolved, samples
-    classes = Setting(found_classes, f"data in {config.data_dir}")
-    return ResolvedConfig({**resolved.settings, "num_classes": classes}), samples
+    source = f"data in {config.data_dir}"
+    return resolved.with_values({"num_classes": found_classes}, source), samples
 
 
 def fix_machine_values(resolved: ResolvedConfig, processes: int) -> ResolvedConfig:

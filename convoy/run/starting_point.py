@@ -6,7 +6,7 @@ Rank 0 determines the starting point; all other ranks receive it.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -17,7 +17,13 @@ from convoy.checkpoint.format import JSON, CheckpointContents, Tensors, check_ma
 from convoy.checkpoint.store import CheckpointStore, find_checkpoint
 from convoy.config.option import OptionTypeError, format_value
 from convoy.config.resolve import ResolvedConfig
-from convoy.config.schema import RunConfig, Setting, option_table, training_changes
+from convoy.config.schema import (
+    RunConfig,
+    Setting,
+    flatten_config,
+    option_table,
+    training_changes,
+)
 from convoy.errors import CheckpointError, ConfigError, ConvoyError
 from convoy.events import Noticed, Validated
 from convoy.parallel import tensor_io
@@ -27,11 +33,13 @@ from convoy.report.log import json_safe, read_jsonl
 from convoy.report.summary import FinishedRun, Summary
 from convoy.run.folder import RunFolder, RunRequest
 from convoy.run.import_export import IMPORTED_FROM, load_foreign_weights
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.process import ProcessContext
 from convoy.run.state import check_fits
 
 INITIAL_WEIGHTS = "first_weights_sha256"  # in the state of a checkpoint
+_FOLDER_OPTIONS = ("data_dir", "checkpoint_output_path", "init_path", "pretrained", "log_dir")
+_HOST_OPTIONS = (*_FOLDER_OPTIONS, "name", "name_suffix", "progress")  # may differ between hosts
 
 
 @dataclass(frozen=True)
@@ -42,25 +50,16 @@ class StartingPoint:
     folder: str = ""
     validated: Validated | None = None
     contents: CheckpointContents | None = None
-    weights: Tensors | None = None  # of a new run with given initial weights
+    weights: Tensors | None = None  # initial weights of a new run, if not random
     metadata: dict[str, JSON] = field(default_factory=dict)  # saved in every checkpoint of the run
     notices: list[Noticed] = field(default_factory=list)
 
 
 def check_same_on_all_ranks(control: ControlGroup, config: RunConfig, samples: int) -> None:
-    """Check that all processes have the same configuration and data.
-
-    Only paths may differ between hosts.
-    """
-    without_paths = replace(
-        config,
-        data=replace(config.data, data_dir=None),
-        checkpoint=replace(
-            config.checkpoint, checkpoint_output_path=None, init_path=None, pretrained=None
-        ),
-        report=replace(config.report, log_dir="", name=None, name_suffix=None, progress="none"),
-    )
-    digest = hashlib.sha256(f"{without_paths} {samples}".encode()).digest()
+    """Check that all processes have the same configuration and data."""
+    values = flatten_config(config)
+    shared = {name: value for name, value in values.items() if name not in _HOST_OPTIONS}
+    digest = hashlib.sha256(f"{shared} {samples}".encode()).digest()
     local = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
     gathered = control.all_gather_tensor(SyncPoint.START, 0, local)
     digests = [bytes(tensor.tolist()) for tensor in gathered]
@@ -98,9 +97,7 @@ def _from_checkpoint(plan: RunPlan, source: str) -> StartingPoint:
         raise ConfigError(f"--init-path {source} does not exist")
     try:
         checkpoint = find_checkpoint(Path(source))
-        network = build_network(
-            plan.network, [whole_network_stage(plan.network)], 0, torch.device("meta")
-        )
+        network = build_network(plan.network, 0, torch.device("meta"))
         check_match(checkpoint.contents.model, network.tensors())
     except CheckpointError as error:
         raise CheckpointError(f"--init-path {source}: {error}") from error

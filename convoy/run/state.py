@@ -15,10 +15,9 @@ from convoy.numerics.flat import FlatParameters
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel import tensor_io
-from convoy.parallel.replicas import shard_gatherer
 from convoy.plan.plan import RunPlan
 from convoy.run.build import TrainingParts
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.parameter_groups import weights_by_policy
 
 T = TypeVar("T")
@@ -37,45 +36,37 @@ class TrainingState:
         """
         totals = self.parts.trainer.meter.totals()
         model = self._gather_stages(self._model())
-        state: dict[str, Tensor] = {}  # full tensors; replicas may hold shards
-        for one in self.parts.optimizers:
-            state |= one.named_state(shard_gatherer(self.parts.replicas, one.flat_params.elements))
-        optimizer = self._gather_stages(state)
-        # All processes agree on this condition.
-        averages = (
-            self._gather_stages(self.parts.ema.named_averages()) if self.parts.ema.started else {}
-        )
+        state: dict[str, Tensor] = {}  # full tensors; replicas may have shards
+        for optimizer in self.parts.optimizers:
+            state |= optimizer.named_state()
+        optimizer_state = self._gather_stages(state)
+        ema = self.parts.ema  # started on all processes or on none
+        averages = self._gather_stages(ema.named_averages()) if ema.started else {}
         if not self.parts.context.control.is_rank_zero:
             return None
         check_finite(model, update)
-        loop = self.parts.trainer.plan
-        position: dict[str, JSON] = {
-            "update": update,
-            "epoch": loop.epoch_after(update),
-            "update_in_epoch": update % loop.updates_per_epoch,
+        position = self._position(update) | {
+            "update_in_epoch": update % self.parts.trainer.plan.updates_per_epoch,
             "meter": asdict(totals),
             "judge": {**self.parts.trainer.update_step.guard.state()},
         }
-        return CheckpointContents(model, optimizer, averages, position | metadata)
+        return CheckpointContents(model, optimizer_state, averages, position | metadata)
 
     def capture_average(self, update: int, metadata: dict[str, JSON]) -> CheckpointContents | None:
         """Gather the EMA as a model on rank 0; all processes must call this."""
         model = self._gather_stages(self.parts.ema.named_averages())
         if not self.parts.context.control.is_rank_zero:
             return None
-        position: dict[str, JSON] = {
-            "update": update,
-            "epoch": self.parts.trainer.plan.epoch_after(update),
-        }
-        return CheckpointContents(model=model, state=position | metadata)
+        return CheckpointContents(model=model, state=self._position(update) | metadata)
+
+    def _position(self, update: int) -> dict[str, JSON]:
+        return {"update": update, "epoch": self.parts.trainer.plan.epoch_after(update)}
 
     def _model(self) -> dict[str, Tensor]:
         """Master weights and running statistics."""
         model = self.parts.network.tensors()
-        for one in self.parts.optimizers:
-            model |= one.named_master_weights(
-                shard_gatherer(self.parts.replicas, one.flat_params.elements)
-            )
+        for optimizer in self.parts.optimizers:
+            model |= optimizer.named_master_weights()
         return model
 
     def weights_sha256(self) -> str | None:
@@ -101,26 +92,22 @@ class TrainingState:
 
     @property
     def is_finite(self) -> bool:
-        return all(
-            bool(torch.isfinite(tensor).all()) for tensor in self.parts.network.tensors().values()
-        )
+        return all(torch.isfinite(tensor).all() for tensor in self.parts.network.tensors().values())
 
     def restore(self, contents: CheckpointContents) -> None:
         self.parts.network.load(contents.model)
-        for one in self.parts.optimizers:
-            one.load_state(contents.optimizer)
-            one.load_weights(contents.model)
+        for optimizer in self.parts.optimizers:
+            optimizer.load_state(contents.optimizer)
+            optimizer.load_weights(contents.model)
         self.parts.ema.load_averages(contents.averages)
         self.parts.trainer.meter.reset(_read_totals(contents.state.get("meter")))
-        self.parts.trainer.update_step.guard.load_state(
-            _read_guard_state(contents.state.get("judge"))
-        )
+        guard_state = _read_guard_state(contents.state.get("judge"))
+        self.parts.trainer.update_step.guard.load_state(guard_state)
 
 
 def check_fits(plan: RunPlan, contents: CheckpointContents) -> None:
     """Check that a checkpoint matches the network and optimizer of the plan."""
-    meta = torch.device("meta")
-    network = build_network(plan.network, [whole_network_stage(plan.network)], 0, meta)
+    network = build_network(plan.network, 0, torch.device("meta"))
     check_match(contents.model, network.tensors())
     if contents.averages and plan.config.average.ema_decay:
         averages = {name: tensor.float() for name, tensor in network.tensors().items()}
@@ -137,7 +124,7 @@ def check_fits(plan: RunPlan, contents: CheckpointContents) -> None:
 def check_finite(tensors: Mapping[str, Tensor], update: int) -> None:
     """Raise NumericError for non-finite values: a checkpoint must be resumable."""
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not torch.isfinite(tensor).all():
             raise NumericError(
                 f"{name} is not finite after update {update}, so it is not saved; "
                 "start again, or resume an earlier checkpoint with --override, with a lower --lr"
@@ -145,25 +132,25 @@ def check_finite(tensors: Mapping[str, Tensor], update: int) -> None:
 
 
 def _read_totals(meter: JSON) -> Totals:
-    totals = _read(Totals, {"left_out": 0, **meter} if isinstance(meter, dict) else meter)
-    if totals is None:
-        raise CheckpointError("state.json has no valid metric totals (meter)")
-    return totals
+    """Read the sums of the metrics; older checkpoints have no `left_out`."""
+    values = {"left_out": 0, **meter} if isinstance(meter, dict) else meter
+    return _read(Totals, values, "metric totals (meter)")
 
 
 def _read_guard_state(saved: JSON) -> GuardState:
     """Read loss scale and skipped updates; older checkpoints have none."""
-    state = GuardState() if saved is None else _read(GuardState, saved)
-    if state is not None:
-        scales = (state.followed, state.before, state.ceiling)
-        if all(scale is None or scale > 0 for scale in scales):
-            return state
-    raise CheckpointError("state.json has no valid loss scale and skipped updates (judge)")
+    what = "loss scale and skipped updates (judge)"
+    state = GuardState() if saved is None else _read(GuardState, saved, what)
+    scales = (state.followed, state.before, state.ceiling)
+    if any(scale is not None and scale <= 0 for scale in scales):
+        raise CheckpointError(f"state.json has no valid {what}")
+    return state
 
 
-def _read(kind: type[T], saved: JSON) -> T | None:
-    """Create the dataclass if every field is present and has its type."""
+def _read(kind: type[T], saved: JSON, what: str) -> T:
+    """Create the dataclass; every field must be present and have its type."""
     types = get_type_hints(kind)
     values = saved if isinstance(saved, dict) else {}
-    is_valid = all(name in values and isinstance(values[name], types[name]) for name in types)
-    return kind(**{name: values[name] for name in types}) if is_valid else None
+    if not all(name in values and isinstance(values[name], types[name]) for name in types):
+        raise CheckpointError(f"state.json has no valid {what}")
+    return kind(**{name: values[name] for name in types})

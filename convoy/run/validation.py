@@ -171,7 +171,7 @@ def validate_checkpoints(
 ) -> Iterator[NetworkScore | CheckpointError]:
     """Score each checkpoint on the validation split; errors are yielded, not raised.
 
-    None stands for the initial weights of this configuration.
+    The path None selects the initial weights of this configuration.
     """
     device, backend = choose_device(config.device), config.validation.backend
     check_backend(backend, device)

@@ -44,9 +44,9 @@ class RunWriter:
             self.store, checkpoint.keep_last or None, self._report_saved, on_failed, keep_copy
         )
 
-    def save(self, contents: CheckpointContents | None, update: int) -> None:
+    def save(self, contents: CheckpointContents | None) -> None:
         assert contents is not None, "rank 0 has the gathered state"
-        self._saver.save(contents, update)
+        self._saver.save(contents)
 
     def check(self) -> None:
         """Report a finished save, raise a failed one; called after every update."""
@@ -81,7 +81,7 @@ class RunWriter:
     ) -> Averaged | None:
         assert contents is not None, "rank 0 has the gathered state"
         update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
-        path = CheckpointStore(self.store.folder / "averaged" / name).save(contents, update)
+        path = CheckpointStore(self.store.folder / "averaged" / name).save(contents)
         averaged = Averaged(
             update, self._relative_path(path), "ema", 0, weights_sha256(contents.model)
         )

@@ -18,12 +18,8 @@ from convoy.weights.reading import ExternalWeights
 
 _STAGES = (1, 2, 3, 4, 3, 3, 1)  # blocks per stage of MobileNet v2
 _TIMM_BLOCK = re.compile(r"features\.(\d+)\.conv\.(.+)")
-_DEPTHWISE_SEPARABLE_LAYERS = {
-    "0.0": "conv_dw",
-    "0.1": "bn1",
-    "1": "conv_pw",
-    "2": "bn2",
-}  # without expansion
+# The first block has no expansion.
+_DEPTHWISE_SEPARABLE_LAYERS = {"0.0": "conv_dw", "0.1": "bn1", "1": "conv_pw", "2": "bn2"}
 _INVERTED_RESIDUAL_LAYERS = {
     "0.0": "conv_pw",
     "0.1": "bn1",
@@ -87,10 +83,8 @@ def _torchvision_pairs(layers: Sequence[str]) -> Iterator[tuple[str, str]]:
     if ends_in_conv:
         yield from (("conv_head", "classifier.0"), ("classifier", "classifier.3"))
     else:
-        yield from (
-            ("conv_head", f"features.{feature + 1}.0"),
-            ("bn2", f"features.{feature + 1}.1"),
-        )
+        head = f"features.{feature + 1}"
+        yield from (("conv_head", f"{head}.0"), ("bn2", f"{head}.1"))
         yield "classifier", "classifier.1"
 
 
@@ -193,10 +187,8 @@ def fit_weights(weights: ExternalWeights, target: TargetNetwork) -> FittedWeight
 def _replace_head(weights: Tensors, target: TargetNetwork, notes: list[str]) -> Tensors:
     """Return the initial classifier if only the number of classes differs, else nothing."""
     pairs = [(weights[name], target.tensors[name]) for name in target.head if name in weights]
-    complete = len(pairs) == len(target.head)
-    if not complete or any(
-        _head_features(theirs) != _head_features(ours) for theirs, ours in pairs
-    ):
+    features_differ = any(_head_features(theirs) != _head_features(ours) for theirs, ours in pairs)
+    if len(pairs) < len(target.head) or features_differ:
         return {}
     classes, our_classes = len(pairs[0][0]), len(pairs[0][1])
     if classes == our_classes or any(len(theirs) != classes for theirs, _ in pairs):

@@ -47,13 +47,13 @@ def test_validate_accepts_one_checkpoint_and_options(run: convoy.Run) -> None:
     assert score.latency_ms is not None and score.latency_p99_ms is not None
 
 
-def test_validate_raises_for_a_damaged_checkpoint(tmp_path: Path, run: convoy.Run) -> None:
+def test_validate_raises_for_a_damaged_checkpoint(tmp_path: Path) -> None:
     damaged = tmp_path / "update-1"
     damaged.mkdir()
     (damaged / "MANIFEST.json").write_text("{}")
 
     with pytest.raises(CheckpointError):
-        convoy.validate(damaged, **{"model": "resnet8", "image_size": 12})
+        convoy.validate(damaged, model="resnet8", image_size=12)
 
 
 def test_average_returns_the_new_checkpoint(run: convoy.Run) -> None:

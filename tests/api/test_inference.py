@@ -87,9 +87,7 @@ def test_without_folding_the_network_has_the_weights_of_the_checkpoint(run: conv
     assert {"conv1.weight", "bn1.running_mean", "fc.bias"} <= names
 
 
-def test_an_image_may_be_a_path_bytes_a_picture_or_an_array(
-    run: convoy.Run, photos: Path
-) -> None:
+def test_an_image_may_be_a_path_bytes_a_picture_or_an_array(run: convoy.Run, photos: Path) -> None:
     transform, file = convoy.load(run).transform, photos / "0.jpg"
     picture = Image.open(file)
 

@@ -135,7 +135,7 @@ def test_an_entry_without_a_command_is_not_a_benchmark(write: Write) -> None:
     assert merged == ["shared", "faster", "word", "rows"]
 
 
-def test_a_command_is_all_a_benchmark_needs(write: Write) -> None:
+def test_a_benchmark_requires_only_a_command(write: Write) -> None:
     text = "\na:\n  cmd: python3 train.py\n  data:\n  parameters:\n  env:\n  output:\n"
     bare = Benchmark("a", "python3 train.py", origin="benchmarks.yml, line 2")
 
@@ -213,7 +213,7 @@ def test_an_invalid_command_is_refused(
     assert only == f"benchmarks.yml, line 3: cmd {message}"
 
 
-def test_a_command_cannot_use_parameters_without_any(
+def test_a_command_cannot_use_parameters_that_do_not_exist(
     error_lines: Callable[[str], list[str]],
 ) -> None:
     (only,) = error_lines("a:\n  cmd: run {size}\n")
@@ -250,7 +250,7 @@ def test_an_entry_written_twice_is_refused_with_both_lines(
 
 
 def entry(text: str) -> YamlEntry:
-    return parse_yaml(f"parameters: {text}", "x")["parameters"]
+    return parse_yaml(f"parameters: {text}".encode(), "x")["parameters"]
 
 
 def entries(text: str) -> dict[str, YamlEntry]:

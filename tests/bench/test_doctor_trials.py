@@ -143,7 +143,7 @@ def test_one_outlier_moves_neither_the_median_nor_both_bounds() -> None:
     assert interval.low >= 0.98 and interval.high < 9.0
 
 
-def test_the_interval_contains_the_true_median_about_as_often_as_stated() -> None:
+def test_the_interval_contains_the_true_median_with_the_stated_probability() -> None:
     rng = random.Random(1)
     trials = 400
     contained = 0

@@ -11,16 +11,17 @@ from convoy.bench.feed import (
     MAX_ELEMENTS,
     EpochThroughput,
     FeedTimer,
-    ModelConsumer,
     TimedFeed,
     bench_feed,
     mean_throughput_text,
     simulate_model,
+    train_without_learning,
 )
 from convoy.config.schema import build_config
 from convoy.data.loader import MicroBatch
 from convoy.errors import ConfigError
 from convoy.launch.world import World
+from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed, open_feed
 from convoy.run.process import join_run
 
@@ -58,7 +59,7 @@ def test_8_bit_pixels_are_counted_as_bytes() -> None:
     assert epoch.bytes == 16 * (IMAGE + LABEL)
 
 
-def test_an_epoch_is_all_data_or_the_elements_of_the_reference() -> None:
+def test_an_epoch_has_all_elements_up_to_the_limit() -> None:
     few, many = opened(), opened(samples=100_000)
 
     # 100 samples are 6 updates of 2 × 8; 4 samples are left out.
@@ -113,7 +114,7 @@ def test_an_epoch_is_printed_in_one_line() -> None:
     assert EPOCH.as_text(3) == "epoch 3: 512 elements in 2.000 s, 256.0 elements/s, 2.000 GB/s"
 
 
-def test_the_mean_is_all_images_in_all_the_time() -> None:
+def test_the_mean_throughput_is_all_images_by_the_total_time() -> None:
     slow = EpochThroughput(elements=512, bytes=1, seconds=6.0, images=16_384)
 
     assert mean_throughput_text([EPOCH, slow]) == "mean throughput: 4096.0 imgs/sec"
@@ -133,23 +134,23 @@ def test_a_simulated_device_is_not_faster_than_its_rate() -> None:
 
 def test_a_consumer_gets_the_micro_batches_of_one_update_at_a_time() -> None:
     open_feed = opened()
-    taken: list[int] = []
+    used: list[int] = []
 
     def consume(batches: Iterable[MicroBatch]) -> None:
-        taken.append(len(list(batches)))
+        used.append(len(list(batches)))
 
     FeedTimer(open_feed).seconds(TimedFeed(open_feed.feed, open_feed.options, consume), updates=3)
 
-    assert taken == [2, 2, 2]
+    assert used == [2, 2, 2]
 
 
 def test_measuring_a_model_does_not_change_its_weights(tmp_path: Path) -> None:
     open_feed = opened(gradient_accumulation=3, micro_batch_size=4)
     with join_run(World.single_process(), open_feed.plan) as context:
-        model = ModelConsumer(open_feed, context, tmp_path)
-        weights = [optimizer.flat_params.values for optimizer in model.parts.optimizers]
+        parts = build(context, open_feed.source, None, tmp_path)
+        weights = [optimizer.flat_params.values for optimizer in parts.optimizers]
         before = [values.clone() for values in weights]
-        model(micro_batches(3))
+        train_without_learning(parts.trainer, micro_batches(3))
 
         assert all(map(torch.equal, before, weights))
 

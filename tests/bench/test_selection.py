@@ -30,7 +30,7 @@ def test_without_arguments_the_whole_default_file_is_selected() -> None:
     assert read("") == BenchConfig(("benchmarks.yml",), (), False, False, False, ())
 
 
-def test_selecting_variables_are_used() -> None:
+def test_options_that_select_benchmarks_are_parsed() -> None:
     line = "--spec a.yml b.yml --benchmark x y --include-convergence --allow-wandb --compile-only"
 
     assert read(line) == BenchConfig(("a.yml", "b.yml"), ("x", "y"), True, True, True)
@@ -163,6 +163,14 @@ def test_convergence_runs_are_selected_by_option_or_name() -> None:
     assert names("--spec own.yml --benchmark train_conv") == ["train_conv"]
 
 
+def test_a_convergence_run_is_identified_by_its_suffix() -> None:
+    Path("benchmarks.yml").write_text(
+        "a_pod64_conv: {cmd: x}\na_conv_pod64: {cmd: x}\na_convergence: {cmd: x}\n"
+    )
+
+    assert names("") == ["a_conv_pod64", "a_convergence"]
+
+
 def test_benchmarks_and_variants_are_selected_by_name_in_order() -> None:
     assert names("--spec own.yml --benchmark train infer_size_2") == ["train", "infer_size_2"]
     assert names("--spec own.yml --benchmark infer_size_2 infer") == [
@@ -226,12 +234,10 @@ def test_wandb_options_are_removed_with_their_values(line: str, left: str) -> No
     assert strip_wandb_options(tuple(line.split())) == tuple(left.split())
 
 
-def test_compile_only_is_added_and_nothing_is_measured() -> None:
+def test_compile_only_is_added_to_the_command() -> None:
     (only,) = run("--spec own.yml --benchmark train --compile-only").variants
 
     assert only.words[-1] == "--compile-only"
-    assert only.benchmark.metrics == {}
-    assert run("--spec own.yml --benchmark train").variants[0].benchmark.metrics
 
 
 def test_options_without_effect_are_dropped_once_with_a_reason() -> None:
@@ -280,7 +286,7 @@ def test_a_name_in_two_files_is_refused_with_both_locations() -> None:
     ]
 
 
-def test_only_convergence_runs_need_another_option() -> None:
+def test_a_file_with_only_convergence_runs_is_refused() -> None:
     Path("benchmarks.yml").write_text("a_conv: {cmd: x}\n")
 
     assert error_lines("") == ["all benchmarks are convergence runs; add --include-convergence"]

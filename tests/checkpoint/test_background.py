@@ -1,9 +1,11 @@
-"""Saving in the background, and the one block of memory its copy may take."""
+"""Background saving, and the block of memory of its copy."""
 
+import math
 import threading
 import time
 import weakref
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from convoy.errors import CheckpointError, StorageError
 
 
 class SlowStore(CheckpointStore):
-    """Writes nothing before it is let go."""
+    """Waits for `go` before it writes."""
 
     def __init__(self, folder: Path):
         super().__init__(folder)
@@ -26,28 +28,28 @@ class SlowStore(CheckpointStore):
         self.under_way = 0
         self.most_under_way = 0
 
-    def save(self, contents: CheckpointContents, update: int) -> Path:
+    def save(self, contents: CheckpointContents) -> Path:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         assert self.go.wait(600)
         self.under_way -= 1
-        return super().save(contents, update)
+        return super().save(contents)
 
 
 class FullStore(CheckpointStore):
-    """A disk that takes nothing from update 2 on."""
+    """A disk that is full from update 2 on."""
 
-    def save(self, contents: CheckpointContents, update: int) -> Path:
-        if update >= 2:
+    def save(self, contents: CheckpointContents) -> Path:
+        if contents.update >= 2:
             raise StorageError("ENOSPC: 10 bytes needed, 0 free")
-        return super().save(contents, update)
+        return super().save(contents)
 
 
 def test_saved_tensors_are_those_at_the_time_of_the_call(tmp_path: Path):
     store = SlowStore(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, ignore)
     contents = small()
-    saver.save(contents, 3)
+    saver.save(contents)
     contents.model["fc.weight"].zero_()
     contents.optimizer["fc.weight/velocity"].zero_()
     contents.state["loss_scale"] = 1.0
@@ -58,21 +60,21 @@ def test_saved_tensors_are_those_at_the_time_of_the_call(tmp_path: Path):
 
 
 class Watched(CheckpointStore):
-    """Knows where the copy lay that it was given, and whether it is still there."""
+    """Records the storage of the copy, and whether it still exists."""
 
-    def save(self, contents: CheckpointContents, update: int) -> Path:
+    def save(self, contents: CheckpointContents) -> Path:
         parts = (contents.model, contents.optimizer, contents.averages)
-        storages = [one.untyped_storage() for part in parts for one in part.values()]
-        self.blocks = {one.data_ptr() for one in storages}
+        storages = [tensor.untyped_storage() for part in parts for tensor in part.values()]
+        self.blocks = {tensor.data_ptr() for tensor in storages}
         self.storage = weakref.ref(storages[0])
-        return super().save(contents, update)
+        return super().save(contents)
 
 
 @pytest.mark.parametrize("keep_copy", [True, False])
 def test_the_copy_is_reused_for_the_next_save_or_freed(tmp_path: Path, keep_copy: bool):
     store = Watched(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=keep_copy)
-    saver.save(small(1), 1)
+    saver.save(small(1))
     saver.close()
 
     assert (store.storage() is not None) == keep_copy
@@ -81,7 +83,7 @@ def test_the_copy_is_reused_for_the_next_save_or_freed(tmp_path: Path, keep_copy
 def test_a_copy_to_be_freed_is_one_block(tmp_path: Path):
     store = Watched(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=False)
-    saver.save(small(1), 1)
+    saver.save(small(1))
     saver.close()
 
     assert len(store.blocks) == 1
@@ -89,13 +91,13 @@ def test_a_copy_to_be_freed_is_one_block(tmp_path: Path):
 
 def test_a_copy_is_freed_when_the_disk_is_full(tmp_path: Path):
     class WatchedAndFull(Watched):
-        def save(self, contents: CheckpointContents, update: int) -> Path:
-            super().save(contents, update)
+        def save(self, contents: CheckpointContents) -> Path:
+            super().save(contents)
             raise StorageError("ENOSPC")
 
     store = WatchedAndFull(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, ignore, on_failed=ignore, keep_copy=False)
-    saver.save(small(1), 1)
+    saver.save(small(1))
     saver.close()
 
     assert store.storage() is None
@@ -105,11 +107,11 @@ def test_freed_copies_contain_the_tensors_at_the_time_of_the_call(tmp_path: Path
     store = SlowStore(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, ignore, keep_copy=False)
     contents = small(1)
-    saver.save(contents, 1)
+    saver.save(contents)
     contents.model["fc.weight"].zero_()
     contents.optimizer["fc.weight/velocity"].zero_()
     store.go.set()
-    saver.save(small(2), 2)
+    saver.save(small(2))
     saver.close()
 
     assert [fingerprint(store.load(n)) for n in (1, 2)] == [fingerprint(small(n)) for n in (1, 2)]
@@ -122,7 +124,7 @@ def test_a_finished_save_calls_back_on_the_callers_thread(tmp_path: Path):
         2,
         lambda *words: message.append((*words[:2], threading.current_thread())),
     )
-    saver.save(small(), 3)
+    saver.save(small())
     saver.close()
     saver.poll()
 
@@ -132,7 +134,7 @@ def test_a_finished_save_calls_back_on_the_callers_thread(tmp_path: Path):
 def test_a_pending_save_does_not_call_back(tmp_path: Path):
     message, store = [], SlowStore(tmp_path)
     saver = BackgroundCheckpointWriter(store, 2, lambda *words: message.append(words))
-    saver.save(small(), 3)
+    saver.save(small())
     saver.poll()
     before = list(message)
     store.go.set()
@@ -145,7 +147,7 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
     store = SlowStore(tmp_path)
 
     class Awaited(Future):
-        """Whoever waits for a save lets the store go."""
+        """Releases the store when a save is waited for."""
 
         def result(self, timeout: float | None = None) -> object:
             store.go.set()
@@ -153,8 +155,8 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("concurrent.futures._base.Future", Awaited)
     saver = BackgroundCheckpointWriter(store, 2, ignore)
-    saver.save(small(1), 1)
-    saver.save(small(2), 2)
+    saver.save(small(1))
+    saver.save(small(2))
     saver.close()
 
     assert (store.most_under_way, store.updates()) == (1, [1, 2])
@@ -163,9 +165,9 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_failure_is_raised_once_at_the_next_poll(tmp_path: Path):
     saver = BackgroundCheckpointWriter(FullStore(tmp_path), 2, ignore)
-    saver.save(small(2), 2)
+    saver.save(small(2))
     with pytest.raises(StorageError, match="checkpoint of update 2 was not saved: ENOSPC"):
-        while True:  # updates of a training that goes on
+        while True:  # training continues
             saver.poll()
             time.sleep(0.01)
     saver.poll()
@@ -175,10 +177,10 @@ def test_a_failure_is_raised_once_at_the_next_poll(tmp_path: Path):
 @pytest.mark.parametrize("call", ["save", "finish"])
 def test_an_unpolled_failure_is_raised_by_the_next_call(tmp_path: Path, call: str):
     saver = BackgroundCheckpointWriter(FullStore(tmp_path), 2, ignore)
-    saver.save(small(2), 2)
+    saver.save(small(2))
 
     with pytest.raises(StorageError, match="update 2"):
-        saver.close() if call == "finish" else saver.save(small(3), 3)
+        saver.close() if call == "finish" else saver.save(small(3))
 
 
 def test_each_failure_is_reported_to_a_run_that_continues(tmp_path: Path):
@@ -190,7 +192,7 @@ def test_each_failure_is_reported_to_a_run_that_continues(tmp_path: Path):
         on_failed=lambda update, error: failed.append((update, str(error)[:6])),
     )
     for update in (1, 2, 3):
-        saver.save(small(update), update)
+        saver.save(small(update))
     saver.close()
 
     assert (saved, failed) == ([1], [(2, "ENOSPC"), (3, "ENOSPC")])
@@ -199,9 +201,9 @@ def test_each_failure_is_reported_to_a_run_that_continues(tmp_path: Path):
 
 def test_a_bug_is_raised_even_in_a_run_that_continues(tmp_path: Path):
     saver = BackgroundCheckpointWriter(CheckpointStore(tmp_path), 2, ignore, on_failed=ignore)
-    saver.save(small(3), 4)
+    saver.save(replace(small(3), state={"update": 3, "loss": math.nan}))
 
-    with pytest.raises(CheckpointError, match="of update 3, not of update 4"):
+    with pytest.raises(CheckpointError, match="update 3 cannot be saved"):
         saver.close()
 
 
@@ -210,7 +212,7 @@ def test_old_checkpoints_are_pruned_after_a_save(tmp_path: Path, keep: int | Non
     store = CheckpointStore(tmp_path)
     saver = BackgroundCheckpointWriter(store, keep, ignore)
     for update in range(1, 6):
-        saver.save(small(update), update)
+        saver.save(small(update))
     saver.close()
 
     assert store.updates() == left
@@ -219,9 +221,9 @@ def test_old_checkpoints_are_pruned_after_a_save(tmp_path: Path, keep: int | Non
 def test_the_checkpoint_just_saved_is_not_pruned_even_if_later_ones_exist(tmp_path: Path):
     store = CheckpointStore(tmp_path)
     for update in (1, 8, 9):
-        store.save(small(update), update)
+        store.save(small(update))
     saver = BackgroundCheckpointWriter(store, 2, ignore)
-    saver.save(small(3), 3)
+    saver.save(small(3))
     saver.close()
 
     assert store.updates() == [3, 8, 9]
@@ -229,16 +231,16 @@ def test_the_checkpoint_just_saved_is_not_pruned_even_if_later_ones_exist(tmp_pa
 
 def test_no_checkpoint_is_pruned_if_the_new_one_cannot_be_read_back(tmp_path: Path):
     class BadDisk(CheckpointStore):
-        def save(self, contents: CheckpointContents, update: int) -> Path:
-            path = super().save(contents, update)
-            if update == 3:
+        def save(self, contents: CheckpointContents) -> Path:
+            path = super().save(contents)
+            if contents.update == 3:
                 (path / "model.safetensors").write_bytes(b"")
             return path
 
     store = BadDisk(tmp_path)
     saver = BackgroundCheckpointWriter(store, 1, ignore)
-    saver.save(small(2), 2)
-    saver.save(small(3), 3)
+    saver.save(small(2))
+    saver.save(small(3))
     with pytest.raises(StorageError, match="cannot be read back"):
         saver.close()
 
@@ -246,7 +248,7 @@ def test_no_checkpoint_is_pruned_if_the_new_one_cannot_be_read_back(tmp_path: Pa
 
 
 def all_kinds() -> CheckpointContents:
-    """Types of all widths, a scalar, an empty tensor, strides of their own; in an unkind order."""
+    """Dtypes of all widths, a scalar, an empty tensor and other strides, in mixed order."""
     square = torch.arange(12.0).reshape(3, 4)
     return CheckpointContents(
         model={
@@ -271,12 +273,12 @@ def test_a_copy_into_a_block_is_bit_identical():
 
 def test_all_tensors_of_a_copy_are_in_the_block_without_overlap():
     contents = all_kinds()
-    room = allocate_block(contents)
-    copy = contents.copy(reuse=room)
-    copied = [one for part in (copy.model, copy.optimizer) for one in part.values()]
-    copied = [one for one in copied if one.numel()]
-    blocks = {one.untyped_storage().data_ptr() for one in copied}
-    spans = sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in copied)
+    block = allocate_block(contents)
+    copy = contents.copy(reuse=block)
+    copied = [tensor for part in (copy.model, copy.optimizer) for tensor in part.values()]
+    copied = [tensor for tensor in copied if tensor.numel()]
+    blocks = {tensor.untyped_storage().data_ptr() for tensor in copied}
+    spans = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in copied)
 
     assert len(blocks) == 1
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))

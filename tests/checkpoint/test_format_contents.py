@@ -1,4 +1,4 @@
-"""Contents of a checkpoint, their SHA-256, and whether they fit a model."""
+"""The contents of a checkpoint: copies, SHA-256, and comparison with a model."""
 
 import hashlib
 

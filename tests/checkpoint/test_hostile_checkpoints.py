@@ -1,4 +1,4 @@
-"""Checkpoints made to do harm: pickles in disguise, links out, devices, bombs."""
+"""Malicious checkpoints: disguised pickles, links, devices, huge files."""
 
 import io
 import os
@@ -22,7 +22,7 @@ FILES = ["MANIFEST.json", "model.safetensors", "optimizer.safetensors", "state.j
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small())
 
 
 class Payload:
@@ -36,7 +36,7 @@ class Payload:
 
 
 def disguises(payload: Payload) -> dict[str, bytes]:
-    """The same pickle in the containers that programs fall for."""
+    """The same pickle in every container that programs load."""
     raw = pickle.dumps({"model": payload})
     found = {"raw": raw, "old": pickle.dumps({"model": payload}, protocol=0)}
     for name, zipped in (("torch", True), ("legacy", False)):
@@ -64,7 +64,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
     marker = tmp_path / "marker"
     evil = disguises(Payload(marker))[container]
     forged = forge(tmp_path / "update-3", {name: evil})
-    swapped = CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    swapped = CheckpointStore(tmp_path / "checkpoints").save(small())
     (swapped / name).write_bytes(evil)
     (tmp_path / "file.pt").write_bytes(evil)
     (forged_manifest := forge(tmp_path / "copy", {}) / "MANIFEST.json").write_bytes(evil)
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_regular_is_refused_without_blocking(
     checkpoint: Path, name: str, kind: str
 ):
     inside, outside = checkpoint / name, checkpoint.parent.parent / "outside"
-    inside.rename(outside)  # so that a link leads to the very bytes that were expected
+    inside.rename(outside)  # so that the link points to the expected bytes
     match kind:
         case "link":
             inside.symlink_to(outside)
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_regular_is_refused_without_blocking(
             inside.mkdir()
         case "device":
             try:
-                os.mknod(inside, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero: it never ends
+                os.mknod(inside, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero, which is endless
             except PermissionError:
                 pytest.skip("making a device needs a right this process has not")
 
@@ -148,7 +148,7 @@ def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path:
 
 
 def test_a_huge_manifest_is_refused_without_reading_all_of_it(checkpoint: Path):
-    os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a terabyte of nothing
+    os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a sparse terabyte
 
     assert "MANIFEST.json 1,048,577 bytes of JSON" in refusal(checkpoint)
 

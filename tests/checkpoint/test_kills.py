@@ -1,4 +1,4 @@
-"""SIGKILL while saving: some verified checkpoint is always there, and nothing half is listed."""
+"""SIGKILL while saving: a valid checkpoint always exists, and no partial one is listed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PATH = os.pathsep.join(map(str, (Path(convoy.__file__).parents[1], TESTS)))
 
 
 def run(*words: object) -> dict:
-    """Run the killing program in a process of its own, for it forks."""
+    """Run the killing program in a separate process, since it forks."""
     done = subprocess.run(
         [sys.executable, "-m", "support.kill_saver", *map(str, words)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH},

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole, damaged, moved or renamed."""
+"""Reading checkpoints: intact, damaged, moved and renamed."""
 
 import os
 import random
@@ -24,11 +24,11 @@ FILES = [
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return CheckpointStore(tmp_path / "checkpoints").save(small(), 3)
+    return CheckpointStore(tmp_path / "checkpoints").save(small())
 
 
 def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
-    """Flip one random bit of one file at a time; the flips that were not answered by its name."""
+    """Flip one random bit at a time; return the flips whose error does not name the file."""
     chance = random.Random(5)
     originals = {name: (checkpoint / name).read_bytes() for name in FILES}
     accepted = []
@@ -48,7 +48,7 @@ def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
     return accepted
 
 
-def test_what_was_saved_is_loaded_bit_for_bit(checkpoint: Path):
+def test_saved_contents_are_loaded_bit_exactly(checkpoint: Path):
     assert names(checkpoint) == FILES
     assert fingerprint(load(checkpoint)) == fingerprint(small())
 
@@ -72,14 +72,14 @@ def test_10_000_flipped_bits_are_all_refused_with_the_file_named(checkpoint: Pat
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
 def test_a_truncated_extended_empty_or_missing_file_is_named(checkpoint: Path, name: str, read):
-    whole = (checkpoint / name).read_bytes()
-    for damaged in (whole[:-1], whole + b"\n", whole + b"\0", b"", None):
+    full = (checkpoint / name).read_bytes()
+    for damaged in (full[:-1], full + b"\n", full + b"\0", b"", None):
         (checkpoint / name).unlink()
         if damaged is not None:
             (checkpoint / name).write_bytes(damaged)
         with pytest.raises(CheckpointError, match=f"update-3: {name} "):
             read(checkpoint)
-        (checkpoint / name).write_bytes(whole)
+        (checkpoint / name).write_bytes(full)
 
     read(checkpoint)
 
@@ -87,7 +87,7 @@ def test_a_truncated_extended_empty_or_missing_file_is_named(checkpoint: Path, n
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("read", [load, verify])
 def test_a_file_of_another_update_is_refused(checkpoint: Path, name: str, read):
-    other = CheckpointStore(checkpoint.parent).save(small(4), 4)
+    other = CheckpointStore(checkpoint.parent).save(small(4))
     shutil.copy(other / name, checkpoint / name)
 
     with pytest.raises(CheckpointError, match=f"{name} "):
@@ -153,7 +153,7 @@ def test_a_store_behind_a_link_and_a_relative_path_work(
     (checkpoint.parent.parent / "link").symlink_to(checkpoint.parent)
     monkeypatch.chdir(checkpoint.parent.parent)
     store = CheckpointStore(Path("link"))
-    store.save(small(8), 8)
+    store.save(small(8))
 
     assert store.updates() == [3, 8]
     assert fingerprint(store.load_newest().contents) == fingerprint(small(8))
@@ -188,7 +188,7 @@ def test_an_unfinished_checkpoint_is_not_loaded_by_its_path(checkpoint: Path, na
     assert "incomplete" in refusal(checkpoint.rename(checkpoint.with_name(name)))
 
 
-def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):
+def test_a_symlink_loop_is_refused(tmp_path: Path):
     (tmp_path / "update-3").symlink_to(tmp_path / "update-3")
 
     assert "ELOOP" in refusal(tmp_path / "update-3")

@@ -1,4 +1,4 @@
-"""Writing: the order that survives a crash, and what the file system may refuse."""
+"""Writing checkpoints: crash safety and file system errors."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from convoy.errors import CheckpointError, ExitCode, StorageError
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
+    """A file system of 1 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
@@ -36,7 +36,7 @@ def large(update: int, megabytes: int = 2) -> CheckpointContents:
 
 
 def failing(code: int):
-    """A system call that answers with this error."""
+    """A system call that fails with this error."""
 
     def fail(*_, **__):
         raise OSError(code, os.strerror(code))
@@ -61,7 +61,7 @@ def test_files_are_synced_before_the_rename_and_the_rename_before_the_return(
     store = CheckpointStore(tmp_path)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "rename", rename)
-    store.save(small(), 3)
+    store.save(small())
 
     assert steps == [
         ("sync", "model.safetensors", True),
@@ -83,7 +83,7 @@ def test_a_file_system_without_folder_fsync_is_supported(
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", sync)
-    CheckpointStore(tmp_path).save(small(), 3)
+    CheckpointStore(tmp_path).save(small())
 
     assert CheckpointStore(tmp_path).load_newest().skipped == []
 
@@ -92,7 +92,7 @@ def test_a_file_system_without_folder_fsync_is_supported(
 def test_the_umask_never_removes_owner_access(tmp_path: Path, mask: int):
     before = os.umask(mask)
     try:
-        folder = CheckpointStore(tmp_path / "run" / "checkpoints").save(small(), 3)
+        folder = CheckpointStore(tmp_path / "run" / "checkpoints").save(small())
     finally:
         os.umask(before)
     folders = {path.stat().st_mode & 0o777 for path in (folder, folder.parent)}
@@ -108,7 +108,7 @@ def test_insufficient_space_is_detected_before_writing(
     monkeypatch.setattr(files, "free_bytes", lambda path: len(path.name))
     monkeypatch.setattr(stores, "write_file", lambda *words: written.append(words))
     with pytest.raises(StorageError, match=r"update-3: .*ENOSPC.* bytes needed, 8 bytes free"):
-        CheckpointStore(tmp_path).save(small(), 3)
+        CheckpointStore(tmp_path).save(small())
 
     assert (written, names(tmp_path)) == ([], [])
 
@@ -117,30 +117,30 @@ def test_a_file_system_that_reports_no_free_space_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(files, "free_bytes", ignore)
-    CheckpointStore(tmp_path).save(small(), 3)
+    CheckpointStore(tmp_path).save(small())
 
     assert names(tmp_path) == ["update-3"]
 
 
-def test_a_disk_too_small_refuses_and_keeps_the_checkpoints_before(small_disk: Path):
+def test_a_disk_that_is_too_small_keeps_earlier_checkpoints(small_disk: Path):
     store = CheckpointStore(small_disk)
-    store.save(small(1), 1)
+    store.save(small(1))
     with pytest.raises(StorageError, match=r"update-2: .*ENOSPC.* 2,\d+,\d+ bytes needed") as e:
-        store.save(large(2), 2)
+        store.save(large(2))
 
     assert e.value.code is ExitCode.STORAGE
     assert names(small_disk) == ["update-1"]
     assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
 
 
-def test_a_disk_that_fills_while_writing_leaves_the_checkpoints_before(
+def test_a_disk_that_fills_while_writing_keeps_earlier_checkpoints(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(stores, "require_space", ignore)
     store = CheckpointStore(small_disk)
-    store.save(small(1), 1)
+    store.save(small(1))
     with pytest.raises(StorageError, match=r"ENOSPC.* bytes needed, [1-9][\d,]+ bytes free"):
-        store.save(large(2), 2)
+        store.save(large(2))
 
     assert names(small_disk) == ["update-1"]
     assert fingerprint(store.load_newest().contents) == fingerprint(small(1))
@@ -155,12 +155,12 @@ def test_a_read_only_disk_is_detected_at_startup(small_disk: Path):
 
 def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
     store = CheckpointStore(tmp_path)
-    store.save(small(1), 1)
+    store.save(small(1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
     try:
         with pytest.raises(StorageError, match="EFBIG"):
-            store.save(large(2), 2)
+            store.save(large(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -169,14 +169,14 @@ def test_a_limit_on_the_size_of_files_is_a_storage_error(tmp_path: Path):
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
 @pytest.mark.parametrize("code", ["ENOSPC", "EROFS", "EACCES", "EDQUOT", "EIO"])
-def test_whatever_the_system_refuses_is_named_and_leaves_nothing_behind(
+def test_every_storage_error_is_named_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: str
 ):
     store = CheckpointStore(tmp_path)
-    store.save(small(1), 1)
+    store.save(small(1))
     monkeypatch.setattr(os, call, failing(errno.__dict__[code]))
     with pytest.raises(StorageError, match=rf"update-2: .*{code}.* needed, [\d,]+ bytes free"):
-        store.save(small(2), 2)
+        store.save(small(2))
     monkeypatch.undo()
 
     assert names(tmp_path) == ["update-1"]
@@ -211,6 +211,6 @@ def test_the_write_test_leaves_an_empty_folder(tmp_path: Path):
 def test_a_state_that_cannot_be_read_back_is_not_saved(tmp_path: Path, value: object):
     contents = CheckpointContents(model={}, state={"update": 3, "value": value})
     with pytest.raises(CheckpointError, match="update 3 cannot be saved"):
-        CheckpointStore(tmp_path).save(contents, 3)
+        CheckpointStore(tmp_path).save(contents)
 
     assert names(tmp_path) == []

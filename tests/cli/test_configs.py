@@ -130,7 +130,7 @@ def test_stages_that_share_a_device_count_as_one_device(config_folder: Path) -> 
     assert figures["folded"] == (1, 3, None)
 
 
-def test_more_samples_than_there_are_leave_no_update(config_folder: Path) -> None:
+def test_an_update_larger_than_the_dataset_is_a_problem(config_folder: Path) -> None:
     (config_folder / "huge.yaml").write_text("replicas: 16384\n")
     huge = config_rows_json()["huge"]
 

@@ -56,7 +56,7 @@ def test_help_shows_the_common_options_on_one_screen(name: str) -> None:
     assert "--poly-lr-end-ratio" not in flags
 
 
-def test_help_keeps_spellings_whole() -> None:
+def test_help_does_not_break_spellings() -> None:
     assert "[true; --no-augment]" in " ".join(convoy("train", "--help-all").out.split())
 
 

@@ -91,7 +91,7 @@ def test_an_interrupt_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert convoy("models").code == 130
 
 
-def test_every_exit_code_of_an_error_is_its_own() -> None:
+def test_every_error_has_a_different_exit_code() -> None:
     codes = [error.code for error in (ConvoyError, *ConvoyError.__subclasses__())]
 
     assert len(set(codes)) == len(codes)

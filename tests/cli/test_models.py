@@ -37,12 +37,12 @@ def test_the_layers_of_a_model_may_be_used_as_splits(name: str) -> None:
 
 
 def test_the_layers_add_up_to_the_model() -> None:
-    whole = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet20"]
+    full = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet20"]
     layers = json.loads(convoy("models", "resnet20", "--json").out)
 
-    assert sum(row["parameters"] for row in layers) == whole["parameters"]
-    assert sum(row["macs"] for row in layers) == whole["macs"]
-    assert len(layers) == whole["layers"]
+    assert sum(row["parameters"] for row in layers) == full["parameters"]
+    assert sum(row["macs"] for row in layers) == full["macs"]
+    assert len(layers) == full["layers"]
 
 
 def test_layers_are_shown_with_their_output_shapes() -> None:
@@ -62,14 +62,14 @@ def test_an_unknown_network_is_refused_with_near_names() -> None:
 def test_splits_are_shown_with_both_sides() -> None:
     rows = json.loads(convoy("models", "resnet50", "--splits", "--json").out)
     by_name = {row["name"]: row for row in rows}
-    whole = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet50"]
+    full = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet50"]
     middle = by_name["layer3/0/conv1"]
 
-    assert len(rows) == whole["layers"] - 1
+    assert len(rows) == full["layers"] - 1
     assert middle["parameters_before"] + middle["parameters_after"] == 25_557_032
     assert middle["parameters_before"] == 1_444_928
     both = middle["activations_before"] + middle["activations_after"]
-    assert both == whole["activation_bytes"]
+    assert both == full["activation_bytes"]
     assert middle["also"] == ["b3/0/1", "b3/0", "stage3/unit1"]
     assert (middle["tensors"], by_name["layer3/0/bn1"]["tensors"]) == (1, 2)
 

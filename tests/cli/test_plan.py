@@ -243,29 +243,29 @@ BLOCKS, RATES = table_values("pipeline.md"), table_values("regularization.md")
 
 
 @pytest.mark.parametrize(("command", "shown"), [*BLOCKS, *RATES])
-def test_the_plans_in_the_docs_are_what_the_program_prints(
+def test_the_plans_in_the_docs_match_the_output(
     command: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     printed = convoy(*shlex.split(command)).out
-    whole = shown.removesuffix("…\n")  # the rest of a long table
+    full = shown.removesuffix("…\n")  # the rest of a long table
 
-    assert whole in printed
+    assert full in printed
 
 
 def test_the_docs_contain_plots_of_learning_rates() -> None:
     assert len(RATES) == 3
-    assert all("│" in shown and "update" in shown for _, shown in RATES)
+    assert all("│" in displayed and "update" in displayed for _, displayed in RATES)
 
 
 def test_the_docs_draw_every_schedule() -> None:
-    drawn = {
+    samples = {
         command.split("--pipeline-schedule ")[1].split()[0]
-        for command, shown in BLOCKS
-        if "F0" in shown
+        for command, displayed in BLOCKS
+        if "F0" in displayed
     }
 
-    assert drawn == set(option_table()["pipeline_schedule"].limit.choices)
+    assert samples == set(option_table()["pipeline_schedule"].limit.choices)
 
 
 def test_stages_that_share_a_device_have_a_memory_proportion_each() -> None:

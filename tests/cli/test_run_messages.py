@@ -92,7 +92,7 @@ def test_rules_between_options_are_reported_with_the_rest() -> None:
     "words",
     [[], ["--"], ["python3", "train.py"], ["--dry-run"], ["--dry-run", "python3", "train.py"]],
 )
-def test_a_command_without_the_dashes_is_refused_with_a_way_out(words: list[str]) -> None:
+def test_a_command_without_the_dashes_is_refused_with_a_fix(words: list[str]) -> None:
     result = convoy("run", *words)
 
     assert (result.code, result.out, result.err) == (2, "", f"convoy: {BEHIND}\n")
@@ -157,7 +157,7 @@ def test_help_lists_the_options_of_the_dialect(line: str, option: str) -> None:
     assert result.out.startswith("usage: ") and option in result.out
 
 
-def test_the_help_shows_where_the_command_goes() -> None:
+def test_the_help_shows_the_position_of_the_command() -> None:
     result = convoy("run", "--help")
 
     assert (result.code, result.err) == (0, "")

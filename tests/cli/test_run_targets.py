@@ -140,5 +140,5 @@ def test_a_changed_training_is_refused_before_it_starts(run: Path) -> None:
     ("program", "flag"),
     [("restore.py", "--checkpoint-input-path"), ("weight_avg.py --mode mean", "--restore-path")],
 )
-def test_a_command_without_a_run_is_refused_with_a_way_out(program: str, flag: str) -> None:
+def test_a_command_without_a_run_is_refused_with_a_fix(program: str, flag: str) -> None:
     assert refusals(f"python3 {program}") == [f"{program.split()[0]} needs {flag} RUN"]

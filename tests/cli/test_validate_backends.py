@@ -80,7 +80,7 @@ def test_an_unknown_backend_is_refused_with_near_names(run: Path) -> None:
     assert "onnxruntime" in result.err
 
 
-def test_without_the_extra_one_line_names_what_to_install(
+def test_a_missing_extra_is_reported_with_its_name(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.layers.export.find_spec", lambda _: None)

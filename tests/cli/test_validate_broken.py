@@ -15,7 +15,7 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     broken = {
         name: -tensor if "running_var" in name else tensor for name, tensor in valid.model.items()
     }
-    CheckpointStore(tmp_path / "broken").save(replace(valid, model=broken), 6)
+    CheckpointStore(tmp_path / "broken").save(replace(valid, model=broken))
     path = tmp_path / "broken/update-6"
     result = convoy("validate", path, *TINY)
 

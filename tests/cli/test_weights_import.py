@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.foreign_weights import tensors, wanted
+from support.foreign_weights import target_for, tensors
 from support.published_keys import LAYOUTS
 from support.run_convoy import TINY, convoy
 
@@ -19,7 +19,7 @@ V3_SMALL = next(
 
 
 def resnet8(path: Path, classes: int = 10) -> Path:
-    forms = wanted("resnet8", num_classes=classes).tensors
+    forms = target_for("resnet8", num_classes=classes).tensors
     torch.save(tensors({name: tuple(form.shape) for name, form in forms.items()}), path)
     return path
 

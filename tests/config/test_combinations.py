@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import option_values
 from support.random_command_lines import Phrase, lines, speeches, values_of
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 from convoy.config.flags import canonical
 from convoy.config.schema import option_table
@@ -43,45 +43,45 @@ def read_json(text: str) -> Any:
 def names_an_option(line: str, words: list[str]) -> bool:
     """Whether a line names an existing option or a typed word."""
     typed = [part for word in words for part in (word, *word.split("="))]
-    shown = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
+    displayed = [repr(part)[1:-1][:60] for part in typed if part] + ["''"]
     flags = set(re.findall(r"--?[A-Za-z][\w-]*", line)) & SPELLINGS
-    return bool(flags) or any(word in line for word in shown)
+    return bool(flags) or any(word in line for word in displayed)
 
 
-def check_refusal(said: Said, words: list[str]) -> None:
-    lines = said.err.splitlines()
+def check_refusal(result: CommandResult, words: list[str]) -> None:
+    lines = result.err.splitlines()
 
-    assert said.out == "" and lines
+    assert result.out == "" and lines
     for line in lines:
         assert line.startswith("convoy: ") and line.isprintable() and len(line) < 1000, line
         assert names_an_option(line.removeprefix("convoy: "), words), line
     assert len(set(lines)) == len(lines)
 
 
-def check(words: list[str], as_json: bool) -> Said:
+def check(words: list[str], as_json: bool) -> CommandResult:
     """Run a command and check that it gives a plan or an error."""
-    said = convoy(*words)
-    if said.code == 0:
-        assert said.err == "" and said.out
-        assert not as_json or read_json(said.out)
+    result = convoy(*words)
+    if result.code == 0:
+        assert result.err == "" and result.out
+        assert not as_json or read_json(result.out)
     else:
-        assert said.code == 2, said
-        check_refusal(said, words)
-    return said
+        assert result.code == 2, result
+        check_refusal(result, words)
+    return result
 
 
 def words_of(line: list[Phrase]) -> list[str]:
     return [word for phrase in line for word in phrase.words]
 
 
-def check_meaning(line: list[Phrase], said: Said) -> None:
+def check_meaning(line: list[Phrase], result: CommandResult) -> None:
     """Wrong values are named, right ones are in the plan."""
     last = {phrase.option or phrase.words: phrase for phrase in line}
     wrong = {phrase.wrong for phrase in last.values() if phrase.wrong}
-    assert said.code == 2 or not wrong
-    assert [flag for flag in wrong if flag not in said.err] == []
-    if said.code == 0 and "--json" in words_of(line) and "list" not in words_of(line):
-        options = read_json(said.out)["options"]
+    assert result.code == 2 or not wrong
+    assert [flag for flag in wrong if flag not in result.err] == []
+    if result.code == 0 and "--json" in words_of(line) and "list" not in words_of(line):
+        options = read_json(result.out)["options"]
         values = {
             phrase.option: json.loads(json.dumps(phrase.value)) for phrase in line if phrase.option
         }
@@ -98,10 +98,10 @@ def test_a_thousand_command_lines_give_a_plan_or_clear_errors(
     @given(lines())
     def every_line(line: list[Phrase]) -> None:
         words = words_of(line)
-        said = check(["plan", *words], as_json="--json" in words)
-        codes[said.code] += 1
+        result = check(["plan", *words], as_json="--json" in words)
+        codes[result.code] += 1
         if not any(phrase.loose for phrase in line):
-            check_meaning(line, said)
+            check_meaning(line, result)
 
     every_line()
 
@@ -126,10 +126,10 @@ def test_commands_of_other_applications_give_a_plan_or_clear_errors(
     @given(st.sampled_from(PROGRAMS[dialect]), speeches(DIALECTS[dialect]()))
     def every_command(program: str, words: list[str]) -> None:
         command = ["--dialect", dialect, "--", "python3", program, *words]
-        said = check(["run", "--dry-run", *command], as_json=True)
-        codes[said.code] += 1
-        if said.code == 0 and read_json(said.out)["command"].startswith("convoy train "):
-            check_command(read_json(said.out))
+        result = check(["run", "--dry-run", *command], as_json=True)
+        codes[result.code] += 1
+        if result.code == 0 and read_json(result.out)["command"].startswith("convoy train "):
+            check_command(read_json(result.out))
 
     every_command()
 
@@ -140,11 +140,11 @@ def test_commands_of_other_applications_give_a_plan_or_clear_errors(
 def check_command(meaning: dict[str, Any]) -> None:
     """The printed canonical command means the same."""
     words = shlex.split(meaning["command"])[2:]
-    said = convoy("plan", "--json", *words)
-    assert said.code == 0, said
+    result = convoy("plan", "--json", *words)
+    assert result.code == 0, result
     values = [
         {name: option["value"] for name, option in plan["options"].items()}
-        for plan in (meaning["plan"], read_json(said.out))
+        for plan in (meaning["plan"], read_json(result.out))
     ]
 
     assert values[0] == values[1]
@@ -185,8 +185,8 @@ def test_files_give_a_plan_or_clear_errors(tmp_path: Path, monkeypatch: pytest.M
     @given(st.one_of(RIGHT, NAMED, MIXED, BROKEN), st.sampled_from(WORDS))
     def every_file(text: str, words: list[str]) -> None:
         Path("mine.yaml").write_text(text, encoding="utf-8")
-        said = check(["plan", "--json", "--config-path", "mine.yaml", *words], as_json=True)
-        codes[said.code] += 1
+        result = check(["plan", "--json", "--config-path", "mine.yaml", *words], as_json=True)
+        codes[result.code] += 1
 
     every_file()
 

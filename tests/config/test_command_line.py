@@ -96,7 +96,7 @@ def test_arguments_are_parsed(words: str, expected: dict[str, Any]) -> None:
         ("--no-augment --augment", True),
     ],
 )
-def test_every_way_to_turn_a_switch_on_and_off(words: str, augment: bool) -> None:
+def test_a_switch_can_be_turned_on_and_off_in_every_way(words: str, augment: bool) -> None:
     assert values(*words.split()) == {"augment": augment}
 
 
@@ -155,13 +155,13 @@ def test_a_wrong_argument_of_the_command_itself_refers_to_the_help() -> None:
 
 def test_the_help_lists_every_option_with_an_effect_once_in_its_section() -> None:
     text = make_parser().format_help()
-    shown = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
+    displayed = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
     rows = [row for row in option_table().values() if row.has_effect]
     titles = [
         SECTIONS[name].__doc__.split(".")[0].lower() for name in {row.section for row in rows}
     ]
 
-    assert shown == [row.flag for row in rows]
+    assert displayed == [row.flag for row in rows]
     assert all(f"\n{title}:\n" in text for title in titles)
 
 

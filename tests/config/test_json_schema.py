@@ -29,7 +29,7 @@ SAMPLES = [
 
 def schema_errors(text: str) -> list[str]:
     """The messages of the validator for a file."""
-    values = {key: entry.to_python() for key, entry in parse_yaml(text, "file").items()}
+    values = {key: entry.to_python() for key, entry in parse_yaml(text.encode(), "file").items()}
     return [error.message for error in SCHEMA.iter_errors(values)]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from support import option_values
+from support.run_convoy import parse_plan_command
 from support.sweeps import sweep
 
-from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.config.named_configs import read_named_config, read_settings, shipped_config_names
 from convoy.config.option import OptionTypeError, ValueType, to_cli_words
 from convoy.config.resolve import ResolvedConfig, resolve
@@ -35,7 +35,7 @@ def flags(values: dict[str, Any]) -> list[str]:
 
 def parse_words(words: list[str]) -> dict[str, Setting]:
     """The settings of a command line without problems."""
-    parsed = parse_run_command("plan", words, "", add_config_arguments)
+    parsed = parse_plan_command(words)
     assert parsed.problems == []
     return parsed.settings
 
@@ -135,9 +135,7 @@ def test_an_item_that_cannot_be_written_as_a_flag_is_refused(item: str, text: st
 
 
 def test_two_dashes_are_refused_as_a_value() -> None:
-    parsed = parse_run_command(
-        "plan", ["--name=--", "--variable-filter=--", "--lr=1"], "", add_config_arguments
-    )
+    parsed = parse_plan_command(["--name=--", "--variable-filter=--", "--lr=1"])
 
     name, variable_filter = map(str, parsed.problems)
     assert name == "--name needs a value"

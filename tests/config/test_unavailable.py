@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_convoy import convoy
+from support.run_convoy import convoy, parse_plan_command
 from support.sweeps import sweep
 
-from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.config.named_configs import read_named_config, shipped_config_names
 from convoy.config.option import Option, OptionTypeError, format_value
 from convoy.config.option_docs import unavailable_choices
@@ -68,9 +67,9 @@ def words_of(row: Option, value: Any) -> list[str]:
 
 def plan_unavailable(*words: str | Path) -> dict[str, dict[str, Any]]:
     """The unavailable values that a plan lists, by option."""
-    said = convoy("plan", "--json", *words)
-    assert said.code == 0, said.err
-    listed = json.loads(said.out)["unavailable"]
+    result = convoy("plan", "--json", *words)
+    assert result.code == 0, result.err
+    listed = json.loads(result.out)["unavailable"]
     assert len({entry["option"] for entry in listed}) == len(listed)
     return {entry["option"]: entry for entry in listed}
 
@@ -116,10 +115,10 @@ def test_every_run_refuses_it_in_one_line_and_writes_nothing(
     reasons = [f"convoy: {entry['reason']}" for entry in plan_unavailable(*words).values()]
     for verb in (["train"], ["prove"], ["validate", "--random-weights"], ["resume", "run"]):
         override = ["--override"] if verb[0] == "resume" else []
-        said = convoy(*verb, *words, *override)
+        result = convoy(*verb, *words, *override)
 
-        assert (said.code, said.out) == (2, ""), verb
-        assert said.err.splitlines() == reasons, verb
+        assert (result.code, result.out) == (2, ""), verb
+        assert result.err.splitlines() == reasons, verb
     assert [str(path) for path in Path().rglob("*")] == ["run", "run/config.yaml"]
 
 
@@ -149,9 +148,9 @@ def test_a_value_from_a_file_is_reported_with_file_and_fix(
 
 
 def test_all_unavailable_values_are_reported_together() -> None:
-    said = convoy("train", "--wandb", "--profile", "--compile-only", "--wandb-id=2")
+    result = convoy("train", "--wandb", "--profile", "--compile-only", "--wandb-id=2")
 
-    assert said.err.splitlines() == [
+    assert result.err.splitlines() == [
         f"convoy: {typed} is not available in this version; {fix}"
         for typed, fix in (
             ("--compile-only true", "use --no-compile-only"),
@@ -192,10 +191,7 @@ def test_every_unavailable_value_of_a_shipped_configuration_has_a_fix(
             assert name not in settings
         else:
             row, suggested = option_table()[name], suggested_words(str(problem))
-            fixes = [
-                parse_run_command("plan", words, "", add_config_arguments).settings
-                for words in suggested
-            ]
+            fixes = [parse_plan_command(words).settings for words in suggested]
             assert fixes and all(row.is_available(settings[name].value) for settings in fixes)
         assert f"({problem.source})" in str(problem)
         assert problem.source.startswith(f"config {config}, line ")

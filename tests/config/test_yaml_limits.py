@@ -11,8 +11,9 @@ from convoy.text import quote_shortened
 
 
 def error_message(source: str | bytes) -> str:
+    data = source.encode() if isinstance(source, str) else source
     with pytest.raises(ConfigError) as error:
-        decode_text(source, "run.yaml")
+        decode_text(data, "run.yaml")
     return str(error.value)
 
 
@@ -87,17 +88,18 @@ def test_a_file_of_unknown_size_is_read_only_to_the_limit(
         read_limited(Path("/proc/self/smaps"))
 
 
-def test_the_limit_of_a_text_is_in_bytes() -> None:
-    fits = "#" * MAX_BYTES
+def test_a_file_may_have_exactly_the_maximum_size(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("#" * MAX_BYTES)
 
-    assert decode_text(fits, "x") == fits
-    assert "too large" in error_message(fits + "#")
-    assert "too large" in error_message("é" * (MAX_BYTES // 2 + 1))
+    assert len(read_limited(path)) == MAX_BYTES
+    path.write_text("é" * (MAX_BYTES // 2 + 1))
+    with pytest.raises(ConfigError, match="too large"):
+        read_limited(path)
 
 
 def test_one_byte_order_mark_is_removed() -> None:
     assert decode_text(b"\xef\xbb\xbfa: 1", "x") == "a: 1"
-    assert decode_text("\ufeffa: 1", "x") == "a: 1"
     assert "U+FEFF" in error_message("\ufeff\ufeffa: 1")
 
 
@@ -128,12 +130,8 @@ def test_a_control_character_is_refused_with_its_line(character: str) -> None:
     )
 
 
-def test_half_a_surrogate_pair_is_refused() -> None:
-    assert "U+D800" in error_message("a: \ud800")
-
-
 def test_a_lone_carriage_return_is_refused_but_crlf_is_not() -> None:
-    assert decode_text("a: 1\r\nb: 2\r\n", "x") == "a: 1\r\nb: 2\r\n"
+    assert decode_text(b"a: 1\r\nb: 2\r\n", "x") == "a: 1\r\nb: 2\r\n"
     assert "line 1: the control character U+000D" in error_message("a: 1\rb: 2")
 
 
@@ -143,7 +141,7 @@ def test_a_tab_in_the_indentation_is_refused_with_its_line(text: str) -> None:
 
 
 def test_a_tab_after_the_content_is_fine() -> None:
-    assert decode_text("a: 1\t# note", "x") == "a: 1\t# note"
+    assert decode_text(b"a: 1\t# note", "x") == "a: 1\t# note"
 
 
 def test_a_file_name_cannot_break_the_message_into_lines() -> None:

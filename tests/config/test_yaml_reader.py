@@ -9,13 +9,13 @@ from convoy.config.yaml_reader import MAX_DEPTH, MAX_NODES, YamlEntry, parse_yam
 from convoy.errors import ConfigError
 
 
-def parse_plain(text: str | bytes) -> dict[str, Any]:
-    return {key: entry.to_python() for key, entry in parse_yaml(text, "run.yaml").items()}
+def parse_plain(text: str) -> dict[str, Any]:
+    return {key: entry.to_python() for key, entry in parse_yaml(text.encode(), "run.yaml").items()}
 
 
-def error_message(text: str | bytes) -> str:
+def error_message(text: str) -> str:
     with pytest.raises(ConfigError) as error:
-        parse_yaml(text, "run.yaml")
+        parse_yaml(text.encode(), "run.yaml")
     return str(error.value)
 
 
@@ -31,16 +31,14 @@ def test_a_file_is_read_with_the_line_of_every_key_and_item(tmp_path: Path) -> N
 
 
 def test_to_python_returns_the_value_without_lines() -> None:
-    entry = parse_yaml("a: [1, {b: [x, ~]}, 2.5]", "x")["a"]
+    entry = parse_yaml(b"a: [1, {b: [x, ~]}, 2.5]", "x")["a"]
 
     assert entry.to_python() == [1, {"b": ["x", None]}, 2.5]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n\n", "# only a note\n", "---\n", "---\n...\n", b"\xef\xbb\xbf"]
-)
-def test_an_empty_file_is_an_empty_mapping(text: str | bytes) -> None:
-    assert parse_yaml(text, "x") == {}
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a note\n", "---\n", "---\n...\n", "\ufeff"])
+def test_an_empty_file_is_an_empty_mapping(text: str) -> None:
+    assert parse_yaml(text.encode(), "x") == {}
 
 
 @pytest.mark.parametrize("text", ["\nword", "\n- a\n- b", "\n'quoted'", "\n5", "\n[]"])
@@ -121,7 +119,7 @@ def test_a_number_in_quotes_may_be_a_key() -> None:
 
 
 def test_an_alias_repeats_a_value() -> None:
-    entries = parse_yaml("a: &x [1]\nb: *x\nc:\n  - *x\n", "x")
+    entries = parse_yaml(b"a: &x [1]\nb: *x\nc:\n  - *x\n", "x")
 
     assert (entries["b"].line, entries["b"].to_python()) == (2, [1])
     assert entries["c"].to_python() == [[1]]
@@ -135,7 +133,7 @@ def test_keys_of_the_mapping_override_merged_ones() -> None:
 
 
 def test_a_merged_key_keeps_the_line_where_it_was_set() -> None:
-    entries = parse_yaml("base: &base\n  a: 1\nc:\n  <<: *base\n  b: 2\n", "x")
+    entries = parse_yaml(b"base: &base\n  a: 1\nc:\n  <<: *base\n  b: 2\n", "x")
 
     assert entries["c"].value == {"a": YamlEntry(1, 2), "b": YamlEntry(2, 5)}
 
@@ -202,7 +200,7 @@ def test_a_tag_that_is_unknown_or_does_not_match_is_refused(tag: str, name: str)
     )
 
 
-def test_a_tag_directive_is_no_way_around() -> None:
+def test_a_tag_directive_does_not_enable_other_tags() -> None:
     message = error_message("%TAG ! tag:yaml.org,2002:python/\n---\na: !name:os.system ''\n")
 
     assert message.startswith("run.yaml, line 3: the tag '!!python/name:os.system' is not allowed")

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.sections.data import DATA
 from convoy.data.augment import (
-    AUGMENTATIONS,
     NO_AUGMENTATION,
     PAD_CROP_FLIP,
     Augmentation,
@@ -31,15 +28,15 @@ class Corner:
 def slow(image: Pixels, padding: int, corner: Corner) -> Pixels:
     """One image, pixel by pixel."""
     height, width, _ = image.shape
-    made = np.zeros_like(image)
+    output = np.zeros_like(image)
     for row in range(height):
         for column in range(width):
             from_row = row + corner.top - padding
             across = width - 1 - column if corner.mirrored else column
             from_column = across + corner.left - padding
             if 0 <= from_row < height and 0 <= from_column < width:
-                made[row, column] = image[from_row, from_column]
-    return made
+                output[row, column] = image[from_row, from_column]
+    return output
 
 
 def corner_of(augmentation: Augmentation, sample: int, seed: int, epoch: int) -> Corner:
@@ -62,42 +59,42 @@ def test_a_batch_equals_its_single_images(
     augmentation: Augmentation, samples: list[int], epoch: int
 ) -> None:
     pixels = some_pixels(len(samples))
-    made = augmentation(pixels, np.array(samples), seed=4, epoch=epoch)
+    output = augmentation(pixels, np.array(samples), seed=4, epoch=epoch)
     expected = [
         slow(image, augmentation.padding, corner_of(augmentation, sample, 4, epoch))
         for image, sample in zip(pixels, samples, strict=True)
     ]
 
-    assert np.array_equal(made, expected)
-    assert made.dtype == np.uint8
+    assert np.array_equal(output, expected)
+    assert output.dtype == np.uint8
 
 
 def test_images_need_not_be_square() -> None:
     pixels = some_pixels(2, height=4, width=7)
     tops, lefts, mirrored = np.array([0, 3]), np.array([4, 1]), np.array([True, False])
-    made = crop_and_flip(pixels, 2, tops, lefts, mirrored)
+    output = crop_and_flip(pixels, 2, tops, lefts, mirrored)
 
-    assert np.array_equal(made[0], slow(pixels[0], 2, Corner(0, 4, True)))
-    assert np.array_equal(made[1], slow(pixels[1], 2, Corner(3, 1, False)))
+    assert np.array_equal(output[0], slow(pixels[0], 2, Corner(0, 4, True)))
+    assert np.array_equal(output[1], slow(pixels[1], 2, Corner(3, 1, False)))
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.permutations(list(range(12))), st.integers(1, 12))
 def test_order_and_chunks_of_the_ids_change_nothing(order: list[int], chunk: int) -> None:
     pixels, ids = some_pixels(12), np.arange(100, 112)
-    whole = PAD_CROP_FLIP(pixels, ids, seed=1, epoch=2)
-    made = np.empty_like(whole)
+    full = PAD_CROP_FLIP(pixels, ids, seed=1, epoch=2)
+    output = np.empty_like(full)
     for start in range(0, 12, chunk):
         part = np.array(order[start : start + chunk])
-        made[part] = PAD_CROP_FLIP(pixels[part], ids[part], seed=1, epoch=2)
+        output[part] = PAD_CROP_FLIP(pixels[part], ids[part], seed=1, epoch=2)
 
-    assert np.array_equal(made, whole)
+    assert np.array_equal(output, full)
 
 
 def test_epochs_seeds_and_samples_are_augmented_differently() -> None:
     pixels = np.repeat(some_pixels(1, 16, 16), 64, axis=0)
     ids = np.arange(64)
-    made = PAD_CROP_FLIP(pixels, ids, seed=0, epoch=0)
+    output = PAD_CROP_FLIP(pixels, ids, seed=0, epoch=0)
 
     # Of 162 ways to crop and flip, two draws agree once in 162 times: of 64, hardly ever 5.
     for other in (
@@ -105,7 +102,7 @@ def test_epochs_seeds_and_samples_are_augmented_differently() -> None:
         PAD_CROP_FLIP(pixels, ids, seed=1, epoch=0),
         PAD_CROP_FLIP(pixels, ids + 64, seed=0, epoch=0),
     ):
-        assert sum(np.array_equal(a, b) for a, b in zip(made, other, strict=True)) < 5
+        assert sum(np.array_equal(a, b) for a, b in zip(output, other, strict=True)) < 5
 
 
 def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
@@ -114,8 +111,8 @@ def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
     image = np.zeros((size, size, 3), np.uint8)
     image[..., 0], image[..., 1] = np.indices((size, size)) + 1
     pixels = np.broadcast_to(image, (len(ids), size, size, 3))
-    made = Augmentation(padding, flip=True)(pixels, ids, seed=0, epoch=0).astype(np.int64)
-    middle = made[:, size // 2, size // 2 : size // 2 + 2]
+    output = Augmentation(padding, flip=True)(pixels, ids, seed=0, epoch=0).astype(np.int64)
+    middle = output[:, size // 2, size // 2 : size // 2 + 2]
     mirrored = middle[:, 0, 1] > middle[:, 1, 1]
     across = np.where(mirrored, size - 1 - size // 2, size // 2)
     return (
@@ -139,19 +136,19 @@ def test_crop_corners_are_uniform_and_half_are_flipped() -> None:
 
 def test_the_border_is_black_and_as_wide_as_the_shift() -> None:
     white = np.full((1, 8, 8, 3), 255, np.uint8)
-    made = crop_and_flip(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
+    output = crop_and_flip(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
     inside = np.zeros((8, 8), bool)
     inside[3:, :6] = True  # moved down by 3, and 2 beyond the right edge
 
-    assert np.all(made[inside] == 255)
-    assert np.all(made[~inside] == 0)
+    assert np.all(output[inside] == 255)
+    assert np.all(output[~inside] == 0)
 
 
 def test_without_padding_images_are_only_flipped() -> None:
     pixels, ids = some_pixels(40), np.arange(40)
-    made = Augmentation(flip=True)(pixels, ids, seed=0, epoch=0)
-    same = [np.array_equal(a, b) for a, b in zip(made, pixels, strict=True)]
-    mirrored = [np.array_equal(a, b[:, ::-1]) for a, b in zip(made, pixels, strict=True)]
+    output = Augmentation(flip=True)(pixels, ids, seed=0, epoch=0)
+    same = [np.array_equal(a, b) for a, b in zip(output, pixels, strict=True)]
+    mirrored = [np.array_equal(a, b[:, ::-1]) for a, b in zip(output, pixels, strict=True)]
 
     assert all(a != b for a, b in zip(same, mirrored, strict=True))
     assert 5 < sum(mirrored) < 35
@@ -169,8 +166,3 @@ def test_the_input_pixels_are_not_modified() -> None:
     PAD_CROP_FLIP(pixels, np.arange(5), seed=0, epoch=0)[:] = 0
 
     assert np.array_equal(pixels, before)
-
-
-@pytest.mark.parametrize("data", sorted(set(DATA) - {"imagenet"}))  # cannot be read yet
-def test_every_data_set_has_an_augmentation(data: str) -> None:
-    assert isinstance(AUGMENTATIONS[data], Augmentation)

@@ -47,7 +47,7 @@ def ranges(part: Path, *answers: Answer) -> list[str | None]:
     """Download with these responses and return the requested ranges."""
     with serving(*answers) as server:
         download(server.url, part, TOTAL, no_progress)
-        return [asked for _, asked in server.asked]
+        return [requested for _, requested in server.asked]
 
 
 def error_message(part: Path, *answers: Answer) -> str:
@@ -65,9 +65,9 @@ def test_a_file_is_downloaded_with_one_request(part: Path) -> None:
 
 
 def test_an_interrupted_download_requests_only_the_missing_bytes(part: Path) -> None:
-    asked = ranges(part, cut(CONTENT, 3000), cut(CONTENT, 5000), ranged(CONTENT))
+    requested = ranges(part, cut(CONTENT, 3000), cut(CONTENT, 5000), ranged(CONTENT))
 
-    assert asked == [None, "bytes=3000-", "bytes=8000-"]
+    assert requested == [None, "bytes=3000-", "bytes=8000-"]
     assert part.read_bytes() == CONTENT
 
 
@@ -120,9 +120,9 @@ def test_a_range_that_cannot_be_served_restarts_the_download(part: Path) -> None
 @pytest.mark.parametrize("span", [f"bytes 17-{TOTAL - 1}/{TOTAL}", "nonsense", ""])
 def test_a_response_with_a_wrong_range_is_not_used(part: Path, span: str) -> None:
     part.write_bytes(CONTENT[:4000])
-    asked = ranges(part, status(206, Content_Range=span), ranged(CONTENT))
+    requested = ranges(part, status(206, Content_Range=span), ranged(CONTENT))
 
-    assert asked == ["bytes=4000-", None]
+    assert requested == ["bytes=4000-", None]
     assert part.read_bytes() == CONTENT
 
 
@@ -146,9 +146,9 @@ def test_a_stalled_download_is_resumed_after_the_timeout(
     part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.data.download.TIMEOUT_SECONDS", 1.0)
-    asked = ranges(part, stalled(CONTENT, 6000), ranged(CONTENT))
+    requested = ranges(part, stalled(CONTENT, 6000), ranged(CONTENT))
 
-    assert asked == [None, "bytes=6000-"]
+    assert requested == [None, "bytes=6000-"]
     assert part.read_bytes() == CONTENT
 
 

@@ -15,7 +15,7 @@ from support.cifar_files import describe, member, pack, tar_gz, write_cifar10
 from support.file_server import cut, ranged, serving, status
 
 from convoy.data.download import ARCHIVES, Archive, fetch, missing_or_changed_files
-from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar10
+from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar
 from convoy.errors import BusyError, ConfigError, DataError, ExitCode, StorageError
 
 
@@ -66,7 +66,7 @@ def test_a_data_set_is_fetched_into_a_new_folder(
 
     assert folder == target_folder / "cifar-10-batches-bin"
     assert names(target_folder) == ["cifar-10-batches-bin"]
-    assert len(open_cifar10(target_folder, "train")) == 100
+    assert len(open_cifar(CIFAR10, target_folder, "train")) == 100
 
 
 def test_a_partial_download_is_resumed(
@@ -80,7 +80,7 @@ def test_a_partial_download_is_resumed(
         fetch_archive(archive, target_folder)
 
     assert left_files == ["set.tar.gz.part"]
-    assert [asked for _, asked in server.asked] == [None, "bytes=5000-", "bytes=5000-"]
+    assert [requested for _, requested in server.asked] == [None, "bytes=5000-", "bytes=5000-"]
     assert names(target_folder) == ["cifar-10-batches-bin"]
 
 
@@ -162,8 +162,8 @@ def test_a_partial_file_of_another_archive_is_downloaded_again_once(
     with serving(ranged(packed)) as server:
         fetch_archive(describe(packed, cifar_folder, server.url), target_folder)
 
-    assert [asked for _, asked in server.asked] == ["bytes=5000-", None]
-    assert len(open_cifar10(target_folder, "validation")) == 20
+    assert [requested for _, requested in server.asked] == ["bytes=5000-", None]
+    assert len(open_cifar(CIFAR10, target_folder, "validation")) == 20
 
 
 def test_an_archive_with_a_path_outside_leaves_nothing(
@@ -307,6 +307,9 @@ def test_fetched_pixels_match_the_archive(
     with serving(ranged(packed)) as server:
         folder = fetch_archive(describe(packed, cifar_folder, server.url), target_folder)
     ids = np.arange(20)
-    original, fetched = open_cifar10(cifar_folder, "validation"), open_cifar10(folder, "validation")
+    original, fetched = (
+        open_cifar(CIFAR10, cifar_folder, "validation"),
+        open_cifar(CIFAR10, folder, "validation"),
+    )
 
     assert np.array_equal(original.pixels(ids), fetched.pixels(ids))

@@ -67,7 +67,7 @@ def all_indices(feed: TrainingFeed, epochs: int = 1) -> list[MicroBatchIndex]:
 
 
 def ids_of(batch: MicroBatch) -> list[int]:
-    return [int(one) for one in batch.images[:, 0, 0, 0]]
+    return [int(image) for image in batch.images[:, 0, 0, 0]]
 
 
 def by_formula(pixels: Pixels) -> torch.Tensor:
@@ -90,11 +90,11 @@ def arrived(pixels: Pixels, where: str) -> MicroBatch:
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_pixels_are_normalized_by_the_formula(where: str) -> None:
     every_value = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
-    made = arrived(every_value, where).images
+    output = arrived(every_value, where).images
 
-    assert made.dtype == torch.float32
+    assert output.dtype == torch.float32
     # The largest result is 2.8, so an error of one rounding is at most 2.4e-7; three are made.
-    torch.testing.assert_close(made.double(), by_formula(every_value), rtol=0, atol=8e-7)
+    torch.testing.assert_close(output.double(), by_formula(every_value), rtol=0, atol=8e-7)
 
 
 def test_host_and_device_normalize_alike() -> None:
@@ -107,10 +107,10 @@ def test_host_and_device_normalize_alike() -> None:
 
 def test_without_normalization_the_network_sees_raw_values() -> None:
     pixels = Numbered(3).pixels(np.arange(3))
-    made = arrived(pixels, "none").images
+    output = arrived(pixels, "none").images
 
-    assert made.dtype == torch.float32
-    assert np.array_equal(made.permute(0, 2, 3, 1).numpy(), pixels)
+    assert output.dtype == torch.float32
+    assert np.array_equal(output.permute(0, 2, 3, 1).numpy(), pixels)
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
@@ -161,8 +161,10 @@ def test_training_takes_the_samples_of_the_order_with_their_labels() -> None:
     indices = all_indices(feed, epochs=2)
     batches = list(feed.micro_batches(indices, LoaderOptions(workers=2, prefetch_depth=3)))
 
-    assert [ids_of(batch) for batch in batches] == [feed.order.ids(one).tolist() for one in indices]
-    assert all(batch.targets.tolist() == [one % 2 for one in ids_of(batch)] for batch in batches)
+    assert [ids_of(batch) for batch in batches] == [
+        feed.order.ids(index).tolist() for index in indices
+    ]
+    assert all(batch.targets.tolist() == [item % 2 for item in ids_of(batch)] for batch in batches)
 
 
 def test_training_augments_each_sample_by_its_own_epoch() -> None:
@@ -186,31 +188,31 @@ def test_workers_and_prefetch_depth_do_not_change_batches(options: LoaderOptions
     together = feed.micro_batches(indices, options)
 
     assert all(
-        torch.equal(one.images, other.images) and torch.equal(one.targets, other.targets)
-        for one, other in zip(alone, together, strict=True)
+        torch.equal(item.images, other.images) and torch.equal(item.targets, other.targets)
+        for item, other in zip(alone, together, strict=True)
     )
 
 
 def test_training_can_start_at_any_update() -> None:
     feed = make_training_feed(Numbered(60), PAD_CROP_FLIP, "host")
     indices = all_indices(feed, epochs=2)
-    whole = list(feed.micro_batches(indices, LoaderOptions(1, 3)))
+    full = list(feed.micro_batches(indices, LoaderOptions(1, 3)))
     rest = list(feed.micro_batches(indices[12:], LoaderOptions(1, 3)))
 
-    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[12:], rest, strict=True))
+    assert all(torch.equal(a.images, b.images) for a, b in zip(full[12:], rest, strict=True))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_a_damaged_image_raises_at_its_position(workers: int) -> None:
     feed = make_training_feed(Numbered(24, broken=7))
     indices = all_indices(feed)
-    at = next(i for i, index in enumerate(indices) if 7 in feed.order.ids(index))
+    position = next(i for i, index in enumerate(indices) if 7 in feed.order.ids(index))
     seen = 0
     with pytest.raises(DataError, match="image 7 is damaged"):
         for _ in feed.micro_batches(indices, LoaderOptions(workers, 3)):
             seen += 1
 
-    assert seen == at
+    assert seen == position
 
 
 @pytest.mark.parametrize("batch_size", range(1, 15))
@@ -222,7 +224,7 @@ def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: 
     batches = list(feed.batches(range(feed.num_batches), LoaderOptions(workers, 2)))
     labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
 
-    assert [one for batch in batches for one in ids_of(batch)[: batch.samples]] == list(range(13))
+    assert [item for batch in batches for item in ids_of(batch)[: batch.samples]] == list(range(13))
     assert labels.tolist() == [i % 2 for i in range(13)]
     assert {len(batch.images) for batch in batches} == {min(batch_size, 13)}
 
@@ -234,10 +236,10 @@ def test_a_stage_gets_only_its_needed_inputs(needed: NeededInputs) -> None:
     source, transfer = Numbered(24, broken=-1 if needed.images else 3), _TRANSFER
     order = SampleOrder(24, BatchPlan(4, 3, 1), seed=5)
     training = TrainingFeed(PixelView(source), order, transfer, needed)
-    whole = TrainingFeed(PixelView(Numbered(24)), order, transfer)
+    complete = TrainingFeed(PixelView(Numbered(24)), order, transfer)
     validation = ValidationFeed(PixelView(source), 5, transfer, needed)
     batches = list(training.micro_batches(all_indices(training), LoaderOptions(1, 2)))
-    full = list(whole.micro_batches(all_indices(whole), LoaderOptions(1, 2)))
+    full = list(complete.micro_batches(all_indices(complete), LoaderOptions(1, 2)))
     checked = validation.batches(range(5), LoaderOptions(1, 2))
     every = [*batches, *(MicroBatch(batch.images, batch.labels) for batch in checked)]
 
@@ -272,10 +274,10 @@ def test_synthetic_batches_reuse_one_batch() -> None:
 
 
 def test_synthetic_batches_are_the_same_in_every_run() -> None:
-    one, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).batch for _ in range(2))
+    item, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).batch for _ in range(2))
 
-    assert torch.equal(one.images, other.images)
-    assert torch.equal(one.targets, other.targets)
+    assert torch.equal(item.images, other.images)
+    assert torch.equal(item.targets, other.targets)
 
 
 def test_synthetic_batches_match_the_indices_and_can_be_closed() -> None:
@@ -294,16 +296,16 @@ def test_synthetic_batches_match_the_indices_and_can_be_closed() -> None:
 def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, where: str) -> None:
     feed = make_training_feed(Numbered(24), PAD_CROP_FLIP, where)
     indices = all_indices(feed)
-    whole = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
+    full = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
     pieces = list(feed.micro_batches(indices, LoaderOptions(workers, 2, piece)))
 
     assert all(
-        torch.equal(one.images, other.images) for one, other in zip(whole, pieces, strict=True)
+        torch.equal(item.images, other.images) for item, other in zip(full, pieces, strict=True)
     )
     assert all(
-        torch.equal(one.targets, other.targets) for one, other in zip(whole, pieces, strict=True)
+        torch.equal(item.targets, other.targets) for item, other in zip(full, pieces, strict=True)
     )
-    assert len(whole) == len(pieces) == len(indices)
+    assert len(full) == len(pieces) == len(indices)
 
 
 class Unreadable:
@@ -327,21 +329,23 @@ def test_validation_reports_unreadable_samples(piece: int) -> None:
     feed = ValidationFeed(Unreadable(2, 5, 6), 5, _TRANSFER)
     batches = list(feed.batches(range(2), LoaderOptions(2, 2, piece)))
 
-    assert [(one.samples, one.unreadable) for one in batches] == [(5, (2,)), (3, (0, 1))]
+    assert [(batch.samples, batch.unreadable) for batch in batches] == [(5, (2,)), (3, (0, 1))]
 
 
 def test_prefetching_of_large_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         feed_module, "_MAX_PREFETCH_BYTES", 2 * 4 * 8 * 8 * 3 * 4
     )  # two batches of 4
-    asked: list[int] = []
+    requested: list[int] = []
     feed = make_training_feed(Numbered(48))
-    indices = (MicroBatchIndex(update, 0) for update in range(4) if asked.append(update) is None)
+    indices = (
+        MicroBatchIndex(update, 0) for update in range(4) if requested.append(update) is None
+    )
     batches = feed.micro_batches(indices, LoaderOptions(1, 50))
     next(batches)
     batches.close()
 
-    assert asked == [0, 1, 2]  # one in use, two ahead
+    assert requested == [0, 1, 2]  # one in use, two ahead
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])

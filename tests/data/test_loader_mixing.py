@@ -34,7 +34,7 @@ ALL = {"mixup": MIXUP, "cutmix": CUTMIX, "both": BOTH}
 
 WAYS = list(product(["host", "device", "none"], [False, True]))
 
-every_kind = pytest.mark.parametrize("wish", ALL.values(), ids=ALL.keys())
+every_kind = pytest.mark.parametrize("mixing", ALL.values(), ids=ALL.keys())
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Noise(Gray):
 
 
 def feed(
-    wish: MixingConfig,
+    mixing: MixingConfig,
     batch: BatchPlan | None = None,
     needed: NeededInputs | None = None,
     source: Gray | None = None,
@@ -78,7 +78,7 @@ def feed(
         order,
         transfer or DeviceTransfer(NORMALIZATION, "host", CPU),
         needed or NeededInputs(),
-        Mixing(wish, seed=5, image_size=SIDE),
+        Mixing(mixing, seed=5, image_size=SIDE),
     )
 
 
@@ -103,8 +103,8 @@ def same(one: MicroBatch, other: MicroBatch) -> bool:
 
 
 @every_kind
-def test_the_labels_of_a_micro_batch_are_those_of_its_images(wish: MixingConfig) -> None:
-    fed = feed(wish, source=Gray(), transfer=DeviceTransfer(NORMALIZATION, "none", CPU))
+def test_the_labels_of_a_micro_batch_are_those_of_its_images(mixing: MixingConfig) -> None:
+    fed = feed(mixing, source=Gray(), transfer=DeviceTransfer(NORMALIZATION, "none", CPU))
     unmixed = 0
     for batch in batches(fed, places(40)):
         assert batch.images is not None and batch.targets is not None
@@ -116,7 +116,7 @@ def test_the_labels_of_a_micro_batch_are_those_of_its_images(wish: MixingConfig)
             message = batch.targets.double()
 
         torch.testing.assert_close(seen, message, rtol=0, atol=1e-5)
-    assert (unmixed > 0) == (wish is CUTMIX)
+    assert (unmixed > 0) == (mixing is CUTMIX)
 
 
 @every_kind
@@ -124,56 +124,58 @@ def test_the_labels_of_a_micro_batch_are_those_of_its_images(wish: MixingConfig)
     "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 20)]
 )
 def test_workers_and_prefetch_depth_do_not_change_batches(
-    wish: MixingConfig, options: LoaderOptions
+    mixing: MixingConfig, options: LoaderOptions
 ) -> None:
-    fed = feed(replace(wish, hostside_image_mixing=options.workers == 2))
+    fed = feed(replace(mixing, hostside_image_mixing=options.workers == 2))
     together = list(fed.micro_batches(places(), options))
 
     assert all(map(same, batches(fed), together))
 
 
 @every_kind
-def test_training_can_start_at_any_update(wish: MixingConfig) -> None:
-    whole = batches(feed(wish), places())
-    rest = batches(feed(wish), places()[7:])
+def test_training_can_start_at_any_update(mixing: MixingConfig) -> None:
+    full = batches(feed(mixing), places())
+    rest = batches(feed(mixing), places()[7:])
 
-    assert all(map(same, whole[7:], rest))
+    assert all(map(same, full[7:], rest))
 
 
 @every_kind
 @pytest.mark.parametrize(("accumulated", "replicas"), [(3, 2), (2, 3), (1, 6)])
 def test_replicas_mix_as_a_single_replica(
-    wish: MixingConfig, accumulated: int, replicas: int
+    mixing: MixingConfig, accumulated: int, replicas: int
 ) -> None:
-    alone = dict(zip(places(), batches(feed(wish)), strict=True))
+    alone = dict(zip(places(), batches(feed(mixing)), strict=True))
     plan = BatchPlan(MICRO, accumulated, replicas)
     for replica in range(replicas):
-        own = places(micros=plan.micro_batches_of(replica))
-        theirs = batches(feed(wish, plan), own)
+        local = places(micros=plan.micro_batches_of(replica))
+        theirs = batches(feed(mixing, plan), local)
 
-        assert all(map(same, theirs, [alone[place] for place in own]))
+        assert all(map(same, theirs, [alone[place] for place in local]))
 
 
 @every_kind
-def test_stages_with_only_images_or_labels_agree(wish: MixingConfig) -> None:
-    first = batches(feed(wish, needed=NeededInputs(labels=False)))
-    last = batches(feed(wish, needed=NeededInputs(images=False)))
-    joined = [MicroBatch(one.images, other.targets) for one, other in zip(first, last, strict=True)]
+def test_stages_with_only_images_or_labels_agree(mixing: MixingConfig) -> None:
+    first = batches(feed(mixing, needed=NeededInputs(labels=False)))
+    last = batches(feed(mixing, needed=NeededInputs(images=False)))
+    joined = [
+        MicroBatch(item.images, other.targets) for item, other in zip(first, last, strict=True)
+    ]
 
-    assert all(map(same, batches(feed(wish)), joined))
-    assert all(one.targets is None for one in first)
-    assert all(one.images is None for one in last)
+    assert all(map(same, batches(feed(mixing)), joined))
+    assert all(item.targets is None for item in first)
+    assert all(item.images is None for item in last)
 
 
 @every_kind
 @pytest.mark.parametrize(("where", "eight_bit"), WAYS)
 def test_host_and_device_mix_to_the_same_bits(
-    wish: MixingConfig, where: str, eight_bit: bool
+    mixing: MixingConfig, where: str, eight_bit: bool
 ) -> None:
-    on_host = replace(wish, hostside_image_mixing=True)
+    on_host = replace(mixing, hostside_image_mixing=True)
     message = DeviceTransfer(NORMALIZATION, where, CPU, eight_bit)
     floats = DeviceTransfer(NORMALIZATION, "none" if where == "none" else "host", CPU)
-    device = feed(wish, transfer=message)
+    device = feed(mixing, transfer=message)
     host = feed(on_host, transfer=floats if on_host.uses_host_mixup else message)
 
     assert all(map(same, batches(device), batches(host)))
@@ -190,17 +192,17 @@ def test_host_and_device_normalize_every_value_to_the_same_bits() -> None:
     assert torch.equal(host, device)
 
 
-def test_no_two_micro_batches_of_two_epochs_are_mixed_alike() -> None:
-    found = [one.targets for one in batches(feed(MIXUP))]
+def test_micro_batches_of_different_epochs_are_mixed_differently() -> None:
+    found = [batch.targets for batch in batches(feed(MIXUP))]
 
     assert len(
-        {str(one.weights.tolist()) for one in found if isinstance(one, MixedTargets)}
+        {str(item.weights.tolist()) for item in found if isinstance(item, MixedTargets)}
     ) == len(places())
 
 
 @every_kind
-def test_mixed_images_stay_in_channels_last(wish: MixingConfig) -> None:
-    for batch in batches(feed(wish)):
+def test_mixed_images_stay_in_channels_last(mixing: MixingConfig) -> None:
+    for batch in batches(feed(mixing)):
         assert batch.images is not None
         assert batch.images.is_contiguous(memory_format=torch.channels_last)
 
@@ -211,5 +213,5 @@ def test_a_feed_without_mixing_has_plain_labels() -> None:
     never = feed(replace(CUTMIX, cutmix_disable_prob=1.0))
 
     assert unmixed.mixing is NO_MIXING
-    assert all(isinstance(one.targets, torch.Tensor) for one in batches(unmixed))
+    assert all(isinstance(batch.targets, torch.Tensor) for batch in batches(unmixed))
     assert all(map(same, batches(unmixed), batches(never)))

@@ -17,7 +17,7 @@ def epoch_of(order: SampleOrder, epoch: int) -> list[int]:
     """All ids of an epoch, in the order of its micro-batches."""
     first = epoch * order.updates_per_epoch
     places = places_of(order, range(first, first + order.updates_per_epoch))
-    return [int(one) for place in places for one in order.ids(place)]
+    return [int(item) for place in places for item in order.ids(place)]
 
 
 def places_of(order: SampleOrder, updates: range) -> list[MicroBatchIndex]:
@@ -46,7 +46,7 @@ def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
 
     assert len(ids) == order.samples - order.samples % order.batch.samples_per_update
     assert len(set(ids)) == len(ids)
-    assert all(0 <= one < order.samples for one in ids)
+    assert all(0 <= item < order.samples for item in ids)
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -85,10 +85,10 @@ def test_epochs_and_seeds_have_different_orders() -> None:
 
 def test_neighbors_of_an_epoch_are_separated_in_the_next() -> None:
     order = SampleOrder(10_000, BatchPlan(100, 1, 1), seed=1)
-    one, next_one = np.argsort(epoch_of(order, 0)), np.argsort(epoch_of(order, 1))
+    item, next_one = np.argsort(epoch_of(order, 0)), np.argsort(epoch_of(order, 1))
     noise = 1 / np.sqrt(10_000)
 
-    assert abs(np.corrcoef(one, next_one)[0, 1]) < 5 * noise
+    assert abs(np.corrcoef(item, next_one)[0, 1]) < 5 * noise
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -104,7 +104,7 @@ def test_replicas_and_accumulation_can_be_exchanged(order: SampleOrder, update: 
         for layout in layouts
     ]
 
-    assert all(one == seen[0] for one in seen)
+    assert all(item == seen[0] for item in seen)
 
 
 def order_in(order: SampleOrder, batch: BatchPlan) -> SampleOrder:
@@ -127,7 +127,7 @@ def test_the_blocks_of_all_replicas_make_one_update(order: SampleOrder, update: 
 
 @settings(deadline=None)  # the machine may be busy
 @given(orders(), st.integers(0, 20))
-def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
+def test_replicas_together_use_the_samples_of_larger_micro_batches(
     order: SampleOrder, update: int
 ) -> None:
     batch, span = order.batch, order.batch.bn_span
@@ -136,9 +136,9 @@ def test_partners_see_together_what_one_replica_with_larger_micro_batches_would(
     )
     for replica in range(larger.replicas):
         partners = [batch.micro_batches_of(replica * span + place) for place in range(span)]
-        for micro, whole in enumerate(larger.micro_batches_of(replica)):
-            parts = [order.ids(MicroBatchIndex(update, held[micro])) for held in partners]
-            expected = order_in(order, larger).ids(MicroBatchIndex(update, whole))
+        for micro, full in enumerate(larger.micro_batches_of(replica)):
+            parts = [order.ids(MicroBatchIndex(update, partner[micro])) for partner in partners]
+            expected = order_in(order, larger).ids(MicroBatchIndex(update, full))
 
             assert np.concatenate(parts).tolist() == expected.tolist()
 
@@ -218,7 +218,7 @@ def test_the_number_of_a_micro_batch_is_the_same_for_every_layout(
 
 def test_a_run_may_start_with_a_later_epoch() -> None:
     batch = BatchPlan(5, 2, 1)
-    whole, later = SampleOrder(100, batch, 3), SampleOrder(100, batch, 3, first_epoch=2)
+    full, later = SampleOrder(100, batch, 3), SampleOrder(100, batch, 3, first_epoch=2)
 
-    assert epoch_of(later, 0) == epoch_of(whole, 2) != epoch_of(whole, 0)
+    assert epoch_of(later, 0) == epoch_of(full, 2) != epoch_of(full, 0)
     assert [later.locate(MicroBatchIndex(update, 0))[0] for update in (0, 9, 10)] == [2, 2, 3]

@@ -17,7 +17,7 @@ PATIENCE = 300  # seconds
 
 
 def infeed_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("infeed")]
+    return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -123,8 +123,8 @@ def test_an_error_is_raised_at_its_position_and_ends_the_feed(workers: int) -> N
     feed = prefetch((lambda number=number: failing(number) for number in range(50)), workers, 4)
     results = []
     with pytest.raises(ValueError, match="job 5"):
-        for one in feed:
-            results.append(one)
+        for item in feed:
+            results.append(item)
 
     assert results == [0, 1, 2, 3, 4]
     assert list(feed) == []

@@ -18,12 +18,12 @@ CUTMIX = MixingConfig(cutmix_lambda_low=0.2, cutmix_lambda_high=0.8)
 BOTH = replace(CUTMIX, mixup_alpha=0.4)
 ALL = {"mixup": MIXUP, "cutmix": CUTMIX, "both": BOTH}
 
-every_kind = pytest.mark.parametrize("wish", ALL.values(), ids=ALL.keys())
+every_kind = pytest.mark.parametrize("mixing", ALL.values(), ids=ALL.keys())
 every_size = pytest.mark.parametrize("samples", [2, 3, 4, 7])
 
 
-def draw(wish: MixingConfig, number: int = 0, samples: int = 4, epoch: int = 0) -> Mix:
-    mix = Mixing(wish, seed=3, image_size=SIDE).sample(epoch, number, samples)
+def draw(mixing: MixingConfig, number: int = 0, samples: int = 4, epoch: int = 0) -> Mix:
+    mix = Mixing(mixing, seed=3, image_size=SIDE).sample(epoch, number, samples)
     assert mix is not None
     return mix
 
@@ -34,12 +34,12 @@ def images(samples: int) -> F64:
 
 def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
     """As the application does it: blend every entry with the one before, then cut."""
-    made = each.astype(np.float64)
+    output = each.astype(np.float64)
     samples, beyond = len(each), 1 if len(each) == 2 else 2
     if mix.mixup_lambda is not None:
-        made = np.array(
+        output = np.array(
             [
-                mix.mixup_lambda[j] * made[j] + (1 - mix.mixup_lambda[j]) * made[j - 1]
+                mix.mixup_lambda[j] * output[j] + (1 - mix.mixup_lambda[j]) * output[j - 1]
                 for j in range(samples)
             ]
         )
@@ -48,15 +48,15 @@ def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
         mask = np.zeros((SIDE, SIDE), bool)
         mask[top:bottom, left:right] = True
         if each.ndim == 4:
-            made = np.array(
-                [np.where(mask[..., None], made[j - beyond], made[j]) for j in range(samples)]
+            output = np.array(
+                [np.where(mask[..., None], output[j - beyond], output[j]) for j in range(samples)]
             )
         else:
-            kept = 1 - mask.mean()
-            made = np.array(
-                [kept * made[j] + (1 - kept) * made[j - beyond] for j in range(samples)]
+            saved = 1 - mask.mean()
+            output = np.array(
+                [saved * output[j] + (1 - saved) * output[j - beyond] for j in range(samples)]
             )
-    return made
+    return output
 
 
 def target_of(mix: Mix, labels: list[int]) -> F64:
@@ -70,10 +70,10 @@ def target_of(mix: Mix, labels: list[int]) -> F64:
 
 @every_kind
 @every_size
-def test_images_are_mixed_by_the_formula(wish: MixingConfig, samples: int) -> None:
+def test_images_are_mixed_by_the_formula(mixing: MixingConfig, samples: int) -> None:
     each = images(samples)
     for number in range(20):
-        mix = draw(wish, number, samples)
+        mix = draw(mixing, number, samples)
         found = mix.apply(torch.from_numpy(each).float())
 
         # Three roundings of values up to 4.
@@ -82,10 +82,10 @@ def test_images_are_mixed_by_the_formula(wish: MixingConfig, samples: int) -> No
 
 @every_kind
 @every_size
-def test_labels_are_mixed_like_one_hot_targets(wish: MixingConfig, samples: int) -> None:
+def test_labels_are_mixed_like_one_hot_targets(mixing: MixingConfig, samples: int) -> None:
     labels = [(3 * j + 1) % CLASSES for j in range(samples)]
     for number in range(20):
-        mix = draw(wish, number, samples)
+        mix = draw(mixing, number, samples)
         expected = mixed(mix, np.eye(CLASSES)[labels])
 
         assert np.abs(target_of(mix, labels) - expected).max() < 4 * 2.0**-24
@@ -93,11 +93,11 @@ def test_labels_are_mixed_like_one_hot_targets(wish: MixingConfig, samples: int)
 
 @every_kind
 @every_size
-def test_a_label_has_the_weight_of_its_image(wish: MixingConfig, samples: int) -> None:
+def test_a_label_has_the_weight_of_its_image(mixing: MixingConfig, samples: int) -> None:
     """Image j is 1 in channel j alone: the mean of a channel is the share of an image."""
     marked = torch.eye(samples).view(samples, 1, 1, samples).expand(-1, SIDE, SIDE, -1)
     for number in range(20):
-        mix = draw(wish, number, samples)
+        mix = draw(mixing, number, samples)
         seen = mix.apply(marked).double().mean((1, 2)).numpy()
         found = mix.mix_targets(torch.arange(samples))
         message = np.zeros((samples, samples))
@@ -111,7 +111,7 @@ def test_a_label_has_the_weight_of_its_image(wish: MixingConfig, samples: int) -
 
 
 @pytest.mark.parametrize(
-    ("wish", "samples", "whose"),
+    ("mixing", "samples", "whose"),
     [
         (MIXUP, 5, [0, 1]),
         (CUTMIX, 5, [0, 2]),
@@ -123,9 +123,9 @@ def test_a_label_has_the_weight_of_its_image(wish: MixingConfig, samples: int) -
     ],
 )
 def test_partners_are_at_fixed_distances(
-    wish: MixingConfig, samples: int, whose: list[int]
+    mixing: MixingConfig, samples: int, whose: list[int]
 ) -> None:
-    found = draw(wish, samples=samples).mix_targets(torch.arange(samples))
+    found = draw(mixing, samples=samples).mix_targets(torch.arange(samples))
     partners = [[(j - back) % samples for j in range(samples)] for back in whose]
 
     assert found.labels.tolist() == partners
@@ -134,21 +134,21 @@ def test_partners_are_at_fixed_distances(
 
 
 @every_kind
-def test_the_input_is_not_modified(wish: MixingConfig) -> None:
-    given, labels = torch.from_numpy(images(4)).float(), torch.arange(4)
-    before = given.clone()
-    mix = draw(wish)
-    mix.apply(given)
+def test_the_input_is_not_modified(mixing: MixingConfig) -> None:
+    values, labels = torch.from_numpy(images(4)).float(), torch.arange(4)
+    before = values.clone()
+    mix = draw(mixing)
+    mix.apply(values)
     mix.mix_targets(labels)
 
-    assert torch.equal(given, before)
+    assert torch.equal(values, before)
     assert labels.tolist() == [0, 1, 2, 3]
 
 
 @every_kind
-def test_host_and_device_mix_to_the_same_bits(wish: MixingConfig) -> None:
+def test_host_and_device_mix_to_the_same_bits(mixing: MixingConfig) -> None:
     rows = torch.from_numpy(images(4)).float()
-    mix = draw(wish)
+    mix = draw(mixing)
     on_host, on_device = mix.apply(rows), mix.apply_channels_first(rows.permute(0, 3, 1, 2))
 
     assert torch.equal(on_host.permute(0, 3, 1, 2), on_device)
@@ -165,7 +165,7 @@ def test_cutmix_of_bytes_equals_cutmix_of_floats() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "mixing",
     [
         NO_MIXING.config,
         replace(CUTMIX, cutmix_disable_prob=1.0),
@@ -173,8 +173,8 @@ def test_cutmix_of_bytes_equals_cutmix_of_floats() -> None:
         MixingConfig(cutmix_lambda_low=0.9999, cutmix_lambda_high=1.0),  # a box of no pixel
     ],
 )
-def test_nothing_is_sampled_without_mixing(wish: MixingConfig) -> None:
-    assert Mixing(wish, seed=3, image_size=SIDE).sample(0, 0, 4) is None
+def test_nothing_is_sampled_without_mixing(mixing: MixingConfig) -> None:
+    assert Mixing(mixing, seed=3, image_size=SIDE).sample(0, 0, 4) is None
 
 
 def test_a_skipped_cutmix_leaves_mixup_unchanged() -> None:
@@ -187,8 +187,8 @@ def test_a_skipped_cutmix_leaves_mixup_unchanged() -> None:
 
 
 def test_a_box_as_large_as_the_image_replaces_the_label() -> None:
-    whole = Mix(4, box=CutmixBox((0, SIDE), (0, SIDE), SIDE))
-    found = whole.mix_targets(torch.arange(4))
+    full = Mix(4, box=CutmixBox((0, SIDE), (0, SIDE), SIDE))
+    found = full.mix_targets(torch.arange(4))
 
     assert found.weights.tolist() == [[0.0] * 4, [1.0] * 4]
     assert found.labels[1].tolist() == [2, 3, 0, 1]
@@ -208,13 +208,13 @@ def content(mix: Mix | None) -> tuple[object, ...] | None:
 
 
 @every_kind
-def test_sampling_is_a_function_of_seed_epoch_and_number(wish: MixingConfig) -> None:
+def test_sampling_is_a_function_of_seed_epoch_and_number(mixing: MixingConfig) -> None:
     places = [(s, e, n) for s in range(3) for e in range(3) for n in range(3)]
-    forward = [content(Mixing(wish, s, 512).sample(e, n, 3)) for s, e, n in places]
-    backward = [content(Mixing(wish, s, 512).sample(e, n, 3)) for s, e, n in reversed(places)]
+    forward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in places]
+    backward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in reversed(places)]
 
     assert forward == backward[::-1]
-    assert len({str(one) for one in forward}) == len(places)
+    assert len({str(item) for item in forward}) == len(places)
 
 
 def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
@@ -225,8 +225,8 @@ def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
 
 
 def test_mixup_lambda_is_exact_in_float32() -> None:
-    own = draw(MIXUP, samples=10_000).mixup_lambda
-    assert own is not None
+    local = draw(MIXUP, samples=10_000).mixup_lambda
+    assert local is not None
 
-    assert (own.astype(np.float32) == own).all()
-    assert ((1 - own).astype(np.float32) == 1 - own).all()
+    assert (local.astype(np.float32) == local).all()
+    assert ((1 - local).astype(np.float32) == 1 - local).all()

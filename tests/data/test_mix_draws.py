@@ -24,14 +24,14 @@ Chance = Callable[[float], float]
 
 
 @cache
-def boxes(wish: MixingConfig, side: int = SIDE, draws: int = DRAWS) -> list[CutmixBox | None]:
-    mixing = Mixing(wish, seed=11, image_size=side)
-    drawn = [mixing.sample(number % 7, number, 4) for number in range(draws)]
-    return [mix.box if mix else None for mix in drawn]
+def boxes(mixing: MixingConfig, side: int = SIDE, draws: int = DRAWS) -> list[CutmixBox | None]:
+    mixing = Mixing(mixing, seed=11, image_size=side)
+    samples = [mixing.sample(number % 7, number, 4) for number in range(draws)]
+    return [mix.box if mix else None for mix in samples]
 
 
-def kept(wish: MixingConfig) -> npt.NDArray[np.float64]:
-    return np.array([1.0 if box is None else box.lam for box in boxes(wish)])
+def kept(mixing: MixingConfig) -> npt.NDArray[np.float64]:
+    return np.array([1.0 if box is None else box.lam for box in boxes(mixing)])
 
 
 def farthest(found: npt.NDArray[np.float64], chance_below: Chance) -> float:
@@ -58,18 +58,18 @@ def test_equal_bounds_give_a_constant_lambda(version: int | None) -> None:
 
 
 def test_version_two_always_takes_the_lower_bound() -> None:
-    wish = replace(EVEN, cutmix_version=2)
+    mixing = replace(EVEN, cutmix_version=2)
 
-    assert {sample_cutmix_lambda(wish, first, 0.3) for first in (0.0, 0.5, 0.99)} == {0.2}
+    assert {sample_cutmix_lambda(mixing, first, 0.3) for first in (0.0, 0.5, 0.99)} == {0.2}
 
 
 @pytest.mark.parametrize("bound", [0.5, 0.7, 0.85, 0.95])
 def test_version_one_skips_some_and_samples_the_rest_logarithmically(bound: float) -> None:
-    wish = MixingConfig(cutmix_lambda_low=bound, cutmix_lambda_high=bound, cutmix_version=1)
+    mixing = MixingConfig(cutmix_lambda_low=bound, cutmix_lambda_high=bound, cutmix_version=1)
     spared = max(0.0, 1.55 * bound - 0.96)
     grid = (np.arange(200) + 0.5) / 200
     found = np.array(
-        [[sample_cutmix_lambda(wish, first, second) for first in grid] for second in grid]
+        [[sample_cutmix_lambda(mixing, first, second) for first in grid] for second in grid]
     )
 
     assert (found == 1).mean() == pytest.approx(spared, abs=1 / 200)
@@ -77,9 +77,9 @@ def test_version_one_skips_some_and_samples_the_rest_logarithmically(bound: floa
     least = math.exp(-4)
     for point in np.linspace(0, 0.999, 50):
         below = (math.exp(4 * point - 4) - least) / (1 - least)
-        drawn = (found[found < 1] <= point).mean()
+        samples = (found[found < 1] <= point).mean()
 
-        assert drawn == pytest.approx(below, abs=1 / 100)
+        assert samples == pytest.approx(below, abs=1 / 100)
 
 
 def test_version_one_samples_follow_its_distribution() -> None:
@@ -96,17 +96,17 @@ def test_version_one_samples_follow_its_distribution() -> None:
 @pytest.mark.parametrize("version", [None, 1, 2])
 def test_extreme_random_numbers_stay_within_the_image(version: int | None) -> None:
     for low in (0.0, 0.3, 1.0):
-        wish = MixingConfig(cutmix_lambda_low=low, cutmix_lambda_high=1.0, cutmix_version=version)
+        mixing = MixingConfig(cutmix_lambda_low=low, cutmix_lambda_high=1.0, cutmix_version=version)
         for first in (0.0, 1 - 2.0**-53):
             for second in (0.0, 1 - 2.0**-53):
-                assert 0 <= sample_cutmix_lambda(wish, first, second) <= 1
+                assert 0 <= sample_cutmix_lambda(mixing, first, second) <= 1
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.35, 0.9, 1.0])
 @pytest.mark.parametrize("version", [None, 2])
 def test_cutmix_is_skipped_with_the_given_probability(chance: float, version: int | None) -> None:
-    wish = replace(HALF, cutmix_disable_prob=chance, cutmix_version=version)
-    spared = sum(box is None for box in boxes(wish))
+    mixing = replace(HALF, cutmix_disable_prob=chance, cutmix_version=version)
+    spared = sum(box is None for box in boxes(mixing))
     noise = math.sqrt(DRAWS * chance * (1 - chance))  # deviation of a count
 
     assert abs(spared - DRAWS * chance) <= DEVIATIONS * noise
@@ -125,8 +125,8 @@ def test_skipping_does_not_change_the_other_boxes() -> None:
 @pytest.mark.parametrize("side", [1, 2, 3, 7, 8, 32, 225])
 @pytest.mark.parametrize("version", [None, 1, 2])
 def test_every_box_is_square_within_a_pixel_and_inside(side: int, version: int | None) -> None:
-    wish = MixingConfig(cutmix_lambda_low=0.0, cutmix_lambda_high=1.0, cutmix_version=version)
-    found = [box for box in boxes(wish, side, 2000) if box is not None]
+    mixing = MixingConfig(cutmix_lambda_low=0.0, cutmix_lambda_high=1.0, cutmix_version=version)
+    found = [box for box in boxes(mixing, side, 2000) if box is not None]
 
     assert found
     for box in found:
@@ -137,8 +137,8 @@ def test_every_box_is_square_within_a_pixel_and_inside(side: int, version: int |
         assert box.lam == pytest.approx(1 - heights * widths / side**2)
 
 
-def starts(wish: MixingConfig) -> npt.NDArray[np.float64]:
-    return np.array([(box.rows[0], box.columns[0]) for box in boxes(wish) if box]) / SIDE
+def starts(mixing: MixingConfig) -> npt.NDArray[np.float64]:
+    return np.array([(box.rows[0], box.columns[0]) for box in boxes(mixing) if box]) / SIDE
 
 
 def test_box_positions_are_uniform() -> None:

@@ -86,10 +86,10 @@ def test_mixup_lambdas_never_change() -> None:
 
 
 def test_each_lambda_is_a_function_of_its_counters() -> None:
-    whole = sample_mixup_lambda(0.3, STREAM, np.arange(20)[:, None], np.arange(8))
+    full = sample_mixup_lambda(0.3, STREAM, np.arange(20)[:, None], np.arange(8))
 
     assert all(
-        sample_mixup_lambda(0.3, STREAM, number, sample) == whole[number, sample]
+        sample_mixup_lambda(0.3, STREAM, number, sample) == full[number, sample]
         for number in range(20)
         for sample in range(8)
     )
@@ -98,5 +98,5 @@ def test_each_lambda_is_a_function_of_its_counters() -> None:
 def test_neighbors_are_independent() -> None:
     shares = sample_mixup_lambda(1.0, STREAM, np.arange(400)[:, None], np.arange(250))
     noise = 1 / math.sqrt(shares.size)  # deviation of the correlation of independent numbers
-    for one, other in ((shares[:, 1:], shares[:, :-1]), (shares[1:], shares[:-1])):
-        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 6 * noise
+    for item, other in ((shares[:, 1:], shares[:, :-1]), (shares[1:], shares[:-1])):
+        assert abs(np.corrcoef(item.ravel(), other.ravel())[0, 1]) < 6 * noise

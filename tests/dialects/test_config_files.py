@@ -95,7 +95,7 @@ resnet50:
   weight_avg_N: 5
   seed: 0
 
-made:
+generated:
   <<: *common
   data: generated
   iterations: 7
@@ -127,10 +127,10 @@ def values(dialect: str, name: str | None, path: str) -> dict[str, Any]:
 
 
 def problems(dialect: str, path: str) -> list[str]:
-    spoken = DIALECTS[dialect]()
-    result = read_named_config(None, path, spoken, partial(find_in_other_dialects, current=spoken))[
-        1
-    ]
+    current = DIALECTS[dialect]()
+    result = read_named_config(
+        None, path, current, partial(find_in_other_dialects, current=current)
+    )[1]
     return [str(problem) for problem in result]
 
 
@@ -165,7 +165,7 @@ def problems(dialect: str, path: str) -> list[str]:
         (
             "pytorch",
             PYTORCH,
-            "made",
+            "generated",
             f"{COMMON} --data generated --iterations 7 --batch-size 4",
         ),
     ],
@@ -340,10 +340,10 @@ def test_keys_without_effect_are_reported_with_their_lines(write: Write) -> None
         ),
         DroppedWord(
             "configs.yml, line 6: syncs_per_epoch",
-            "all replicas have identical weights, and that is checked",
+            "replicas always have identical weights, which convoy checks",
         ),
         DroppedWord("configs.yml, line 5", "an exponent of 0 selects the default"),
-        DroppedWord("configs.yml, line 7", "the command line names what the command works on"),
+        DroppedWord("configs.yml, line 7", "the command line gives the run or checkpoint"),
     ]
 
 

@@ -30,8 +30,8 @@ OURS = "is an option of the convoy dialect"
         (
             "tensorflow",
             "--prng",  # not the switch with the opposite meaning
-            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, off for OFF; "
-            "replicas stay in sync in every mode)",
+            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, unless OFF; "
+            "replicas stay in sync)",
         ),
         # the same option in another unit
         (
@@ -92,20 +92,20 @@ def flags_of_other_dialects(dialect: str) -> set[str]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_flag_of_another_dialect_names_that_dialect(dialect: str) -> None:
-    spoken = DIALECTS[dialect]()
-    foreign = flags_of_other_dialects(dialect) - set(spoken.by_spelling)
+    current = DIALECTS[dialect]()
+    foreign = flags_of_other_dialects(dialect) - set(current.by_spelling)
 
     assert foreign
-    assert [word for word in foreign if find_in_other_dialects(word, spoken) is None] == []
+    assert [word for word in foreign if find_in_other_dialects(word, current) is None] == []
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart", "pytorch"])
 def test_no_dialect_refers_its_own_flags_to_another(dialect: str) -> None:
-    spoken = DIALECTS[dialect]()
-    own = set(spoken.by_spelling) - flags_of_other_dialects(dialect)
+    current = DIALECTS[dialect]()
+    unique = set(current.by_spelling) - flags_of_other_dialects(dialect)
 
-    assert own
-    assert [word for word in own if find_in_other_dialects(word, spoken) is not None] == []
+    assert unique
+    assert [word for word in unique if find_in_other_dialects(word, current) is not None] == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_unknown_argument_is_reported_with_a_way_out(
     assert message is None or result[0].startswith(message)
 
 
-OWN = {"--help", "-h", "--config", "--config-path"}  # of the programs, not of the dialects
+PROGRAM_FLAGS = {"--help", "-h", "--config", "--config-path"}  # not of the dialects
 NAMES = ("tensorflow", "pytorch", "popart")
 
 # A value for each flag whose option does not provide one.
@@ -179,7 +179,7 @@ CASES = [(name, row) for name in NAMES for row in (*ROWS, *README_ROWS) if row.s
 
 
 def test_every_spelling_of_a_row_is_known_to_its_dialect() -> None:
-    known = {name: {*DIALECTS[name]().by_spelling, *OWN} for name in NAMES}
+    known = {name: {*DIALECTS[name]().by_spelling, *PROGRAM_FLAGS} for name in NAMES}
     unknown = [(name, row.number, set(row.spelled(name)) - known[name]) for name, row in CASES]
 
     assert len(CASES) == 278
@@ -224,7 +224,7 @@ def test_a_unique_prefix_is_spelled_out(short: str) -> None:
 FLAGS = [
     (name, DIALECTS[name]().by_spelling[word])
     for name in NAMES
-    for word in sorted(all_spellings(name) - OWN)
+    for word in sorted(all_spellings(name) - PROGRAM_FLAGS)
 ]
 
 
@@ -282,33 +282,33 @@ def test_flags_that_set_options_are_combined_or_are_dropped(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_combined_flag_has_a_help_text(dialect: str) -> None:
-    spoken = DIALECTS[dialect]()
-    parts = {flag.spelling for flag in spoken.flags if flag.option is None and not flag.dropped}
+    current = DIALECTS[dialect]()
+    parts = {flag.spelling for flag in current.flags if flag.option is None and not flag.dropped}
 
-    assert parts - set(spoken.help_texts) == set()
+    assert parts - set(current.help_texts) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_help_text_belongs_to_a_flag(dialect: str) -> None:
-    spoken = DIALECTS[dialect]()
+    current = DIALECTS[dialect]()
 
-    assert set(spoken.help_texts) - set(spoken.by_spelling) == set()
+    assert set(current.help_texts) - set(current.by_spelling) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_spellings_are_unique_in_a_dialect(dialect: str) -> None:
-    spoken = DIALECTS[dialect]()
+    current = DIALECTS[dialect]()
 
-    assert len(spoken.by_spelling) == len(spoken.flags)
+    assert len(current.by_spelling) == len(current.flags)
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart"])
 def test_a_switch_that_selects_a_value_has_a_help_text(dialect: str) -> None:
     """`--hostside-norm` sets `--normalization-location`, to a value that is not obvious."""
-    spoken = DIALECTS[dialect]()
-    choosing = {flag.spelling for flag in spoken.flags if isinstance(flag.const, str)}
+    current = DIALECTS[dialect]()
+    choosing = {flag.spelling for flag in current.flags if isinstance(flag.const, str)}
 
-    assert choosing - set(spoken.help_texts) == set()
+    assert choosing - set(current.help_texts) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -22,7 +22,7 @@ FRONTS = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3")
 # In the order of FRONTS: hosts, instances, replicas, devices per replica, and the rest.
 EIGHT = {"instances": 8, "replicas": 16, "devices_per_replica": 1, "verbosity": 1}
 FOUR_HOSTS = {"hosts": 4, "verbosity": 1, "executable_cache_path": "exec_cache"}
-ASKED: list[dict[str, Any]] = [
+REQUESTED: list[dict[str, Any]] = [
     {},
     EIGHT,
     {"instances": 4, "replicas": 4, "verbosity": 1},  # its --ipus-per-replica has no value
@@ -39,16 +39,17 @@ ASKED: list[dict[str, Any]] = [
 # The dropped arguments of each front, in order.
 EXPORTED = ["-x LD_LIBRARY_PATH", "-x PATH"]
 SPREAD = [
-    *("TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT", "--numa-aware=yes", "--vipu-server-host=host2"),
-    *("--vipu-partition=p64", "--reset-partition=no", "--update-partition=no", "--tag-output"),
+    *("--numa-aware=yes", "--vipu-server-host=host2", "--vipu-partition=p64"),
+    *("--reset-partition=no", "--update-partition=no", "--tag-output"),
     *("--mca btl_tcp_if_include SUBNET",),
 ]
+VARIABLES = ["TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT"]
 DROPPED: list[list[str]] = [
     [],
     ["--numa-aware 1", "--tag-output"],
     ["--numa-aware 1", "--tag-output"],
-    [*SPREAD, *EXPORTED, "-x PYTHONPATH"],
-    [*SPREAD, "-x LD_LIBRARY_PATH", "-x PYTHONPATH"],
+    [*SPREAD, *EXPORTED, "-x PYTHONPATH", *VARIABLES],
+    [*SPREAD, "-x LD_LIBRARY_PATH", "-x PYTHONPATH", *VARIABLES],
     ["--numa-aware=yes"],
     ["--numa-aware 1"],
     ["--numa-aware 1"],
@@ -80,7 +81,7 @@ def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) 
     front = FRONTS.index(row.front)
     lacks_a_value = "--ipus-per-replica --mpi" in row.front
 
-    assert requested_values(request) == ASKED[front]
+    assert requested_values(request) == REQUESTED[front]
     assert [word.word for word in request.dropped] == DROPPED[front]
     assert all(word.reason for word in request.dropped)
     assert request.environment == {}
@@ -91,7 +92,7 @@ def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) 
 
 def test_the_tables_of_this_file_are_complete() -> None:
     assert len(ROWS) == 54
-    assert len(FRONTS) == len(ASKED) == len(DROPPED)
+    assert len(FRONTS) == len(REQUESTED) == len(DROPPED)
 
 
 def test_a_command_without_a_program_is_refused() -> None:
@@ -127,7 +128,7 @@ def test_workers_of_the_shell_count_only_if_requested() -> None:
     assert requested_values(launch(["train.py", "--distributed"], around))["instances"] == 2
 
 
-def test_launcher_and_variables_have_to_agree() -> None:
+def test_launcher_and_variables_must_agree() -> None:
     cluster = 'TF_CONFIG={"cluster":{"worker":["a:1","b:1"]}}'
     same = launch(["mpirun", "-H", "a,b", "-x", cluster, "train.py"])
     other = launch([cluster, "mpirun", "-H", "a,b,c", "train.py"])
@@ -180,8 +181,8 @@ def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def interpret_line(line: str, dialect: str | None = None, **extra: object) -> Interpretation:
-    given = settings_from(COMMAND_LINE, extra)
-    return interpret(split_command(shlex.split(line), {}), {}, dialect, given)
+    values = settings_from(COMMAND_LINE, extra)
+    return interpret(split_command(shlex.split(line), {}), {}, dialect, values)
 
 
 def problems(line: str) -> list[str]:
@@ -318,10 +319,12 @@ def test_an_argument_with_several_effects_keeps_the_others() -> None:
 
 def test_a_launcher_sets_the_number_of_replicas() -> None:
     line = "python3 train.py --config mk2_resnet50_gn_16ipus"
-    given = interpret_line(f"poprun --num-instances 2 --num-replicas 4 {line}").request.command_line
+    values = interpret_line(
+        f"poprun --num-instances 2 --num-replicas 4 {line}"
+    ).request.command_line
 
-    assert given["replicas"] == Setting(4, "poprun")
-    assert given["instances"] == Setting(2, "poprun")
+    assert values["replicas"] == Setting(4, "poprun")
+    assert values["instances"] == Setting(2, "poprun")
 
 
 def test_a_launcher_of_instances_multiplies_the_replicas() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from support.option_mixtures import POPART, PYTORCH, TENSORFLOW, mixtures
+from support.run_convoy import parse_plan_command
 from support.sweeps import sweep
 
 from convoy.bench.benchmarks_yml import Benchmark, expand_variants, read_benchmarks
 from convoy.bench.selection import SHIPPED_DIR
-from convoy.cli.args import add_config_arguments, parse_run_command
 from convoy.config.named_configs import shipped_configs
 from convoy.config.resolve import resolve
 from convoy.config.schema import Setting, setting_values
@@ -27,9 +27,7 @@ def canonical_words(line: str, dialect: str | None = None) -> tuple[list[str], d
 
 
 def resolved_values(words: list[str]) -> dict[str, Any]:
-    return setting_values(
-        resolve(parse_run_command("train", words, "", add_config_arguments).to_request()).settings
-    )
+    return setting_values(resolve(parse_plan_command(words).to_request()).settings)
 
 
 def assert_same(line: str, dialect: str | None = None) -> None:
@@ -189,6 +187,6 @@ def test_a_value_of_a_variable_is_not_repeated() -> None:
 
 
 def test_for_a_run_only_given_options_are_written() -> None:
-    said = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
+    result = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
 
-    assert settings_to_args(said) == ["--lr", "0.5", "--no-augment"]
+    assert settings_to_args(result) == ["--lr", "0.5", "--no-augment"]

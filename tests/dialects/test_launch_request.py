@@ -85,13 +85,13 @@ def test_unread_variables_are_passed_to_the_run(name: str) -> None:
         ("PARTITION", "there is no device allocation service"),
         ("IPUOF_VIPU_API_TIMEOUT", "there is no device allocation service"),
         ("TF_CPP_VMODULE", "it configures the log of TensorFlow, which is not used"),
-        ("OMPI_COMM_WORLD_RANK", "convoy assigns ranks itself"),
+        ("OMPI_COMM_WORLD_RANK", "convoy assigns the ranks"),
         ("OMPI_MCA_btl", "MPI is not used"),
-        ("POPDIST_REPLICA_INDEX_OFFSET", "convoy assigns ranks itself"),
-        ("POPDIST_LOCAL_INSTANCE_INDEX", "convoy assigns ranks itself"),
+        ("POPDIST_REPLICA_INDEX_OFFSET", "convoy assigns the ranks"),
+        ("POPDIST_LOCAL_INSTANCE_INDEX", "convoy assigns the ranks"),
         (
             "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE",
-            "all instances always have equally many replicas",
+            "all instances have the same number of replicas",
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_the_task_index_and_other_jobs_are_dropped() -> None:
 
     assert read_settings(TF_CONFIG=json.dumps(config))[2] == {
         "TF_CONFIG cluster.ps": "only workers train",
-        "TF_CONFIG task.index": "convoy assigns ranks itself",
+        "TF_CONFIG task.index": "convoy assigns the ranks",
     }
 
 

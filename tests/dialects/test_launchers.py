@@ -23,9 +23,9 @@ def read_settings(*lines: str) -> tuple[dict[str, Any], dict[str, str], list[tup
     """The settings of launchers, the variables they set, and what is dropped."""
     request = read_launchers([call(line) for line in lines])
     assert request.problems == []
-    given = {name: setting.value for name, setting in request.settings.items()}
+    values = {name: setting.value for name, setting in request.settings.items()}
     dropped = [(word.word, word.reason) for word in request.dropped]
-    return given, request.environment, dropped
+    return values, request.environment, dropped
 
 
 def call(line: str) -> LauncherCall:
@@ -305,7 +305,7 @@ def test_the_arguments_of_poprun_end_before_the_program(
         ("-H a,b -tag-output x", [("-H", "a,b"), ("-tag-output",)], "x"),
     ],
 )
-def test_one_dash_or_two_are_the_same_to_mpirun(
+def test_mpirun_accepts_one_dash_or_two(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
     assert launcher_words(line, "mpirun") == (options, rest)

@@ -180,7 +180,7 @@ def test_polynomial_falls_to_an_absolute_end(update: int, rate: float) -> None:
     assert rates("tensorflow", line).rate(update) == pytest.approx(rate)
 
 
-def test_polynomial_falls_to_a_share_with_a_given_power() -> None:
+def test_polynomial_falls_to_a_share_with_the_given_power() -> None:
     line = (
         f"{CIFAR} --epochs 10 --lr-schedule polynomial_decay_lr --poly-lr-decay-power 1 "
         "--poly-lr-end-ratio 0.5"

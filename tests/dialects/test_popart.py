@@ -22,7 +22,7 @@ def test_a_batch_is_split_among_all_replicas(line: str, micro: int, replicas: in
     assert (batch.micro_batch_size, batch.replicas) == (micro, replicas)
 
 
-def test_samples_of_an_update_are_the_batch_times_what_is_accumulated() -> None:
+def test_samples_of_an_update_are_batch_size_times_accumulation() -> None:
     result = config("popart", "--batch-size 48 --replication-factor 4 --gradient-acc 8")
 
     assert plan_run(result).batch.samples_per_update == 384  # 48 × 8
@@ -66,7 +66,7 @@ def test_devices_of_one_replica_are_its_stages(line: str, stages: int, order: st
         ),
         (
             "--num-ipus 8 --replication-factor 2 --shards 2",
-            ["--num-ipus 8 gives each of 2 replicas 4, but --shards asks for 2"],
+            ["--num-ipus 8 gives each of 2 replicas 4, but --shards is 2"],
         ),
         (
             "--num-ipus 4 --replication-factor 0",

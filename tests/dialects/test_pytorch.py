@@ -161,5 +161,5 @@ def test_the_output_folder_wins_over_the_common_one() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf"])
-def test_all_its_optimizers_are_known(optimizer: str) -> None:
+def test_all_optimizers_are_known(optimizer: str) -> None:
     assert option_values("pytorch", f"--optimizer {optimizer}") == {"optimizer": optimizer}

@@ -112,7 +112,7 @@ def test_a_folder_is_identified_by_its_subfolders(
     assert option_values("tensorflow", f"--data-dir {tmp_path}").get("data") == data
 
 
-def test_an_unknown_folder_is_taken_for_imagenet() -> None:
+def test_an_unknown_folder_is_read_as_imagenet() -> None:
     assert (
         run("python3 train.py --model-size 50 --data-dir DATA --shards 1").data.data == "imagenet"
     )
@@ -233,7 +233,7 @@ def test_all_invalid_input_is_reported_at_once() -> None:
         ),
         (
             "--log-freq 20",
-            [DroppedWord("--log-freq 20", "--logs-per-epoch applies to this kind of length")],
+            [DroppedWord("--log-freq 20", "the length is in epochs; use --logs-per-epoch")],
         ),
         (
             "--gc-profile NO_PROFILE --profile",

@@ -30,7 +30,7 @@ def test_a_size_alone_keeps_the_family(config: str, words: str, model: str) -> N
     assert changed_settings(config, words) == {"model": model}
 
 
-def test_a_family_that_is_the_same_keeps_the_size() -> None:
+def test_an_equal_family_keeps_the_size() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--model resnet") == {}
 
 
@@ -53,9 +53,9 @@ def test_generated_data_replaces_the_data_of_the_configuration(
 
 @pytest.mark.parametrize("classes", [10, 100])
 def test_generated_data_of_another_kind_keeps_its_classes(classes: int) -> None:
-    under = {"data": "generated", "num_classes": classes, "samples": 640}
+    base = {"data": "generated", "num_classes": classes, "samples": 640}
 
-    assert option_values("tensorflow", "--synthetic-data", under)["num_classes"] == classes
+    assert option_values("tensorflow", "--synthetic-data", base)["num_classes"] == classes
 
 
 def test_another_schedule_has_its_own_defaults() -> None:
@@ -92,7 +92,7 @@ def test_a_schedule_without_drops_discards_those_of_another() -> None:
     }
 
 
-def test_a_schedule_with_drops_over_one_without() -> None:
+def test_a_schedule_with_drops_replaces_one_without() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--lr-schedule exponential") == {
         "lr_schedule": "exponential",
         "lr_decay": 0.97,
@@ -151,7 +151,7 @@ def test_an_argument_changes_only_its_own_options(words: str, values: dict[str, 
 def test_the_length_unit_of_a_configuration_selects_the_log_interval() -> None:
     assert option_values("tensorflow", "--log-freq 20", {"updates": 100}) == {"log_freq": 20}
     assert read("tensorflow", "--logs-per-epoch 2", {"updates": 100}).dropped == [
-        DroppedWord("--logs-per-epoch 2", "--log-freq applies to this kind of length")
+        DroppedWord("--logs-per-epoch 2", "the length is in updates; use --log-freq")
     ]
     assert option_values("tensorflow", "--logs-per-epoch 2 --epochs 3", {"updates": 100}) == {
         "logs_per_epoch": 2,
@@ -160,9 +160,9 @@ def test_the_length_unit_of_a_configuration_selects_the_log_interval() -> None:
 
 
 def test_another_optimizer_keeps_the_momentum_of_the_configuration() -> None:
-    under = {"optimizer": "lars", "momentum": 0.885}
+    base = {"optimizer": "lars", "momentum": 0.885}
 
-    assert option_values("tensorflow", "--optimiser momentum", under) == {
+    assert option_values("tensorflow", "--optimiser momentum", base) == {
         "optimizer": "sgd_combined",
         "momentum": 0.885,
     }
@@ -179,7 +179,7 @@ def test_a_launcher_sets_the_replicas_and_this_is_reported() -> None:
 
 
 def test_a_launcher_that_agrees_is_not_reported() -> None:
-    result = read("tensorflow", "--replicas 4", above={"replicas": 4})
+    result = read("tensorflow", "--replicas 4", launcher={"replicas": 4})
 
     assert result.dropped == []
     assert result.settings["replicas"] == Setting(4, "launcher")
@@ -187,7 +187,7 @@ def test_a_launcher_that_agrees_is_not_reported() -> None:
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "pytorch"])
 @pytest.mark.parametrize(
-    ("line", "under", "replicas"),
+    ("line", "base", "replicas"),
     [
         ("", {}, 3),  # 3 instances of 1
         ("--replicas 4", {}, 12),  # 3 × 4
@@ -196,9 +196,9 @@ def test_a_launcher_that_agrees_is_not_reported() -> None:
     ],
 )
 def test_replicas_are_counted_per_instance(
-    dialect: str, line: str, under: dict[str, Any], replicas: int
+    dialect: str, line: str, base: dict[str, Any], replicas: int
 ) -> None:
-    result = read(dialect, line, under, above={"instances": 3})
+    result = read(dialect, line, base, launcher={"instances": 3})
 
     assert result.settings["replicas"].value == replicas
     assert result.settings["instances"] == Setting(3, "launcher")
@@ -218,7 +218,7 @@ def test_processes_of_mpirun_are_instances() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "under", "replicas"),
+    ("line", "base", "replicas"),
     [
         ("--shards 4", {}, 4),
         ("--shards 4 --pipeline --replicas 2", {}, 8),  # 4 × 2
@@ -227,17 +227,17 @@ def test_processes_of_mpirun_are_instances() -> None:
     ],
 )
 def test_stages_become_replicas_in_validation(
-    line: str, under: dict[str, Any], replicas: int
+    line: str, base: dict[str, Any], replicas: int
 ) -> None:
-    result = setting_values(read("tensorflow validation", line, under).settings)
+    result = setting_values(read("tensorflow validation", line, base).settings)
 
     assert (result["replicas"], result["shards"]) == (replicas, 1)
     assert not result.get("pipeline_splits")
 
 
 def test_one_stage_in_validation_does_not_change_the_replicas() -> None:
-    under = {"shards": 4, "replicas": 4, "pipeline_splits": ("a", "b", "c")}
-    result = setting_values(read("tensorflow validation", "--shards 1", under).settings)
+    base = {"shards": 4, "replicas": 4, "pipeline_splits": ("a", "b", "c")}
+    result = setting_values(read("tensorflow validation", "--shards 1", base).settings)
 
     assert result == {"shards": 1, "pipeline_splits": ()}
 
@@ -255,8 +255,8 @@ def test_pipeline_arguments_are_dropped_in_validation() -> None:
 
 
 def test_the_replicas_of_a_launcher_are_not_multiplied_in_validation() -> None:
-    under = {"shards": 4, "replicas": 4}
-    result = read("tensorflow validation", "", under, above={"replicas": 16}).settings
+    base = {"shards": 4, "replicas": 4}
+    result = read("tensorflow validation", "", base, launcher={"replicas": 16}).settings
 
     assert (result["replicas"], result["shards"].value) == (Setting(16, "launcher"), 1)
 
@@ -294,7 +294,7 @@ def test_a_launcher_sets_the_replicas_of_a_validation() -> None:
         ("0.0", 0.03),
     ],
 )
-def test_a_decay_becomes_a_momentum(typed: str, momentum: float) -> None:
+def test_a_decay_is_converted_to_a_momentum(typed: str, momentum: float) -> None:
     assert option_values("tensorflow", f"--BN-decay {typed}") == {"batchnorm_momentum": momentum}
 
 
@@ -331,7 +331,7 @@ def test_label_smoothing_is_the_same_number_in_the_pytorch_program() -> None:
         ("--weight-avg-N 0", 1),
     ],
 )
-def test_epochs_back_from_the_end_become_checkpoints(line: str, checkpoints: int) -> None:
+def test_the_last_epochs_are_converted_to_checkpoints(line: str, checkpoints: int) -> None:
     result = option_values("tensorflow", line)
 
     assert result["weight_avg_strategy"] == "mean"
@@ -339,11 +339,9 @@ def test_epochs_back_from_the_end_become_checkpoints(line: str, checkpoints: int
 
 
 def test_epochs_back_use_the_checkpoint_interval_of_the_configuration() -> None:
-    under = {"epochs_per_ckpt": 5, "ckpts_per_epoch": 1}
+    base = {"epochs_per_ckpt": 5, "ckpts_per_epoch": 1}
 
-    assert (
-        option_values("tensorflow", "--weight-avg-N 10", under)["weight_avg_n"] == 3
-    )  # 10 ÷ 5 + 1
+    assert option_values("tensorflow", "--weight-avg-N 10", base)["weight_avg_n"] == 3  # 10 ÷ 5 + 1
 
 
 @pytest.mark.parametrize(
@@ -358,7 +356,7 @@ def test_a_run_computes_one_average_and_reports_the_others(line: str, left_out: 
     assert [word.word for word in read("tensorflow", line).dropped] == left_out
 
 
-def test_the_tool_counts_checkpoints_itself() -> None:
+def test_weight_avg_py_counts_checkpoints() -> None:
     assert option_values("tensorflow", "-N 10 --mode mean --decay 0.9 --discard-last 0") == {
         "weight_avg_n": 10,
         "weight_avg_strategy": "mean",
@@ -375,7 +373,7 @@ def test_the_tool_counts_checkpoints_itself() -> None:
         ("0.6 0.6 0.6 0.6 0.6 0.6 0.16 0.2", 4, (0.6, 0.6, 0.6, 0.16)),
     ],
 )
-def test_of_two_proportions_per_stage_the_first_applies(
+def test_the_first_of_two_proportions_per_stage_applies(
     typed: str, shards: int, proportions: tuple[float, ...]
 ) -> None:
     line = f"--available-memory-proportion {typed} --shards {shards} --pipeline"
@@ -383,7 +381,7 @@ def test_of_two_proportions_per_stage_the_first_applies(
     assert option_values("tensorflow", line)["available_memory_proportion"] == proportions
 
 
-def test_proportions_that_fit_no_stages_are_refused() -> None:
+def test_proportions_that_do_not_match_the_stages_are_refused() -> None:
     line = "--shards 2 --pipeline --available-memory-proportion 0.6 0.5 0.4"
 
     assert problems("tensorflow", line) == [
@@ -433,10 +431,10 @@ def test_generated_data_is_not_mixed_and_dropped_flags_are_reported(flag: str) -
 
 
 def test_generated_data_disables_the_mixing_of_a_configuration() -> None:
-    under = {"mixup_alpha": 0.2, "cutmix_lambda_low": 0.85, "cutmix_lambda_high": 0.85}
-    result = option_values("tensorflow", "--generated-data", {"data": "imagenet", **under})
+    base = {"mixup_alpha": 0.2, "cutmix_lambda_low": 0.85, "cutmix_lambda_high": 0.85}
+    result = option_values("tensorflow", "--generated-data", {"data": "imagenet", **base})
 
-    assert {name: result[name] for name in under} == dict.fromkeys(under, 0.0)
+    assert {name: result[name] for name in base} == dict.fromkeys(base, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -454,15 +452,15 @@ def test_generated_data_disables_the_mixing_of_a_configuration() -> None:
         ("--data generated --batch-size 16 --replicas 4", 6400),  # 100 × 16 × 4
     ],
 )
-def test_loader_steps_of_generated_data_become_samples(line: str, samples: int) -> None:
+def test_loader_steps_of_generated_data_are_converted_to_samples(line: str, samples: int) -> None:
     assert option_values("pytorch", line)["samples"] == samples
 
 
 def test_loader_steps_multiply_the_values_of_the_configuration() -> None:
-    under = {"data": "generated", "micro_batch_size": 16, "replicas": 2, "samples": 5}
+    base = {"data": "generated", "micro_batch_size": 16, "replicas": 2, "samples": 5}
 
-    assert option_values("pytorch", "--iterations 3", under)["samples"] == 96  # 3 × 16 × 2
-    assert "samples" not in option_values("pytorch", "--seed 1", under)
+    assert option_values("pytorch", "--iterations 3", base)["samples"] == 96  # 3 × 16 × 2
+    assert "samples" not in option_values("pytorch", "--seed 1", base)
 
 
 def test_loader_steps_of_a_dataset_are_dropped_with_the_reason() -> None:
@@ -479,7 +477,7 @@ def test_iterations_are_updates_in_the_tensorflow_program() -> None:
     assert result.settings["updates"].value == 70
     assert result.dropped == [
         DroppedWord("--epochs 3", "--iterations sets the length"),
-        DroppedWord("--logs-per-epoch 4", "--log-freq applies to this kind of length"),
+        DroppedWord("--logs-per-epoch 4", "the length is in updates; use --log-freq"),
     ]
 
 

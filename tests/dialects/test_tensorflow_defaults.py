@@ -152,7 +152,7 @@ def test_a_given_decay_of_rmsprop_replaces_the_exponent() -> None:
     assert (result.rmsprop_decay, result.rmsprop_base_decay_exp) == (0.9, None)
 
 
-ALWAYS: dict[str, Any] = {
+FIXED_DEFAULTS: dict[str, Any] = {
     "data": "imagenet",
     "model": "resnet18",
     "gradient_accumulation": 1,
@@ -212,9 +212,9 @@ ALWAYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ALWAYS)
-def test_defaults_are_the_same_for_all(name: str) -> None:
-    assert flatten_config(config("tensorflow", ""))[name] == ALWAYS[name]
+@pytest.mark.parametrize("name", FIXED_DEFAULTS)
+def test_a_fixed_default_is_the_documented_value(name: str) -> None:
+    assert flatten_config(config("tensorflow", ""))[name] == FIXED_DEFAULTS[name]
 
 
 @pytest.mark.parametrize(

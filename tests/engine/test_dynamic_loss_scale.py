@@ -44,24 +44,24 @@ def test_gradients_that_overflow_halve_the_scale_and_change_nothing() -> None:
         "halved to 1.361129468e+39 at update 1: gradients are not finite, so the update is skipped"
     )
     assert run.trainer.update_step.guard.skipped == 3
-    assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
+    assert all(torch.equal(item, before[name]) for name, item in run.weights().items())
 
 
-def test_when_they_fit_updates_are_made_and_the_scale_falls_until_none_is_near_overflow() -> None:
+def test_the_scale_is_halved_until_no_gradient_is_near_overflow() -> None:
     run = following(2.0**20, updates=12)
     before = run.weights()
     run.train()
     found = scales(run)
 
     assert found[:3] == [2.0**20, 2.0**19, 2.0**18]
-    assert all(one in (last, last / 2) for last, one in pairwise(found))
+    assert all(item in (last, last / 2) for last, item in pairwise(found))
     assert found[-1] == found[-2] > 1  # none is over, but doubled some would be
     assert run.trainer.update_step.guard.skipped == 0
-    assert not all(torch.equal(one, before[name]) for name, one in run.weights().items())
+    assert not all(torch.equal(item, before[name]) for name, item in run.weights().items())
     assert "gradients are near overflow" in notices(run)[0]
 
 
-def test_gradients_about_to_vanish_double_it() -> None:
+def test_gradients_near_underflow_double_the_scale() -> None:
     run = following(2.0**-20, updates=5)
     run.train()
 
@@ -70,18 +70,18 @@ def test_gradients_about_to_vanish_double_it() -> None:
 
 @pytest.mark.parametrize("first", [2.0**131, 2.0**20, 2.0**-20])
 @pytest.mark.parametrize("at", [1, 2, 4])
-def test_a_run_left_in_the_middle_of_changes_goes_on_to_the_same_bits(
+def test_a_run_stopped_between_scale_changes_resumes_with_the_same_bits(
     first: float, at: int
 ) -> None:
-    whole, before = following(first), following(first, stop_after=at)
-    whole.train()
+    full, before = following(first), following(first, stop_after=at)
+    full.train()
     before.train()
     after = following(first)
     _hand_over(before, after, at)
     after.train(at)
 
-    assert scales(before) + scales(after) == scales(whole)
-    assert all(torch.equal(one, whole.weights()[name]) for name, one in after.weights().items())
+    assert scales(before) + scales(after) == scales(full)
+    assert all(torch.equal(item, full.weights()[name]) for name, item in after.weights().items())
 
 
 def _hand_over(before: SmallRun, after: SmallRun, at: int) -> None:

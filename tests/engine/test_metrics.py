@@ -23,11 +23,11 @@ def add(meter: Meter, results: list[MicroBatchResult]) -> None:
     meter.add(results, len(results))
 
 
-def test_a_new_meter_has_seen_nothing():
+def test_a_new_meter_is_empty():
     assert Meter().totals() == Totals(0.0, 0, 0, 0)
 
 
-def test_totals_add_losses_answers_and_samples():
+def test_totals_sum_losses_correct_predictions_and_samples():
     meter = Meter()
     add(meter, passed([0.5, 0.25]))
     add(meter, passed([1.0], right=3, samples=8))
@@ -35,7 +35,7 @@ def test_totals_add_losses_answers_and_samples():
     assert meter.totals() == Totals(loss=1.75, micro_batches=3, right=7, samples=16)
 
 
-def test_a_loss_that_is_not_finite_is_counted_and_left_out():
+def test_a_non_finite_loss_is_counted_and_left_out():
     meter = Meter()
     add(meter, passed([0.5, math.nan, 0.25, math.inf, -math.inf]))
 
@@ -49,7 +49,7 @@ def test_reading_twice_counts_once():
     assert meter.totals() == meter.totals() == Totals(0.5, 1, 2, 4)
 
 
-def test_losses_are_added_in_the_order_of_the_micro_batches_however_often_one_reads():
+def test_losses_are_added_in_micro_batch_order():
     in_order = 0.0
     for loss in LOSSES:
         in_order += loss
@@ -63,7 +63,7 @@ def test_losses_are_added_in_the_order_of_the_micro_batches_however_often_one_re
     assert in_order != sum(sorted(LOSSES))  # the order can be seen
 
 
-def test_a_kept_meter_goes_on_with_the_same_sums():
+def test_a_restored_meter_continues_with_the_same_sums():
     straight, first, second = Meter(), Meter(), Meter()
     add(straight, passed(LOSSES))
     add(first, passed(LOSSES[:3]))
@@ -73,7 +73,7 @@ def test_a_kept_meter_goes_on_with_the_same_sums():
     assert second.totals() == straight.totals()
 
 
-def test_a_new_report_starts_from_nothing():
+def test_a_new_report_starts_from_zero():
     meter = Meter()
     add(meter, passed([0.5]))
     meter.totals()
@@ -82,7 +82,7 @@ def test_a_new_report_starts_from_nothing():
     assert meter.totals() == Totals()
 
 
-def test_starting_anew_drops_what_was_not_read():
+def test_reset_discards_pending_results():
     meter = Meter()
     add(meter, passed([0.5]))
     meter.reset(Totals(1.0, 1, 1, 1))
@@ -97,11 +97,11 @@ def test_totals_are_plain_numbers():
     assert {type(value) for value in asdict(meter.totals()).values()} == {float, int}
 
 
-def test_a_process_without_results_asks_with_as_many_empty_rows():
-    asked: list[torch.Tensor] = []
+def test_a_process_without_results_gathers_rows_of_zeros():
+    requested: list[torch.Tensor] = []
 
     def rows_of_all(rows: torch.Tensor) -> torch.Tensor:
-        asked.append(rows)
+        requested.append(rows)
         return torch.tensor([[0.5, 3.0, 4.0], [0.25, 1.0, 4.0]], dtype=torch.float64)
 
     meter = Meter(rows_of_all)
@@ -109,4 +109,4 @@ def test_a_process_without_results_asks_with_as_many_empty_rows():
     meter.add([], 3)
 
     assert meter.totals() == Totals(loss=0.75, micro_batches=2, right=4, samples=8)
-    assert torch.equal(asked[0], torch.zeros(6, 3, dtype=torch.float64))
+    assert torch.equal(requested[0], torch.zeros(6, 3, dtype=torch.float64))

@@ -59,12 +59,12 @@ def lived_in(classes: int = 7) -> Slice:
 
 
 def norms_of(network: Slice) -> list[BatchNorm]:
-    return [one for one in network.modules() if isinstance(one, BatchNorm)]
+    return [module for module in network.modules() if isinstance(module, BatchNorm)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, SAMPLES - 1, SAMPLES, SAMPLES + 1])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, workers: int) -> None:
+def test_every_sample_counts_once_with_any_batch_size(batch_size: int, workers: int) -> None:
     network, source = lived_in(), Shuffled(SAMPLES)
     expected = counted(network, source)
     score = score_of(network, feed_of(source, batch_size), LoaderOptions(workers, 2))
@@ -75,7 +75,7 @@ def test_every_sample_counts_once_whatever_the_batches_are(batch_size: int, work
 
 
 @pytest.mark.parametrize("classes", [2, 4, 5])
-def test_with_at_most_five_classes_all_are_among_the_first_five(classes: int) -> None:
+def test_with_at_most_five_classes_top5_is_always_correct(classes: int) -> None:
     network, source = lived_in(classes), Shuffled(SAMPLES, classes)
     score = score_of(network, feed_of(source, 6))
 
@@ -84,7 +84,7 @@ def test_with_at_most_five_classes_all_are_among_the_first_five(classes: int) ->
 
 
 @pytest.mark.parametrize("classes", [6, 12])
-def test_the_fifth_place_counts_and_the_sixth_does_not(classes: int) -> None:
+def test_top5_counts_the_fifth_prediction_but_not_the_sixth(classes: int) -> None:
     network, source = small_network(classes=classes), Shuffled(SAMPLES, classes)
     head = network.named_weights()
     head["head.weight"].data.zero_()
@@ -97,18 +97,18 @@ def test_the_fifth_place_counts_and_the_sixth_does_not(classes: int) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_network_is_left_as_it_was(training: bool) -> None:
+def test_inference_restores_the_training_mode(training: bool) -> None:
     network = lived_in().train(training)
-    before = {name: one.detach().clone() for name, one in network.named_tensors().items()}
+    before = {name: item.detach().clone() for name, item in network.named_tensors().items()}
     score_of(network, feed_of(Shuffled(SAMPLES), 6))
 
-    assert all(torch.equal(one, before[name]) for name, one in network.named_tensors().items())
+    assert all(torch.equal(item, before[name]) for name, item in network.named_tensors().items())
     assert all(module.training == training for module in network.modules())
     assert all(weight.grad is None for weight in network.parameters())
     assert all(norm.pending_statistics == [] for norm in norms_of(network))
 
 
-def test_training_goes_on_after_a_look_at_the_score() -> None:
+def test_training_continues_after_an_evaluation() -> None:
     network, source = lived_in().train(), Shuffled(SAMPLES)
     score_of(network, feed_of(source, 6))
     batch = next(feed_of(source, 6).batches([0], LoaderOptions(0, 1)))
@@ -117,14 +117,14 @@ def test_training_goes_on_after_a_look_at_the_score() -> None:
     assert all(weight.grad is not None for weight in network.parameters())
 
 
-def test_a_network_that_fails_leaves_no_threads() -> None:
+def test_a_failing_network_leaves_no_threads() -> None:
     network = small_network()
     network.named_weights()["head.weight"].data = torch.zeros(7, 9)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
         score_of(network, feed_of(Shuffled(SAMPLES), 2), LoaderOptions(2, 3))
 
     assert caught.tb is not None  # as long as it lives, so does everything it passed through
-    assert [one.name for one in threading.enumerate() if one.name.startswith("infeed")] == []
+    assert [item.name for item in threading.enumerate() if item.name.startswith("infeed")] == []
 
 
 class Joint(ControlGroup):
@@ -143,9 +143,7 @@ class Joint(ControlGroup):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 5, SAMPLES])
 @pytest.mark.parametrize("replicas", [2, 3, 4])
-def test_replicas_share_the_batches_and_come_to_the_same_bits(
-    batch_size: int, replicas: int
-) -> None:
+def test_replicas_share_the_batches_and_reach_the_same_bits(batch_size: int, replicas: int) -> None:
     network, source, control = lived_in(), Shuffled(SAMPLES), Joint()
     alone = score_of(network, feed_of(source, batch_size))
     scores = [
@@ -162,7 +160,7 @@ def test_replicas_share_the_batches_and_come_to_the_same_bits(
     assert scores[-1] == alone
 
 
-def test_a_last_batch_that_is_not_full_counts_what_it_has() -> None:
+def test_an_incomplete_last_batch_counts_its_samples() -> None:
     source = Shuffled(SAMPLES)
     last = list(feed_of(source, 6).batches(range(4), LoaderOptions(0, 1)))[-1]
 
@@ -171,12 +169,12 @@ def test_a_last_batch_that_is_not_full_counts_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 6, SAMPLES])
-def test_every_batch_has_its_time(batch_size: int) -> None:
+def test_every_batch_has_a_duration(batch_size: int) -> None:
     feed = feed_of(Shuffled(SAMPLES), batch_size)
     seconds = score_of(lived_in(), feed).batch_seconds
 
     assert len(seconds) == feed.num_batches
-    assert all(one > 0 for one in seconds)
+    assert all(second > 0 for second in seconds)
 
 
 class Spotty(PixelView):
@@ -188,7 +186,7 @@ class Spotty(PixelView):
 
 
 @pytest.mark.parametrize("batch_size", [3, 4, 50])
-def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
+def test_unreadable_samples_do_not_count(batch_size: int) -> None:
     network, source = lived_in(), Shuffled(SAMPLES)
     good = [number for number in range(SAMPLES) if number % 5]
     transfer = DeviceTransfer(source.normalization, "host", CPU)
@@ -200,8 +198,8 @@ def test_samples_that_cannot_be_read_do_not_count(batch_size: int) -> None:
     ]
 
     assert score.samples == len(good) == 18
-    assert score.top1 == pytest.approx(np.mean([one.top1 for one in by_hand]))
-    assert score.loss == pytest.approx(np.mean([one.loss for one in by_hand]), rel=1e-5)
+    assert score.top1 == pytest.approx(np.mean([item.top1 for item in by_hand]))
+    assert score.loss == pytest.approx(np.mean([item.loss for item in by_hand]), rel=1e-5)
 
 
 def one_sample(source: Shuffled, number: int) -> PixelView:
@@ -218,7 +216,7 @@ def one_sample(source: Shuffled, number: int) -> PixelView:
     return PixelView(Only(len(source)))
 
 
-def test_nothing_to_read_is_no_score() -> None:
+def test_no_readable_sample_is_an_error() -> None:
     class Blind(PixelView):
         def __call__(self, ids: Ids, epoch: int, out: Pixels) -> tuple[int, ...]:
             del epoch

@@ -61,19 +61,19 @@ def following(scale: float = 64.0, **more: Any) -> StepGuard:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(("policy", "expected"), [(NonFinitePolicy(), STOP), (SKIPS, SKIP)])
-def test_a_gradient_that_is_not_finite_is_a_matter_of_the_policy(
+def test_a_non_finite_gradient_follows_the_policy(
     bad: float, policy: NonFinitePolicy, expected: str
 ) -> None:
     assert outcome(StepGuard(policy=policy), torch.tensor([bad, 0.0])) == expected
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_so_is_a_loss(bad: float) -> None:
+def test_a_non_finite_loss_follows_the_policy(bad: float) -> None:
     assert outcome(StepGuard(), loss=bad) == STOP
     assert outcome(StepGuard(policy=SKIPS), loss=bad) == SKIP
 
 
-def test_finite_numbers_and_a_process_without_any_pass() -> None:
+def test_finite_values_and_processes_without_values_are_applied() -> None:
     guard = StepGuard()
 
     assert outcome(guard) == APPLY
@@ -81,7 +81,7 @@ def test_finite_numbers_and_a_process_without_any_pass() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_what_another_process_found_counts_as_our_own(place: int) -> None:
+def test_non_finite_values_of_other_processes_count(place: int) -> None:
     notes = [0] * 7
     notes[place] = 1
     control = Others(*notes)
@@ -90,9 +90,9 @@ def test_what_another_process_found_counts_as_our_own(place: int) -> None:
     assert control.heard == [(SyncPoint.STEP_DECISION, 6)]
 
 
-def test_so_many_in_a_row_may_be_skipped_and_no_more() -> None:
+def test_consecutive_skips_are_limited() -> None:
     guard = StepGuard(policy=SKIPS)
-    outcomes = [outcome(guard, one) for one in (BAD, BAD, FINE, BAD, BAD, BAD)]
+    outcomes = [outcome(guard, item) for item in (BAD, BAD, FINE, BAD, BAD, BAD)]
 
     assert outcomes == [
         SKIP,
@@ -105,23 +105,23 @@ def test_so_many_in_a_row_may_be_skipped_and_no_more() -> None:
     assert (guard.skipped, guard.consecutive_skips) == (4, 2)
 
 
-def test_none_may_be_skipped_when_none_is_allowed() -> None:
+def test_a_limit_of_zero_allows_no_skips() -> None:
     assert (
         outcome(StepGuard(policy=NonFinitePolicy(skip=True, max_consecutive_skips=0)), BAD) == STOP
     )
 
 
-def test_skipped_updates_move_neither_the_schedule_nor_what_was_applied() -> None:
+def test_skipped_updates_do_not_advance_the_schedule() -> None:
     guard, steps = StepGuard(policy=SKIPS), []
     for update, gradient in enumerate((FINE, BAD, FINE, FINE)):
-        at = guard.step_context(update, lambda applied: 10.0 + applied)
-        guard.decide([gradient], [], at)
-        steps.append((at.update, at.steps_applied, at.lr))
+        index = guard.step_context(update, lambda applied: 10.0 + applied)
+        guard.decide([gradient], [], index)
+        steps.append((index.update, index.steps_applied, index.lr))
 
     assert steps == [(0, 0, 10.0), (1, 1, 11.0), (2, 1, 11.0), (3, 2, 12.0)]
 
 
-def test_an_overflow_halves_a_scale_that_follows_and_skips_without_limit() -> None:
+def test_an_overflow_halves_a_dynamic_scale_and_skips_without_limit() -> None:
     guard = following(2.0**12)
     outcomes = [outcome(guard, BAD) for _ in range(36)]
 
@@ -130,19 +130,19 @@ def test_an_overflow_halves_a_scale_that_follows_and_skips_without_limit() -> No
     assert outcome(guard, BAD) == STOP
 
 
-def test_a_loss_that_is_not_finite_is_not_mended_by_another_scale() -> None:
+def test_a_non_finite_loss_does_not_change_the_scale() -> None:
     guard = following()
 
     assert outcome(guard, BAD, loss=torch.nan) == STOP
     assert guard.loss_scale.scale_at(0) == 64.0
 
 
-def test_the_scale_of_the_last_update_that_was_applied_is_handed_on() -> None:
+def test_the_context_has_the_scale_of_the_last_applied_update() -> None:
     guard, seen = following(), []
     for update, gradient in enumerate((FINE, BAD, BAD, FINE, FINE)):
-        at = guard.step_context(update, float)
-        guard.decide([gradient], [], at)
-        seen.append((at.loss_scale, at.previous_loss_scale))
+        index = guard.step_context(update, float)
+        guard.decide([gradient], [], index)
+        seen.append((index.loss_scale, index.previous_loss_scale))
 
     assert seen == [(64, 64), (64, 64), (32, 64), (16, 64), (16, 16)]
 
@@ -157,7 +157,7 @@ def test_gradients_of_all_processes_are_counted_together() -> None:
     decision = decided(guard, update=11)
 
     assert guard.loss_scale.scale_at(12) == 32.0
-    assert [(one.kind, one.text, one.update) for one in decision.notices] == [
+    assert [(notice.kind, notice.text, notice.update) for notice in decision.notices] == [
         (
             "loss_scale",
             "halved to 32 at update 12: 3 of 94 gradients are near overflow",
@@ -166,7 +166,7 @@ def test_gradients_of_all_processes_are_counted_together() -> None:
     ]
 
 
-def test_a_doubled_scale_is_told_too() -> None:
+def test_a_doubled_scale_has_a_notice() -> None:
     counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
     guard = following(counters=[counter])
     counter([torch.tensor([0.0, 1.0])])
@@ -177,7 +177,7 @@ def test_a_doubled_scale_is_told_too() -> None:
     )
 
 
-def test_a_skipped_update_is_told_with_its_number() -> None:
+def test_a_skipped_update_has_a_notice_with_its_number() -> None:
     guard = StepGuard(policy=SKIPS)
     (notice,) = decided(guard, BAD, update=6).notices
 
@@ -185,7 +185,7 @@ def test_a_skipped_update_is_told_with_its_number() -> None:
     assert notice.text == "update 7 is skipped: its gradients are not finite (1 so far)"
 
 
-def test_what_is_recorded_goes_on_as_it_was() -> None:
+def test_a_restored_guard_has_the_same_state() -> None:
     guard = following(policy=SKIPS)
     for gradient in (FINE, BAD, BAD):
         outcome(guard, gradient)
@@ -200,9 +200,9 @@ def test_what_is_recorded_goes_on_as_it_was() -> None:
     )
 
 
-def test_a_planned_scale_is_not_taken_from_a_record() -> None:
+def test_a_planned_scale_is_not_restored() -> None:
     guard = StepGuard(loss_scale=LossScale(LossScalePlan(8, 8)))
     guard.load_state(GuardState(followed=1024.0, before=512.0))
-    at = guard.step_context(0, float)
+    index = guard.step_context(0, float)
 
-    assert (at.loss_scale, at.previous_loss_scale) == (8.0, 512.0)
+    assert (index.loss_scale, index.previous_loss_scale) == (8.0, 512.0)

@@ -28,12 +28,12 @@ from convoy.parallel.executor import MicroBatchResult
 
 
 def infeed_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("infeed")]
+    return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
 
 
 def names(run: SmallRun) -> str:
     """The events in short: B, U, R with their updates."""
-    return " ".join(f"{type(one).__name__[0]}{one.update}" for one in run.events)
+    return " ".join(f"{type(event).__name__[0]}{event.update}" for event in run.events)
 
 
 def reports(run: SmallRun) -> list[Reported]:
@@ -41,7 +41,7 @@ def reports(run: SmallRun) -> list[Reported]:
 
 
 @pytest.mark.parametrize("updates", [1, 4, 10])
-def test_as_many_updates_are_made_as_planned(updates: int) -> None:
+def test_the_trainer_runs_the_planned_number_of_updates(updates: int) -> None:
     run = small_run(small_plan(updates))
     reason = run.train()
 
@@ -49,7 +49,7 @@ def test_as_many_updates_are_made_as_planned(updates: int) -> None:
     assert run.told(Updated) == list(range(1, updates + 1))
 
 
-def test_the_loop_trains_as_plain_torch_would() -> None:
+def test_the_trainer_matches_plain_torch() -> None:
     plan = small_plan(10)
     run, plain = small_run(plan, norm="group"), plain_training(plan)
     run.train()
@@ -57,7 +57,7 @@ def test_the_loop_trains_as_plain_torch_would() -> None:
     torch.testing.assert_close(run.weights(), plain.weights, rtol=1e-4, atol=1e-5)
 
 
-def test_a_report_holds_the_means_since_the_one_before() -> None:
+def test_a_report_has_the_means_since_the_previous_one() -> None:
     plan = small_plan(10, reports=2)
     run, plain = small_run(plan, norm="group"), plain_training(plan)
     run.train()
@@ -65,12 +65,12 @@ def test_a_report_holds_the_means_since_the_one_before() -> None:
 
     assert run.told(Reported) == [2, 4, 6, 8, 10]
     for number, report in enumerate(reports(run)):
-        own = slice(number * per_report, (number + 1) * per_report)
-        assert report.loss == pytest.approx(sum(plain.losses[own]) / per_report, rel=1e-4)
-        assert report.accuracy == sum(plain.right[own]) / (per_report * BATCH.micro_batch_size)
+        local = slice(number * per_report, (number + 1) * per_report)
+        assert report.loss == pytest.approx(sum(plain.losses[local]) / per_report, rel=1e-4)
+        assert report.accuracy == sum(plain.right[local]) / (per_report * BATCH.micro_batch_size)
 
 
-def test_reports_count_epochs_and_give_the_rate_that_was_used() -> None:
+def test_reports_have_epochs_and_learning_rates() -> None:
     plan = small_plan(6, reports=4)
     run = small_run(plan)
     run.train()
@@ -80,14 +80,14 @@ def test_reports_count_epochs_and_give_the_rate_that_was_used() -> None:
     assert rates == pytest.approx([0.1 * 0.95**update for update in range(6)])
 
 
-def test_the_last_report_covers_what_is_left() -> None:
+def test_the_last_report_covers_the_remaining_updates() -> None:
     run = small_run(small_plan(7, reports=1))
     run.train()
 
     assert run.told(Reported) == [4, 7]
 
 
-def test_events_come_in_their_order() -> None:
+def test_events_are_in_order() -> None:
     run = small_run(small_plan(5))
     run.train()
 
@@ -108,17 +108,17 @@ class Slowly:
     def __call__(
         self, micro_batches: Iterable[tuple[Tensor, Tensor]], context: StepContext
     ) -> tuple[list[MicroBatchResult], StepDecision]:
-        taken = []
-        for one in micro_batches:
-            taken.append(one)
+        used = []
+        for batch in micro_batches:
+            used.append(batch)
             if len(self.micro_batches) + 1 == self.at:
                 self.stop.request("preempted")
-        self.micro_batches.append(len(taken))
-        return self.inner(taken, context)
+        self.micro_batches.append(len(used))
+        return self.inner(used, context)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_wish_to_stop_lets_the_update_end(workers: int) -> None:
+def test_a_stop_request_lets_the_update_finish(workers: int) -> None:
     stop, run = StopRequest(), small_run(small_plan(10), options=LoaderOptions(workers, 3))
     slowly = Slowly(run.trainer, stop, at=3)
     run.trainer.update_step = slowly  # type: ignore[assignment]
@@ -130,7 +130,7 @@ def test_a_wish_to_stop_lets_the_update_end(workers: int) -> None:
     assert infeed_threads() == []
 
 
-def test_a_wish_at_the_end_of_an_update_begins_no_other() -> None:
+def test_a_stop_request_after_an_update_starts_no_other() -> None:
     stop, run = StopRequest(), small_run(small_plan(10))
     run.on(Updated, 4, lambda: stop.request("interrupted"))
 
@@ -138,17 +138,17 @@ def test_a_wish_at_the_end_of_an_update_begins_no_other() -> None:
     assert run.told(Updated)[-1] == 4
 
 
-def test_a_wish_before_the_start_makes_no_update() -> None:
+def test_a_stop_request_before_the_start_runs_no_update() -> None:
     stop, run = StopRequest(), small_run(small_plan(10))
     before = run.weights()
     stop.request("preempted")
 
     assert run.train(2, stop) == "preempted"
     assert names(run) == "B2"
-    assert all(torch.equal(one, before[name]) for name, one in run.weights().items())
+    assert all(torch.equal(item, before[name]) for name, item in run.weights().items())
 
 
-def test_a_wish_during_the_last_update_comes_too_late() -> None:
+def test_a_stop_request_during_the_last_update_has_no_effect() -> None:
     stop, run = StopRequest(), small_run(small_plan(3))
     run.on(Updated, 3, lambda: stop.request("preempted"))
 
@@ -159,7 +159,7 @@ def test_a_wish_during_the_last_update_comes_too_late() -> None:
     ("stop_after", "reason", "last"),
     [(1, "limit", 1), (4, "limit", 4), (6, "done", 6), (7, "done", 6), (None, "done", 6)],
 )
-def test_stop_after_ends_the_loop_where_it_says(
+def test_stop_after_limits_the_number_of_updates(
     stop_after: int | None, reason: str, last: int
 ) -> None:
     run = small_run(small_plan(6, stop_after=stop_after))
@@ -168,14 +168,14 @@ def test_stop_after_ends_the_loop_where_it_says(
     assert run.told(Updated)[-1] == last
 
 
-def test_a_limit_that_is_behind_stops_nothing() -> None:
+def test_a_limit_that_has_passed_stops_nothing() -> None:
     run = small_run(small_plan(6, stop_after=3))
 
     assert run.train(3) == "done"
     assert run.told(Updated) == [4, 5, 6]
 
 
-def test_a_run_that_is_complete_makes_no_update() -> None:
+def test_a_complete_run_runs_no_update() -> None:
     run = small_run(small_plan(6))
 
     assert run.train(6) == "done"
@@ -183,31 +183,36 @@ def test_a_run_that_is_complete_makes_no_update() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 7])
-def test_a_loop_that_was_stopped_goes_on_to_the_same_bits(at: int) -> None:
-    whole, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
-    whole.train()
+def test_a_stopped_run_resumes_with_the_same_bits(at: int) -> None:
+    full, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
+    full.train()
     parts.train()
     parts.train(at)
-    means = [[(one.update, one.loss, one.accuracy) for one in reports(r)] for r in (whole, parts)]
+    means = [
+        [(report.update, report.loss, report.accuracy) for report in reports(r)]
+        for r in (full, parts)
+    ]
 
-    assert all(torch.equal(one, whole.weights()[name]) for name, one in parts.weights().items())
+    assert all(torch.equal(item, full.weights()[name]) for name, item in parts.weights().items())
     assert means[0] == means[1]
 
 
 @pytest.mark.parametrize(
     "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 30)]
 )
-def test_workers_of_the_infeed_change_no_bit(options: LoaderOptions) -> None:
+def test_loader_workers_change_no_bit(options: LoaderOptions) -> None:
     alone, together = small_run(small_plan(6)), small_run(small_plan(6), options=options)
     alone.train()
     together.train()
 
-    assert all(torch.equal(one, alone.weights()[name]) for name, one in together.weights().items())
+    assert all(
+        torch.equal(item, alone.weights()[name]) for name, item in together.weights().items()
+    )
     assert infeed_threads() == []
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_ends_the_run_with_a_way_out(poison: float) -> None:
+def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(poison: float) -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
     weight = run.network.named_weights()["head.weight"]
     run.on(Updated, 3, lambda: weight.data.fill_(poison))
@@ -222,7 +227,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_way_out(poison: float) -> 
     assert infeed_threads() == []
 
 
-def test_a_listener_that_fails_ends_the_loop_and_leaves_no_threads() -> None:
+def test_a_failing_consumer_ends_the_loop_and_leaves_no_threads() -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
 
     def refuse() -> None:
@@ -236,7 +241,7 @@ def test_a_listener_that_fails_ends_the_loop_and_leaves_no_threads() -> None:
     assert infeed_threads() == []
 
 
-def test_synthetic_batches_train_too() -> None:
+def test_synthetic_data_can_be_trained_on() -> None:
     run = small_run(small_plan(3))
     synthetic = SyntheticFeed((4, 3, 8, 8), classes=7, device=CPU)
     run.trainer.micro_batches = replace(run.trainer.micro_batches, feed=synthetic)
@@ -245,7 +250,7 @@ def test_synthetic_batches_train_too() -> None:
     assert run.told(Updated) == [1, 2, 3]
 
 
-def test_the_first_update_pays_for_warming_up_and_is_not_counted() -> None:
+def test_the_first_update_is_warm_up_and_not_counted() -> None:
     clock = UpdateClock(began=0.0)
     for seconds in (60.0, 2.0, 3.0):
         clock.add(seconds)
@@ -253,7 +258,7 @@ def test_the_first_update_pays_for_warming_up_and_is_not_counted() -> None:
     assert clock.rate(samples_per_update=10) == pytest.approx(2 * 10 / 5.0)
 
 
-def test_a_first_update_alone_is_counted_all_the_same() -> None:
+def test_a_single_update_is_counted() -> None:
     clock = UpdateClock(began=0.0)
     clock.add(5.0)
 
@@ -270,7 +275,7 @@ def test_each_rate_is_of_the_updates_since_the_last_one() -> None:
     assert clock.rate(samples_per_update=10) == pytest.approx(2 * 10 / 4.0)
 
 
-def test_speed_and_time_are_told_from_the_first_report_on() -> None:
+def test_reports_have_speed_and_time() -> None:
     run = small_run(small_plan(3, reports=4))
     run.train()
     seconds = [report.seconds for report in reports(run)]

@@ -26,7 +26,7 @@ class Live:
 
     def __init__(self, network: Slice | None = None, replicas: Replicas | None = None) -> None:
         self.network = network or build_slice(LAYERS)
-        self.norms = [one for one in self.network.modules() if isinstance(one, BatchNorm)]
+        self.norms = [module for module in self.network.modules() if isinstance(module, BatchNorm)]
         flat = FlatParameters(self.network.named_weights())
         self.gradients = GradientTree(flat)
         self.optimizer = Optimizer(flat, Sgd(CONFIG))
@@ -38,26 +38,26 @@ class Live:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        return {name: one.detach().clone() for name, one in self.network.named_tensors().items()}
+        return {name: item.detach().clone() for name, item in self.network.named_tensors().items()}
 
 
 def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
     return [images_and_labels(4, 8, seed) for seed in range(count)]
 
 
-def test_every_micro_batch_leaves_its_result_in_order():
+def test_every_micro_batch_has_a_result_in_order():
     live = Live()
     passed, _ = live.update(micro_batches(3), StepContext(0.0))
     alone = [Live().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)]
 
-    assert [_numbers(one) for one in passed] == [_numbers(one) for one in alone]
+    assert [_numbers(item) for item in passed] == [_numbers(item) for item in alone]
 
 
 def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
     return float(passed.loss), int(passed.correct), passed.samples
 
 
-def test_the_step_follows_the_mean_of_the_micro_batches_gradients():
+def test_the_step_uses_the_mean_gradient_of_the_micro_batches():
     live, plain = Live(), build_slice(LAYERS)
     live.update(micro_batches(4), StepContext(0.1))
     weights = plain.named_weights()
@@ -85,7 +85,7 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight():
     assert changed == {name for name in before if "running" in name}
 
 
-def test_nothing_waits_after_an_update():
+def test_nothing_is_pending_after_an_update():
     live = Live()
     live.update(micro_batches(3), StepContext(0.1))
 
@@ -93,7 +93,7 @@ def test_nothing_waits_after_an_update():
     assert all(weight.grad is None for weight in live.network.parameters())
 
 
-def test_statistics_are_absorbed_once_per_micro_batch():
+def test_running_statistics_are_updated_once_per_micro_batch():
     live, plain = Live(), Live()
     live.update(micro_batches(3), StepContext(0.0))
     for batch in micro_batches(3):
@@ -104,7 +104,7 @@ def test_statistics_are_absorbed_once_per_micro_batch():
         assert torch.equal(ours.running_var, theirs.running_var)
 
 
-def test_replicas_agree_before_the_step():
+def test_replicas_reduce_before_the_step():
     class Halving(Replicas):
         """A second replica whose gradients are all zero."""
 
@@ -122,15 +122,17 @@ def test_replicas_agree_before_the_step():
 
 
 def test_the_same_updates_give_the_same_bits():
-    one, other = Live(), Live()
-    for live in (one, other):
+    item, other = Live(), Live()
+    for live in (item, other):
         for _ in range(3):
             live.update(micro_batches(3), StepContext(0.1))
 
-    assert all(torch.equal(one.tensors()[name], tensor) for name, tensor in other.tensors().items())
+    assert all(
+        torch.equal(item.tensors()[name], tensor) for name, tensor in other.tensors().items()
+    )
 
 
-def test_replicas_follow_the_gradients_from_the_start():
+def test_replicas_overlap_with_the_backward_from_the_start():
     class Following(Replicas):
         """Remembers whom it follows."""
 
@@ -146,7 +148,7 @@ def test_replicas_follow_the_gradients_from_the_start():
     assert replicas.followed == [live.gradients]
 
 
-def test_replicas_complete_the_weights_after_the_step():
+def test_replicas_gather_the_weights_after_the_step():
     class Zeroing(Replicas):
         """Others whose share of the weights is all zeros."""
 
@@ -159,7 +161,7 @@ def test_replicas_complete_the_weights_after_the_step():
     assert not any(weight.any() for weight in live.network.parameters())
 
 
-def test_statistics_of_all_replicas_are_absorbed_in_order():
+def test_statistics_of_all_replicas_are_applied_in_order():
     class Doubled(Replicas):
         """A second replica that saw the same micro-batches again."""
 
@@ -176,16 +178,16 @@ def test_statistics_of_all_replicas_are_absorbed_in_order():
 
 
 @pytest.mark.parametrize("scale", [2.0**10, 2.0**-10])
-def test_a_scaled_loss_is_told_as_it_is_and_moves_the_weights_alike(scale: float) -> None:
+def test_a_loss_scale_changes_neither_the_reported_loss_nor_the_step(scale: float) -> None:
     plain, scaled = Live(), Live()
     ours, _ = plain.update(micro_batches(3), StepContext(0.1))
     theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, loss_scale=scale))
 
-    assert [_numbers(one) for one in ours] == [_numbers(one) for one in theirs]
-    assert all(torch.equal(plain.tensors()[name], one) for name, one in scaled.tensors().items())
+    assert [_numbers(our) for our in ours] == [_numbers(their) for their in theirs]
+    assert all(torch.equal(plain.tensors()[name], item) for name, item in scaled.tensors().items())
 
 
-def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
+def test_the_gradient_is_multiplied_by_the_loss_scale() -> None:
     seen: dict[float, Tensor] = {}
 
     class Seeing(Replicas):
@@ -200,7 +202,7 @@ def test_the_gradient_of_a_scaled_loss_is_so_many_times_as_large() -> None:
     assert torch.equal(seen[64.0], 64 * seen[1.0])
 
 
-def test_an_update_that_is_not_sound_changes_nothing_at_all() -> None:
+def test_an_update_that_is_not_applied_changes_nothing() -> None:
     live = Live()
     live.update(micro_batches(2), StepContext(0.1))
     before, state = live.tensors(), _copied(live.optimizer.named_state())
@@ -210,11 +212,11 @@ def test_an_update_that_is_not_sound_changes_nothing_at_all() -> None:
     after = live.optimizer.named_state()
 
     assert decision.stop
-    assert all(torch.equal(before[name], one) for name, one in live.tensors().items())
-    assert all(torch.equal(state[name], one) for name, one in after.items())
+    assert all(torch.equal(before[name], item) for name, item in live.tensors().items())
+    assert all(torch.equal(state[name], item) for name, item in after.items())
     assert (live.gradients.leaves, live.gradients.nodes()) == (0, [])
     assert all(norm.pending_statistics == [] for norm in live.norms)
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: one.clone() for name, one in tensors.items()}
+    return {name: item.clone() for name, item in tensors.items()}

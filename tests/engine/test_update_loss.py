@@ -22,7 +22,7 @@ def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_the_loss_is_the_written_formula(classes: int, smoothing: float):
+def test_the_loss_follows_the_formula(classes: int, smoothing: float):
     chance = np.random.default_rng(classes)
     logits = chance.normal(scale=3, size=(8, classes))
     labels = chance.integers(classes, size=8)
@@ -32,14 +32,14 @@ def test_the_loss_is_the_written_formula(classes: int, smoothing: float):
     assert float(found) == pytest.approx(formula(logits, labels, smoothing), rel=1e-5)
 
 
-def test_without_smoothing_only_the_right_class_counts():
+def test_without_smoothing_only_the_target_class_counts():
     logits = torch.tensor([[2.0, 1.0, 0.0]])
     found = CrossEntropy(LossConfig())(logits, torch.tensor([1]))
 
     assert float(found) == pytest.approx(np.log(np.exp([1.0, 0.0, -1.0]).sum()))
 
 
-def test_even_logits_cost_the_logarithm_of_the_classes_whatever_the_smoothing():
+def test_equal_logits_have_the_loss_of_the_log_of_the_classes():
     for smoothing in (0.0, 0.1, 1.0):
         loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
 
@@ -80,7 +80,7 @@ def against_shares(logits: torch.Tensor, mixed: MixedTargets, smoothing: float) 
 
 @SMOOTHINGS
 @pytest.mark.parametrize("several", [1, 2, 4])
-def test_several_labels_count_with_their_shares(several: int, smoothing: float):
+def test_mixed_labels_are_weighted(several: int, smoothing: float):
     logits, mixed = mixed_samples(several)
     ours = torch.from_numpy(logits).requires_grad_()
     plain = torch.from_numpy(logits).double().requires_grad_()
@@ -94,18 +94,18 @@ def test_several_labels_count_with_their_shares(several: int, smoothing: float):
 
 
 @SMOOTHINGS
-def test_several_labels_are_the_sum_of_their_losses(smoothing: float):
+def test_the_loss_of_mixed_labels_is_the_sum_of_their_losses(smoothing: float):
     logits, mixed = mixed_samples(4, samples=1)
     loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
-    given = torch.from_numpy(logits)
-    each = [float(loss(given, labels)) for labels in mixed.labels]
+    values = torch.from_numpy(logits)
+    each = [float(loss(values, labels)) for labels in mixed.labels]
     expected = np.dot(mixed.weights[:, 0].tolist(), each)
 
-    assert float(loss(given, mixed)) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(values, mixed)) == pytest.approx(expected, rel=1e-6)
 
 
 @SMOOTHINGS
-def test_one_label_has_the_loss_and_gradient_that_it_always_had_to_the_bit(smoothing: float):
+def test_a_single_label_has_the_bits_of_plain_cross_entropy(smoothing: float):
     logits, mixed = mixed_samples(1)
     ours, plain = (torch.from_numpy(logits).requires_grad_() for _ in range(2))
     found = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed.labels[0])
@@ -117,7 +117,7 @@ def test_one_label_has_the_loss_and_gradient_that_it_always_had_to_the_bit(smoot
     assert torch.equal(ours.grad, plain.grad)
 
 
-def test_a_label_without_a_share_does_not_count():
+def test_a_label_with_zero_weight_does_not_count():
     logits, _ = mixed_samples(2)
     labels = torch.randint(10, (2, 7))
     without = MixedTargets(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))

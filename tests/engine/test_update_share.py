@@ -24,18 +24,18 @@ def part(notes: list[int]) -> UpdateShare:
 
 
 @pytest.mark.parametrize("reason", STOP_REASONS)
-def test_one_wish_stops_all(reason: str) -> None:
-    own = STOP_REASONS.index(reason) + 1
+def test_one_stop_request_stops_all_processes(reason: str) -> None:
+    local = STOP_REASONS.index(reason) + 1
 
     assert part([0, 0]).agree_on_stop(reason, 7) == reason
-    assert part([0, own]).agree_on_stop(None, 7) == reason
+    assert part([0, local]).agree_on_stop(None, 7) == reason
 
 
-def test_without_a_wish_nobody_stops() -> None:
+def test_without_a_stop_request_no_process_stops() -> None:
     assert part([0, 0]).agree_on_stop(None, 7) is None
 
 
-def test_of_several_wishes_all_follow_the_same() -> None:
+def test_all_processes_agree_on_one_stop_reason() -> None:
     assert part([3, 2]).agree_on_stop("limit", 7) == "interrupted"
     assert part([1, 2]).agree_on_stop("interrupted", 7) == "interrupted"
 
@@ -51,7 +51,7 @@ class Rows(ControlGroup):
         return [tensor, first, tensor, second]
 
 
-def test_results_come_in_the_order_of_updates_replicas_and_micro_batches() -> None:
+def test_results_are_in_order_of_updates_replicas_and_micro_batches() -> None:
     rows = UpdateShare(range(2), Rows(), (1, 3)).all_gather_rows(torch.zeros(4, 1), 2, 2)
 
     assert rows.flatten().tolist() == [0, 1, 10, 11, 2, 3, 12, 13]

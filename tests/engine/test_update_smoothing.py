@@ -46,20 +46,20 @@ def drawn(classes: int) -> tuple[F64, npt.NDArray[np.int64]]:
 def found(
     logits: F64, targets: torch.Tensor | MixedTargets, epsilon: float, over: str
 ) -> tuple[float, F64]:
-    given = torch.from_numpy(logits).float().requires_grad_()
+    values = torch.from_numpy(logits).float().requires_grad_()
     loss = CrossEntropy(LossConfig(label_smoothing=epsilon, label_smoothing_over=over))
-    made = loss(given, targets)
-    made.backward()
-    assert given.grad is not None
-    return made.item(), given.grad.double().numpy()
+    output = loss(values, targets)
+    output.backward()
+    assert values.grad is not None
+    return output.item(), values.grad.double().numpy()
 
 
 @conventions
 @shares
 @sizes
-def test_a_hard_label_is_spread_as_written(classes: int, epsilon: float, over: str):
+def test_smoothing_of_a_hard_label_follows_the_formula(classes: int, epsilon: float, over: str):
     logits, labels = drawn(classes)
-    target = np.stack([target_of(one, classes, epsilon, over) for one in labels[0]])
+    target = np.stack([target_of(label, classes, epsilon, over) for label in labels[0]])
     loss, gradient = loss_and_gradient(logits, target)
     ours, slope = found(logits, torch.from_numpy(labels[0]), epsilon, over)
 
@@ -71,16 +71,16 @@ def test_a_hard_label_is_spread_as_written(classes: int, epsilon: float, over: s
 @shares
 @sizes
 @pytest.mark.parametrize("several", [2, 4])
-def test_mixed_labels_are_each_spread_as_written(
+def test_smoothing_of_mixed_labels_follows_the_formula(
     several: int, classes: int, epsilon: float, over: str
 ):
     logits, labels = drawn(classes)
     weights = np.random.default_rng(several).dirichlet(np.ones(several), SAMPLES).T
     weights = weights.astype(np.float32).astype(np.float64)
     target = np.zeros((SAMPLES, classes))
-    for one, share in zip(labels, weights, strict=False):
+    for item, share in zip(labels, weights, strict=False):
         target += share[:, None] * np.stack(
-            [target_of(label, classes, epsilon, over) for label in one]
+            [target_of(label, classes, epsilon, over) for label in item]
         )
     loss, gradient = loss_and_gradient(logits, target)
     mixed = MixedTargets(torch.from_numpy(labels[:several]), torch.from_numpy(weights).float())
@@ -108,10 +108,10 @@ def test_the_loss_of_a_mixed_batch_is_that_of_its_mixed_targets(
     logits, labels = drawn(10)
     mix = Mixing(wish, seed=2, image_size=16).sample(0, 1, SAMPLES)
     assert mix is not None
-    target = np.stack([target_of(one, 10, epsilon, over) for one in labels[0]])
+    target = np.stack([target_of(label, 10, epsilon, over) for label in labels[0]])
     if mix.mixup_lambda is not None:
-        own = mix.mixup_lambda[:, None]
-        target = own * target + (1 - own) * np.roll(target, 1, 0)
+        local = mix.mixup_lambda[:, None]
+        target = local * target + (1 - local) * np.roll(target, 1, 0)
     if mix.box is not None:
         target = mix.box.lam * target + (1 - mix.box.lam) * np.roll(target, 2, 0)
     loss, gradient = loss_and_gradient(logits, target)
@@ -122,7 +122,7 @@ def test_the_loss_of_a_mixed_batch_is_that_of_its_mixed_targets(
 
 
 @sizes
-def test_the_conventions_are_each_other_with_another_share(classes: int):
+def test_the_smoothing_conventions_can_be_converted(classes: int):
     logits, labels = drawn(classes)
     hard = torch.from_numpy(labels[0])
     others, _ = found(logits, hard, 0.3, "others")
@@ -131,7 +131,7 @@ def test_the_conventions_are_each_other_with_another_share(classes: int):
     assert others == pytest.approx(over_all, rel=1e-6)
 
 
-def test_the_worked_example_of_the_page():
+def test_the_example_of_the_documentation():
     logits = np.log([[0.7, 0.2, 0.1, 0.1, 0.1]])  # of 1.2 in all
     hard = torch.tensor([0])
     logs = np.log([0.7, 0.2, 0.1, 0.1, 0.1]) - np.log(1.2)
@@ -144,7 +144,7 @@ def test_the_worked_example_of_the_page():
     )
 
 
-def test_others_without_smoothing_is_plain_cross_entropy_to_the_bit():
+def test_others_without_smoothing_has_the_bits_of_plain_cross_entropy():
     logits, labels = drawn(10)
     hard = torch.from_numpy(labels[0])
 

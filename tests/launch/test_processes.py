@@ -1,4 +1,4 @@
-"""What workers are given, and what they print."""
+"""Arguments, environment and output of workers."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def grid(replicas: int, stages: int) -> TopologyPlan:
 
 
 @pytest.mark.processes
-def test_every_worker_knows_its_place_and_its_share(
+def test_a_worker_gets_its_rank_payload_threads_and_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
@@ -31,21 +31,21 @@ def test_every_worker_knows_its_place_and_its_share(
     shares = partition_cores(available_cores(), 2)
 
     assert outcome.code == 0
-    assert [one["world"] for one in seen] == [[0, 2, 0, 2], [1, 2, 1, 2]]
-    assert [one["text"] for one in seen] == ["naïve 🏖"] * 2
-    assert [(one["threads"], one["variable"]) for one in seen] == [(3, "3")] * 2
-    assert [one["later"] for one in seen] == ["yes"] * 2
-    assert [tuple(one["cores"]) for one in seen] == list(shares)
-    assert all(one["leads_its_session"] for one in seen)
+    assert [worker["world"] for worker in seen] == [[0, 2, 0, 2], [1, 2, 1, 2]]
+    assert [worker["text"] for worker in seen] == ["naïve 🏖"] * 2
+    assert [(worker["threads"], worker["variable"]) for worker in seen] == [(3, "3")] * 2
+    assert [worker["later"] for worker in seen] == ["yes"] * 2
+    assert [tuple(worker["cores"]) for worker in seen] == list(shares)
+    assert all(worker["leads_its_session"] for worker in seen)
 
 
 @pytest.mark.processes
-def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
+def test_rank_0_prints_unchanged_and_the_others_with_a_prefix(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     run_workers(grid(2, 2), "support.launch_targets:print_lines", {"last": "no end"}, threads=1)
-    said = capfd.readouterr()
-    out = said.out.splitlines()
+    printed = capfd.readouterr()
+    out = printed.out.splitlines()
     named = {
         rank: [line.removeprefix(name) for line in out if line.startswith(name)]
         for rank, name in [(1, "[replica 0, stage 1] "), (3, "[replica 1, stage 1] ")]
@@ -53,8 +53,8 @@ def test_the_first_rank_prints_as_it_is_and_the_others_with_their_names(
 
     assert {"out 0", "raw"} <= set(out)
     assert named == {rank: [f"out {rank}", "raw", "no end"] for rank in (1, 3)}
-    assert "err 0" in said.err.splitlines()
-    assert "[replica 1, stage 0] err 2" in said.err.splitlines()
+    assert "err 0" in printed.err.splitlines()
+    assert "[replica 1, stage 0] err 2" in printed.err.splitlines()
 
 
 @pytest.mark.processes
@@ -78,7 +78,7 @@ def test_output_reaches_a_stream_that_is_not_a_file() -> None:
 
 
 @pytest.mark.processes
-def test_nothing_stays_open_in_the_supervisor() -> None:
+def test_the_supervisor_closes_all_its_descriptors() -> None:
     run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
     before = len(list(Path("/proc/self/fd").iterdir()))
     run_workers(grid(2, 1), "support.launch_targets:end", {"codes": [0, 0]}, threads=1)
@@ -86,14 +86,14 @@ def test_nothing_stays_open_in_the_supervisor() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
-def test_a_line_is_held_back_until_its_end_comes() -> None:
+def test_a_line_is_returned_when_it_is_complete() -> None:
     lines = LineSplitter(100)
     first, second = lines.feed(b"one\ntw"), lines.feed(b"o\n")
 
     assert (first, second, lines.flush()) == ([b"one"], [b"two"], [])
 
 
-def test_what_has_no_end_is_left_at_last() -> None:
+def test_flush_returns_an_unfinished_line_once() -> None:
     lines = LineSplitter(100)
     lines.feed(b"one\ntwo")
 
@@ -109,9 +109,9 @@ def test_a_line_beyond_the_limit_is_split() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=9)))
-def test_nothing_is_lost_or_changed(pieces: list[bytes]) -> None:
+def test_splitting_loses_and_changes_nothing(pieces: list[bytes]) -> None:
     lines = LineSplitter(1000)
     found = [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
-    whole = b"".join(pieces)
+    full = b"".join(pieces)
 
-    assert found == (whole[:-1] if whole.endswith(b"\n") else whole).split(b"\n") or not whole
+    assert found == (full[:-1] if full.endswith(b"\n") else full).split(b"\n") or not full

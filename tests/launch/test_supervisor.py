@@ -1,4 +1,4 @@
-"""A run ends cleanly in every way it can: codes, failures, kills, signals, a lost supervisor."""
+"""All workers end: after exit codes, failures, kills, signals and a lost supervisor."""
 
 import json
 import os
@@ -21,23 +21,23 @@ from convoy.plan.topology import TopologyPlan
 
 pytestmark = pytest.mark.processes
 SUPPORT = Path(__file__).parents[1] / "support"
-USUAL = LaunchOptions()
+DEFAULT_LIMITS = LaunchOptions()
 
 
 def run(
-    replicas: int, stages: int, target: str, limits: LaunchOptions = USUAL, **payload: Any
+    replicas: int, stages: int, target: str, limits: LaunchOptions = DEFAULT_LIMITS, **payload: Any
 ) -> LaunchResult:
     topology = TopologyPlan(hosts=1, instances=1, replicas=replicas, stages=stages)
     return run_workers(topology, f"support.launch_targets:{target}", payload, 1, limits)
 
 
 def fail(way: str, rank: int = 2) -> LaunchResult:
-    """However long it takes until the end of that rank is heard, the others' follow from it."""
+    """Run workers of which one fails; its failure counts as the cause whenever it is noticed."""
     return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), way=way, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:
-    """What both workers wrote into their files of this name, as soon as they have."""
+    """Wait until both workers have written their files of this name, and return the texts."""
     files = [folder / f"{name}-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [file.read_text() for file in files]
@@ -48,21 +48,21 @@ def wait_for_workers(folder: Path) -> list[psutil.Process]:
 
 
 def received_signals(folder: Path) -> list[list[str]]:
-    return [text.split() for text in wait_for(folder, "heard")]
+    return [text.split() for text in wait_for(folder, "received")]
 
 
 def run_with_signals(
     folder: Path, signals: str, limits: LaunchOptions, *numbers: int
 ) -> LaunchResult:
-    """The outcome of two sleepers when this very process, their supervisor, is sent signals."""
+    """Send signals to this process, the supervisor of two sleeping workers."""
 
     def send() -> None:
         wait_for_workers(folder)
         for number in numbers:
             os.kill(os.getpid(), number)
             if signals == "obey":
-                wait_for(folder, "heard")
-            time.sleep(0.25)  # more than one look of the supervisor
+                wait_for(folder, "received")
+            time.sleep(0.25)  # more than the polling interval of the supervisor
         (folder / "update-is-done").touch()
 
     sender = threading.Thread(target=send)
@@ -76,7 +76,7 @@ class Command:
     """A supervisor that can be killed, and the processes it has started."""
 
     def __init__(self, folder: Path, signals: str) -> None:
-        asked = {
+        request = {
             "replicas": 2,
             "stages": 1,
             "target": "support.launch_targets:sleep",
@@ -84,13 +84,13 @@ class Command:
             "limits": {"grace_seconds": 0.3},
         }
         self.process = subprocess.Popen(
-            [sys.executable, str(SUPPORT / "launch_command.py"), json.dumps(asked)],
+            [sys.executable, str(SUPPORT / "launch_command.py"), json.dumps(request)],
             stdout=subprocess.PIPE,
             text=True,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "TMPDIR": str(folder),  # who is killed cannot tidy up
+                "TMPDIR": str(folder),  # a killed process cannot remove its files
             },
         )
         self.workers = wait_for_workers(folder)
@@ -98,16 +98,16 @@ class Command:
 
     def end(self) -> dict[str, Any]:
         out, _ = self.process.communicate(timeout=PATIENCE)
-        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return answer
+        result: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return result
 
 
-def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
-    """Long before they would end by themselves; one that only waits to be reaped has ended."""
-    wait_until(lambda: not any(runs(one) for one in processes), seconds=PATIENCE / 4)
+def wait_for_exit(processes: list[psutil.Process]) -> None:
+    """Wait for less time than they would sleep; a zombie counts as ended."""
+    wait_until(lambda: not any(map(is_alive, processes)), seconds=PATIENCE / 4)
 
 
-def runs(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -115,11 +115,11 @@ def runs(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 75, 130])
-def test_a_code_that_all_agree_on_is_returned(code: int) -> None:
+def test_the_exit_code_of_all_workers_is_returned(code: int) -> None:
     assert run(2, 1, "end", codes=[code, code]) == LaunchResult(code)
 
 
-def test_codes_that_differ_are_an_error() -> None:
+def test_different_exit_codes_are_an_error() -> None:
     outcome = run(2, 1, "end", codes=[0, 75])
 
     assert outcome.code == 1
@@ -128,7 +128,7 @@ def test_codes_that_differ_are_an_error() -> None:
     )
 
 
-def test_an_error_of_our_own_keeps_its_code_and_text() -> None:
+def test_a_convoy_error_keeps_its_type_code_and_text() -> None:
     outcome = fail("data error")
 
     assert outcome.code == 3
@@ -136,10 +136,10 @@ def test_an_error_of_our_own_keeps_its_code_and_text() -> None:
     assert str(outcome.error()) == "17 of 20 records are damaged"
     assert outcome.cause is not None
     assert (outcome.cause.rank.replica, outcome.cause.rank.stage) == (1, 0)
-    assert all(one.is_consequence for one in outcome.failures[1:])
+    assert all(failure.is_consequence for failure in outcome.failures[1:])
 
 
-def test_a_bug_is_reported_with_its_own_traceback_before_its_consequences() -> None:
+def test_a_bug_is_reported_with_its_traceback_before_its_consequences() -> None:
     error = fail("bug").error()
     lines = str(error).splitlines()
 
@@ -156,14 +156,14 @@ def test_a_killed_worker_is_named_while_the_others_wait_for_it(rank: int) -> Non
     error = outcome.error()
 
     assert isinstance(error, WorkerLostError)
-    place = f"replica {rank // 2}, stage {rank % 2} (rank {rank})"
-    assert str(error).startswith(f"{place} was killed by SIGKILL; the other workers were stopped")
+    worker = f"replica {rank // 2}, stage {rank % 2} (rank {rank})"
+    assert str(error).startswith(f"{worker} was killed by SIGKILL; the other workers were stopped")
     assert outcome.code == 7
-    assert all(one.is_consequence for one in outcome.failures[1:])
+    assert all(failure.is_consequence for failure in outcome.failures[1:])
 
 
 def test_a_worker_that_exits_without_a_message_is_lost() -> None:
-    assert "(rank 2) exited with code 3 and printed no error; " in str(fail("leave").error())
+    assert "(rank 2) exited with code 3 and printed no error; " in str(fail("os exit").error())
 
 
 def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:
@@ -171,7 +171,7 @@ def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:
 
 
 def test_the_cause_is_found_even_if_the_others_fail_before_it_is_reported() -> None:
-    assert str(fail("close first").error()) == "told only after the others noticed"
+    assert str(fail("close first").error()) == "reported after the others failed"
 
 
 def test_a_target_that_does_not_exist_is_reported() -> None:
@@ -190,35 +190,28 @@ def test_too_many_workers_are_refused_before_anything_starts(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_payload_that_is_not_json_starts_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        run(2, 1, "sleep", folder=tmp_path, signals="default")
-
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_is_passed_on_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
+def test_a_signal_is_forwarded_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
     outcome = run_with_signals(tmp_path, "obey", LaunchOptions(), number)
 
-    assert outcome == LaunchResult(75)  # what both workers returned
+    assert outcome == LaunchResult(75)  # the code that both workers return
     assert received_signals(tmp_path) == [[signal.Signals(number).name]] * 2
 
 
-def test_a_repeated_signal_is_not_passed_on_again(tmp_path: Path) -> None:
+def test_a_repeated_signal_is_not_forwarded_again(tmp_path: Path) -> None:
     run_with_signals(tmp_path, "obey", LaunchOptions(), signal.SIGTERM, signal.SIGTERM)
 
     assert received_signals(tmp_path) == [["SIGTERM"]] * 2
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_that_nobody_can_act_on_yet_ends_with_its_code(
+def test_a_signal_before_workers_handle_it_ends_the_run_with_its_code(
     tmp_path: Path, number: int, code: int
 ) -> None:
     assert run_with_signals(tmp_path, "default", LaunchOptions(), number) == LaunchResult(code)
 
 
-def test_a_worker_that_ignores_signals_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_a_worker_that_ignores_signals_is_killed_after_the_timeout(tmp_path: Path) -> None:
     outcome = run_with_signals(tmp_path, "ignore", LaunchOptions(save_seconds=0.5), signal.SIGTERM)
 
     assert outcome.code == 8
@@ -227,20 +220,20 @@ def test_a_worker_that_ignores_signals_is_killed_after_the_grace(tmp_path: Path)
     )
 
 
-def test_the_supervisor_itself_does_without_torch() -> None:
+def test_the_supervisor_does_not_import_torch() -> None:
     script = "import convoy.launch.supervisor, sys; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_signals_are_ours_again_after_a_run() -> None:
+def test_signal_handlers_are_restored_after_a_run() -> None:
     before = [signal.getsignal(number) for number in FORWARDED_SIGNALS]
     run(2, 1, "end", codes=[0, 0])
 
     assert [signal.getsignal(number) for number in FORWARDED_SIGNALS] == before
 
 
-def test_survivors_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) -> None:
+def test_workers_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) -> None:
     killer = threading.Thread(target=lambda: wait_for_workers(tmp_path)[1].kill())
     killer.start()
     limits = LaunchOptions(grace_seconds=0.3)
@@ -250,31 +243,31 @@ def test_survivors_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path
     assert outcome.describe() == ["replica 1, stage 0 (rank 1) was killed by SIGKILL"]
 
 
-def test_a_second_interrupt_ends_all_at_once(tmp_path: Path) -> None:
+def test_a_second_interrupt_kills_all_workers(tmp_path: Path) -> None:
     command = Command(tmp_path, "child")
     command.process.send_signal(signal.SIGINT)
-    wait_for(tmp_path, "heard")
+    wait_for(tmp_path, "received")
     command.process.send_signal(signal.SIGINT)
 
     assert command.end() == {"code": 130, "lines": []}
     assert received_signals(tmp_path) == [["SIGINT"]] * 2
-    wait_for_the_end_of(command.family)
+    wait_for_exit(command.family)
 
 
-def test_a_killed_supervisor_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
     command = Command(tmp_path, "ignore")
     command.workers[1].suspend()
     command.process.kill()
     command.process.communicate(timeout=PATIENCE)
 
     assert len(command.family) >= 3
-    wait_for_the_end_of(command.workers)
-    wait_for_the_end_of(command.family)
+    wait_for_exit(command.workers)
+    wait_for_exit(command.family)
 
 
-def test_a_lost_forkserver_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_a_killed_forkserver_leaves_no_process_behind(tmp_path: Path) -> None:
     command = Command(tmp_path, "ignore")
     psutil.Process(command.workers[0].ppid()).kill()
 
     assert command.end()["code"] == 7
-    wait_for_the_end_of(command.workers)
+    wait_for_exit(command.workers)

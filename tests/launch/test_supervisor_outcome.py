@@ -1,4 +1,4 @@
-"""The first cause is told apart from what followed, and keeps its kind."""
+"""The cause of a failure is distinguished from its consequences and keeps its type."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_worker_is_named_by_replica_stage_and_rank() -> None:
     assert (FIRST.prefix, SECOND.prefix) == ("", "[replica 1, stage 0] ")
 
 
-def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
+def test_a_killed_worker_comes_before_workers_that_lost_it() -> None:
     lost = WorkerFailure.of(FIRST, failed(CLOSED, time=1.0))
     killed = WorkerFailure(SECOND, "was killed by SIGKILL", 7, time=1.2)
     error = outcome(lost, killed).error()
@@ -38,7 +38,7 @@ def test_a_killed_worker_comes_before_those_who_lost_it() -> None:
     )
 
 
-def test_of_two_causes_the_earlier_comes_first() -> None:
+def test_the_earlier_of_two_causes_comes_first() -> None:
     late = WorkerFailure.of(FIRST, failed("late", time=2.0))
     early = WorkerFailure.of(SECOND, failed("early", time=1.0))
 
@@ -53,21 +53,21 @@ def test_of_two_causes_the_earlier_comes_first() -> None:
         ("gone", "DistNetworkError"),
     ],
 )
-def test_only_a_lost_peer_means_a_lost_worker(text: str, kind: str) -> None:
+def test_a_failure_with_only_a_lost_peer_is_a_lost_worker(text: str, kind: str) -> None:
     failure = WorkerFailure.of(FIRST, failed(text, kind))
 
     assert failure.is_consequence
     assert isinstance(outcome(failure).error(), WorkerLostError)
 
 
-def test_a_peer_that_is_late_means_a_hang() -> None:
+def test_a_timeout_of_a_peer_is_a_hang() -> None:
     failure = WorkerFailure.of(FIRST, failed(LATE))
 
     assert failure.is_consequence
     assert isinstance(outcome(failure).error(), HangError)
 
 
-def test_an_error_of_our_own_keeps_its_kind_and_text() -> None:
+def test_a_convoy_error_keeps_its_type_and_text() -> None:
     failure = WorkerFailure.of(SECOND, failed("17 records are damaged", "DataError", code=3))
     error = outcome(failure).error()
 
@@ -75,7 +75,7 @@ def test_an_error_of_our_own_keeps_its_kind_and_text() -> None:
     assert str(error) == "17 records are damaged"
 
 
-def test_an_error_about_connections_that_is_not_torchs_is_a_cause() -> None:
+def test_a_connection_error_that_is_not_from_torch_is_a_cause() -> None:
     failure = WorkerFailure.of(
         FIRST, failed("the data server closed: Broken pipe", "DataError", code=3)
     )
@@ -83,7 +83,7 @@ def test_an_error_about_connections_that_is_not_torchs_is_a_cause() -> None:
     assert not failure.is_consequence
 
 
-def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
+def test_a_bug_shows_its_traceback_before_the_consequences() -> None:
     bug = WorkerFailure.of(SECOND, failed("not in order", "ValueError", time=1.0))
     lost = WorkerFailure.of(FIRST, failed(CLOSED, time=0.9))
     error = outcome(lost, bug).error()
@@ -97,12 +97,12 @@ def test_a_bug_shows_its_traceback_first_and_marks_the_rest() -> None:
     ]
 
 
-def test_a_code_without_words_becomes_its_error() -> None:
+def test_an_exit_code_without_a_message_raises_its_error() -> None:
     error = outcome(WorkerFailure(SECOND, "ended with code 2", 2, time=1.0)).error()
 
     assert isinstance(error, ConfigError)
 
 
-def test_a_calm_end_is_not_an_error() -> None:
+def test_a_normal_exit_code_is_not_an_error() -> None:
     assert LaunchResult(75).error() is None
     assert LaunchResult(75).describe() == []

@@ -1,4 +1,4 @@
-"""A worker: its messages are short lines of JSON, and it ends when its lifeline is cut."""
+"""A worker sends short lines of JSON, and ends when its lifeline is closed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ FAILED = WorkerError(
 )
 
 
-@pytest.mark.parametrize("message", [WorkerEnded(75), FAILED], ids=lambda one: type(one))
+@pytest.mark.parametrize("message", [WorkerEnded(75), FAILED], ids=type)
 def test_a_message_is_one_line_that_can_be_read_back(message: WorkerMessage) -> None:
     line = encode_message(message)
 
@@ -73,14 +73,14 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
     ],
     ids=range(11),
 )
-def test_anything_else_is_refused(line: bytes) -> None:
+def test_an_invalid_message_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode_message(line)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_another_error(line: bytes) -> None:
+def test_random_bytes_raise_only_value_errors(line: bytes) -> None:
     with suppress(ValueError):
         decode_message(line)
 
@@ -90,18 +90,18 @@ import os, signal, sys, time
 from convoy.launch import worker
 
 print("ready", flush=True)
-{does}
-print("holding", flush=True)
+{statement}
+print("waiting", flush=True)
 time.sleep(600)
 """
 HOLD_SCRIPT = "worker.exit_with_pipe(int(sys.argv[1]))"
 WATCH_SCRIPT = "worker._exit_when_closed(int(sys.argv[1]), None)"
 
 
-def start_holder(does: str, reading: int) -> subprocess.Popen[str]:
-    """A process that runs these lines."""
+def start_process(statement: str, reading: int) -> subprocess.Popen[str]:
+    """Start a process that runs this statement."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(does=does), str(reading)],
+        [sys.executable, "-c", SCRIPT.format(statement=statement), str(reading)],
         pass_fds=[reading],
         stdout=subprocess.PIPE,
         text=True,
@@ -124,21 +124,21 @@ def exit_status(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.processes
-def test_it_ends_as_soon_as_the_pipe_is_closed() -> None:
+def test_a_process_ends_as_soon_as_the_pipe_is_closed() -> None:
     reading, writing = os.pipe()
-    process = start_holder(HOLD_SCRIPT, reading)
+    process = start_process(HOLD_SCRIPT, reading)
     before = [read_output(process), read_output(process)]
     alive = process.poll() is None
     os.close(writing)
 
     assert exit_status(process) == -signal.SIGKILL  # first: a failure leaves no process behind
-    assert (before, alive) == (["ready", "holding"], True)
+    assert (before, alive) == (["ready", "waiting"], True)
 
 
 @pytest.mark.processes
-def test_even_a_stopped_process_ends() -> None:
+def test_a_stopped_process_ends_too() -> None:
     reading, writing = os.pipe()
-    process = start_holder(HOLD_SCRIPT, reading)
+    process = start_process(HOLD_SCRIPT, reading)
     read_output(process), read_output(process)
     process.send_signal(signal.SIGSTOP)
     os.close(writing)
@@ -147,19 +147,19 @@ def test_even_a_stopped_process_ends() -> None:
 
 
 @pytest.mark.processes
-def test_a_pipe_closed_before_ends_it_at_once() -> None:
+def test_a_process_ends_at_once_if_the_pipe_is_already_closed() -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    process = start_holder(HOLD_SCRIPT, reading)
+    process = start_process(HOLD_SCRIPT, reading)
 
     assert read_output(process) == "ready"
     assert exit_status(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
-def test_without_the_kernels_help_a_thread_watches() -> None:
+def test_the_portable_watcher_ends_the_process() -> None:
     reading, writing = os.pipe()
-    process = start_holder(WATCH_SCRIPT, reading)
+    process = start_process(WATCH_SCRIPT, reading)
     before, alive = read_output(process), process.poll() is None
     os.close(writing)
 

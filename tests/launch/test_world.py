@@ -1,4 +1,4 @@
-"""Who am I: every variable is needed, and a wrong one is named."""
+"""The rank of a process from the environment: each variable is required and validated."""
 
 import pytest
 
@@ -15,17 +15,17 @@ TORCHRUN = {
 }
 
 
-def test_torchruns_variables_say_who_i_am() -> None:
+def test_the_variables_of_torchrun_set_rank_and_world_size() -> None:
     world = World.from_environment(TORCHRUN)
 
     assert world == World(rank=3, world_size=4, local_rank=1, local_world_size=2)
     assert not world.on_one_host
 
 
-def test_without_a_local_size_all_are_on_this_host() -> None:
-    less = {name: text for name, text in TORCHRUN.items() if name != "LOCAL_WORLD_SIZE"}
+def test_without_a_local_world_size_all_processes_are_on_this_host() -> None:
+    environment = {name: text for name, text in TORCHRUN.items() if name != "LOCAL_WORLD_SIZE"}
 
-    assert World.from_environment(less).on_one_host
+    assert World.from_environment(environment).on_one_host
 
 
 def test_a_single_process_has_world_size_1() -> None:
@@ -34,15 +34,15 @@ def test_a_single_process_has_world_size_1() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TORCHRUN if name != "LOCAL_WORLD_SIZE"])
-def test_a_missing_variable_is_named(name: str) -> None:
-    less = {one: text for one, text in TORCHRUN.items() if one != name}
+def test_a_missing_variable_is_reported_by_name(name: str) -> None:
+    environment = {key: text for key, text in TORCHRUN.items() if key != name}
 
     with pytest.raises(ConfigError, match=f"^{name} is not set"):
-        World.from_environment(less)
+        World.from_environment(environment)
 
 
 @pytest.mark.parametrize("text", ["", "two", "-1", "1.0", " 1", "1_0", "٣", "9" * 1000, "4"])
-def test_a_rank_that_makes_no_sense_is_named(text: str) -> None:
+def test_an_invalid_rank_is_reported(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^RANK is .*") as refused:
         World.from_environment(TORCHRUN | {"RANK": text})
 
@@ -60,12 +60,12 @@ def test_a_rank_that_makes_no_sense_is_named(text: str) -> None:
         ("MASTER_ADDR", " "),
     ],
 )
-def test_a_value_out_of_its_range_is_named(name: str, text: str) -> None:
+def test_a_value_out_of_range_is_reported(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name} is "):
         World.from_environment(TORCHRUN | {name: text})
 
 
-def test_a_launcher_is_known_by_its_variables() -> None:
+def test_a_launcher_is_detected_by_its_variables() -> None:
     assert has_launcher({"RANK": "0"})
     assert has_launcher({"WORLD_SIZE": "1"})
     assert not has_launcher({"LOCAL_RANK": "0", "MASTER_ADDR": "here"})

@@ -61,7 +61,7 @@ def test_a_norm_and_its_gradients_are_those_of_the_formula(
     torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_both_ways_make_the_same_in_32_bits_on_ordinary_data():
+def test_one_and_two_passes_agree_in_fp32_on_ordinary_data():
     inputs = (2 * noise(6, CHANNELS, 8, 8) + 1).float()
     norms = [batch_norm(stable).float() for stable in (False, True)]
     outputs = [norm(inputs) for norm in norms]
@@ -74,7 +74,7 @@ def test_both_ways_make_the_same_in_32_bits_on_ordinary_data():
 
 @LAYOUTS
 @pytest.mark.parametrize("two_passes", [False, True])
-def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(
+def test_only_one_pass_loses_digits_with_a_large_mean(
     two_passes: bool, layout: torch.memory_format
 ):
     inputs = (noise(6, CHANNELS, 8, 8) + 3000).float().to(memory_format=layout)
@@ -84,7 +84,7 @@ def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(
     assert (float((outputs - truth).detach().abs().max()) < 1e-2) == two_passes
 
 
-def test_a_variance_that_rounding_made_negative_counts_as_none():
+def test_a_variance_that_rounding_made_negative_is_clamped_to_zero():
     norm = batch_norm(False).float()
     outputs = norm(torch.full((3, CHANNELS, 7, 7), 5000.7))
 
@@ -108,19 +108,19 @@ def test_the_running_statistics_of_one_pass_are_those_of_torch():
 @OWN
 def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset)
-    names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
+    names = [name for name, local in (("weight", scale), ("bias", offset)) if local]
 
     assert list(dict(norm.named_parameters())) == names
     assert list(norm.state_dict()) == [*names, "running_mean", "running_var"]
 
 
 @OWN
-def test_evaluation_needs_nothing_that_the_norm_does_not_own(scale: bool, offset: bool):
+def test_evaluation_uses_only_the_state_of_the_norm(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset).eval()
     norm.running_mean.copy_(noise(CHANNELS, seed=4))
     norm.running_var.copy_(noise(CHANNELS, seed=5).square())
     inputs = noise(3, CHANNELS, 2, 2)
-    mean, variance = (one.view(-1, 1, 1) for one in (norm.running_mean, norm.running_var))
+    mean, variance = (item.view(-1, 1, 1) for item in (norm.running_mean, norm.running_var))
     expected = (inputs - mean) / (variance + EPS).sqrt()
     expected = expected if norm.weight is None else expected * norm.weight.view(-1, 1, 1)
     expected = expected if norm.bias is None else expected + norm.bias.view(-1, 1, 1)
@@ -128,14 +128,14 @@ def test_evaluation_needs_nothing_that_the_norm_does_not_own(scale: bool, offset
     torch.testing.assert_close(norm(inputs), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_the_first_variance_is_as_planned():
+def test_the_initial_running_variance_is_as_planned():
     norm = BatchNorm(NormSpec(CHANNELS, "batch", 1, EPS, 0.1, initial_running_var=0.0))
 
     assert not norm.running_var.any()
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_a_single_pixel_has_the_same_bits_however_it_lies_in_memory(stable: bool):
+def test_a_single_pixel_has_the_same_bits_with_any_strides(stable: bool):
     """Its two layouts differ in strides that reach nothing; kernels choose their way by them."""
     seen = []
     for steps in product((1, 64), repeat=2):
@@ -154,4 +154,4 @@ def test_a_single_pixel_has_the_same_bits_however_it_lies_in_memory(stable: bool
 
     for other in seen[1:]:
         assert all(map(torch.equal, seen[0], other))
-        assert [one.stride() for one in seen[0]] == [one.stride() for one in other]
+        assert [item.stride() for item in seen[0]] == [item.stride() for item in other]

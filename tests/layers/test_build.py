@@ -37,12 +37,12 @@ def test_weights_do_not_depend_on_the_order_of_building(norm_type: str):
     assert equal(build_layers(layers, seed=3), build_layers(layers[::-1], seed=3))
 
 
-def test_a_layer_built_alone_has_the_weights_it_has_in_its_network():
+def test_a_layer_built_separately_has_the_weights_of_the_network():
     layers = small_layers()
-    whole = build_layers(layers, seed=3)
+    full = build_layers(layers, seed=3)
 
     for layer in layers:
-        assert equal(build_layers([layer], seed=3), {layer.name: whole[layer.name]}), layer.name
+        assert equal(build_layers([layer], seed=3), {layer.name: full[layer.name]}), layer.name
 
 
 def test_weights_do_not_depend_on_earlier_layers():
@@ -54,19 +54,19 @@ def test_weights_do_not_depend_on_earlier_layers():
     assert equal(first, build_layers(layers, seed=3))
 
 
-def test_layers_may_come_one_by_one():
+def test_layers_may_be_an_iterator():
     layers = small_layers()
 
     assert equal(build_layers(iter(layers), seed=3), build_layers(layers, seed=3))
 
 
-def test_another_seed_gives_other_weights():
+def test_weights_depend_on_the_seed():
     layers = small_layers("none")
-    one, other = (weights(build_layers(layers, seed)) for seed in (3, 4))
-    drawn = [name for name, tensor in one.items() if tensor.any()]
+    item, other = (weights(build_layers(layers, seed)) for seed in (3, 4))
+    samples = [name for name, tensor in item.items() if tensor.any()]
 
-    assert len(drawn) == 7 + 2  # the convolutions, and the head with its bias
-    assert not any(torch.equal(one[name], other[name]) for name in drawn)
+    assert len(samples) == 7 + 2  # the convolutions, and the head with its bias
+    assert not any(torch.equal(item[name], other[name]) for name in samples)
 
 
 def test_layers_of_one_shape_have_different_weights():
@@ -95,7 +95,9 @@ def test_norms_start_at_one_or_at_zero_with_zero_init():
 
 
 def test_running_statistics_start_at_zero_and_one():
-    norms = [one for one in build_layers(small_layers(), 0).values() if isinstance(one, BatchNorm)]
+    norms = [
+        layer for layer in build_layers(small_layers(), 0).values() if isinstance(layer, BatchNorm)
+    ]
 
     assert not any(norm.running_mean.any() for norm in norms)
     assert all((norm.running_var == 1).all() for norm in norms)
@@ -112,28 +114,28 @@ def test_running_statistics_start_at_zero_and_one():
 )
 def test_convolutions_use_kaiming_init(operation: ConvSpec):
     (module,) = build_layers([LayerPlan("conv", operation)], seed=0).values()
-    drawn = module.get_parameter("weight").detach().double()
+    samples = module.get_parameter("weight").detach().double()
     deviation = math.sqrt(2 / (operation.outputs * operation.kernel**2))
-    spread = deviation / math.sqrt(drawn.numel())  # of the mean of so many draws
-    beyond = (drawn.abs() > 2 * deviation).double().mean()
+    spread = deviation / math.sqrt(samples.numel())  # of the mean of so many draws
+    beyond = (samples.abs() > 2 * deviation).double().mean()
 
-    assert abs(float(drawn.mean())) < 5 * spread
-    assert float(drawn.std()) == pytest.approx(deviation, rel=5 / math.sqrt(2 * drawn.numel()))
+    assert abs(float(samples.mean())) < 5 * spread
+    assert float(samples.std()) == pytest.approx(deviation, rel=5 / math.sqrt(2 * samples.numel()))
     assert float(beyond) == pytest.approx(0.0455, abs=0.01)  # a normal distribution's tails
     assert not operation.bias or not module.get_parameter("bias").any()
 
 
-def test_the_head_starts_evenly_spread_as_torchs():
+def test_the_head_has_the_uniform_init_of_torch():
     (module,) = build_layers([LayerPlan("fc", LinearSpec(400, 1000))], seed=0).values()
-    drawn, bias = (module.get_parameter(name).detach() for name in ("weight", "bias"))
+    samples, bias = (module.get_parameter(name).detach() for name in ("weight", "bias"))
     bound = 1 / math.sqrt(400)
 
-    assert float(drawn.abs().max()) <= bound and float(bias.abs().max()) <= bound
-    assert float(drawn.std()) == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    assert float(samples.abs().max()) <= bound and float(bias.abs().max()) <= bound
+    assert float(samples.std()) == pytest.approx(bound / math.sqrt(3), rel=0.01)
     assert float(bias.std()) == pytest.approx(bound / math.sqrt(3), rel=0.1)
 
 
-def test_a_resnet50_has_the_tensors_of_torchvisions():
+def test_a_resnet50_has_the_tensors_of_torchvision():
     with torch.device("meta"):
         network = build_slice(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
     shapes = {name: tuple(tensor.shape) for name, tensor in network.named_tensors().items()}
@@ -148,7 +150,7 @@ def test_a_resnet50_has_the_tensors_of_torchvisions():
 
 
 @pytest.mark.parametrize("layers", [small_layers(), bottleneck_layers()])
-def test_a_fresh_network_gives_finite_logits_of_ordinary_size(layers: tuple[LayerPlan, ...]):
+def test_a_new_network_has_finite_logits_of_moderate_size(layers: tuple[LayerPlan, ...]):
     rng = torch.Generator().manual_seed(0)
     (logits,) = build_slice(layers)(torch.randn(8, 3, 32, 32, generator=rng))
 

@@ -129,7 +129,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("which", "expected"), RULES.items(), ids=map(" ".join, RULES))
-def test_a_family_begins_as_its_application_does(
+def test_each_family_has_the_init_of_its_application(
     which: tuple[str, str], expected: tuple[InitRule | None, ...]
 ):
     model, application = which
@@ -138,13 +138,13 @@ def test_a_family_begins_as_its_application_does(
     assert list(rules({"model": model, "weight_init": application}).values()) == sets
 
 
-def test_by_proxy_the_gates_begin_like_other_convolutions():
+def test_with_proxy_norm_gates_have_the_init_of_convolutions():
     options = {"model": "efficientnet-b0", "weight_init": "tensorflow", "proxy_norm": True}
 
     assert rules(options)["plain"] == {InitRule.TRUNC_KAIMING_FAN_OUT}
 
 
-def test_wider_groups_are_left_to_torch_as_the_pytorch_application_does():
+def test_wider_groups_use_the_torch_default_as_in_the_pytorch_application():
     wide = {"model": "efficientnet-b0", "group_dim": 16}
 
     assert rules(wide)["grouped"] == {InitRule.TORCH_DEFAULT}
@@ -157,8 +157,8 @@ def test_wider_groups_are_left_to_torch_as_the_pytorch_application_does():
 @pytest.mark.parametrize(
     ("application", "variance"), [("pytorch", 1.0), ("tensorflow", 1.0), ("popart", 0.0)]
 )
-def test_the_running_variance_begins_at_zero_in_popart_alone(application: str, variance: float):
+def test_the_running_variance_starts_at_zero_only_in_popart(application: str, variance: float):
     layers = Small({"model": "resnet50", "weight_init": application}, 64).plan.layers
-    norms = [one.operation for one in layers if isinstance(one.operation, NormSpec)]
+    norms = [layer.operation for layer in layers if isinstance(layer.operation, NormSpec)]
 
     assert {norm.initial_running_var for norm in norms} == {variance}

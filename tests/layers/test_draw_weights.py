@@ -52,7 +52,7 @@ def test_weights_have_the_mean_and_variance_of_their_rule(first: InitRule, varia
         InitRule.NORMAL_STD_001,
     ],
 )
-def test_a_normal_distribution_has_its_tails(first: InitRule):
+def test_a_normal_distribution_has_tails(first: InitRule):
     weight, _ = drawn(first)
     beyond = (weight.abs() > 2 * weight.std()).float().mean()
 
@@ -83,21 +83,21 @@ def test_a_truncated_normal_ends_at_two_sigma(first: InitRule, variance: float):
         (InitRule.UNIFORM_OUT_FEATURES, 1 / math.sqrt(96)),
     ],
 )
-def test_an_even_spread_reaches_its_bounds_and_not_beyond(first: InitRule, bound: float):
+def test_a_uniform_distribution_fills_its_bounds(first: InitRule, bound: float):
     weight, _ = drawn(first)
 
     assert 0.99 * bound < float(weight.abs().max()) <= bound
 
 
 @pytest.mark.parametrize("first", InitRule)
-def test_a_bias_begins_at_zero_but_where_torch_draws_it(first: InitRule):
+def test_a_bias_starts_at_zero_except_with_the_torch_default(first: InitRule):
     _, bias = drawn(first)
     bound = 1 / math.sqrt(FAN_IN) if first is InitRule.TORCH_DEFAULT else 0.0
 
     assert 0.9 * bound <= float(bias.abs().max()) <= bound
 
 
-def test_a_linear_layer_counts_its_channels():
+def test_the_fans_of_a_linear_layer_are_its_channels():
     operation = LinearSpec(100, 400, InitRule.UNIFORM_OUT_FEATURES)
     (module,) = build_layers([LayerPlan("fc", operation)], seed=0).values()
 
@@ -105,23 +105,23 @@ def test_a_linear_layer_counts_its_channels():
     assert not module.get_parameter("bias").any()
 
 
-def test_the_statistics_of_popart_begin_without_variance():
+def test_popart_running_variance_starts_at_zero():
     layers = ALL["resnet8 A"].layers_with(weight_init="popart")
     tensors = Slice(layers, build_layers(layers, seed=0)).named_tensors()
-    variances = [one for name, one in tensors.items() if name.endswith("running_var")]
+    variances = [item for name, item in tensors.items() if name.endswith("running_var")]
 
-    assert variances and not any(one.any() for one in variances)
+    assert variances and not any(variance.any() for variance in variances)
 
 
 @pytest.mark.parametrize("application", ["pytorch", "tensorflow", "popart"])
 @pytest.mark.parametrize("name", ["resnext11", "efficientnet", "efficientnet by proxy"])
-def test_weights_do_not_depend_on_where_the_network_is_cut(name: str, application: str):
+def test_weights_do_not_depend_on_the_stage_boundaries(name: str, application: str):
     layers = ALL[name].layers_with(weight_init=application)
-    whole = Slice(layers, build_layers(layers, seed=7)).named_tensors()
+    full = Slice(layers, build_layers(layers, seed=7)).named_tensors()
     pieces: dict[str, Tensor] = {}
     for first, end in pairwise([0, 5, len(layers) // 2, len(layers)]):
         piece = layers[first:end]
         pieces |= Slice(piece, build_layers(piece, seed=7)).named_tensors()
 
-    assert pieces.keys() == whole.keys()
-    assert all(torch.equal(pieces[name], whole[name]) for name in whole)
+    assert pieces.keys() == full.keys()
+    assert all(torch.equal(pieces[name], full[name]) for name in full)

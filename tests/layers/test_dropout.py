@@ -33,7 +33,7 @@ def run_layer(module: nn.Module, inputs: Tensor = ONES) -> Tensor:
 
 
 @KINDS
-def test_the_same_moment_draws_the_same(kind: Kind):
+def test_the_same_step_position_has_the_same_mask(kind: Kind):
     assert torch.equal(run_layer(layer(kind, 5)), run_layer(layer(kind, 5)))
 
 
@@ -48,13 +48,13 @@ def test_the_same_moment_draws_the_same(kind: Kind):
         {"seed": 1},
     ],
 )
-def test_another_moment_layer_or_seed_draws_something_else(kind: Kind, other: dict[str, int]):
+def test_masks_depend_on_step_position_layer_and_seed(kind: Kind, other: dict[str, int]):
     changed = layer(kind, **{"number": 5, **other})  # type: ignore[arg-type]  # a name is a word
 
     assert not torch.equal(run_layer(layer(kind, 5)), run_layer(changed))
 
 
-def test_replicas_draw_for_their_own_micro_batches():
+def test_replicas_draw_masks_by_global_micro_batch():
     alone, second = StepPosition(range(4)), StepPosition(range(2, 4))
     alone.current, second.current = 4 + 3, 2 + 1  # the fourth micro-batch of the second update
     draws = [Dropout(0.5, DropoutRng(0, "one", position)) for position in (alone, second)]
@@ -63,7 +63,7 @@ def test_replicas_draw_for_their_own_micro_batches():
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
-def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
+def test_dropout_drops_the_configured_fraction_and_scales_the_rest(rate: float):
     out = run_layer(layer(Dropout, rate=rate), torch.ones(40_000, 1))
 
     assert float((out == 0).float().mean()) == pytest.approx(rate, abs=0.01)
@@ -72,7 +72,7 @@ def test_so_many_elements_are_dropped_and_the_others_grow(rate: float):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
-def test_so_many_samples_lose_their_branch_and_the_others_grow(rate: float):
+def test_drop_path_drops_the_configured_fraction_and_scales_the_rest(rate: float):
     out = run_layer(layer(DropPath, rate=rate), torch.ones(20_000, 2, 1, 2)).flatten(1)
 
     assert bool((out == out[:, :1]).all())  # all of a sample, or nothing
@@ -86,9 +86,9 @@ def test_the_mask_follows_the_documented_formula(kind: Kind, rate: float):
     """x · [u ≥ rate] ÷ (1 − rate) in 64 bits, with a draw for each element or each sample."""
     inputs = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     count = inputs.numel() if kind is Dropout else len(inputs)
-    drawn = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
+    samples = uniform(key(0, "dropout", "one"), 1, 1, np.arange(count))  # of pass 5 in updates of 4
     shape = inputs.shape if kind is Dropout else (6, 1, 1, 1)
-    expected = inputs.double().numpy() * (drawn >= rate).reshape(shape) / (1 - rate)
+    expected = inputs.double().numpy() * (samples >= rate).reshape(shape) / (1 - rate)
     found = run_layer(layer(kind, 5, rate=rate), inputs)
 
     np.testing.assert_allclose(found.double().numpy(), expected, rtol=2e-7)
@@ -110,23 +110,23 @@ def test_elements_are_dropped_independently():
     assert not bool((checkpoints == checkpoints[:, :1]).all(1).any())
 
 
-def test_everything_may_be_dropped():
+def test_a_rate_of_one_drops_everything():
     assert not run_layer(layer(Dropout, rate=1.0)).any()
 
 
 @KINDS
 @pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
-def test_evaluation_leaves_everything_as_it_is(kind: Kind, rate: float):
+def test_dropout_is_off_in_eval_mode(kind: Kind, rate: float):
     assert layer(kind, rate=rate).eval()(ONES) is ONES
 
 
 @KINDS
-def test_a_rate_of_nothing_drops_nothing(kind: Kind):
+def test_a_rate_of_zero_drops_nothing(kind: Kind):
     assert run_layer(layer(kind, rate=0.0)) is ONES
 
 
 @KINDS
-def test_places_do_not_depend_on_how_the_image_lies(kind: Kind):
+def test_masks_do_not_depend_on_the_strides(kind: Kind):
     images = torch.randn(ONES.shape, generator=torch.Generator().manual_seed(0))
     together = images.to(memory_format=torch.channels_last)
 
@@ -134,7 +134,7 @@ def test_places_do_not_depend_on_how_the_image_lies(kind: Kind):
 
 
 @KINDS
-def test_the_gradient_passes_where_the_value_passed(kind: Kind):
+def test_the_gradient_has_the_mask_of_the_forward_pass(kind: Kind):
     inputs = ONES.clone().requires_grad_()
     out = run_layer(layer(kind), inputs)
     out.sum().backward()
@@ -151,7 +151,7 @@ def gradients(name: str, checkpoints: tuple[str, ...] | None) -> dict[str, Tenso
     passes = [module.train()(images_and_labels(2, size, seed)[0])[0] for seed in range(2)]
     for out in reversed(passes):
         out.square().sum().backward()
-    return {n: one.grad for n, one in network.named_weights().items() if one.grad is not None}
+    return {n: item.grad for n, item in network.named_weights().items() if item.grad is not None}
 
 
 @pytest.mark.parametrize("checkpoints", [(), ("blocks/3/0/conv_pwl", "fire4/relu", "pool8")])
@@ -160,10 +160,10 @@ def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, 
     plain, again = gradients(name, None), gradients(name, checkpoints)
 
     assert plain.keys() == again.keys() and len(plain) > 20
-    assert all(torch.equal(plain[one], again[one]) for one in plain)
+    assert all(torch.equal(plain[item], again[item]) for item in plain)
 
 
-def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
+def test_a_slice_only_counts_training_micro_batches():
     position = StepPosition(range(2))
     layers, size = BY_CHANCE["squeezenet by chance"].plan.layers, 31
     network = Slice(layers, build_layers(layers, 1, position), position)
@@ -178,7 +178,7 @@ def test_a_slice_counts_the_micro_batches_that_it_trains_on_and_no_others():
 
 
 @KINDS
-def test_a_frozen_layer_leaves_nothing_out(kind: Kind):
+def test_a_frozen_layer_drops_nothing(kind: Kind):
     module = layer(kind)
     module.frozen = True
 

@@ -28,7 +28,7 @@ def model(network: nn.Module) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [1, 2, 5])
-def test_onnx_runtime_answers_as_torch_does(network: nn.Module, model: bytes, samples: int) -> None:
+def test_onnx_runtime_matches_torch(network: nn.Module, model: bytes, samples: int) -> None:
     images, _ = images_and_labels(samples, 16)
     with torch.inference_mode():
         (expected,) = network.eval()(images)
@@ -39,14 +39,14 @@ def test_onnx_runtime_answers_as_torch_does(network: nn.Module, model: bytes, sa
 
 
 @pytest.mark.slow
-def test_the_network_is_left_in_training(network: nn.Module) -> None:
+def test_export_restores_the_training_mode(network: nn.Module) -> None:
     export_onnx(network.train(), torch.zeros(2, 3, 16, 16))
 
-    assert all(one.training for one in network.modules())
+    assert all(module.training for module in network.modules())
 
 
 @pytest.mark.slow
-def test_a_model_is_the_same_bytes_every_time(network: nn.Module, model: bytes) -> None:
+def test_an_exported_model_is_deterministic(network: nn.Module, model: bytes) -> None:
     assert export_onnx(network, torch.zeros(1, 3, 16, 16)) == model
 
 
@@ -62,7 +62,7 @@ def test_missing_packages_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.processes
-def test_nothing_of_it_is_loaded_before_it_is_wanted() -> None:
+def test_onnx_is_imported_lazily() -> None:
     script = "import sys, convoy.layers.export; print([n for n in sys.modules if 'onnx' in n])"
     message = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 

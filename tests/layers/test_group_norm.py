@@ -74,7 +74,7 @@ def forward_backward(outputs: Tensor, inputs: Tensor, norm: GroupNorm) -> list[T
 @OWN
 @PASSES
 @STRIDED
-def test_a_group_norm_is_the_naive_one(
+def test_a_group_norm_matches_a_naive_implementation(
     strided: bool, two_passes: bool, scale: bool, offset: bool, layout: torch.memory_format
 ):
     norm = group_norm(strided, two_passes, scale, offset)
@@ -87,7 +87,7 @@ def test_a_group_norm_is_the_naive_one(
 
 
 @STRIDED
-def test_both_ways_make_the_same_in_32_bits_on_ordinary_data(strided: bool):
+def test_one_and_two_passes_agree_in_fp32_on_ordinary_data(strided: bool):
     inputs = (2 * noise(4, CHANNELS, 6, 6) + 1).float()
     outputs = [group_norm(strided, passes).float()(inputs) for passes in (False, True)]
 
@@ -96,7 +96,7 @@ def test_both_ways_make_the_same_in_32_bits_on_ordinary_data(strided: bool):
 
 @PASSES
 @STRIDED
-def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(strided: bool, two_passes: bool):
+def test_only_one_pass_loses_digits_with_a_large_mean(strided: bool, two_passes: bool):
     inputs = (noise(4, CHANNELS, 6, 6) + 3000).float().to(memory_format=torch.channels_last)
     truth = group_norm(strided, True)(inputs.double())
     apart = float((group_norm(strided, two_passes).float()(inputs) - truth).detach().abs().max())
@@ -105,7 +105,7 @@ def test_one_pass_loses_the_digits_of_a_large_mean_and_two_do_not(strided: bool,
 
 
 @STRIDED
-def test_a_variance_that_rounding_made_negative_counts_as_none(strided: bool):
+def test_a_variance_that_rounding_made_negative_is_clamped_to_zero(strided: bool):
     image = torch.linspace(1000, 9000, 64).view(-1, 1, 1, 1).expand(-1, CHANNELS, 5, 5)
     inputs = image.contiguous(memory_format=torch.channels_last)
 
@@ -113,7 +113,7 @@ def test_a_variance_that_rounding_made_negative_counts_as_none(strided: bool):
 
 
 @PASSES
-def test_strided_groups_are_other_groups(two_passes: bool):
+def test_interleaved_groups_differ_from_contiguous_ones(two_passes: bool):
     inputs = noise(2, CHANNELS, 3, 3) * torch.arange(1, CHANNELS + 1).view(-1, 1, 1)
     outputs = [
         group_norm(interleaved_groups, two_passes)(inputs) for interleaved_groups in (False, True)
@@ -123,7 +123,7 @@ def test_strided_groups_are_other_groups(two_passes: bool):
 
 
 @pytest.mark.parametrize("groups", [1, CHANNELS])
-def test_where_all_or_single_channels_are_a_group_striding_means_nothing(groups: int):
+def test_interleaving_has_no_effect_with_one_group_or_single_channels(groups: int):
     inputs = noise(2, CHANNELS, 3, 3)
     outputs = [
         GroupNorm(
@@ -138,14 +138,14 @@ def test_where_all_or_single_channels_are_a_group_striding_means_nothing(groups:
 @OWN
 def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = group_norm(strided=False, two_passes=True, scale=scale, offset=offset)
-    names = [name for name, own in (("weight", scale), ("bias", offset)) if own]
+    names = [name for name, local in (("weight", scale), ("bias", offset)) if local]
 
     assert list(dict(norm.named_parameters())) == list(norm.state_dict()) == names
 
 
 @PASSES
 @STRIDED
-def test_pixels_stay_together_in_memory(strided: bool, two_passes: bool):
+def test_outputs_are_channels_last(strided: bool, two_passes: bool):
     inputs = noise(2, CHANNELS, 4, 4).to(memory_format=torch.channels_last)
 
     outputs = group_norm(strided, two_passes)(inputs)

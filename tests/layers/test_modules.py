@@ -51,9 +51,7 @@ SIDES = pytest.mark.parametrize("size", [1, 2, 5, 6, 7])
 
 @SIDES
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
-def test_same_padding_of_a_strided_convolution_puts_the_odd_pixel_at_the_far_end(
-    kernel: int, size: int
-):
+def test_same_padding_puts_the_odd_pixel_at_the_bottom_right(kernel: int, size: int):
     spec = ConvSpec(4, 6, kernel, 2, bias=True, groups=2, padding="same")
     module, inputs = build_conv(spec), noise(2, 4, size, size)
     seen = windows(inputs, kernel, 2, 0.0)
@@ -63,17 +61,17 @@ def test_same_padding_of_a_strided_convolution_puts_the_odd_pixel_at_the_far_end
         for part, outputs in ((slice(0, 2), slice(0, 3)), (slice(2, 4), slice(3, 6)))
     ]
     expected = torch.cat(halves, 1) + bias.view(-1, 1, 1)
-    made = module(inputs).detach()
+    output = module(inputs).detach()
 
-    assert made.shape[-1] == spec.output_shape(Shape(4, size)).size
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    assert output.shape[-1] == spec.output_shape(Shape(4, size)).size
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
-def test_without_a_stride_both_paddings_are_one(kernel: int):
+def test_without_a_stride_both_paddings_are_equal(kernel: int):
     inputs = noise(2, 4, 6, 6)
     same, symmetric = (
-        build_conv(ConvSpec(4, 6, kernel, padding=one)) for one in ("same", "symmetric")
+        build_conv(ConvSpec(4, 6, kernel, padding=item)) for item in ("same", "symmetric")
     )
     symmetric.load_state_dict(same.state_dict())
 
@@ -81,7 +79,7 @@ def test_without_a_stride_both_paddings_are_one(kernel: int):
 
 
 @SIDES
-def test_same_padding_of_a_pool_never_wins(size: int):
+def test_same_padding_is_never_the_maximum_of_a_pool(size: int):
     inputs = noise(2, 3, size, size) - 10
     outputs = build_max_pool("same")(inputs)
 
@@ -91,7 +89,7 @@ def test_same_padding_of_a_pool_never_wins(size: int):
 
 @pytest.mark.parametrize(("padding", "pixels"), [("symmetric", 1), ("none", 0)])
 @pytest.mark.parametrize("size", [3, 4, 7, 8])
-def test_other_pools_are_torchs(padding: str, pixels: int, size: int):
+def test_other_pools_are_those_of_torch(padding: str, pixels: int, size: int):
     inputs = noise(2, 3, size, size) - 10
     outputs = build_max_pool(padding)(inputs)
 
@@ -99,20 +97,20 @@ def test_other_pools_are_torchs(padding: str, pixels: int, size: int):
     assert outputs.shape[-1] == MaxPoolSpec(padding).output_shape(Shape(3, size)).size
 
 
-def test_a_gate_scales_each_channel_of_the_side_road():
+def test_a_gate_scales_each_channel():
     inputs, gate = noise(2, 3, 4, 4), noise(2, 3, 1, 1, seed=1)
 
     assert torch.equal(Multiply()(inputs, gate), inputs * gate)
 
 
-def test_the_side_roads_channels_come_last():
+def test_concat_appends_the_channels_of_the_side_branch():
     main, side = noise(2, 3, 4, 4), noise(2, 5, 4, 4, seed=1)
     outputs = Concat()(main, side)
 
     assert torch.equal(outputs[:, :3], main) and torch.equal(outputs[:, 3:], side)
 
 
-def test_a_squeezed_image_stays_an_image():
+def test_global_pooling_without_flatten_returns_an_image():
     inputs = noise(2, 3, 4, 4)
 
     squeeze = GlobalPool(flatten=False)
@@ -121,7 +119,7 @@ def test_a_squeezed_image_stays_an_image():
     assert torch.equal(squeeze(inputs).flatten(1), GlobalPool()(inputs))
 
 
-def test_activations_are_the_functions_of_their_names():
+def test_activations_are_the_functions_they_are_named_after():
     x = torch.linspace(-8, 8, 101, dtype=torch.float64)
     expected = {
         "relu": x.clamp(min=0),
@@ -137,7 +135,7 @@ def test_activations_are_the_functions_of_their_names():
         torch.testing.assert_close(ACTIVATIONS[name]()(x.clone()), outputs, msg=name)
 
 
-def test_a_single_pixel_lies_in_one_way_and_a_larger_image_is_left_alone():
+def test_canonical_strides_only_change_single_pixels():
     pixel = torch.empty_strided((2, 3, 1, 1), (3, 1, 3, 3)).copy_(noise(2, 3, 1, 1))
     image = noise(2, 3, 2, 2)
 

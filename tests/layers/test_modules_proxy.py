@@ -45,7 +45,9 @@ def function(kind: str, x: Tensor) -> Tensor:
 def moments(kind: str, gamma: Tensor, beta: Tensor, proxy: Tensor) -> tuple[Tensor, Tensor]:
     """The mean, and one over the deviation, of each channel at 200 quantiles."""
     chances = [(place + 0.5) / 200 for place in range(200)]
-    quantiles = torch.tensor([NormalDist().inv_cdf(one) for one in chances], dtype=torch.float64)
+    quantiles = torch.tensor(
+        [NormalDist().inv_cdf(chance) for chance in chances], dtype=torch.float64
+    )
     means, scales = [], []
     for channel in range(CHANNELS):
         z = (1 + proxy[0, channel]) * quantiles + proxy[1, channel]
@@ -70,7 +72,7 @@ def forward_backward(outputs: Tensor, inputs: Tensor, module: nn.Module) -> list
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("kind", ["swish", "relu"])
-def test_a_proxy_activation_is_its_formula(kind: str, scaled: bool):
+def test_a_proxy_activation_follows_its_formula(kind: str, scaled: bool):
     module = build_module(proxy_spec(kind, scaled))
     inputs = noise(2, CHANNELS, 3, 3).requires_grad_()
     weights = [module.get_parameter(name) for name in NAMES]
@@ -82,7 +84,7 @@ def test_a_proxy_activation_is_its_formula(kind: str, scaled: bool):
 
 
 @pytest.mark.parametrize("kind", ["swish", "relu"])
-def test_the_scale_comes_behind_the_gate_which_sees_it_without(kind: str):
+def test_the_scale_is_applied_after_the_gate(kind: str):
     module = build_module(gate(kind))
     inputs = noise(2, CHANNELS, 3, 3).requires_grad_()
     weights = [module.get_parameter(f"act.{name}") for name in NAMES]
@@ -113,7 +115,7 @@ def test_gradients_flow_to_every_weight(operation: ProxyActivationSpec | ProxySq
 
 @pytest.mark.parametrize("kind", ["swish", "relu"])
 @pytest.mark.parametrize("gated", [False, True])
-def test_computed_again_it_leaves_the_same_bits(gated: bool, kind: str):
+def test_recomputation_gives_the_same_bits(gated: bool, kind: str):
     seen = []
     for again in (False, True):
         module = build_module(gate(kind, again) if gated else proxy_spec(kind, again=again)).float()
@@ -138,10 +140,10 @@ def test_with_recomputation_only_the_input_is_saved(gated: bool):
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         module(noise(2, CHANNELS, 3, 3).requires_grad_())
 
-    assert [tuple(one.shape) for one in checkpoints] == [(2, CHANNELS, 3, 3)]
+    assert [tuple(checkpoint.shape) for checkpoint in checkpoints] == [(2, CHANNELS, 3, 3)]
 
 
-def test_it_begins_as_the_plain_activation_made_standard():
+def test_a_new_proxy_activation_is_a_standardized_activation():
     (module,) = build_layers([LayerPlan("proxy", proxy_spec("relu"))], seed=0).values()
     inputs = torch.randn(20000, CHANNELS, 1, 1, generator=torch.Generator().manual_seed(1))
     outputs = module(inputs).detach()
@@ -151,7 +153,7 @@ def test_it_begins_as_the_plain_activation_made_standard():
     assert set(dict(module.named_parameters())) == set(module.state_dict()) == set(NAMES)
 
 
-def test_samples_do_not_see_each_other():
+def test_samples_are_independent_of_each_other():
     module = build_module(gate("swish"))
     inputs = noise(3, CHANNELS, 2, 2)
 

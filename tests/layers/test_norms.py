@@ -49,7 +49,7 @@ def test_training_equals_torchs_batch_norm_bit_for_bit(
         assert torch.equal(weight.grad, reference.get_parameter(name).grad)
 
 
-def test_running_statistics_after_several_micro_batches_are_torchs():
+def test_running_statistics_after_several_micro_batches_match_torch():
     actual, reference = pair()
     for update in range(3):
         for micro in range(4):
@@ -76,7 +76,7 @@ def test_evaluation_uses_the_running_statistics_as_torch_does():
     assert actual.pending_statistics == []
 
 
-def test_statistics_wait_for_the_update():
+def test_running_statistics_change_only_with_the_update():
     norm, _ = pair()
     norm(noise(6, CHANNELS, 4, 4))
 
@@ -85,7 +85,7 @@ def test_statistics_wait_for_the_update():
     assert torch.equal(norm.running_var, torch.ones(CHANNELS))
 
 
-def test_waiting_statistics_are_the_mean_and_unbiased_variance_of_the_micro_batch():
+def test_pending_statistics_are_the_mean_and_unbiased_variance_of_the_micro_batch():
     norm, _ = pair()
     inputs = noise(6, CHANNELS, 4, 4) * 3 + 2
     norm(inputs)
@@ -96,7 +96,7 @@ def test_waiting_statistics_are_the_mean_and_unbiased_variance_of_the_micro_batc
     torch.testing.assert_close(variance.double(), wide.var(1, correction=1), rtol=1e-5, atol=1e-6)
 
 
-def test_absorbing_applies_each_micro_batch_once_in_order():
+def test_pending_statistics_are_applied_once_in_order():
     norms = [pair(momentum=0.25)[0] for _ in range(3)]
     batches = [noise(6, CHANNELS, 2, 2, seed=seed) + seed for seed in range(3)]
     for batch in batches:
@@ -139,7 +139,7 @@ def joint_batch(group: int, micro: int) -> Tensor:
 
 
 @pytest.mark.parametrize("group", [0, 1])
-def test_a_joint_micro_batch_counts_once_and_where_one_of_its_size_would(group: int):
+def test_shared_statistics_of_a_micro_batch_are_applied_once(group: int):
     _, reference = pair()
     for span in range(2):
         for micro in range(2):
@@ -149,7 +149,7 @@ def test_a_joint_micro_batch_counts_once_and_where_one_of_its_size_would(group: 
         torch.testing.assert_close(seen, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_forgotten_statistics_change_nothing():
+def test_discarded_statistics_change_nothing():
     norm, _ = pair()
     norm(noise(6, CHANNELS, 4, 4))
     PendingStatistics([norm]).discard()
@@ -159,12 +159,12 @@ def test_forgotten_statistics_change_nothing():
     assert torch.equal(norm.running_mean, torch.zeros(CHANNELS))
 
 
-def test_a_network_without_norms_has_nothing_to_absorb():
+def test_a_network_without_norms_has_no_pending_statistics():
     PendingStatistics([]).apply()
     PendingStatistics([]).discard()
 
 
-def test_norms_that_saw_different_numbers_of_micro_batches_are_not_mixed():
+def test_norms_with_different_numbers_of_micro_batches_are_an_error():
     first, second = pair()[0], pair()[0]
     first(noise(6, CHANNELS, 4, 4))
 
@@ -172,13 +172,13 @@ def test_norms_that_saw_different_numbers_of_micro_batches_are_not_mixed():
         PendingStatistics([first, second]).apply()
 
 
-def test_names_are_those_of_torch_without_the_count_of_batches():
+def test_names_are_those_of_torch_without_num_batches_tracked():
     actual, reference = pair()
 
     assert set(actual.state_dict()) == set(reference.state_dict()) - {"num_batches_tracked"}
 
 
-def test_padding_takes_every_second_pixel_and_adds_channels_of_zeros():
+def test_pad_channels_subsamples_and_appends_channels_of_zeros():
     inputs = noise(2, 3, 5, 5)
     outputs = PadChannels(stride=2, extra_channels=4)(inputs)
 
@@ -187,7 +187,7 @@ def test_padding_takes_every_second_pixel_and_adds_channels_of_zeros():
     assert not outputs[:, 3:].any()
 
 
-def test_a_sum_leaves_both_roads_as_they_were():
+def test_an_addition_does_not_modify_its_inputs():
     main, side = noise(2, 3, 4, 4), noise(2, 3, 4, 4, seed=1)
     copies = main.clone(), side.clone()
 
@@ -203,7 +203,7 @@ def test_the_global_pool_is_the_mean_over_the_image():
     torch.testing.assert_close(outputs, nn.AdaptiveAvgPool2d(1)(inputs).flatten(1))
 
 
-def test_a_frozen_norm_takes_the_running_statistics_and_leaves_none():
+def test_a_frozen_norm_uses_the_running_statistics_and_records_none():
     frozen, evaluating = pair()[0], pair()[0]
     for norm in (frozen, evaluating):
         norm.running_mean += 0.5

@@ -51,7 +51,7 @@ def norms_in(layers: list[LayerPlan] | Layers) -> list[str]:
 
 
 @pytest.mark.parametrize("layers", NETWORKS.values(), ids=NETWORKS)
-def test_the_answers_are_those_of_the_whole_network_and_no_norm_is_left(layers: Layers) -> None:
+def test_folding_preserves_the_outputs_and_removes_all_norms(layers: Layers) -> None:
     modules = with_random_statistics(layers)
     expected = outputs_of(layers, modules)
     folded = fold_batch_norms(layers, modules)
@@ -62,7 +62,7 @@ def test_the_answers_are_those_of_the_whole_network_and_no_norm_is_left(layers: 
     assert difference <= CLOSE * expected.abs().max()
 
 
-def test_a_bias_of_the_convolution_goes_through_the_norm() -> None:
+def test_the_bias_of_a_convolution_is_folded() -> None:
     layers = (LayerPlan("conv", ConvSpec(3, 8, 3, bias=True)), LayerPlan("norm", NORM))
     modules = with_random_statistics(layers)
     expected = outputs_of(layers, modules)
@@ -73,7 +73,7 @@ def test_a_bias_of_the_convolution_goes_through_the_norm() -> None:
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(False, False), (True, False), (False, True)])
-def test_a_norm_may_lack_its_scale_or_its_offset(scale: bool, offset: bool) -> None:
+def test_a_norm_without_scale_or_offset_is_folded(scale: bool, offset: bool) -> None:
     norm = replace(NORM, scale=scale, offset=offset)
     layers = (LayerPlan("conv", ConvSpec(3, 8, 3)), LayerPlan("norm", norm))
     modules = with_random_statistics(layers)
@@ -84,7 +84,7 @@ def test_a_norm_may_lack_its_scale_or_its_offset(scale: bool, offset: bool) -> N
     assert torch.allclose(outputs_of(checkpoints, copies), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_road_that_begins_with_a_convolution_is_folded_too() -> None:
+def test_a_branch_that_starts_with_a_convolution_is_folded() -> None:
     layers = (
         LayerPlan("stem", ConvSpec(3, 8, 3)),
         LayerPlan("conv", ConvSpec(8, 8, 3), Route.BRANCH),
@@ -103,7 +103,7 @@ def test_a_road_that_begins_with_a_convolution_is_folded_too() -> None:
 def test_folding_does_not_modify_or_share_the_original_weights() -> None:
     layers = NETWORKS["basic"]
     modules = with_random_statistics(layers)
-    before = {name: one.clone() for name, one in Slice(layers, modules).named_tensors().items()}
+    before = {name: item.clone() for name, item in Slice(layers, modules).named_tensors().items()}
     _, copies = fold_batch_norms(layers, modules)
     with torch.no_grad():
         for copy in copies.values():
@@ -115,7 +115,7 @@ def test_folding_does_not_modify_or_share_the_original_weights() -> None:
     assert all(copy is not modules[name] for name, copy in copies.items())
 
 
-def test_pixels_still_lie_together() -> None:
+def test_folded_weights_are_channels_last() -> None:
     layers = NETWORKS["basic"]
     modules = with_random_statistics(layers)
     for module in modules.values():
@@ -163,4 +163,4 @@ def test_a_norm_that_does_not_follow_a_convolution_is_not_folded(layers: Layers)
         outputs = Slice(checkpoints, copies).eval()(images)
 
     assert checkpoints == list(layers)
-    assert all(torch.equal(one, other) for one, other in zip(outputs, expected, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(outputs, expected, strict=True))

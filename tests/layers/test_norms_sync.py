@@ -54,8 +54,8 @@ class PassResult:
 
     def apart(self, other: "PassResult") -> float:
         """The largest difference, relative to the largest value."""
-        pairs = [(one, vars(other)[name]) for name, one in vars(self).items()]
-        return max(float((one - two).abs().max() / two.abs().max()) for one, two in pairs)
+        pairs = [(item, vars(other)[name]) for name, item in vars(self).items()]
+        return max(float((item - two).abs().max() / two.abs().max()) for item, two in pairs)
 
 
 def forward_backward(norm: nn.Module, inputs: Tensor, grad_output: Tensor) -> PassResult:
@@ -73,7 +73,7 @@ def run_synced(span: int, inputs: Tensor, grad_output: Tensor) -> PassResult:
     def one(partner: ThreadPartner) -> PassResult:
         norm = norm_of(make_batch_norm).to(inputs.dtype)
         norm.sync_with(partner)
-        mine = [whole.chunk(span)[partner.place] for whole in (inputs, span * grad_output)]
+        mine = [full.chunk(span)[partner.place] for full in (inputs, span * grad_output)]
         return forward_backward(norm, *mine)
 
     parts = together(span, one)
@@ -108,9 +108,7 @@ def test_a_span_equals_one_replica_with_all_samples(span: int, layout: torch.mem
 
 @SPANS
 @LAYOUTS
-def test_in_32_bits_a_span_is_as_near_to_the_truth_as_torch_itself(
-    span: int, layout: torch.memory_format
-):
+def test_in_fp32_a_span_is_as_accurate_as_torch(span: int, layout: torch.memory_format):
     """Seen were 8e-8 to 4e-7; torch itself was 1e-7 to 6e-7 from the truth."""
     inputs, grad_output = batch(span, layout)
     truth = forward_backward(norm_of(nn.BatchNorm2d), inputs, grad_output)
@@ -119,7 +117,7 @@ def test_in_32_bits_a_span_is_as_near_to_the_truth_as_torch_itself(
 
 
 @SPANS
-def test_a_mean_far_from_zero_costs_few_digits(span: int):
+def test_a_mean_far_from_zero_loses_few_digits(span: int):
     """Seen were 7e-5 and 2e-5 (torch itself: 3e-5, 2e-5); squares of 32 bits would lose all."""
     inputs, grad_output = batch(span, torch.contiguous_format, shift=1000.0)
     truth = forward_backward(norm_of(nn.BatchNorm2d), inputs.float().double(), grad_output)
@@ -127,7 +125,7 @@ def test_a_mean_far_from_zero_costs_few_digits(span: int):
     assert run_synced(span, inputs.float(), grad_output.float()).apart(truth) < 3e-4
 
 
-def test_the_gradient_of_a_vector_norm_is_right_too():
+def test_the_gradient_of_a_norm_over_vectors_is_correct():
     inputs, grad_output = noise(8, CHANNELS), noise(8, CHANNELS, seed=1)
     expected = forward_backward(norm_of(nn.BatchNorm1d), inputs, grad_output)
 
@@ -135,7 +133,7 @@ def test_the_gradient_of_a_vector_norm_is_right_too():
 
 
 def norms_of(network: Slice) -> list[BatchNorm]:
-    return [one for one in network.modules() if isinstance(one, BatchNorm)]
+    return [module for module in network.modules() if isinstance(module, BatchNorm)]
 
 
 def plain_resnet() -> Slice:
@@ -152,7 +150,7 @@ def trained(network: Slice, images: Tensor, labels: Tensor) -> dict[str, Tensor]
     images = images.clone().requires_grad_()
     F.cross_entropy(network(images)[0], labels).backward()
     weights = {"images": images, **network.named_weights()}
-    return {name: one.grad for name, one in weights.items() if one.grad is not None}
+    return {name: item.grad for name, item in weights.items() if item.grad is not None}
 
 
 def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -173,7 +171,7 @@ def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, 
 
 @SPANS
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
-def test_a_whole_network_equals_one_replica_with_all_samples(
+def test_a_full_network_equals_one_replica_with_all_samples(
     span: int, dtype: torch.dtype, bound: float
 ):
     """Seen were 3e-15 and 1.4e-6; torch itself over all samples, in 32 bits, was 1e-6 away."""
@@ -181,8 +179,8 @@ def test_a_whole_network_equals_one_replica_with_all_samples(
     expected = trained(plain_resnet(), images.double(), labels)
     actual = train_resnet_synced(span, images.to(dtype), labels)
     apart = [
-        float((actual[one] - expected[one]).abs().max() / expected[one].abs().max())
-        for one in actual
+        float((actual[item] - expected[item]).abs().max() / expected[item].abs().max())
+        for item in actual
     ]
 
     assert actual.keys() == expected.keys() and len(actual) > 20
@@ -206,44 +204,47 @@ def run_several_micro_batches(
     norm.sync_with(partner)
     layers = nn.Sequential(norm, nn.Tanh(), nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False))
     layers[2].weight.data = noise(CHANNELS, CHANNELS, 1, 1).float()
-    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.place + one).float() for one in range(4)]
+    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.place + item).float() for item in range(4)]
     outputs = [
         checkpoint(
             layers,
-            one.requires_grad_(),
+            item.requires_grad_(),
             use_reentrant=False,
             context_fn=lambda: (nullcontext(), quiet(norm)),
         )
         if recompute
-        else layers(one.requires_grad_())
-        for one in inputs
+        else layers(item.requires_grad_())
+        for item in inputs
     ]
     gradients = {}
     for micro in order:
         layers.zero_grad()
         outputs[micro].square().mean().backward()
-        gradients[micro] = [inputs[micro].grad, *(one.grad for one in layers.parameters())]
-    statistics = [one for pair in norm.pending_statistics for one in pair]
+        gradients[micro] = [
+            inputs[micro].grad,
+            *(parameter.grad for parameter in layers.parameters()),
+        ]
+    statistics = [item for pair in norm.pending_statistics for item in pair]
     checkpoints = torch.tensor([partner.meetings, len(norm.sync.pending)])
     return [
         checkpoints,
         *outputs,
         *statistics,
-        *(one for micro in range(4) for one in gradients[micro]),
+        *(gradient for micro in range(4) for gradient in gradients[micro]),
     ]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]], ids=str)
-def test_a_pass_computed_again_has_the_same_bits_and_meets_nobody(order: list[int]):
+def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int]):
     plain = together(2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3]))
     again = together(2, lambda partner: run_several_micro_batches(partner, True, order))
 
-    for one, two in zip(plain, again, strict=True):
-        assert one[0].tolist() == [8, 0]  # a meeting forward, one backward; nothing is kept
-        assert len(one) == len(two) and all(map(torch.equal, one, two))
+    for item, two in zip(plain, again, strict=True):
+        assert item[0].tolist() == [8, 0]  # a meeting forward, one backward; nothing is kept
+        assert len(item) == len(two) and all(map(torch.equal, item, two))
 
 
-def test_partners_hold_the_same_statistics_to_the_bit():
+def test_replicas_of_a_span_have_bit_identical_statistics():
     first, second = together(
         2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3])[5:13]
     )
@@ -272,7 +273,7 @@ class VaryingReplica(SingleReplica):
         return torch.stack([tensor, tensor + self.meetings])
 
 
-def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
+def test_of_micro_batches_with_equal_local_statistics_the_oldest_is_found():
     statistics = SyncBatchStatistics(VaryingReplica(), eps=1e-5, statistics=two_pass_statistics)
     inputs = noise(2, 3, 4, 4)
     measured = [statistics.gather_statistics(inputs) for _ in range(3)]
@@ -285,7 +286,7 @@ def test_of_micro_batches_that_look_alike_here_the_oldest_is_recalled():
     assert not torch.equal(measured[0].mean, measured[1].mean)
 
 
-def test_a_pass_computed_again_with_other_bits_is_noticed():
+def test_a_recomputed_pass_with_different_bits_is_an_error():
     statistics = SyncBatchStatistics(SingleReplica(), eps=1e-5, statistics=two_pass_statistics)
     inputs = noise(2, 3, 4, 4)
     statistics.gather_statistics(inputs)
@@ -305,7 +306,7 @@ def test_pending_statistics_without_backward_are_discarded_with_the_update():
     assert together(2, one) == [0, 0]
 
 
-def test_the_waiting_variance_is_unbiased_over_all_samples():
+def test_the_pending_variance_is_unbiased_over_all_samples():
     inputs, _ = batch(2, torch.contiguous_format)
 
     def one(partner: ThreadPartner) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ def norms(config: NetworkConfig, **own: bool) -> list[LayerPlan]:
     return list(factory(config).norm("bn", 8, Route.SIDE, **own))
 
 
-def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
+def test_input_padding_adds_a_channel_of_zeros():
     padded = replace(CONFIG, input_image_padding=True)
 
     assert factory().padded_input(3) == (3, [])
@@ -43,16 +43,16 @@ def test_an_image_is_taken_as_it_is_or_gets_a_channel_of_zeros():
 
 
 @pytest.mark.parametrize("padding", ["symmetric", "same"])
-def test_convolutions_and_pools_are_padded_as_wished(padding: str):
+def test_convolutions_and_pools_use_the_configured_padding(padding: str):
     config = replace(CONFIG, conv_padding=padding, model="resnet50")
     outputs = factory(config).conv(8, 16, 3, 2)
-    (pool,) = [one for one in resnet_layers(config, 3, 10) if one.name == "maxpool"]
+    (pool,) = [layer for layer in resnet_layers(config, 3, 10) if layer.name == "maxpool"]
 
     assert outputs == ConvSpec(8, 16, 3, 2, padding=padding, init=InitRule.KAIMING_NORMAL_FAN_OUT)
     assert pool.operation == MaxPoolSpec(padding)
 
 
-def test_a_grouped_convolution_and_the_head_have_rules_of_their_own():
+def test_grouped_convolutions_and_the_head_have_separate_init_rules():
     assert factory().conv(8, 16, 3, 2, 4) == ConvSpec(
         8, 16, 3, 2, groups=4, init=InitRule.TORCH_DEFAULT
     )
@@ -71,7 +71,7 @@ def test_without_norms_a_convolution_has_a_bias():
 
 
 @pytest.mark.parametrize("kind", ["batch", "group"])
-def test_a_norm_has_the_figures_asked_for(kind: str):
+def test_a_norm_has_the_configured_values(kind: str):
     config = replace(CONFIG, norm_type=kind)
 
     assert norms(config) == [LayerPlan("bn", NormSpec(8, kind, 4, 0.5, 0.25), Route.SIDE)]
@@ -86,7 +86,7 @@ def test_a_norm_has_the_figures_asked_for(kind: str):
         ({}, {"weight_init": "tensorflow"}),
     ],
 )
-def test_an_option_changes_one_thing_of_a_norm(change: dict[str, float], option: dict[str, str]):
+def test_an_option_changes_one_field_of_a_norm(change: dict[str, float], option: dict[str, str]):
     (usual,), (changed,) = norms(CONFIG), norms(replace(CONFIG, **option))  # type: ignore[arg-type]
 
     assert changed.operation == replace(usual.operation, **change)
@@ -101,10 +101,10 @@ def test_an_option_changes_one_thing_of_a_norm(change: dict[str, float], option:
         ({"scale": False, "offset": False}, False, False, False, 0),
     ],
 )
-def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
+def test_scale_and_offset_of_a_norm_are_optional(
     own: dict[str, bool], scale: bool, offset: bool, zero: bool, parameters: int
 ):
-    ((_, norm),) = [(one.name, one.operation) for one in norms(CONFIG, **own)]
+    ((_, norm),) = [(item.name, item.operation) for item in norms(CONFIG, **own)]
 
     assert isinstance(norm, NormSpec)
     assert (norm.scale, norm.offset, norm.zero_init, norm.parameters) == (
@@ -115,7 +115,7 @@ def test_a_norm_has_its_own_weights_or_leaves_them_to_others(
     )
 
 
-def test_a_filter_that_is_one_group_begins_as_the_grouped_ones_do() -> None:
+def test_a_depthwise_convolution_with_one_group_has_the_grouped_init_rule() -> None:
     config = NetworkConfig(model="efficientnet-cifar")
     layers = efficientnet_layers(config, 3, 10, FamilyConfig(group_dim=16, expand_ratio=4))
     filters = {

@@ -39,19 +39,19 @@ def layers(size: str = "b0", **options: Any) -> tuple[LayerPlan, ...]:
 
 
 def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
-    return {one.name: one.operation for one in of if isinstance(one.operation, kind)}
+    return {item.name: item.operation for item in of if isinstance(item.operation, kind)}
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_size_has_its_widths_and_repeats(size: str):
+def test_each_size_has_its_widths_and_depths(size: str):
     widths, repeats = SIZES[size]
     convs = specs_of_type(ConvSpec, layers(size))
-    narrow = [one for name, one in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))]
+    narrow = [item for name, item in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))]
     blocks = {"/".join(name.split("/")[:3]) for name in convs if name.startswith("blocks/")}
     ends = [convs["conv_stem"].outputs, convs["conv_head"].outputs]
 
     assert ends == [widths[0], widths[-1]]
-    assert {one.outputs for one in narrow} == set(widths[1:-1])
+    assert {item.outputs for item in narrow} == set(widths[1:-1])
     assert blocks == {f"blocks/{g}/{i}" for g, count in enumerate(repeats) for i in range(count)}
 
 
@@ -70,7 +70,7 @@ def test_the_image_is_halved_in_the_expected_stages(size: str, strided: list[str
     assert {conv.stride for conv in convs.values()} == {1, 2}
 
 
-def test_a_group_has_its_kernel():
+def test_each_group_has_its_kernel_size():
     convs = specs_of_type(ConvSpec, layers())
     kernels = [convs[f"blocks/{group}/0/conv_dw"].kernel for group in range(7)]
 
@@ -78,7 +78,9 @@ def test_a_group_has_its_kernel():
 
 
 def test_the_layers_of_an_expanding_block():
-    block = [(one.name[11:], one.route) for one in layers() if one.name.startswith("blocks/1/1/")]
+    block = [
+        (layer.name[11:], layer.route) for layer in layers() if layer.name.startswith("blocks/1/1/")
+    ]
 
     assert block == [
         ("conv_pw", Route.FORK),
@@ -100,8 +102,8 @@ def test_the_layers_of_an_expanding_block():
     ]
 
 
-def test_a_block_that_does_not_widen_has_other_names():
-    names = [one.name for one in layers() if one.name.startswith("blocks/0/0/")]
+def test_a_block_without_expansion_has_other_names():
+    names = [layer.name for layer in layers() if layer.name.startswith("blocks/0/0/")]
     gate = ["se/pool", "se/conv_reduce", "se/act1", "se/conv_expand", "se/gate", "se/mul"]
     expected = ["conv_dw", "bn1", "act1", *gate, "conv_pw", "bn2"]
 
@@ -110,7 +112,7 @@ def test_a_block_that_does_not_widen_has_other_names():
 
 def test_squeeze_excite_reduces_to_a_quarter_of_the_block_input():
     convs = specs_of_type(ConvSpec, layers("cifar"))
-    inner = {name: one.outputs for name, one in convs.items() if name.endswith("conv_reduce")}
+    inner = {name: item.outputs for name, item in convs.items() if name.endswith("conv_reduce")}
 
     assert inner["blocks/0/0/se/conv_reduce"] == 4
     assert inner["blocks/1/0/se/conv_reduce"] == 2  # not of what the group makes
@@ -118,13 +120,13 @@ def test_squeeze_excite_reduces_to_a_quarter_of_the_block_input():
     assert all(convs[name].bias for name in inner)
 
 
-def test_without_gates_nothing_else_changes():
+def test_squeeze_excite_can_be_disabled():
     gated, plain = layers(), layers(squeeze_excite=False)
 
-    assert [one for one in gated if "/se/" not in one.name] == list(plain)
+    assert [item for item in gated if "/se/" not in item.name] == list(plain)
 
 
-def test_the_deeper_a_block_the_likelier_it_is_left_out():
+def test_the_drop_path_rate_grows_with_depth():
     drops = specs_of_type(DropPathSpec, layers())
 
     assert drops["blocks/1/1/drop_path"].rate == pytest.approx(0.2 * 2 / 16)
@@ -132,7 +134,7 @@ def test_the_deeper_a_block_the_likelier_it_is_left_out():
     assert len(drops) == 9  # those with a side road
 
 
-def test_survival_sets_how_likely_the_last_blocks_are_kept():
+def test_the_survival_probability_sets_the_drop_path_rate():
     drops = specs_of_type(DropPathSpec, layers("b1", block_survival_prob=0.5))
 
     assert drops["blocks/0/1/drop_path"].rate == pytest.approx(0.5 * 1 / 23)
@@ -149,7 +151,7 @@ def test_each_size_has_its_default_dropout(size: str, rate: float):
     assert specs_of_type(DropoutSpec, layers(size, dropout_rate=0.0)) == {}
 
 
-def test_the_small_one_drops_nothing_at_its_end():
+def test_the_small_model_has_no_dropout():
     assert specs_of_type(DropoutSpec, layers("cifar")) == {}
 
 
@@ -172,17 +174,17 @@ def test_widths_are_rounded_to_the_divisor(divisor: int, coefficient: float, ste
 
 
 def test_depths_are_rounded_up():
-    names = [one.name for one in layers(depth_coefficient=1.01)]
+    names = [layer.name for layer in layers(depth_coefficient=1.01)]
 
     assert "blocks/0/1/conv_dw" in names and "blocks/5/4/conv_dw" in names
     assert "blocks/0/2/conv_dw" not in names and "blocks/5/5/conv_dw" not in names
 
 
-def test_the_top_is_scaled_like_the_rest_or_left_out():
+def test_the_head_convolution_is_scaled_or_omitted():
     assert specs_of_type(ConvSpec, layers("b4", top_width=640))["conv_head"].outputs == 896
     bare = layers("b4", top_width=0)
 
-    assert [one.name for one in bare][-4:] == [
+    assert [item.name for item in bare][-4:] == [
         "blocks/6/1/add",
         "global_pool",
         "dropout",
@@ -190,20 +192,20 @@ def test_the_top_is_scaled_like_the_rest_or_left_out():
     ]
 
 
-def test_rectifiers_replace_every_swish_and_no_gate():
-    kinds = [one.kind for one in specs_of_type(ActivationSpec, layers()).values()]
-    plain = [one.kind for one in specs_of_type(ActivationSpec, layers(use_relu=True)).values()]
+def test_relu_replaces_swish_but_not_the_gate():
+    kinds = [item.kind for item in specs_of_type(ActivationSpec, layers()).values()]
+    plain = [item.kind for item in specs_of_type(ActivationSpec, layers(use_relu=True)).values()]
 
     assert set(kinds) == {"swish", "sigmoid"}
     assert plain == [kind.replace("swish", "relu") for kind in kinds]
 
 
 @pytest.mark.parametrize(("dim", "groups"), [(1, 96), (8, 12), (16, 6), (48, 2), (96, 1), (999, 1)])
-def test_the_filters_are_cut_into_groups_of_so_many_channels(dim: int, groups: int):
+def test_depthwise_convolutions_may_have_wider_groups(dim: int, groups: int):
     convs = specs_of_type(ConvSpec, layers(group_dim=dim))
 
     assert (convs["blocks/1/0/conv_dw"].inputs, convs["blocks/1/0/conv_dw"].groups) == (96, groups)
-    assert {one.groups for name, one in convs.items() if not name.endswith("_dw")} == {1}
+    assert {item.groups for name, item in convs.items() if not name.endswith("_dw")} == {1}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_the_filters_are_cut_into_groups_of_so_many_channels(dim: int, groups: i
         ),
     ],
 )
-def test_groups_that_do_not_come_out_even_are_refused_with_the_way_out(
+def test_groups_that_do_not_divide_the_channels_are_refused_with_a_fix(
     options: dict[str, Any], message: str
 ):
     with pytest.raises(ConfigError) as refused:
@@ -230,14 +232,14 @@ def test_groups_that_do_not_come_out_even_are_refused_with_the_way_out(
     assert layers(**{**options, "group_dim": int(message.split()[-1])})
 
 
-def test_a_ratio_of_one_widens_nothing():
-    names = [one.name for one in layers(expand_ratio=1)]
+def test_an_expand_ratio_of_one_removes_the_expansion():
+    names = [layer.name for layer in layers(expand_ratio=1)]
 
     assert not any(name.endswith("conv_pwl") for name in names)
     assert "blocks/3/1/conv_pw" in names and "blocks/3/1/bn2" in names
 
 
-def test_by_proxy_a_norm_leaves_scale_and_offset_to_its_activation():
+def test_with_proxy_norm_the_activation_has_scale_and_offset():
     norms = specs_of_type(NormSpec, layers(proxy_norm=True))
     last = {name for name in norms if name.endswith("/bn3") or name == "blocks/0/0/bn2"}
 
@@ -247,7 +249,7 @@ def test_by_proxy_a_norm_leaves_scale_and_offset_to_its_activation():
     assert others == {(False, False)}
 
 
-def test_by_proxy_the_scale_waits_behind_the_gate_and_is_missing_at_the_top():
+def test_with_proxy_norm_the_scale_follows_the_gate_and_is_omitted_in_the_head():
     planned = layers(proxy_norm=True, proxy_epsilon=0.5, proxy_recompute=False)
     activations, gates = (
         specs_of_type(ProxyActivationSpec, planned),
@@ -255,24 +257,27 @@ def test_by_proxy_the_scale_waits_behind_the_gate_and_is_missing_at_the_top():
     )
 
     assert specs_of_type(ActivationSpec, planned) == {}
-    assert {name for name, one in activations.items() if not one.scaled} == {"act2"}
+    assert {name for name, item in activations.items() if not item.scaled} == {"act2"}
     assert gates.keys() == {
         f"{name.removesuffix('/conv_dw')}/se"
         for name in specs_of_type(ConvSpec, planned)
         if "_dw" in name
     }
     proxies = [*activations.values(), *(gate.proxy for gate in gates.values())]
-    assert {(one.kind, one.eps, one.recompute) for one in proxies} == {("swish", 0.5, False)}
+    assert {(proxy.kind, proxy.eps, proxy.recompute) for proxy in proxies} == {
+        ("swish", 0.5, False)
+    }
 
 
-def test_by_proxy_without_gates_every_activation_but_the_last_is_scaled():
+def test_with_proxy_norm_and_no_gates_all_activations_but_the_last_are_scaled():
     planned = layers(proxy_norm=True, squeeze_excite=False, use_relu=True)
     activations = specs_of_type(ProxyActivationSpec, planned)
 
-    assert {name for name, one in activations.items() if not one.scaled} == {"act2"}
-    assert {(one.kind, one.eps, one.recompute) for one in activations.values()} == {
-        ("relu", 0.03, True)
-    }
+    assert {name for name, item in activations.items() if not item.scaled} == {"act2"}
+    assert {
+        (activation.kind, activation.eps, activation.recompute)
+        for activation in activations.values()
+    } == {("relu", 0.03, True)}
 
 
 def test_without_norms_convolutions_have_biases():

@@ -20,7 +20,7 @@ FURTHER_IN_B4 = """
 
 
 def names(model: str, **options: str | bool) -> list[str]:
-    return [one.name for one in Small({"model": model, **options}, 224).plan.layers]
+    return [layer.name for layer in Small({"model": model, **options}, 224).plan.layers]
 
 
 def first_layer_of(word: str, layers: list[str]) -> str:
@@ -43,7 +43,7 @@ def expand_alias(word: str) -> str:
 @pytest.mark.parametrize(
     ("size", "words"), [("b0", B0.split()), ("b4", B0.split() + FURTHER_IN_B4.split())]
 )
-def test_every_element_of_an_efficientnet_is_found(size: str, words: list[str]):
+def test_every_alias_of_an_efficientnet_is_found(size: str, words: list[str]):
     layers = names(f"efficientnet-{size}")
     matches = {word: first_layer_of(word, layers) for word in words}
 
@@ -51,7 +51,7 @@ def test_every_element_of_an_efficientnet_is_found(size: str, words: list[str]):
     assert aliases(layers)["block0"] == "conv_stem"
 
 
-def test_the_elements_of_a_network_come_in_its_order():
+def test_aliases_are_in_layer_order():
     layers = names("efficientnet-b0")
     places = [layers.index(first_layer_of(word, layers)) for word in B0.split()]
 
@@ -60,7 +60,7 @@ def test_the_elements_of_a_network_come_in_its_order():
 
 
 @pytest.mark.parametrize("word", ["block2a/SE", "block1a/SE", "block6d/SE"])
-def test_a_gate_may_begin_a_stage(word: str):
+def test_a_stage_may_start_at_a_gate(word: str):
     plain, proxy = names("efficientnet-b0"), names("efficientnet-b0", proxy_norm=True)
     expected = expand_alias(word)
 
@@ -91,7 +91,7 @@ def test_without_squeeze_excite_there_is_no_such_alias():
 def test_every_split_of_a_shipped_efficientnet_is_found(model: str, splits: str, firsts: str):
     stages = split_into_stages(names(f"efficientnet-{model}"), splits.split())
 
-    assert [one.names[0] for one in stages[1:]] == [f"blocks/{one}" for one in firsts.split()]
+    assert [stage.names[0] for stage in stages[1:]] == [f"blocks/{item}" for item in firsts.split()]
 
 
 # As the published code has them in their order.
@@ -115,9 +115,13 @@ def test_the_names_of_timm_are_layers_in_their_order():
 def mobile_words() -> Iterator[tuple[str, str]]:
     yield from (("first_block/1", "bn1"), ("first_block/2", "act1"))
     inner = ("conv_dw", "bn1", "act1", "se/pool", "conv_pw", "bn2")
-    yield from ((f"mb_block/0/seq/{place}", f"blocks/0/0/{one}") for place, one in enumerate(inner))
+    yield from (
+        (f"mb_block/0/seq/{place}", f"blocks/0/0/{item}") for place, item in enumerate(inner)
+    )
     inner = ("conv_pw", "bn1", "act1", "conv_dw", "bn2", "act2", "conv_pwl", "bn3")
-    yield from ((f"mb_block/1/seq/{place}", f"blocks/1/0/{one}") for place, one in enumerate(inner))
+    yield from (
+        (f"mb_block/1/seq/{place}", f"blocks/1/0/{item}") for place, item in enumerate(inner)
+    )
     yield from (("mb_block/2/seq/0", "blocks/1/1/conv_pw"), ("mb_block/2", "blocks/1/1/conv_pw"))
     yield from (
         ("mb_block/3/seq/6", "blocks/2/0/se/pool"),
@@ -132,12 +136,12 @@ def mobile_words() -> Iterator[tuple[str, str]]:
         "conv_head",
         "act2",
     )
-    yield from ((f"last_block/{place}", one) for place, one in enumerate(last))
+    yield from ((f"last_block/{place}", item) for place, item in enumerate(last))
     yield ("output", "classifier")
 
 
 @pytest.mark.parametrize(("word", "layer"), list(mobile_words()))
-def test_a_word_of_mobilenet_v3_means_a_layer(word: str, layer: str):
+def test_an_alias_of_mobilenet_v3_means_a_layer(word: str, layer: str):
     assert first_layer_of(word, names("mobilenet-v3-small")) == layer
 
 
@@ -145,7 +149,7 @@ def test_mobilenet_has_its_eleven_and_fifteen_blocks_by_number():
     for model, blocks in (("mobilenet-v3-small", 11), ("mobilenet-v3-large", 15)):
         words = aliases(names(model))
 
-        assert [f"mb_block/{one}" in words for one in range(blocks + 1)] == [True] * blocks + [
+        assert [f"mb_block/{item}" in words for item in range(blocks + 1)] == [True] * blocks + [
             False
         ]
 
@@ -164,7 +168,7 @@ def test_a_scope_of_popart_means_a_layer(word: str, layer: str):
     assert first_layer_of(word, names("resnet50")) == layer
 
 
-def test_the_initial_block_is_the_first_convolution_even_behind_padding():
+def test_the_initial_block_is_the_first_convolution_even_after_padding():
     assert aliases(names("resnet50"))["initial_block"] == "conv1"
     assert aliases(names("resnet50", input_image_padding=True))["initial_block"] == "conv1"
 
@@ -179,7 +183,7 @@ def test_the_initial_block_is_the_first_convolution_even_behind_padding():
         ("resnext50", "layer2/7/conv1", "layer2/1/conv1"),
     ],
 )
-def test_a_split_that_is_no_layer_is_refused_with_near_names(model: str, split: str, near: str):
+def test_an_unknown_layer_is_refused_as_a_split_with_near_names(model: str, split: str, near: str):
     with pytest.raises(ConfigError) as refused:
         split_into_stages(names(model), [split])
     message = str(refused.value)

@@ -68,7 +68,7 @@ def test_a_bundle_grows_at_a_fork_and_shrinks_at_a_join():
     assert costs[-1].output_shapes == (outputs,)
 
 
-def test_a_side_road_may_lead_around_a_whole_block():
+def test_a_side_branch_may_skip_an_entire_block():
     layers = (
         LayerPlan("a", ConvSpec(3, 4, 3), Route.FORK),
         LayerPlan("b", ConvSpec(4, 5, 3), Route.FORK),
@@ -89,7 +89,7 @@ def test_a_side_road_may_lead_around_a_whole_block():
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("config", NETWORKS, ids=short_name)
-def test_every_bundle_has_the_shapes_of_a_real_pass(config: NetworkConfig, size: int):
+def test_every_bundle_has_the_shapes_of_a_forward_pass(config: NetworkConfig, size: int):
     layers = resnet_layers(config, 3, CLASSES)
     costs = layer_costs(layers, Shape(3, size))
     with torch.device("meta"):
@@ -117,13 +117,13 @@ def test_multiply_adds_are_half_of_the_flops_counted_by_torch(config: NetworkCon
         assert counter.get_total_flops() == 5 * 2 * cost.macs
 
 
-def test_a_norm_costs_one_multiply_add_a_value_and_the_rest_nothing():
+def test_a_norm_costs_one_multiply_add_per_value():
     inputs = Shape(6, 10)
 
     assert norm(6).macs(inputs) == 600
     assert [
-        one.macs(inputs)
-        for one in (
+        item.macs(inputs)
+        for item in (
             ActivationSpec("relu"),
             AddSpec(),
             MaxPoolSpec(),
@@ -133,12 +133,12 @@ def test_a_norm_costs_one_multiply_add_a_value_and_the_rest_nothing():
     ] == [0, 0, 0, 0, 0]
 
 
-def test_the_published_work_of_resnet50_is_found():
+def test_resnet50_has_its_published_cost():
     layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 1000)
     costs = layer_costs(layers, Shape(3, 224))
     counted = (ConvSpec, LinearSpec)  # what is usually published leaves norms out
     work = sum(
-        c.macs for c, one in zip(costs, layers, strict=True) if isinstance(one.operation, counted)
+        c.macs for c, item in zip(costs, layers, strict=True) if isinstance(item.operation, counted)
     )
 
     assert work == 4_089_184_256

@@ -24,11 +24,11 @@ def layers(model: str, **options: Any) -> tuple[LayerPlan, ...]:
 
 
 def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
-    return {one.name: one.operation for one in of if isinstance(one.operation, kind)}
+    return {item.name: item.operation for item in of if isinstance(item.operation, kind)}
 
 
 def test_v2_has_the_names_of_torchvision():
-    names = [one.name for one in layers("mobilenet")]
+    names = [layer.name for layer in layers("mobilenet")]
 
     assert names[:8] == [
         *("features/0/0", "features/0/1", "features/0/2"),
@@ -45,10 +45,10 @@ def test_v2_has_the_names_of_torchvision():
     ]
 
 
-def test_v2_goes_around_the_blocks_that_keep_the_shape():
+def test_v2_has_shortcuts_where_the_shape_is_preserved():
     planned = layers("mobilenet")
-    around = [one.name.split("/")[1] for one in planned if one.route is Route.FORK]
-    joined = [one.name.split("/")[1] for one in planned if one.route is Route.JOIN]
+    around = [item.name.split("/")[1] for item in planned if item.route is Route.FORK]
+    joined = [item.name.split("/")[1] for item in planned if item.route is Route.JOIN]
 
     assert around == joined == ["3", "5", "6", "8", "9", "10", "12", "13", "15", "16"]
 
@@ -63,8 +63,8 @@ def test_v2_halves_the_image_five_times():
     ]
 
 
-def test_v2_cuts_its_rectifiers_off_at_six():
-    assert {one.kind for one in specs_of_type(ActivationSpec, layers("mobilenet")).values()} == {
+def test_v2_uses_relu6_activations():
+    assert {item.kind for item in specs_of_type(ActivationSpec, layers("mobilenet")).values()} == {
         "relu6"
     }
 
@@ -89,7 +89,7 @@ def test_v3_halves_the_image_five_times(model: str, blocks: str):
         ("mobilenet-v3-small", "0/0 2/0 2/1 2/2 3/0 3/1 4/0 4/1 4/2"),
     ],
 )
-def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
+def test_v3_gates_use_hard_sigmoid(model: str, gated: str):
     activations = specs_of_type(ActivationSpec, layers(model))
     gates = [name for name in activations if name.endswith("/se/gate")]
 
@@ -97,15 +97,15 @@ def test_v3_has_its_gates_with_hard_sigmoids(model: str, gated: str):
         gated.split()
     )
     assert {activations[name].kind for name in gates} == {"hard_sigmoid"}
-    assert {one.kind for name, one in activations.items() if name.endswith("se/act1")} == {"relu"}
+    assert {item.kind for name, item in activations.items() if name.endswith("se/act1")} == {"relu"}
 
 
 @pytest.mark.parametrize(
     ("model", "end"),
     [("mobilenet-v3-large", "blocks/6/0"), ("mobilenet-v3-small", "blocks/5/0")],
 )
-def test_v3_ends_with_a_head_behind_its_pool(model: str, end: str):
-    names = [one.name for one in layers(model)]
+def test_v3_has_a_head_after_pooling(model: str, end: str):
+    names = [layer.name for layer in layers(model)]
 
     assert names[-9:] == [
         *(f"{end}/conv", f"{end}/bn1", f"{end}/act1"),
@@ -148,8 +148,8 @@ def test_every_norm_may_be_a_group_norm_or_none(model: str):
     group = layers(model, norm_type="group", norm_num_groups=4)
     bare = layers(model, norm_type="none")
 
-    assert [one.name for one in group] == [one.name for one in batch]
-    assert {one.kind for one in specs_of_type(NormSpec, group).values()} == {"group"}
+    assert [item.name for item in group] == [item.name for item in batch]
+    assert {item.kind for item in specs_of_type(NormSpec, group).values()} == {"group"}
     assert specs_of_type(NormSpec, bare) == {}
     assert all(
         conv.bias for name, conv in specs_of_type(ConvSpec, bare).items() if name != "conv_head"

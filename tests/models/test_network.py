@@ -41,7 +41,7 @@ def test_a_network_is_the_sum_of_its_layers():
     assert [cost.name for cost in plan.costs] == [layer.name for layer in plan.layers]
 
 
-def test_one_pixel_of_one_image_is_refused_for_batch_norm_with_the_way_out():
+def test_batch_norm_over_one_value_is_refused_with_a_fix():
     options = {"model": "resnet18", "data": "shapes", "image_size": 17}
     with pytest.raises(ConfigError) as refused:
         plan_network(build_config(options)).check_micro_batch(1)
@@ -78,7 +78,7 @@ def test_exactly_the_micro_batches_that_torch_cannot_train_are_refused(
     assert allowed == torch_can
 
 
-def test_the_way_out_of_one_pixel_trains():
+def test_the_suggested_fix_for_one_value_trains():
     options = {"model": "resnet8", "data": "shapes", "image_size": 9, "norm_type": "group"}
     plan = plan_network(build_config(options | {"stem": "large", "norm_num_groups": 16}))
     plan.check_micro_batch(1)

@@ -8,27 +8,27 @@ from convoy.config.schema import build_config
 from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 
 def planned(model: str, **options: object) -> NetworkPlan:
     return plan_network(build_config({"model": model, "data": "generated", **options}))
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.parameters}")
+@pytest.mark.parametrize("one", PUBLISHED, ids=lambda item: f"{item.model} {item.parameters}")
 def test_a_network_has_the_published_parameters(one: Published) -> None:
     plan = planned(one.model, **dict(one.options))
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("meta"))
+    network = build_network(plan, 0, torch.device("meta"))
     live = sum(weight.numel() for weight in network.slice.named_weights().values())
 
     assert (plan.parameters, live) == (one.parameters, one.parameters)
 
 
 def test_every_network_has_a_published_count() -> None:
-    assert {one.model for one in PUBLISHED} == set(MODELS)
+    assert {item.model for item in PUBLISHED} == set(MODELS)
 
 
-def test_the_one_network_that_cannot_be_filtered_by_sixteens_is_refused_with_the_way_out() -> None:
+def test_group_dim_16_is_refused_where_it_does_not_fit_with_a_fix() -> None:
     wider = {"group_dim": 16, "expand_ratio": 4}
     with pytest.raises(ConfigError) as refused:
         planned("efficientnet-b6", **wider)

@@ -105,7 +105,7 @@ def test_the_resnet_version_decides_which_convolution_has_the_stride(version: st
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.5"])
-def test_a_basic_block_halves_in_its_first_convolution_in_both_versions(version: str):
+def test_a_basic_block_has_the_stride_in_its_first_convolution_in_both_versions(version: str):
     convs = operations(NetworkConfig(model="resnet8", resnet_version=version), ConvSpec)
     halving = [
         name for name, conv in convs.items() if isinstance(conv, ConvSpec) and conv.stride == 2
@@ -142,7 +142,7 @@ def test_with_norms_no_convolution_has_a_bias_and_each_is_normalized(kind: str):
         ("resnet18", 1000, "bn1", 64, 64),
     ],
 )
-def test_groups_that_do_not_divide_the_channels_are_refused_with_the_way_out(
+def test_norm_groups_that_do_not_divide_the_channels_are_refused_with_a_fix(
     model: str, groups: int, layer: str, channels: int, way_out: int
 ):
     config = NetworkConfig(model=model, norm_type="group", norm_num_groups=groups)
@@ -156,13 +156,13 @@ def test_groups_that_do_not_divide_the_channels_are_refused_with_the_way_out(
     assert plan_network(RunConfig(network=replace(config, norm_num_groups=way_out)))
 
 
-def test_groups_matter_to_group_norm_alone():
+def test_the_number_of_groups_only_affects_group_norm():
     assert resnet_layers(NetworkConfig(model="resnet8", norm_num_groups=7), 3, 10)
 
 
 @pytest.mark.parametrize("depth", [8, 110])
-def test_names_are_torchvisions_and_unique(depth: int):
-    names = [one.name for one in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
+def test_names_are_unique_and_those_of_torchvision(depth: int):
+    names = [layer.name for layer in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
 
     assert len(set(names)) == len(names)
     assert names[:3] == ["conv1", "bn1", "relu"]
@@ -171,7 +171,9 @@ def test_names_are_torchvisions_and_unique(depth: int):
 
 def test_the_layers_of_a_block_with_a_projection():
     layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 10)
-    block = [(one.name[9:], one.route) for one in layers if one.name.startswith("layer2/0/")]
+    block = [
+        (layer.name[9:], layer.route) for layer in layers if layer.name.startswith("layer2/0/")
+    ]
 
     assert block == [
         ("conv1", Route.FORK),
@@ -200,15 +202,15 @@ def test_the_layers_of_a_block_with_a_projection():
         ("resnet50", "auto", ["layer1/0", "layer2/0", "layer3/0", "layer4/0"], []),
     ],
 )
-def test_shortcuts_stand_where_their_type_puts_them(
+def test_shortcuts_follow_the_shortcut_type(
     model: str, shortcut: str, projected: list[str], padded: list[str]
 ):
     layers = resnet_layers(NetworkConfig(model=model, shortcut_type=shortcut), 3, 10)
     shortcuts = [layer for layer in layers if layer.name.endswith("downsample/0")]
 
-    assert [_block(one) for one in shortcuts if isinstance(one.operation, ConvSpec)] == projected
+    assert [_block(item) for item in shortcuts if isinstance(item.operation, ConvSpec)] == projected
     assert [
-        _block(one) for one in shortcuts if isinstance(one.operation, PadChannelsSpec)
+        _block(item) for item in shortcuts if isinstance(item.operation, PadChannelsSpec)
     ] == padded
 
 
@@ -243,7 +245,7 @@ def test_the_last_norm_starts_at_zero_in_bottlenecks_without_projection_and_nowh
     } == plain
 
 
-def test_no_norm_starts_at_zero_unless_asked():
+def test_by_default_no_norm_starts_at_zero():
     norms = operations(NetworkConfig(model="resnet50", zero_init_last_norm=False), NormSpec)
 
     assert not any(isinstance(norm, NormSpec) and norm.zero_init for norm in norms.values())

@@ -11,7 +11,9 @@ from convoy.models.layers import ConvSpec
 
 def convs(model: str, **options: Any) -> dict[str, ConvSpec]:
     layers = Small({"model": model, **options}, 64).plan.layers
-    return {one.name: one.operation for one in layers if isinstance(one.operation, ConvSpec)}
+    return {
+        layer.name: layer.operation for layer in layers if isinstance(layer.operation, ConvSpec)
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,13 +49,13 @@ def test_the_inner_widths_follow_cardinality_and_group(
         ("resnext50", {"widenet": True}, (256, 512, 1024, 2048)),
     ],
 )
-def test_a_block_makes_four_times_its_filters(
+def test_block_outputs_are_four_times_the_base_width(
     model: str, options: dict[str, Any], outputs: tuple[int, ...]
 ):
     matches = convs(model, **options)
-    made = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
+    output = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
 
-    assert tuple(made) == outputs
+    assert tuple(output) == outputs
 
 
 @pytest.mark.parametrize(
@@ -71,9 +73,7 @@ def test_a_block_makes_four_times_its_filters(
         ),
     ],
 )
-def test_a_width_that_does_not_come_out_whole_is_refused_with_the_way_out(
-    options: dict[str, Any], message: str
-):
+def test_a_fractional_width_is_refused_with_a_fix(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError) as refused:
         Small(options, 64).plan  # noqa: B018  # what is made of it does not matter
     width = int(message.split("the ")[1].split()[0])
@@ -83,7 +83,7 @@ def test_a_width_that_does_not_come_out_whole_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("model", ["resnet50", "resnet8", "resnet11"])
-def test_cardinality_means_nothing_to_a_resnet(model: str):
+def test_cardinality_does_not_affect_a_resnet(model: str):
     options = {"cardinality": 7, "group_dim": 3, "widenet": True}
 
     assert convs(model, **options) == convs(model)

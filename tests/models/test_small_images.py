@@ -33,7 +33,7 @@ def refusal(model: str, size: int) -> str:
 
 
 @pytest.mark.parametrize(("model", "least"), LEAST.items())
-def test_the_size_offered_works_and_one_less_does_not(model: str, least: int):
+def test_the_suggested_image_size_is_the_minimum(model: str, least: int):
     for size in (2, least - 1):
         message = refusal(model, size)
 
@@ -57,5 +57,5 @@ def test_the_first_layer_that_has_too_few_pixels_is_named():
     assert "pool8 needs at least 3 × 3 pixels but would get 2 × 2" in refusal("squeezenet", 28)
 
 
-def test_every_model_works_at_its_own_size():
+def test_every_model_accepts_its_default_image_size():
     assert all(Small({"model": name}, MODELS[name].image_size).plan.layers for name in MODELS)

@@ -15,7 +15,9 @@ def plan(size: int = 224, **options: Any) -> NetworkPlan:
 
 def fire(number: int, of: NetworkPlan) -> list[tuple[str, Route]]:
     start = f"fire{number}/"
-    return [(one.name.removeprefix(start), one.route) for one in of.layers if start in one.name]
+    return [
+        (layer.name.removeprefix(start), layer.route) for layer in of.layers if start in layer.name
+    ]
 
 
 INSIDE = [
@@ -27,12 +29,12 @@ INSIDE = [
 ]
 
 
-def test_a_fire_expands_in_two_ways():
+def test_a_fire_module_has_two_expansions():
     assert fire(3, plan()) == [("squeeze", Route.MAIN), *INSIDE]
 
 
 @pytest.mark.parametrize("number", [3, 5, 7, 9])
-def test_a_bypass_goes_around_every_second_fire(number: int):
+def test_every_second_fire_module_has_a_bypass(number: int):
     bypassed = plan(use_bypass=True)
 
     assert fire(number, bypassed) == [("squeeze", Route.FORK), *INSIDE, ("add", Route.JOIN)]
@@ -40,7 +42,7 @@ def test_a_bypass_goes_around_every_second_fire(number: int):
 
 
 def test_images_shrink_to_thirteen_pixels_before_the_classes():
-    costs = {one.name: one.output_shapes[0] for one in plan(227).costs}
+    costs = {cost.name: cost.output_shapes[0] for cost in plan(227).costs}
 
     assert [costs[name].size for name in ("conv1", "pool1", "pool4", "pool8", "conv10")] == (
         [114, 56, 27, 13, 13]
@@ -48,26 +50,26 @@ def test_images_shrink_to_thirteen_pixels_before_the_classes():
     assert (costs["fire9/relu"].channels, costs["avgpool"].channels) == (512, 10)
 
 
-def test_pools_have_no_padding_and_stand_behind_the_stem_and_two_fires():
+def test_unpadded_pools_follow_the_stem_and_two_fire_modules():
     layers = plan().layers
-    names = [one.name for one in layers]
-    pools = [one.name for one in layers if isinstance(one.operation, MaxPoolSpec)]
+    names = [layer.name for layer in layers]
+    pools = [layer.name for layer in layers if isinstance(layer.operation, MaxPoolSpec)]
 
     assert pools == ["pool1", "pool4", "pool8"]
     assert [names[names.index(pool) - 1] for pool in pools] == ["relu1", "fire4/relu", "fire8/relu"]
-    assert {one.operation for one in layers if one.name in pools} == {MaxPoolSpec("none")}
+    assert {layer.operation for layer in layers if layer.name in pools} == {MaxPoolSpec("none")}
 
 
 @pytest.mark.parametrize("norm_type", ["batch", "group", "none"])
-def test_there_is_neither_norm_nor_bias(norm_type: str):
-    operations = [one.operation for one in plan(norm_type=norm_type).layers]
+def test_no_layer_has_a_norm_or_a_bias(norm_type: str):
+    operations = [layer.operation for layer in plan(norm_type=norm_type).layers]
 
-    assert not any(isinstance(one, NormSpec) for one in operations)
-    assert not any(isinstance(one, ConvSpec) and one.bias for one in operations)
+    assert not any(isinstance(operation, NormSpec) for operation in operations)
+    assert not any(isinstance(operation, ConvSpec) and operation.bias for operation in operations)
 
 
 def dropouts(layers: tuple[LayerPlan, ...]) -> list[DropoutSpec]:
-    return [one.operation for one in layers if isinstance(one.operation, DropoutSpec)]
+    return [layer.operation for layer in layers if isinstance(layer.operation, DropoutSpec)]
 
 
 def test_the_default_dropout_before_the_last_convolution_is_a_half():

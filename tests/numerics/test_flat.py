@@ -16,7 +16,7 @@ def weights() -> dict[str, nn.Parameter]:
     return {name: nn.Parameter(tensor) for name, tensor in named.items()}
 
 
-def test_the_weights_keep_their_numbers_shapes_and_strides() -> None:
+def test_weights_preserve_values_shapes_and_strides() -> None:
     named, twins = weights(), weights()
     FlatParameters(named)
 
@@ -26,7 +26,7 @@ def test_the_weights_keep_their_numbers_shapes_and_strides() -> None:
         assert named[name].is_leaf and named[name].requires_grad
 
 
-def test_a_change_of_the_vector_is_a_change_of_the_weights() -> None:
+def test_weights_are_views_of_the_vector() -> None:
     named = weights()
     flat = FlatParameters(named)
     flat.values.fill_(3.0)
@@ -34,7 +34,7 @@ def test_a_change_of_the_vector_is_a_change_of_the_weights() -> None:
     assert all(bool((weight == 3).all()) for weight in named.values())
 
 
-def test_every_weight_begins_on_a_cache_line_and_none_overlaps() -> None:
+def test_weights_are_aligned_and_do_not_overlap() -> None:
     flat = FlatParameters(weights())
     counted = torch.zeros(flat.elements)
     for view in flat.views(counted):
@@ -58,14 +58,16 @@ def test_names_and_order_are_those_of_the_weights() -> None:
     flat = FlatParameters(weights())
 
     assert list(flat.named_views(flat.values)) == list(weights())
-    assert [tuple(one.shape) for one in flat.views(flat.values)] == [
+    assert [tuple(view.shape) for view in flat.views(flat.values)] == [
         tuple(weight.shape) for weight in weights().values()
     ]
 
 
-def test_flattening_named_tensors_gives_the_vector_back() -> None:
+def test_flattening_named_tensors_restores_the_vector() -> None:
     flat = FlatParameters(weights())
-    again = flat.flatten({name: one.clone() for name, one in flat.named_views(flat.values).items()})
+    again = flat.flatten(
+        {name: item.clone() for name, item in flat.named_views(flat.values).items()}
+    )
 
     assert torch.equal(again, flat.values)
 
@@ -78,9 +80,9 @@ def test_a_network_computes_the_same_bits_from_views() -> None:
         network(images)[0].square().sum().backward()
 
     assert torch.equal(plain(images)[0], viewed(images)[0])
-    for one, other in zip(plain.parameters(), viewed.parameters(), strict=True):
-        assert one.grad is not None and other.grad is not None
-        assert torch.equal(one.grad, other.grad)
+    for item, other in zip(plain.parameters(), viewed.parameters(), strict=True):
+        assert item.grad is not None and other.grad is not None
+        assert torch.equal(item.grad, other.grad)
 
 
 def test_a_stage_without_weights_is_an_empty_vector() -> None:
@@ -96,7 +98,7 @@ def test_a_weight_with_gaps_is_refused() -> None:
         FlatParameters({"gaps": gaps})
 
 
-def test_weights_of_two_types_are_refused() -> None:
+def test_weights_of_two_dtypes_are_refused() -> None:
     mixed = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(2).double())}
 
     with pytest.raises(AssertionError, match="differ in dtype or device"):

@@ -31,9 +31,9 @@ def give(into: GradientTree, *gradients: Tensor) -> list[Tensor]:
     return into.flat.views(fold_nodes(into.nodes()))
 
 
-@pytest.mark.parametrize("used", [FLOAT32, FLOAT16, BFLOAT16], ids=lambda one: one.name)
+@pytest.mark.parametrize("used", [FLOAT32, FLOAT16, BFLOAT16], ids=lambda item: item.name)
 @pytest.mark.parametrize("sums", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_a_leaf_is_of_the_type_of_its_weight_before_it_is_of_that_of_the_sums(
+def test_a_leaf_is_rounded_to_the_gradient_dtype_before_the_accumulator_dtype(
     used: FloatFormat, sums: torch.dtype
 ) -> None:
     (leaf, _) = give(tree(used, sums), VALUES)
@@ -42,13 +42,13 @@ def test_a_leaf_is_of_the_type_of_its_weight_before_it_is_of_that_of_the_sums(
     assert torch.equal(leaf, used.round_nearest(VALUES).to(sums))
 
 
-def test_each_leaf_is_rounded_before_they_are_added() -> None:
+def test_each_leaf_is_rounded_before_the_addition() -> None:
     (found, _) = give(tree(FLOAT16), VALUES, VALUES * 3)
 
     assert torch.equal(found, VALUES.half().float() + (VALUES * 3).half().float())
 
 
-def test_a_32_bit_gradient_is_not_copied_on_its_way() -> None:
+def test_an_fp32_gradient_is_not_copied() -> None:
     seen: list[int] = []
 
     class Looking(Mean):
@@ -67,18 +67,20 @@ def test_a_32_bit_gradient_is_not_copied_on_its_way() -> None:
     assert seen == places
 
 
-def test_whoever_counts_sees_each_leaf_once_and_unrounded() -> None:
+def test_the_gradient_hook_gets_each_leaf_once_before_rounding() -> None:
     counted = tree(FLOAT16, torch.bfloat16)
     seen: list[list[Tensor]] = []
-    counted.gradient_hook = lambda gradients: seen.append([one.clone() for one in gradients])
+    counted.gradient_hook = lambda gradients: seen.append(
+        [gradient.clone() for gradient in gradients]
+    )
     give(counted, VALUES, VALUES * 2)
 
-    assert [len(one) for one in seen] == [2, 2]
+    assert [len(item) for item in seen] == [2, 2]
     for number, gradients in enumerate(seen, start=1):
-        assert all(torch.equal(one, VALUES * number) for one in gradients)
+        assert all(torch.equal(gradient, VALUES * number) for gradient in gradients)
 
 
-def test_weights_that_come_early_are_counted_once_too() -> None:
+def test_the_gradient_hook_gets_early_weights_once() -> None:
     counted = tree(expected=1)
     seen: list[int] = []
 
@@ -87,8 +89,8 @@ def test_weights_that_come_early_are_counted_once_too() -> None:
 
     counted.gradient_hook = count
     counted.register_summed_hook(lambda: None)
-    one, other = counted.flat.weights.values()
-    (one * VALUES).sum().backward()  # type: ignore[no-untyped-call]
+    item, other = counted.flat.weights.values()
+    (item * VALUES).sum().backward()  # type: ignore[no-untyped-call]
     other.grad = VALUES.clone()  # past the hooks
     counted.collect()
 

@@ -22,7 +22,7 @@ from convoy.parallel.replicas import Replicas
 from convoy.plan.memory import gradient_tree_vectors
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
-FLOAT_FORMATS = [one for one in ACCUMULATOR_DTYPES.values() if one]
+FLOAT_FORMATS = [item for item in ACCUMULATOR_DTYPES.values() if item]
 in_every_type = pytest.mark.parametrize("dtype", FLOAT_FORMATS, ids=str)
 
 
@@ -56,8 +56,8 @@ def tree(
 
 def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None) -> GradientTree:
     grown = into or tree()
-    for one in gradients:
-        for weight, gradient in zip(grown.flat.weights.values(), one, strict=True):
+    for item in gradients:
+        for weight, gradient in zip(grown.flat.weights.values(), item, strict=True):
             weight.grad = gradient.clone()
         grown.collect()
     return grown
@@ -65,13 +65,13 @@ def grow(gradients: Sequence[Sequence[Tensor]], into: GradientTree | None = None
 
 def total(grown: GradientTree) -> list[Tensor]:
     """The sum in the shapes of the weights; the tree may be used again."""
-    whole = [view.clone() for view in grown.flat.views(fold_nodes(grown.nodes()))]
+    full = [view.clone() for view in grown.flat.views(fold_nodes(grown.nodes()))]
     grown.clear()
-    return whole
+    return full
 
 
 def same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+    return all(torch.equal(item, other) for item, other in zip(left, right, strict=True))
 
 
 def blocks(
@@ -90,7 +90,7 @@ def backward(grown: GradientTree, gradient: Sequence[Tensor], places: Sequence[i
 
 
 @sweep("count", range(1, 34))
-def test_the_sum_is_the_explicit_pairwise_one(count: int) -> None:
+def test_the_sum_matches_an_explicit_pairwise_sum(count: int) -> None:
     gradients = leaves(count)
 
     assert same(total(grow(gradients)), expected(gradients))
@@ -107,7 +107,7 @@ def test_five_micro_batches_are_added_as_drawn() -> None:
     assert torch.equal(fold_nodes(single.nodes())[0], ((a + b) + (c + d)) + e)
 
 
-def test_another_order_gives_other_bits() -> None:
+def test_the_order_of_micro_batches_changes_the_bits() -> None:
     gradients = leaves(16)
     one_by_one = [sum(column[1:], column[0]) for column in zip(*gradients, strict=True)]
 
@@ -118,14 +118,14 @@ def test_another_order_gives_other_bits() -> None:
 @sweep("count", range(1, 25))
 def test_equal_blocks_give_the_bits_of_one_block(count: int) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold_nodes(grow(gradients).nodes())
-    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grow(gradients).nodes())
+    for replicas in (item for item in range(1, count + 1) if count % item == 0):
         split = blocks(gradients, [count // replicas] * replicas)
 
-        assert torch.equal(fold_nodes(split), whole)
+        assert torch.equal(fold_nodes(split), full)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda one: sum(one) <= 24))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8).filter(lambda item: sum(item) <= 24))
 @settings(deadline=None, max_examples=150)
 def test_any_blocks_give_the_bits_of_one_block(sizes: list[int]) -> None:
     gradients = leaves(sum(sizes), seed=7)
@@ -133,7 +133,7 @@ def test_any_blocks_give_the_bits_of_one_block(sizes: list[int]) -> None:
     assert torch.equal(fold_nodes(blocks(gradients, sizes)), fold_nodes(grow(gradients).nodes()))
 
 
-def test_leaves_that_are_no_siblings_are_not_joined() -> None:
+def test_only_sibling_leaves_are_merged() -> None:
     nodes = grow(leaves(3), tree(first=1)).nodes()
 
     assert [node.span for node in nodes] == [range(1, 2), range(2, 4)]
@@ -141,7 +141,7 @@ def test_leaves_that_are_no_siblings_are_not_joined() -> None:
 
 @sweep("first", range(17))
 @sweep("count", range(1, 14))
-def test_the_nodes_of_a_block_are_known_beforehand(first: int, count: int) -> None:
+def test_the_nodes_of_a_block_match_node_spans(first: int, count: int) -> None:
     spans = [node.span for node in grow(leaves(count), tree(first)).nodes()]
     ends = [first, *(span.stop for span in spans)]
 
@@ -158,22 +158,22 @@ def test_an_aligned_block_of_a_power_of_two_is_one_node() -> None:
             ]
 
 
-def test_collecting_empties_the_weights() -> None:
+def test_collecting_clears_the_gradients() -> None:
     grown = grow(leaves(3))
 
     assert all(weight.grad is None for weight in grown.flat.weights.values())
 
 
 @sweep("count", [1, 3, 4, 5])
-def test_a_cleared_tree_forgets_its_micro_batches_and_keeps_its_memory(count: int) -> None:
+def test_a_cleared_tree_reuses_its_buffers(count: int) -> None:
     grown = grow(leaves(count, seed=1))
-    held = {node.vector.data_ptr() for node in grown.nodes()}
+    stored = {node.vector.data_ptr() for node in grown.nodes()}
     grown.clear()
     gradients = leaves(count, seed=2)
     grow(gradients, into=grown)
 
     assert grown.leaves == count
-    assert held & {node.vector.data_ptr() for node in grown.nodes()}
+    assert stored & {node.vector.data_ptr() for node in grown.nodes()}
     assert same(total(grown), expected(gradients))
 
 
@@ -182,7 +182,7 @@ def test_an_empty_tree_has_no_sum() -> None:
         fold_nodes(tree().nodes())
 
 
-def test_room_between_the_weights_stays_zero() -> None:
+def test_padding_stays_zero_in_sums() -> None:
     grown = grow(leaves(5))
     vector = fold_nodes(grown.nodes())
     for view in grown.flat.views(vector):
@@ -200,7 +200,7 @@ def test_a_stage_without_weights_has_empty_sums() -> None:
 
 
 @sweep("count", range(1, 34))
-def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> None:
+def test_the_tree_never_has_more_vectors_than_planned(count: int) -> None:
     grown = tree()
     most = 0
     for gradient in leaves(count):
@@ -214,31 +214,31 @@ def test_the_tree_never_holds_more_gradients_than_the_plan_says(count: int) -> N
 @sweep("count", [1, 2, 3, 5, 6, 8, 12])
 def test_a_leaf_is_rounded_before_it_is_added(dtype: torch.dtype, count: int) -> None:
     gradients = leaves(count)
-    rounded = [[one.to(dtype) for one in leaf] for leaf in gradients]
+    rounded = [[item.to(dtype) for item in leaf] for leaf in gradients]
 
     assert same(total(grow(gradients, tree(dtype=dtype))), expected(rounded))
 
 
 @in_every_type
 @sweep("count", [1, 2, 3, 4, 6, 7, 9, 12, 15])
-def test_equal_blocks_give_the_bits_of_one_block_in_every_type(
+def test_equal_blocks_give_the_bits_of_one_block_in_every_dtype(
     dtype: torch.dtype, count: int
 ) -> None:
     gradients = leaves(count, seed=count)
-    whole = fold_nodes(grow(gradients, tree(dtype=dtype)).nodes())
-    for replicas in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grow(gradients, tree(dtype=dtype)).nodes())
+    for replicas in (item for item in range(1, count + 1) if count % item == 0):
         split = blocks(gradients, [count // replicas] * replicas, dtype)
 
-        assert torch.equal(fold_nodes(split), whole)
+        assert torch.equal(fold_nodes(split), full)
 
 
-def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
+def test_a_wider_dtype_is_closer_to_the_exact_sum() -> None:
     gradients = leaves(24)
-    true = expected([[one.double() for one in leaf] for leaf in gradients])
+    true = expected([[item.double() for item in leaf] for leaf in gradients])
     far = {
         dtype: max(
-            float((one - other).abs().max())
-            for one, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
+            float((item - other).abs().max())
+            for item, other in zip(total(grow(gradients, tree(dtype=dtype))), true, strict=True)
         )
         for dtype in FLOAT_FORMATS
     }
@@ -246,14 +246,14 @@ def test_a_longer_type_comes_nearer_to_the_true_sum() -> None:
     assert far[torch.float64] < far[torch.float32] < far[torch.float16] < far[torch.bfloat16]
 
 
-def test_sums_are_in_the_type_of_the_weights_unless_told_otherwise() -> None:
-    plain, told = tree(), tree(dtype=torch.float32)
+def test_sums_have_the_dtype_of_the_weights_by_default() -> None:
+    plain, reported = tree(), tree(dtype=torch.float32)
 
     assert plain.dtype == torch.float32
-    assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), told)))
+    assert same(total(grow(leaves(3), plain)), total(grow(leaves(3), reported)))
 
 
-def test_the_optimizer_gets_the_type_of_the_weights() -> None:
+def test_the_reduced_gradient_has_the_dtype_of_the_weights() -> None:
     grown = grow(leaves(2), tree(dtype=torch.float64))
 
     assert Replicas().reduce(grown).dtype == torch.float32
@@ -261,7 +261,7 @@ def test_the_optimizer_gets_the_type_of_the_weights() -> None:
 
 @sweep("places", list(permutations(range(3))))
 @sweep("count", [1, 2, 3, 4, 5, 8])
-def test_a_watched_tree_holds_the_same_bits_in_any_order(
+def test_a_tree_with_hooks_has_the_same_bits_in_any_order(
     count: int, places: tuple[int, ...]
 ) -> None:
     gradients = leaves(count)
@@ -276,7 +276,7 @@ def test_a_watched_tree_holds_the_same_bits_in_any_order(
     assert same(total(watched), expected(gradients))
 
 
-def test_what_a_watcher_is_told_of_is_complete_at_once() -> None:
+def test_a_hook_is_called_when_the_sum_is_complete() -> None:
     gradients = leaves(4)
     watched = tree(expected=4)
     watched.register_summed_hook(
@@ -287,7 +287,7 @@ def test_what_a_watcher_is_told_of_is_complete_at_once() -> None:
         backward(watched, leaf, [2, 1, 0])
         watched.collect()
 
-    assert all(torch.equal(one, expected(gradients)[2]) for one in sums)
+    assert all(torch.equal(item, expected(gradients)[2]) for item in sums)
 
 
 def test_weights_without_a_hook_are_collected_at_the_end() -> None:
@@ -305,7 +305,7 @@ def test_weights_without_a_hook_are_collected_at_the_end() -> None:
     assert same(total(watched), expected(gradients))
 
 
-def test_a_watched_tree_can_be_used_again() -> None:
+def test_a_tree_with_hooks_can_be_reused() -> None:
     watched = tree(expected=3)
     watched.register_summed_hook(lambda: None)
     for seed in (1, 2):
@@ -317,23 +317,25 @@ def test_a_watched_tree_can_be_used_again() -> None:
         assert same(total(watched), expected(gradients))
 
 
-def test_trees_of_one_process_know_nothing_of_each_other() -> None:
-    one, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
-    one.register_summed_hook(lambda: None)
+def test_trees_of_one_process_are_independent() -> None:
+    item, other = tree(expected=2), tree(first=2, dtype=torch.float64, expected=2)
+    item.register_summed_hook(lambda: None)
     other.register_summed_hook(lambda: None)
     gradients = leaves(4)
     for number in range(2):
-        backward(one, gradients[number], [2, 1])
+        backward(item, gradients[number], [2, 1])
         backward(other, gradients[2 + number], [2, 1, 0])
-        backward(one, gradients[number], [0])
+        backward(item, gradients[number], [0])
         other.collect()
-        one.collect()
+        item.collect()
 
-    assert same(total(one), expected(gradients[:2]))
-    assert same(total(other), expected([[one.double() for one in leaf] for leaf in gradients[2:]]))
+    assert same(total(item), expected(gradients[:2]))
+    assert same(
+        total(other), expected([[item.double() for item in leaf] for leaf in gradients[2:]])
+    )
 
 
-def test_a_second_gradient_of_a_weight_is_no_silent_mistake() -> None:
+def test_a_second_gradient_of_a_weight_is_an_error() -> None:
     watched = tree(expected=1)
     watched.register_summed_hook(lambda: None)
     (leaf,) = leaves(1)
@@ -343,6 +345,6 @@ def test_a_second_gradient_of_a_weight_is_no_silent_mistake() -> None:
         backward(watched, leaf, [2])
 
 
-def test_more_micro_batches_than_announced_are_no_silent_mistake() -> None:
+def test_more_micro_batches_than_expected_are_an_error() -> None:
     with pytest.raises(AssertionError, match="2 micro-batches"):
         grow(leaves(3), tree(expected=2))

@@ -36,7 +36,7 @@ def expected(scale: float, over: int, near: int, under: int, finite: bool) -> tu
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_combination_of_counts_has_the_scale_it_should(scale: float) -> None:
+def test_every_combination_of_counts_has_the_documented_scale(scale: float) -> None:
     for over, near, under, finite in product(COUNTS, COUNTS, COUNTS, [True, False]):
         found = next_scale(scale, RangeCounts(over, max(over, near), under, TOTAL), finite)
         case = (over, near, under, finite)
@@ -55,7 +55,7 @@ def test_every_combination_of_counts_has_the_scale_it_should(scale: float) -> No
         (RangeCounts(3, 3, 9, 172506), False, "gradients are not finite, so the update is skipped"),
     ],
 )
-def test_a_change_says_why(counts: RangeCounts, finite: bool, why: str) -> None:
+def test_a_change_has_a_reason(counts: RangeCounts, finite: bool, why: str) -> None:
     assert next_scale(64.0, counts, finite).reason == why
 
 
@@ -64,7 +64,7 @@ def test_a_stage_without_weights_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("of", [FLOAT16, BFLOAT16])
-def test_magnitudes_are_counted_as_plain_numbers_would_count_them(of: FloatFormat) -> None:
+def test_counts_match_plain_python_numbers(of: FloatFormat) -> None:
     chance = np.random.default_rng(0)
     exponents = chance.uniform(np.log2(of.smallest_normal) - 3, np.log2(of.max_value), 5000)
     values = (chance.choice([-1.0, 1.0], 5000) * 2.0**exponents).astype(np.float32)
@@ -92,7 +92,7 @@ def test_an_infinity_counts_as_near_overflow() -> None:
     assert tally.pop_counts() == [2, 2, 0, 3]
 
 
-def test_gradients_beyond_the_type_are_clipped_when_asked_and_counted_before() -> None:
+def test_saturated_gradients_are_counted_before_clamping() -> None:
     gradients = [torch.tensor([1e6, -torch.inf, 65504.0, 3.0]), torch.tensor([[torch.nan]])]
     tally = GradientRangeCounter(FLOAT16, counts=True, saturates=True)
     tally(gradients)
@@ -102,7 +102,7 @@ def test_gradients_beyond_the_type_are_clipped_when_asked_and_counted_before() -
     assert tally.pop_counts() == [3, 3, 0, 5]
 
 
-def test_a_planned_scale_does_not_follow_the_gradients() -> None:
+def test_a_planned_scale_does_not_depend_on_gradients() -> None:
     scale = LossScale(LossScalePlan(2, 8, updates_per_epoch=1, updates=6))
     choice = scale.update(RangeCounts(TOTAL, TOTAL, 0, TOTAL), finite=False)
 
@@ -110,7 +110,7 @@ def test_a_planned_scale_does_not_follow_the_gradients() -> None:
     assert [scale.scale_at(update) for update in range(6)] == [2, 2, 4, 4, 8, 8]
 
 
-def test_a_followed_scale_begins_where_it_is_told_and_remembers() -> None:
+def test_a_dynamic_scale_starts_at_the_planned_one_and_is_stored() -> None:
     scale = LossScale(LossScalePlan(64, 64, automatic=True))
     began = scale.scale_at(0)
     scale.update(RangeCounts(TOTAL, TOTAL, 0, TOTAL), finite=True)
@@ -119,7 +119,7 @@ def test_a_followed_scale_begins_where_it_is_told_and_remembers() -> None:
     assert (began, scale.scale_at(5)) == (64, 16)
 
 
-def test_a_scale_that_overflowed_is_not_tried_again_for_a_thousand_updates() -> None:
+def test_a_scale_that_overflowed_is_not_retried_for_a_thousand_updates() -> None:
     scale = LossScale(LossScalePlan(initial=8.0, final=8.0, automatic=True))
     low = RangeCounts(under=5, total=10)  # every single gradient asks for more
     scale.update(low, finite=False)

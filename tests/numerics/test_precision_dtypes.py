@@ -7,8 +7,8 @@ import torch
 from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT_FORMATS, FloatFormat
 
 
-@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda one: one.name)
-def test_a_type_knows_its_figures(number: FloatFormat):
+@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda item: item.name)
+def test_formats_match_finfo_of_torch(number: FloatFormat):
     found = torch.finfo(number.dtype)
 
     assert number.max_value == found.max
@@ -16,26 +16,26 @@ def test_a_type_knows_its_figures(number: FloatFormat):
     assert 2.0**-number.fraction_bits == found.eps
 
 
-def test_the_nearest_half_is_numpys():
+def test_rounding_to_nearest_matches_numpy():
     values = torch.randn(100_000, generator=torch.Generator().manual_seed(3)).mul_(1e-3)
     expected = values.numpy().astype(np.float16).astype(np.float32)
 
     assert FLOAT16.round_nearest(values).numpy().tolist() == expected.tolist()
 
 
-def test_a_tie_goes_to_the_even_neighbor():
+def test_ties_are_rounded_to_even():
     ties = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8])  # between two values of bfloat16
 
     assert BFLOAT16.round_nearest(ties).tolist() == [1.0, 1 + 2.0**-6]
 
 
-def test_32_bits_are_left_alone():
+def test_fp32_values_are_not_rounded():
     values = torch.randn(10)
 
     assert FLOAT32.round_nearest(values) is values
 
 
-def test_saturation_clips_the_infinite_too():
+def test_saturation_clamps_infinities():
     found = FLOAT16.saturate(torch.tensor([1e9, -torch.inf, 3.0]))
 
     assert found.tolist() == [65504.0, -65504.0, 3.0]

@@ -43,7 +43,7 @@ def neighbors(value: float, to: FloatFormat) -> tuple[float, float]:
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
 @pytest.mark.parametrize("value", VALUES)
-def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: FloatFormat):
+def test_the_mean_of_stochastic_rounding_is_exact(value: float, to: FloatFormat):
     exact = float(np.float32(value))
     below, above = neighbors(exact, to)
     share = (exact - below) / (above - below)
@@ -56,7 +56,7 @@ def test_the_mean_is_the_value_within_the_noise_of_sampling(value: float, to: Fl
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_a_value_of_the_type_stays(to: FloatFormat):
+def test_a_representable_value_does_not_change(to: FloatFormat):
     numbers = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(to.dtype).float()
     values = numbers[torch.isfinite(numbers)]
 
@@ -66,14 +66,14 @@ def test_a_value_of_the_type_stays(to: FloatFormat):
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_every_result_is_a_value_of_the_type(to: FloatFormat):
+def test_every_result_is_representable(to: FloatFormat):
     values = torch.randn(COUNT, generator=torch.Generator().manual_seed(1)).mul_(0.01).pow_(3)
     found = round_stochastic(values, random_bits(5, range(COUNT), CPU), to)
 
     assert torch.equal(to.round_nearest(found), found)
 
 
-def test_beyond_the_largest_a_value_becomes_infinite_and_between_it_may():
+def test_values_beyond_the_largest_become_infinite():
     largest = FLOAT16.max_value
     beyond = rounded(-70000.0, FLOAT16, 100)
     between = rounded(largest + 8, FLOAT16)
@@ -85,14 +85,14 @@ def test_beyond_the_largest_a_value_becomes_infinite_and_between_it_may():
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16], ids=lambda to: to.name)
-def test_what_is_not_finite_stays_as_it_is(to: FloatFormat):
+def test_non_finite_values_do_not_change(to: FloatFormat):
     values = torch.tensor([math.inf, -math.inf, math.nan, 1.0] * 50)
     found = round_stochastic(values, random_bits(1, range(200), CPU), to)
 
     assert torch.equal(found.nan_to_num(nan=7.0), values.nan_to_num(nan=7.0))
 
 
-def test_the_draws_are_those_of_counter_based_chance():
+def test_random_bits_match_the_counter_based_rng():
     words = bits(key(9, "a"), np.arange(500)).view(np.int32)
 
     for elements in (range(1000), range(1, 8), range(7, 7), range(400, 999)):
@@ -102,22 +102,22 @@ def test_the_draws_are_those_of_counter_based_chance():
         )
 
 
-def test_any_cut_of_the_vector_gives_the_same_bits():
+def test_any_range_of_the_vector_has_the_same_bits():
     rounder = StochasticRounder(7, EXTENTS)
     values = torch.randn(1040, generator=torch.Generator().manual_seed(2))
-    whole = rounder.round(values, FLOAT16, "weight", ElementRange(range(1040), 5))
+    full = rounder.round(values, FLOAT16, "weight", ElementRange(range(1040), 5))
 
     for cut in (16, 17, 999, 1000, 1008, 1020):
         parts = [range(cut), range(cut, 1040)]
         pieces = [
-            rounder.round(values[one.start : one.stop], FLOAT16, "weight", ElementRange(one, 5))
-            for one in parts
+            rounder.round(values[part.start : part.stop], FLOAT16, "weight", ElementRange(part, 5))
+            for part in parts
         ]
 
-        assert torch.equal(torch.cat(pieces), whole)
+        assert torch.equal(torch.cat(pieces), full)
 
 
-def test_another_seed_update_weight_or_slot_draws_otherwise():
+def test_random_bits_depend_on_seed_update_weight_and_slot():
     values = torch.full((1040,), 1.0003)
 
     def found(
@@ -131,11 +131,11 @@ def test_another_seed_update_weight_or_slot_draws_otherwise():
     renamed = found(extents={"other.weight": range(1000), "fc.bias": range(1008, 1040)})
 
     assert torch.equal(found(), usual)
-    assert not any(torch.equal(one[:1000], usual[:1000]) for one in (*others, renamed))
+    assert not any(torch.equal(item[:1000], usual[:1000]) for item in (*others, renamed))
     assert torch.equal(renamed[1000:], usual[1000:])
 
 
-def test_what_is_kept_in_32_bits_is_not_touched():
+def test_fp32_state_is_not_rounded():
     values = torch.randn(1040)
 
     found = StochasticRounder(7, EXTENTS).round(

@@ -45,7 +45,9 @@ def way_of(name: str, micro_batches: int) -> Reduction:
 
 def leaves(count: int, seed: int = 0) -> list[Tensor]:
     chance = torch.Generator().manual_seed(seed)
-    return [torch.randn(ELEMENTS, generator=chance) * 10 ** (one % 4 - 2.0) for one in range(count)]
+    return [
+        torch.randn(ELEMENTS, generator=chance) * 10 ** (item % 4 - 2.0) for item in range(count)
+    ]
 
 
 def grown(
@@ -53,8 +55,8 @@ def grown(
 ) -> GradientTree:
     weight = nn.Parameter(torch.zeros(len(gradients[0])))
     tree = GradientTree(FlatParameters({"w": weight}), first, dtype, reduction=reduction)
-    for one in gradients:
-        weight.grad = one.clone()
+    for gradient in gradients:
+        weight.grad = gradient.clone()
         tree.collect()
     return tree
 
@@ -65,18 +67,18 @@ def reduced(gradients: Sequence[Tensor], way: str, dtype: torch.dtype = torch.fl
 
 
 def in_double(gradients: Sequence[Tensor]) -> Array:
-    return np.array([one.double().numpy() for one in gradients])
+    return np.array([gradient.double().numpy() for gradient in gradients])
 
 
 @in_every_way
 @in_every_type
 @sweep("count", range(1, 20))
-def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
+def test_every_reduction_is_close_to_its_formula(way: str, dtype: torch.dtype, count: int) -> None:
     """Each of log2(n) joins rounds thrice, then comes a division; so do the sums of magnitudes."""
     gradients = leaves(count)
-    given = in_double(gradients)
-    true = given.sum(0) if way == "sum" else given.sum(0) / count
-    sizes = np.abs(given).sum(0) / (1 if way == "sum" else count)
+    values = in_double(gradients)
+    true = values.sum(0) if way == "sum" else values.sum(0) / count
+    sizes = np.abs(values).sum(0) / (1 if way == "sum" else count)
     apart = np.abs(reduced(gradients, way, dtype).double().numpy() - true)
 
     # Into the 32 bits of the weights at last; the least 16-bit number is 6e-8.
@@ -85,11 +87,11 @@ def test_every_way_comes_near_to_its_formula(way: str, dtype: torch.dtype, count
 
 
 @sweep("count", range(1, 20))
-def test_a_running_mean_is_what_one_after_the_other_would_be(count: int) -> None:
+def test_a_running_mean_matches_sequential_averaging(count: int) -> None:
     gradients = leaves(count)
     mean = np.zeros(ELEMENTS)
-    for number, one in enumerate(in_double(gradients)):
-        mean = mean * (number / (number + 1)) + one / (number + 1)
+    for number, item in enumerate(in_double(gradients)):
+        mean = mean * (number / (number + 1)) + item / (number + 1)
     found = reduced(gradients, "running-mean", torch.float64).double().numpy()
 
     np.testing.assert_allclose(found, mean, rtol=1e-6, atol=1e-7)
@@ -118,7 +120,7 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
     gradients = leaves(count)
     tree = grown(gradients, RunningMean(), dtype)
     found = fold_nodes(tree.nodes(), RunningMean())[:ELEMENTS]
-    parts = [one.to(dtype).numpy() for one in gradients]
+    parts = [gradient.to(dtype).numpy() for gradient in gradients]
 
     assert np.array_equal(found.numpy(), rounded_tree(parts))
 
@@ -126,35 +128,37 @@ def test_a_running_mean_has_the_bits_of_its_formula(dtype: torch.dtype, count: i
 @in_every_way
 @in_every_type
 @sweep("count", [1, 2, 3, 5, 6, 7, 12, 15])
-def test_any_equal_blocks_have_the_bits_of_one(way: str, dtype: torch.dtype, count: int) -> None:
+def test_any_equal_blocks_have_the_bits_of_one_block(
+    way: str, dtype: torch.dtype, count: int
+) -> None:
     gradients, reduction = leaves(count, seed=count), way_of(way, count)
-    whole = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
-    for size in (one for one in range(1, count + 1) if count % one == 0):
+    full = fold_nodes(grown(gradients, reduction, dtype).nodes(), reduction)
+    for size in (item for item in range(1, count + 1) if count % item == 0):
         nodes: list[Node] = []
         for first in range(0, count, size):
             nodes += grown(gradients[first : first + size], reduction, dtype, first).nodes()
 
-        assert torch.equal(fold_nodes(nodes, reduction), whole)
+        assert torch.equal(fold_nodes(nodes, reduction), full)
 
 
 @in_every_way
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=40)
-def test_any_blocks_have_the_bits_of_one(way: str, sizes: list[int]) -> None:
+def test_any_blocks_have_the_bits_of_one_block(way: str, sizes: list[int]) -> None:
     count = sum(sizes)
     gradients, reduction = leaves(count, seed=1), way_of(way, count)
-    whole = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
+    full = fold_nodes(grown(gradients, reduction, torch.float16).nodes(), reduction)
     nodes: list[Node] = []
     first = 0
     for size in sizes:
         nodes += grown(gradients[first : first + size], reduction, torch.float16, first).nodes()
         first += size
 
-    assert torch.equal(fold_nodes(nodes, reduction), whole)
+    assert torch.equal(fold_nodes(nodes, reduction), full)
 
 
 @sweep("count", [2, 3, 4, 7, 64])
-def test_a_sum_in_16_bits_overflows_where_the_guarded_ways_do_not(count: int) -> None:
+def test_a_16_bit_sum_overflows_where_other_reductions_do_not(count: int) -> None:
     gradients = [torch.full((ELEMENTS,), 40000.0) for _ in range(count)]
     found = {way: reduced(gradients, way, torch.float16) for way in WAYS}
 
@@ -174,7 +178,7 @@ def test_a_leaf_is_divided_before_it_is_rounded() -> None:
     assert bool(((found - 25000).abs() <= 16).all())
 
 
-def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
+def test_a_leaf_for_a_wider_accumulator_is_divided_in_the_wider_dtype() -> None:
     (gradient,) = leaves(1)
     leaf = DividedFirst(3).prepare_leaf(gradient, torch.float64)
 
@@ -182,33 +186,33 @@ def test_a_leaf_for_wider_sums_is_divided_in_the_wider_type() -> None:
 
 
 @in_every_way
-def test_one_micro_batch_is_its_own_result(way: str) -> None:
+def test_the_result_of_one_micro_batch_is_its_gradient(way: str) -> None:
     (gradient,) = leaves(1)
 
     assert torch.equal(reduced([gradient], way), gradient)
 
 
 @in_every_type
-def test_unasked_only_sums_in_float16_run(dtype: torch.dtype) -> None:
+def test_running_mean_is_the_default_only_in_float16(dtype: torch.dtype) -> None:
     chosen = make_reduction(DtypePolicy(accumulator=dtype), 4)
 
     assert type(chosen) is (RunningMean if dtype == torch.float16 else Mean)
 
 
-def test_sums_are_of_the_type_in_which_a_weight_is_kept_unless_told_otherwise() -> None:
+def test_accumulators_have_the_dtype_of_the_stored_weight_by_default() -> None:
     kinds = [
         DtypePolicy(param=FLOAT16),
         DtypePolicy(param=BFLOAT16),
         DtypePolicy(FLOAT16, FLOAT16, torch.float32),
     ]
 
-    assert [one.accumulator_dtype for one in (DtypePolicy(), *kinds)] == [
+    assert [item.accumulator_dtype for item in (DtypePolicy(), *kinds)] == [
         *(torch.float32, torch.float16, torch.bfloat16, torch.float32),
     ]
     assert type(make_reduction(DtypePolicy(param=FLOAT16, compute=FLOAT32), 4)) is RunningMean
 
 
-def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
+def test_a_configured_reduction_is_used_with_every_dtype() -> None:
     for sums in (torch.float16, torch.float32):
         ways = {
             "mean": Mean,
@@ -221,7 +225,7 @@ def test_a_way_that_was_asked_for_is_taken_whatever_the_type() -> None:
 
 
 @in_every_way
-def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
+def test_merging_does_not_modify_the_right_side(way: str) -> None:
     left, right = leaves(2)
     before = right.clone()
     way_of(way, 2).merge([left], [right], (1, 1))
@@ -230,7 +234,7 @@ def test_joining_leaves_the_right_side_as_it_is(way: str) -> None:
 
 
 @in_every_way
-def test_a_result_may_be_written_elsewhere_or_in_its_place(way: str) -> None:
+def test_a_result_may_be_written_in_place_or_elsewhere(way: str) -> None:
     (total,) = leaves(1)
     for micro_batches in (1, 5):
         elsewhere, reduction = torch.full_like(total, torch.nan), way_of(way, micro_batches)

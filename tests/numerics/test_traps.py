@@ -77,7 +77,7 @@ class Trapped:
 @pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("layer", [NAMES[0], NAMES[2], NAMES[-1]])
-def test_what_a_layer_makes_is_found_with_micro_batch_and_sample(
+def test_a_non_finite_output_is_found_with_micro_batch_and_sample(
     layer: str, value: float, recomputes: bool
 ) -> None:
     trapped = Trapped(recomputes=recomputes)
@@ -88,7 +88,7 @@ def test_what_a_layer_makes_is_found_with_micro_batch_and_sample(
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
-def test_a_gradient_that_comes_back_wrong_is_found_before_it_reaches_weights(
+def test_a_non_finite_output_gradient_is_found_before_weight_gradients(
     recomputes: bool,
 ) -> None:
     trapped = Trapped(recomputes=recomputes)
@@ -102,7 +102,7 @@ def test_a_gradient_that_comes_back_wrong_is_found_before_it_reaches_weights(
     assert note == NonFiniteRecord(2, Phase.BACKWARD, -5, 8, 5, 2, (1, 3))
 
 
-def test_a_weight_gradient_that_its_type_cannot_hold_is_found() -> None:
+def test_a_weight_gradient_that_overflows_its_dtype_is_found() -> None:
     wide, narrow = Trapped(FLOAT32), Trapped(FLOAT16)
     scale = 2.0**20
 
@@ -112,7 +112,7 @@ def test_a_weight_gradient_that_its_type_cannot_hold_is_found() -> None:
     assert (note.local_micro, note.phase, note.micro, note.bad_samples) == (0, Phase.WEIGHTS, 6, ())
 
 
-def test_the_earliest_find_stays() -> None:
+def test_the_earliest_record_is_retained() -> None:
     trapped = Trapped()
     trapped.spoil(NAMES[1], micro=8, row=0)
     trapped.spoil(NAMES[6], micro=7, row=3)
@@ -122,7 +122,7 @@ def test_the_earliest_find_stays() -> None:
     assert (note.micro, note.layer, note.bad_samples) == (7, 6, (3,))
 
 
-def test_only_some_samples_are_named_but_all_are_counted() -> None:
+def test_some_samples_are_listed_and_all_are_counted() -> None:
     traps = Trapped().traps
     traps._check_values(torch.full((11, 2), torch.nan), NonFiniteRecord(0, Phase.FORWARD, 3, 6, 3))
 
@@ -130,28 +130,28 @@ def test_only_some_samples_are_named_but_all_are_counted() -> None:
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
-def test_traps_change_no_bit_and_leave_nothing_behind(recomputes: bool) -> None:
+def test_traps_change_no_bit_and_remove_their_hooks(recomputes: bool) -> None:
     trapped, plain = Trapped(recomputes=recomputes), Trapped(recomputes=recomputes)
     with trapped.traps.armed():
         ours = trapped.passes()
     theirs = plain.passes()
 
-    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(ours, theirs, strict=True))
     assert trapped.traps.first is None
     assert trapped.tree.gradient_hook is None
-    assert not any(one._forward_hooks for one in trapped.network.modules())
+    assert not any(module._forward_hooks for module in trapped.network.modules())
 
 
-def test_who_listened_before_is_told_all_the_same() -> None:
-    trapped, heard = Trapped(), []
-    trapped.tree.gradient_hook = lambda gradients: heard.append(len(gradients))
+def test_an_existing_gradient_hook_is_still_called() -> None:
+    trapped, received = Trapped(), []
+    trapped.tree.gradient_hook = lambda gradients: received.append(len(gradients))
     trapped.run()
 
-    assert heard == [len(trapped.tree.flat.weights)] * len(MICROS)
+    assert received == [len(trapped.tree.flat.weights)] * len(MICROS)
     assert trapped.tree.gradient_hook is not None
 
 
-def test_an_update_passes_again_as_it_did() -> None:
+def test_a_rerun_update_has_the_same_step_positions() -> None:
     trapped = Trapped()
     position = trapped.network.position
     position.resume_after(4)
@@ -170,13 +170,13 @@ def test_an_update_passes_again_as_it_did() -> None:
         NonFiniteRecord(0, Phase.WEIGHTS, -2, 5, 2),
     ],
 )
-def test_a_note_travels_as_numbers(note: NonFiniteRecord) -> None:
+def test_a_record_is_encoded_as_a_tensor(note: NonFiniteRecord) -> None:
     assert note.as_tensor().shape == NO_RECORD.shape
     assert NonFiniteRecord.from_tensor(note.as_tensor()) == note
     assert NonFiniteRecord.from_tensor(NO_RECORD) is None
 
 
-def test_finite_is_said_of_nothing_and_of_numbers_alone() -> None:
+def test_all_finite_accepts_empty_and_finite_tensors_only() -> None:
     huge = torch.finfo(torch.float32).max
 
     assert all_finite(torch.zeros(0))

@@ -33,15 +33,15 @@ def optimizer_of(
 
 
 def step(optimizer: Optimizer, update: int) -> None:
-    whole = torch.randn(
+    full = torch.randn(
         optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
     )
     owned = optimizer.shard_range
-    optimizer.step(whole[owned.start : owned.stop].clone(), StepContext(0.1))
+    optimizer.step(full[owned.start : owned.stop].clone(), StepContext(0.1))
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
-def test_fifty_updates_are_the_written_formula(decay: float):
+def test_fifty_updates_follow_the_formula(decay: float):
     named, statistic = weights(), torch.zeros(9)
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(decay, [optimizer], {"bn.running_mean": statistic})
@@ -51,18 +51,18 @@ def test_fifty_updates_are_the_written_formula(decay: float):
         statistic.add_(update)
         average.update()
         live = {**named, "bn.running_mean": statistic}
-        for name, one in live.items():
-            now = one.detach().double().numpy()
+        for name, item in live.items():
+            now = item.detach().double().numpy()
             before = expected.get(name)
             expected[name] = now if before is None else decay * before + (1 - decay) * now
     actual = average.named_averages()
 
     assert actual.keys() == expected.keys()
-    for name, one in actual.items():
-        np.testing.assert_allclose(one.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
+    for name, item in actual.items():
+        np.testing.assert_allclose(item.double().numpy(), expected[name], rtol=2e-6, atol=2e-6)
 
 
-def test_it_begins_with_the_weights_after_the_first_update():
+def test_the_average_starts_as_the_weights_after_the_first_update():
     named = weights()
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(0.99, [optimizer], {})
@@ -71,20 +71,20 @@ def test_it_begins_with_the_weights_after_the_first_update():
     step(optimizer, 0)
     average.update()
     assert average.started
-    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
+    assert all(torch.equal(item, named[name]) for name, item in average.named_averages().items())
 
 
-def test_weights_that_rest_are_their_own_average_to_the_bit():
+def test_the_average_of_constant_weights_is_bit_identical_to_them():
     named = weights()
     optimizer = optimizer_of(named)
     average = ExponentialMovingAverage(0.9999, [optimizer], {})
     for _ in range(100):
         average.update()
 
-    assert all(torch.equal(one, named[name]) for name, one in average.named_averages().items())
+    assert all(torch.equal(item, named[name]) for name, item in average.named_averages().items())
 
 
-def test_a_long_memory_loses_no_share_of_the_weights():
+def test_a_decay_close_to_one_is_not_biased():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(1, 4))})
     average = ExponentialMovingAverage(0.9999, [optimizer], {})
     average.update()
@@ -97,23 +97,23 @@ def test_a_long_memory_loses_no_share_of_the_weights():
     assert float(average.named_averages()["w"][0, 0]) == pytest.approx(expected, abs=5e-5)
 
 
-def test_owned_ranges_cut_anywhere_make_the_same_bits():
-    whole = optimizer_of(weights())
-    alone = ExponentialMovingAverage(0.97, [whole], {})
-    elements = whole.flat_params.elements
+def test_shards_of_any_size_have_the_same_bits():
+    full = optimizer_of(weights())
+    alone = ExponentialMovingAverage(0.97, [full], {})
+    elements = full.flat_params.elements
     cuts = [0, 16, 16 * 13, elements]
     parts = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(cuts)]
-    averages = [ExponentialMovingAverage(0.97, [one], {}) for one in parts]
+    averages = [ExponentialMovingAverage(0.97, [part], {}) for part in parts]
     for update in range(10):
-        for optimizer, average in zip([whole, *parts], [alone, *averages], strict=True):
+        for optimizer, average in zip([full, *parts], [alone, *averages], strict=True):
             step(optimizer, update)
             average.update()
-    joined = torch.cat([one._weights[0] for one in averages])
+    joined = torch.cat([item._weights[0] for item in averages])
 
     assert torch.equal(joined, alone._weights[0])
 
 
-def test_a_vector_of_several_blocks_is_followed_to_its_end():
+def test_a_vector_of_several_blocks_is_averaged_completely():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(3, BLOCK_SIZE))})
     average = ExponentialMovingAverage(0.5, [optimizer], {})
     average.update()
@@ -123,7 +123,7 @@ def test_a_vector_of_several_blocks_is_followed_to_its_end():
     assert bool((average.named_averages()["w"] == 1.0).all())
 
 
-def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
+def test_master_weights_are_averaged():
     kind = DtypePolicy(param=FLOAT32, compute=BFLOAT16)
     optimizer = optimizer_of(weights(), kind=kind)
     average = ExponentialMovingAverage(0.9, [optimizer], {})
@@ -136,26 +136,26 @@ def test_weights_that_are_kept_apart_are_averaged_as_they_are_kept():
     assert not torch.equal(actual, used)
 
 
-def test_a_saved_average_goes_on_as_if_nothing_had_been():
+def test_a_restored_average_continues_with_the_same_bits():
     optimizer, again = optimizer_of(weights()), optimizer_of(weights())
     statistic = torch.ones(9)
     average = ExponentialMovingAverage(0.9, [optimizer], {"s": statistic})
     for update in range(3):
         step(optimizer, update)
         average.update()
-    saved = {name: one.clone() for name, one in average.named_averages().items()}
+    saved = {name: item.clone() for name, item in average.named_averages().items()}
     resumed = ExponentialMovingAverage(0.9, [again], {"s": statistic})
     resumed.load_averages(saved)
     again.flat_params.values.copy_(optimizer.flat_params.values)
-    for one in (average, resumed):
+    for item in (average, resumed):
         statistic.fill_(3.0)
-        one.update()
+        item.update()
     pairs = zip(average.named_averages().values(), resumed.named_averages().values(), strict=True)
 
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(torch.equal(item, other) for item, other in pairs)
 
 
-def test_without_a_saved_average_the_next_update_begins_it():
+def test_without_a_saved_average_the_next_update_starts_it():
     optimizer = optimizer_of(weights())
     average = ExponentialMovingAverage(0.9, [optimizer], {})
     average.update()

@@ -15,16 +15,16 @@ def test_a_row_is_the_sum_of_sixteen_squares() -> None:
     assert np.abs(row_sums_of_squares(values).numpy() - expected).max() < 1e-12
 
 
-def test_a_row_has_the_same_bits_wherever_a_vector_is_cut() -> None:
+def test_a_row_has_the_same_bits_in_any_shard() -> None:
     values = noise((16 * 40,), 3)
-    whole = row_sums_of_squares(values)
+    full = row_sums_of_squares(values)
 
     for rows in range(1, 40):
         parts = [row_sums_of_squares(values[: 16 * rows]), row_sums_of_squares(values[16 * rows :])]
-        assert torch.equal(torch.cat(parts), whole)
+        assert torch.equal(torch.cat(parts), full)
 
 
-def test_the_far_half_comes_upon_the_near_one() -> None:
+def test_the_pairwise_sum_adds_the_second_half_to_the_first() -> None:
     parts = torch.tensor([1e16, 1.0, -1e16, 1.0, 1.0], dtype=torch.float64)
     # three and two: 1e16 + 1 (lost), 1 + 1, -1e16; two and one: -1e16 upon 1e16; 0 + 2
 
@@ -32,7 +32,7 @@ def test_the_far_half_comes_upon_the_near_one() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64, 1000])
-def test_a_length_is_the_root_of_all_squares(rows: int) -> None:
+def test_a_norm_is_the_root_of_the_sum_of_squares(rows: int) -> None:
     weight, gradient = noise((rows, 16), 1), noise((rows, 16), 2)
     both = torch.stack(
         [row_sums_of_squares(weight.flatten()), row_sums_of_squares(gradient.flatten())], 1
@@ -43,6 +43,6 @@ def test_a_length_is_the_root_of_all_squares(rows: int) -> None:
     assert actual.gradient == pytest.approx(np.linalg.norm(gradient.double().numpy()), rel=1e-14)
 
 
-def test_squares_that_32_bits_cannot_hold_are_counted() -> None:
+def test_squares_that_overflow_fp32_are_counted() -> None:
     assert row_sums_of_squares(torch.full((16,), 1e-30)).item() == pytest.approx(16e-60, rel=1e-6)
     assert row_sums_of_squares(torch.full((16,), 1e30)).item() == pytest.approx(16e60, rel=1e-6)

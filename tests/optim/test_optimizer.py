@@ -22,8 +22,11 @@ def torch_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) 
     """torch's own, with decay for weights of more than one dimension alone."""
     values = list(named.values())
     groups = [
-        {"params": [one for one in values if one.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [one for one in values if one.dim() == 1], "weight_decay": 0.0},
+        {
+            "params": [value for value in values if value.dim() > 1],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [value for value in values if value.dim() == 1], "weight_decay": 0.0},
     ]
     return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, foreach=True)
 
@@ -31,7 +34,7 @@ def torch_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) 
 @pytest.mark.parametrize("dtype", [torch.float32])
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dtype: torch.dtype):
+def test_twenty_updates_match_torch_bit_for_bit(momentum: float, decay: float, dtype: torch.dtype):
     config = OptimizerConfig(momentum=momentum, weight_decay=decay)
     actual, theirs = weights(dtype), weights(dtype)
     optimizer, reference = make_optimizer(actual, config), torch_optimizer(theirs, config)
@@ -46,7 +49,7 @@ def test_twenty_updates_are_torchs_bit_for_bit(momentum: float, decay: float, dt
     assert [name for name in SHAPES if not torch.equal(actual[name], theirs[name])] == []
 
 
-def test_one_update_is_the_written_formula():
+def test_one_update_follows_the_formula():
     config = OptimizerConfig(momentum=0.5, weight_decay=0.1)
     weight, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
     optimizer = make_optimizer({"weight": weight, "bias": bias}, config)
@@ -59,7 +62,7 @@ def test_one_update_is_the_written_formula():
     assert float(bias.detach()) == pytest.approx(1.75)
 
 
-def test_a_rate_of_zero_moves_the_velocity_alone():
+def test_a_rate_of_zero_only_updates_the_velocity():
     named = weights()
     before = {name: weight.detach().clone() for name, weight in named.items()}
     optimizer = make_optimizer(named, OptimizerConfig())
@@ -84,14 +87,14 @@ def test_without_momentum_there_is_no_state():
     assert optimizer.named_state() == {}
 
 
-def test_a_restored_optimizer_goes_on_with_the_same_bits():
+def test_a_restored_optimizer_continues_with_the_same_bits():
     config = OptimizerConfig()
     straight = weights()
     optimizer = make_optimizer(straight, config)
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
     state = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
-    resumed = {name: nn.Parameter(one.detach().clone()) for name, one in straight.items()}
+    resumed = {name: nn.Parameter(item.detach().clone()) for name, item in straight.items()}
     other = make_optimizer(resumed, config)
     other.load_state(state)
     for update in range(3, 6):
@@ -101,16 +104,16 @@ def test_a_restored_optimizer_goes_on_with_the_same_bits():
     assert all(torch.equal(straight[name], resumed[name]) for name in SHAPES)
 
 
-def test_loading_copies_so_that_the_checkpoint_stays_as_it_was():
+def test_loading_copies_the_checkpoint():
     optimizer = make_optimizer(weights(), OptimizerConfig())
-    state = {name: torch.ones_like(one) for name, one in optimizer.named_state().items()}
+    state = {name: torch.ones_like(item) for name, item in optimizer.named_state().items()}
     optimizer.load_state(state)
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
 
     assert all((tensor == 1).all() for tensor in state.values())
 
 
-def test_the_weights_still_ask_for_gradients():
+def test_weights_still_require_gradients():
     named = weights()
     optimizer = make_optimizer(named, OptimizerConfig())
     optimizer.step(flattened(optimizer, 0), StepContext(0.1))
@@ -125,25 +128,25 @@ def ranges(elements: int, cuts: list[int]) -> list[range]:
 
 @pytest.mark.parametrize("cuts", [[16], [112, 144], [0, 0, 160], [48, 128, 160]])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(cuts: list[int], momentum: float):
+def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
-    whole, parts = make_optimizer(weights(), config), FlatParameters(weights())
+    full, parts = make_optimizer(weights(), config), FlatParameters(weights())
     owners = [
         Optimizer(parts, Sgd(config), OptimizerShard(owned))
         for owned in ranges(parts.elements, cuts)
     ]
     for update in range(3):
-        gradient = flattened(whole, update)
+        gradient = flattened(full, update)
         for owner in owners:
             owner.step(
                 gradient[owner.shard_range.start : owner.shard_range.stop].clone(), StepContext(0.1)
             )
-        whole.step(gradient, StepContext(0.1))
+        full.step(gradient, StepContext(0.1))
 
-    assert torch.equal(parts.values, whole.flat_params.values)
+    assert torch.equal(parts.values, full.flat_params.values)
 
 
-def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
+def test_an_incomplete_last_block_matches_torch_bit_for_bit():
     large = nn.Parameter(noise((BLOCK_SIZE + 77, 2), 0, torch.float32))
     twin = nn.Parameter(large.detach().clone())
     config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
@@ -161,28 +164,28 @@ def test_blocks_that_do_not_fit_the_vector_give_torchs_bits():
     assert torch.equal(large, twin)
 
 
-def test_a_part_takes_its_range_out_of_a_whole_state():
-    whole = make_optimizer(weights(), OptimizerConfig())
-    whole.step(flattened(whole, 0), StepContext(0.1))
+def test_a_shard_loads_its_range_of_the_full_state():
+    full = make_optimizer(weights(), OptimizerConfig())
+    full.step(flattened(full, 0), StepContext(0.1))
     part = Optimizer(
         FlatParameters(weights()), Sgd(OptimizerConfig()), OptimizerShard(range(32, 128))
     )
-    part.load_state(whole.named_state())
+    part.load_state(full.named_state())
 
-    assert torch.equal(part.slots["velocity"], whole.slots["velocity"][32:128])
+    assert torch.equal(part.slots["velocity"], full.slots["velocity"][32:128])
 
 
-def test_the_form_of_the_state_is_known_without_its_numbers():
+def test_the_state_template_matches_the_state():
     optimizer = make_optimizer(weights(), OptimizerConfig())
     form = optimizer.state_template()
 
-    assert {name: (one.shape, one.dtype) for name, one in form.items()} == {
-        name: (one.shape, one.dtype) for name, one in optimizer.named_state().items()
+    assert {name: (item.shape, item.dtype) for name, item in form.items()} == {
+        name: (item.shape, item.dtype) for name, item in optimizer.named_state().items()
     }
-    assert {one.device.type for one in form.values()} == {"meta"}
+    assert {item.device.type for item in form.values()} == {"meta"}
 
 
-def test_room_between_the_weights_stays_zero_while_they_move():
+def test_padding_stays_zero_during_updates():
     optimizer = make_optimizer(weights(), OptimizerConfig(weight_decay=0.1))
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
@@ -215,7 +218,7 @@ def test_state_is_evicted_after_every_update():
     assert storage.evictions == 3
 
 
-def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
+def test_a_frozen_weight_has_state_and_does_not_change() -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
@@ -229,14 +232,14 @@ def test_a_frozen_weight_has_a_name_in_the_state_and_never_moves() -> None:
     assert optimizer.state_template().keys() == state.keys()
 
 
-def test_the_state_of_a_training_with_frozen_weights_loads_into_one_without() -> None:
+def test_state_with_frozen_weights_loads_into_an_optimizer_without() -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     optimizer = make_optimizer(named, OptimizerConfig())
     optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
-    whole = make_optimizer(weights(), OptimizerConfig())
-    whole.load_state(optimizer.named_state())
+    full = make_optimizer(weights(), OptimizerConfig())
+    full.load_state(optimizer.named_state())
 
     assert torch.equal(
-        whole.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]
+        full.named_state()["fc.bias/velocity"], optimizer.named_state()["fc.bias/velocity"]
     )

@@ -31,14 +31,14 @@ def sgd(storage: StateStorage | None = None) -> Optimizer:
     return Optimizer(FlatParameters({"weight": weight}), Sgd(OptimizerConfig()), storage=storage)
 
 
-def test_a_new_vector_is_zeros_of_the_kind_of_the_weights(tmp_path: Path) -> None:
+def test_new_state_is_zeros_with_the_dtype_of_the_weights(tmp_path: Path) -> None:
     for dtype in (torch.float32, torch.float64):
         vector = MmapStorage(tmp_path).zeros(100, torch.empty(0, dtype=dtype))
 
         assert vector.dtype == dtype and vector.shape == (100,) and not vector.any()
 
 
-def test_resting_gives_the_memory_back_and_keeps_the_numbers(tmp_path: Path) -> None:
+def test_eviction_frees_memory_and_preserves_the_values(tmp_path: Path) -> None:
     storage = MmapStorage(tmp_path)
     vector = storage.zeros(ELEMENTS, torch.empty(0))
     expected = torch.arange(ELEMENTS, dtype=torch.float32)
@@ -51,7 +51,7 @@ def test_resting_gives_the_memory_back_and_keeps_the_numbers(tmp_path: Path) -> 
     assert torch.equal(vector, expected)
 
 
-def test_updates_from_a_file_give_the_bits_of_updates_in_memory(tmp_path: Path) -> None:
+def test_mmap_state_gives_the_bits_of_in_memory_state(tmp_path: Path) -> None:
     state, mapped = sgd(), sgd(MmapStorage(tmp_path))
     for update in range(3):
         rng = torch.Generator().manual_seed(update)
@@ -63,7 +63,7 @@ def test_updates_from_a_file_give_the_bits_of_updates_in_memory(tmp_path: Path) 
     assert torch.equal(state.slots["velocity"], mapped.slots["velocity"])
 
 
-def test_nothing_of_the_state_is_resident_between_updates(tmp_path: Path) -> None:
+def test_no_state_is_resident_between_updates(tmp_path: Path) -> None:
     optimizer, gradient = sgd(MmapStorage(tmp_path)), torch.ones(ELEMENTS)
     optimizer.step(gradient, StepContext(0.1))
     before = resident()
@@ -73,7 +73,7 @@ def test_nothing_of_the_state_is_resident_between_updates(tmp_path: Path) -> Non
     assert read_in > 0.9 * ELEMENTS * 4
 
 
-def test_the_file_leaves_no_trace_in_its_folder(tmp_path: Path) -> None:
+def test_the_state_file_is_unlinked(tmp_path: Path) -> None:
     vector = MmapStorage(tmp_path).zeros(1000, torch.empty(0))
     vector.fill_(1.0)
 
@@ -100,7 +100,7 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
         MmapStorage(tmp_path / "missing").zeros(100, torch.empty(0))
 
 
-def test_state_of_a_device_goes_to_the_host_and_that_of_a_cpu_into_a_file(tmp_path: Path) -> None:
+def test_offloaded_state_is_in_host_memory_or_in_a_file(tmp_path: Path) -> None:
     cpu, device = torch.device("cpu"), torch.device("cuda", 0)
 
     assert isinstance(make_state_storage(cpu, True, tmp_path), MmapStorage)
@@ -109,14 +109,14 @@ def test_state_of_a_device_goes_to_the_host_and_that_of_a_cpu_into_a_file(tmp_pa
         assert type(make_state_storage(where, False, tmp_path)) is StateStorage
 
 
-def test_host_memory_holds_zeros_off_the_device() -> None:
+def test_host_storage_allocates_zeros_on_the_cpu() -> None:
     vector = PinnedHostStorage().zeros(100, torch.empty(0, dtype=torch.float64, device="meta"))
 
     assert vector.device.type == "cpu" and vector.dtype == torch.float64
     assert vector.shape == (100,) and not vector.any()
 
 
-def test_updates_from_host_memory_give_the_bits_of_resident_ones() -> None:
+def test_host_state_gives_the_bits_of_device_state() -> None:
     state, hosted = sgd(), sgd(PinnedHostStorage())
     for update in range(3):
         gradient = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(update))

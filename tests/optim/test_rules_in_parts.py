@@ -53,9 +53,9 @@ class ThreadGather:
     def complete(self, owner: int, rows: Tensor) -> Tensor:
         self.rows[owner] = rows
         self.all_there.wait()
-        whole = torch.cat(self.rows)
+        full = torch.cat(self.rows)
         self.all_there.wait()
-        return whole
+        return full
 
 
 CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
@@ -63,34 +63,32 @@ CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
 
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_ranges_updated_one_by_one_give_the_bits_of_the_whole(
-    cuts: list[int], optimizer: str
-) -> None:
-    whole, parts = make_optimizer(optimizer), FlatParameters(weights())
+def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], optimizer: str) -> None:
+    full, parts = make_optimizer(optimizer), FlatParameters(weights())
     owned = ranges(parts.elements, cuts)
     meeting = ThreadGather(len(owned))
     owners = [
-        Optimizer(parts, rule(optimizer), OptimizerShard(one, partial(meeting.complete, number)))
-        for number, one in enumerate(owned)
+        Optimizer(parts, rule(optimizer), OptimizerShard(item, partial(meeting.complete, number)))
+        for number, item in enumerate(owned)
     ]
     with ThreadPoolExecutor(len(owners)) as threads:
         for update in range(3):
-            at = StepContext(0.1, update, update, 3.0, 2.0)
-            gradient = flattened(whole, update, 3.0)
-            shares = [gradient[one.start : one.stop].clone() for one in owned]
+            index = StepContext(0.1, update, update, 3.0, 2.0)
+            gradient = flattened(full, update, 3.0)
+            shares = [gradient[item.start : item.stop].clone() for item in owned]
             moves = [
-                threads.submit(owner.step, share, at)
+                threads.submit(owner.step, share, index)
                 for owner, share in zip(owners, shares, strict=True)
             ]
             for move in moves:
                 move.result()
-            whole.step(gradient, at)
+            full.step(gradient, index)
 
-    assert torch.equal(parts.values, whole.flat_params.values)
+    assert torch.equal(parts.values, full.flat_params.values)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
+def test_no_sharding_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
     """Blocks of all lengths: torch takes the last elements of a vector another way."""
     elements = 16 * 64
     gradient = noise((elements,), 1)
@@ -112,71 +110,69 @@ def test_no_cut_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_room_between_the_weights_stays_zero_while_they_move(optimizer: str) -> None:
-    one = make_optimizer(optimizer)
-    run_updates(one, range(3))
-    for view in one.flat_params.views(one.flat_params.values):
+def test_padding_stays_zero_during_updates(optimizer: str) -> None:
+    item = make_optimizer(optimizer)
+    run_updates(item, range(3))
+    for view in item.flat_params.views(item.flat_params.values):
         view.zero_()
 
-    assert not one.flat_params.values.any()
+    assert not item.flat_params.values.any()
 
 
 @pytest.mark.parametrize("state", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_saved_and_loaded_in_the_middle_it_goes_on_with_the_same_bits(
-    optimizer: str, state: str
-) -> None:
+def test_saved_and_loaded_state_continues_with_the_same_bits(optimizer: str, state: str) -> None:
     first = make_optimizer(optimizer, state)
     run_updates(first, range(3))
     named = first.named_state()
     second = make_optimizer(optimizer, state)
-    second.load_state({name: one.clone() for name, one in named.items()})
+    second.load_state({name: item.clone() for name, item in named.items()})
     second.load_weights(
-        {name: one.detach().clone() for name, one in first.flat_params.weights.items()}
+        {name: item.detach().clone() for name, item in first.flat_params.weights.items()}
     )
-    for one in (first, second):
-        run_updates(one, range(3, 6))
+    for item in (first, second):
+        run_updates(item, range(3, 6))
 
     assert torch.equal(first.flat_params.values, second.flat_params.values)
-    assert {one.dtype for one in named.values()} == {FLOAT_FORMATS[state].dtype}
-    assert {one.dtype for one in first.slots.values()} == {FLOAT_FORMATS[state].dtype}
+    assert {item.dtype for item in named.values()} == {FLOAT_FORMATS[state].dtype}
+    assert {slot.dtype for slot in first.slots.values()} == {FLOAT_FORMATS[state].dtype}
 
 
 @pytest.mark.parametrize("state", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_state_in_a_file_gives_the_same_bits(optimizer: str, state: str, tmp_path: Path) -> None:
-    kept, mapped = (
+    saved, mapped = (
         make_optimizer(optimizer, state),
         make_optimizer(optimizer, state, MmapStorage(tmp_path)),
     )
-    for one in (kept, mapped):
-        run_updates(one, range(4))
+    for item in (saved, mapped):
+        run_updates(item, range(4))
 
-    assert torch.equal(kept.flat_params.values, mapped.flat_params.values)
+    assert torch.equal(saved.flat_params.values, mapped.flat_params.values)
 
 
-def test_state_of_fewer_bits_is_rounded_at_the_end_of_an_update() -> None:
-    one = make_optimizer("sgd", "bfloat16")
-    gradient = flattened(one, 0)
-    expected = one.flat_params.values * 0.05
-    expected[one.flat_params.decayed_elements :] = 0
+def test_16_bit_state_is_rounded_at_the_end_of_an_update() -> None:
+    item = make_optimizer("sgd", "bfloat16")
+    gradient = flattened(item, 0)
+    expected = item.flat_params.values * 0.05
+    expected[item.flat_params.decayed_elements :] = 0
     expected += gradient
-    one.step(gradient, StepContext(0.0))
+    item.step(gradient, StepContext(0.0))
 
-    assert torch.equal(one.slots["velocity"], expected.to(torch.bfloat16))
+    assert torch.equal(item.slots["velocity"], expected.to(torch.bfloat16))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_frozen_weight_keeps_its_first_state_and_never_moves(optimizer: str) -> None:
+def test_a_frozen_weight_has_its_initial_state_and_does_not_change(optimizer: str) -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
-    one = Optimizer(FlatParameters(named), rule(optimizer))
-    one.step(torch.ones(one.flat_params.elements), StepContext(0.5))
-    firsts = one.rule.slots
-    make_optimizer(optimizer).load_state(one.named_state())
+    item = Optimizer(FlatParameters(named), rule(optimizer))
+    item.step(torch.ones(item.flat_params.elements), StepContext(0.5))
+    firsts = item.rule.slots
+    make_optimizer(optimizer).load_state(item.named_state())
 
     assert torch.equal(named["conv.weight"], before)
     assert all(
-        (one.named_state()[f"conv.weight/{slot}"] == first).all() for slot, first in firsts.items()
+        (item.named_state()[f"conv.weight/{slot}"] == first).all() for slot, first in firsts.items()
     )

@@ -91,9 +91,9 @@ def rmsprop_tf(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None
 
 
 def lars(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    own = c.lars_weight_decay
-    inner = c.weight_decay if own is None else own
-    h = at.g / at.scale + (0 if own is None else x.decay) * x.w
+    local = c.lars_weight_decay
+    inner = c.weight_decay if local is None else local
+    h = at.g / at.scale + (0 if local is None else x.decay) * x.w
     q = 1.0
     if x.scaled:
         length, way = np.linalg.norm(x.w), np.linalg.norm(h)
@@ -138,8 +138,8 @@ def run_updates(optimizer: Optimizer, scales: list[float]) -> None:
 
 def max_difference(actual: dict[str, nn.Parameter], expected: dict[str, Array]) -> float:
     """The largest difference of any number."""
-    pairs = ((actual[name].detach().double().numpy(), one) for name, one in expected.items())
-    return max(float(np.abs(one - other).max()) for one, other in pairs)
+    pairs = ((actual[name].detach().double().numpy(), item) for name, item in expected.items())
+    return max(float(np.abs(item - other).max()) for item, other in pairs)
 
 
 STEADY = [1.0] * 20
@@ -161,30 +161,30 @@ def test_twenty_updates_follow_the_formula(
     assert max_difference(named, expected) < 2e-5
 
 
-def test_decay_in_both_places_of_lars_follows_the_formula() -> None:
+def test_both_weight_decays_of_lars_follow_the_formula() -> None:
     config, named = replace(config_of("lars"), lars_weight_decay=0.2), weights()
     run_updates(make_optimizer(named, config), ODD)
 
     assert max_difference(named, by_formula(config, ODD)) < 2e-5
 
 
-def test_the_decay_of_squares_may_follow_the_samples_of_an_update() -> None:
+def test_the_rmsprop_decay_may_depend_on_the_samples_of_an_update() -> None:
     config = replace(config_of("rmsprop_tf"), rmsprop_base_decay_exp=-14.0)
     named = weights()
     run_updates(make_optimizer(named, config), STEADY)
-    said = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
+    result = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
 
-    assert max_difference(named, by_formula(said, STEADY)) < 2e-5
+    assert max_difference(named, by_formula(result, STEADY)) < 2e-5
 
 
-def test_a_decay_of_squares_below_zero_is_refused_with_the_arithmetic() -> None:
+def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
     config = replace(config_of("rmsprop"), rmsprop_base_decay_exp=-11.0)
 
     with pytest.raises(ConfigError, match=r"1 − 2\^-11 × 4,096 samples per update = -1, below 0"):
         make_update_rule(config, SAMPLES)
 
 
-def test_the_exponent_of_another_rule_is_not_looked_at() -> None:
+def test_other_rules_ignore_the_rmsprop_exponent() -> None:
     make_update_rule(replace(config_of("adamw"), rmsprop_base_decay_exp=-1.0), SAMPLES)
 
 
@@ -193,8 +193,11 @@ def torch_optimizer(
 ) -> torch.optim.Optimizer:
     values = list(named.values())
     groups = [
-        {"params": [one for one in values if one.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [one for one in values if one.dim() == 1], "weight_decay": 0.0},
+        {
+            "params": [value for value in values if value.dim() > 1],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [value for value in values if value.dim() == 1], "weight_decay": 0.0},
     ]
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, eps=config.optimizer_eps)
@@ -205,7 +208,7 @@ def torch_optimizer(
 @pytest.mark.parametrize(
     "config", [config_of("adamw"), config_of("rmsprop"), config_of("rmsprop", 0.0)]
 )
-def test_twenty_updates_are_torchs_to_the_last_bits(config: OptimizerConfig) -> None:
+def test_twenty_updates_match_torch_up_to_the_last_bits(config: OptimizerConfig) -> None:
     """torch joins some operations that are apart here: seven digits remain of 1."""
     actual, theirs = weights(), weights()
     run_updates(make_optimizer(actual, config), STEADY)
@@ -221,7 +224,7 @@ def test_twenty_updates_are_torchs_to_the_last_bits(config: OptimizerConfig) -> 
     assert max(differences) < 3e-6
 
 
-def test_a_scale_of_twos_powers_gives_the_bits_of_plain_descent() -> None:
+def test_a_power_of_two_loss_scale_gives_the_bits_of_sgd() -> None:
     plain, combined = weights(), weights()
     config = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=0.25)
     run_updates(make_optimizer(plain, config_of("sgd")), RISING)
@@ -230,30 +233,30 @@ def test_a_scale_of_twos_powers_gives_the_bits_of_plain_descent() -> None:
     assert all(torch.equal(plain[name], combined[name]) for name in SHAPES)
 
 
-def test_the_velocity_of_combined_descent_is_in_the_units_of_the_scaled_loss() -> None:
+def test_the_velocity_of_sgd_combined_has_the_units_of_the_scaled_loss() -> None:
     plain = make_optimizer(weights(), config_of("sgd"))
     ratio = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=4.0)
     combined = make_optimizer(weights(), ratio)
     for update, (scale, before) in enumerate([(128.0, 128.0), (256.0, 128.0)]):
-        at = StepContext(0.1, update, update, scale, before)
-        plain.step(flattened(plain, update, scale), at)
-        combined.step(flattened(combined, update, scale), at)
+        index = StepContext(0.1, update, update, scale, before)
+        plain.step(flattened(plain, update, scale), index)
+        combined.step(flattened(combined, update, scale), index)
 
         assert torch.equal(combined.slots["velocity"], plain.slots["velocity"] * (scale / 4))
 
 
-def test_a_velocity_of_sixteen_bits_keeps_small_gradients_in_scaled_units_alone() -> None:
-    kind, at = (
+def test_only_a_scaled_16_bit_velocity_preserves_small_gradients() -> None:
+    kind, index = (
         DtypePolicy(state=FLOAT_FORMATS["float16"]),
         StepContext(0.1, loss_scale=1024.0, previous_loss_scale=1024.0),
     )
     state = {}
     for optimizer in ("sgd", "sgd_combined"):
         flat = FlatParameters(weights())
-        one = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
+        item = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
         flat.values.zero_()
-        one.step(torch.full_like(flat.values, 1e-8 * 1024), at)
-        state[optimizer] = bool(one.slots["velocity"].any())
+        item.step(torch.full_like(flat.values, 1e-8 * 1024), index)
+        state[optimizer] = bool(item.slots["velocity"].any())
 
     assert state == {"sgd": False, "sgd_combined": True}
 
@@ -261,7 +264,7 @@ def test_a_velocity_of_sixteen_bits_keeps_small_gradients_in_scaled_units_alone(
 @pytest.mark.parametrize(
     ("weight", "gradient", "ratio"), [(0.0, 2.0, 1.0), (2.0, 0.0, 1.0), (3.0, 0.5, 0.3 * 3 / 0.75)]
 )
-def test_where_a_length_is_zero_lars_takes_the_plain_way(
+def test_the_trust_ratio_of_lars_is_one_if_a_norm_is_zero(
     weight: float, gradient: float, ratio: float
 ) -> None:
     rule = Lars(config_of("lars"), SCALED)
@@ -269,7 +272,7 @@ def test_where_a_length_is_zero_lars_takes_the_plain_way(
     assert rule.trust_ratio(ParamNorms(weight, gradient)) == pytest.approx(ratio)
 
 
-def test_a_weight_of_zeros_moves_with_lars() -> None:
+def test_lars_updates_a_weight_of_zeros() -> None:
     weight = nn.Parameter(torch.zeros(2, 2))
     optimizer = Optimizer(FlatParameters({"conv.weight": weight}), Lars(config_of("lars"), SCALED))
     optimizer.step(torch.ones(16), StepContext(0.5))

@@ -19,16 +19,18 @@ A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
         ([A, B], [1]),
     ],
 )
-def test_those_unlike_most_are_found(digests: list[bytes], odd: list[int]) -> None:
+def test_replicas_that_differ_from_the_majority_are_named(
+    digests: list[bytes], odd: list[int]
+) -> None:
     with pytest.raises(NumericError) as caught:
         check_replicas_equal(digests, range(len(digests)), update=7)
 
     blamed = str(caught.value).partition(", but replica ")[0]
-    assert [int(one) for one in re.findall(r"replica (\d+)", blamed)] == odd
+    assert [int(item) for item in re.findall(r"replica (\d+)", blamed)] == odd
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_equal_digests_are_no_error(replicas: int) -> None:
+def test_equal_digests_are_accepted(replicas: int) -> None:
     check_replicas_equal([A] * replicas, range(replicas), update=7)
 
 

@@ -44,10 +44,10 @@ class Watched(P2PChannel):
 
 def handed_over(*bundles: Sequence[Tensor]) -> list[Tensor]:
     """What the transport gets of these bundles, without the header that tells their strides."""
-    channel = Watched([tuple(one.shape) for one in bundles[0]])
+    channel = Watched([tuple(item.shape) for item in bundles[0]])
     for bundle in bundles:
         channel.send(bundle)
-    return [one for one in channel.sent if one.is_floating_point()]
+    return [item for item in channel.sent if item.is_floating_point()]
 
 
 def is_copy(handed: Tensor, given: Tensor) -> bool:
@@ -67,18 +67,18 @@ def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]
     with torch.no_grad():
         for (name, layer), route in zip(network.layers.items(), network.routes, strict=True):
             found.append((name, bundle))
-            bundle = apply_route(layer, route, tuple(one.clone() for one in bundle))
+            bundle = apply_route(layer, route, tuple(item.clone() for item in bundle))
     return found
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "answering"])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_no_activation_of_any_family_is_copied_at_any_border(model: str, training: bool) -> None:
+def test_no_activation_of_any_family_is_copied_at_a_boundary(model: str, training: bool) -> None:
     copied = [
         name
         for name, bundle in bundles_of(model, training)
-        for one, given in zip(handed_over(bundle), bundle, strict=True)
-        if is_copy(one, given) or not one.is_contiguous()
+        for item, values in zip(handed_over(bundle), bundle, strict=True)
+        if is_copy(item, values) or not item.is_contiguous()
     ]
 
     assert copied == []
@@ -90,20 +90,20 @@ ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # of the same numbe
 
 @pytest.mark.parametrize("first", ONE_PIXEL)
 @pytest.mark.parametrize("later", ONE_PIXEL)
-def test_an_image_of_one_pixel_lies_the_same_whatever_its_strides_say(
+def test_strides_of_a_single_pixel_image_do_not_matter(
     first: tuple[int, ...], later: tuple[int, ...]
 ) -> None:
-    told, given = (PIXELS.as_strided(PIXELS.shape, one) for one in (first, later))
-    sent = handed_over((told,), (given,))[1]
-    seen = to_strides(given, first)
+    reported, values = (PIXELS.as_strided(PIXELS.shape, item) for item in (first, later))
+    sent = handed_over((reported,), (values,))[1]
+    seen = to_strides(values, first)
 
-    assert not is_copy(sent, given)
-    assert not is_copy(seen, given)
+    assert not is_copy(sent, values)
+    assert not is_copy(seen, values)
     assert seen.stride() == first
     assert torch.equal(seen, PIXELS)
 
 
-def test_what_lies_otherwise_than_the_first_is_laid_anew() -> None:
+def test_later_bundles_are_converted_to_the_strides_of_the_first() -> None:
     first = torch.randn(2, 3, 4, 4)
     later = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     sent = handed_over((first,), (later,))[1]
@@ -112,7 +112,7 @@ def test_what_lies_otherwise_than_the_first_is_laid_anew() -> None:
     assert torch.equal(sent, later)
 
 
-def test_what_repeats_itself_is_written_out_once() -> None:
+def test_expanded_tensors_are_made_dense() -> None:
     spread = torch.randn(2, 3, 1, 1).expand(2, 3, 4, 4)
     (sent,) = handed_over((spread,))
 
@@ -120,7 +120,7 @@ def test_what_repeats_itself_is_written_out_once() -> None:
     assert sent.numel() == spread.numel()
 
 
-def test_one_bundle_is_received_ahead_and_only_once_its_strides_are_known() -> None:
+def test_one_bundle_is_prefetched_once_its_strides_are_known() -> None:
     channel = Watched([(2, 3)])
     channel.prefetch()
     before = len(channel.awaited)

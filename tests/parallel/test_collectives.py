@@ -78,7 +78,7 @@ class ReducerScenario:
         named = {str(place): weight for place, weight in enumerate(self.weights)}
         self.tree = GradientTree(FlatParameters(named), expected_leaves=1)
         self.diary = EventLog()
-        portions = [Told(self.diary, str(one), parts) for one, parts in enumerate(stretches)]
+        portions = [Told(self.diary, str(item), parts) for item, parts in enumerate(stretches)]
         self.exchange = BucketedReducer(self.tree, portions)
         self.tree.register_summed_hook(self.exchange.start_ready)
 
@@ -98,7 +98,7 @@ def each_layer() -> list[list[range]]:
     return [[range(16 * layer, 16 * layer + 16)] for layer in range(LAYERS)]
 
 
-def test_late_layers_go_first_and_two_are_under_way() -> None:
+def test_buckets_of_late_layers_start_first_and_two_are_in_flight() -> None:
     scene = ReducerScenario(each_layer())
 
     assert scene.backward(5) == "+5"
@@ -108,7 +108,7 @@ def test_late_layers_go_first_and_two_are_under_way() -> None:
     assert scene.finish() == "1 -1 0 -0"
 
 
-def test_a_portion_that_is_ready_early_waits_for_its_turn() -> None:
+def test_a_bucket_that_is_ready_early_waits_for_its_turn() -> None:
     scene = ReducerScenario(each_layer())
 
     assert scene.backward(0, 2, 4) == ""
@@ -117,27 +117,30 @@ def test_a_portion_that_is_ready_early_waits_for_its_turn() -> None:
 
 
 @pytest.mark.parametrize("reached", range(LAYERS + 1))
-def test_what_no_hook_began_is_begun_at_the_end_in_the_same_order(reached: int) -> None:
+def test_buckets_that_no_hook_started_are_started_at_the_end(reached: int) -> None:
     scene = ReducerScenario(each_layer())
-    told = scene.backward(*range(LAYERS - 1, LAYERS - 1 - reached, -1))
+    reported = scene.backward(*range(LAYERS - 1, LAYERS - 1 - reached, -1))
     for weight in scene.weights[: LAYERS - reached]:
         weight.grad = torch.zeros_like(weight)  # past the hooks, as torch's split backward does
-    told = f"{told} {scene.finish()}".strip()
+    reported = f"{reported} {scene.finish()}".strip()
 
-    assert told == "+5 +4 5 -5 +3 4 -4 +2 3 -3 +1 2 -2 +0 1 -1 0 -0"
+    assert reported == "+5 +4 5 -5 +3 4 -4 +2 3 -3 +1 2 -2 +0 1 -1 0 -0"
 
 
-def test_every_update_tells_the_same() -> None:
+def test_every_update_has_the_same_order_of_buckets() -> None:
     scene = ReducerScenario(each_layer())
-    told = [scene.backward(5, 4, 3, 2, 1, 0) + scene.finish() for _ in range(3)]
+    reported = [scene.backward(5, 4, 3, 2, 1, 0) + scene.finish() for _ in range(3)]
 
-    assert len(set(told)) == 1 and scene.diary.slots == {}
+    assert len(set(reported)) == 1 and scene.diary.slots == {}
 
 
-def test_a_portion_of_several_stretches_waits_for_its_earliest_layer() -> None:
+def test_a_bucket_of_several_ranges_waits_for_its_earliest_layer() -> None:
     """Two shards of three layers each: a portion takes a stretch of both."""
     scene = ReducerScenario(
-        [[range(16 * one, 16 * one + 16), range(48 + 16 * one, 64 + 16 * one)] for one in range(3)]
+        [
+            [range(16 * item, 16 * item + 16), range(48 + 16 * item, 64 + 16 * item)]
+            for item in range(3)
+        ]
     )
 
     assert scene.backward(5, 4, 3) == ""
@@ -145,7 +148,7 @@ def test_a_portion_of_several_stretches_waits_for_its_earliest_layer() -> None:
     assert scene.backward(1, 0) == "+1 2 -2 +0"
 
 
-def test_a_weight_belongs_to_every_stretch_that_touches_it() -> None:
+def test_a_weight_belongs_to_every_range_it_overlaps() -> None:
     extents = [range(10), range(16, 40), range(48, 49)]
 
     assert overlapping_weights([range(16)], extents) == {0}
@@ -154,5 +157,5 @@ def test_a_weight_belongs_to_every_stretch_that_touches_it() -> None:
     assert overlapping_weights([range(5, 17), range(48, 64)], extents) == {0, 1, 2}
 
 
-def test_there_is_a_slot_for_each_portion_under_way() -> None:
+def test_each_bucket_in_flight_has_a_slot() -> None:
     assert MAX_IN_FLIGHT == 2

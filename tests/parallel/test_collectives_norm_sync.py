@@ -20,14 +20,14 @@ TWO_STAGES = starts_of(Case(), "layer2/0/conv2")  # inside a block
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
-    with pipeline_pool(2, tmp_path_factory.mktemp("two")) as made:
-        yield made
+    with pipeline_pool(2, tmp_path_factory.mktemp("two")) as output:
+        yield output
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
-    with pipeline_pool(4, tmp_path_factory.mktemp("four")) as made:
-        yield made
+    with pipeline_pool(4, tmp_path_factory.mktemp("four")) as output:
+        yield output
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def apart(one: Arrays, two: Arrays) -> float:
     return max(float(np.abs(one[name] - two[name]).max() / np.abs(two[name]).max()) for name in one)
 
 
-def test_parts_come_in_the_order_of_the_replicas_and_of_the_calls(four: PipelinePool):
+def test_gathered_tensors_are_in_replica_order(four: PipelinePool):
     sizes = [(2, 1 + 37 * number % 500) for number in range(40)]
     seen = four.run(gather, sizes)
 
@@ -83,7 +83,7 @@ def test_four_replicas_train_as_one_with_larger_micro_batches(
     assert apart(first, one_replica(spanned)) < 1e-4
 
 
-def test_without_a_span_the_training_is_another_one(two: PipelinePool):
+def test_without_a_span_the_results_differ(two: PipelinePool):
     alone = NormSyncCase(Case(**SMALL), BatchPlan(4, 4, 2))
     first, _ = two.run(train, alone)
 
@@ -94,7 +94,7 @@ def test_without_a_span_the_training_is_another_one(two: PipelinePool):
 def test_recomputation_changes_no_bit(two: PipelinePool, plain: Arrays, points: tuple[str, ...]):
     ended = two.run(train, of_two(recompute=points))
 
-    assert all(same(one, plain) for one in ended)
+    assert all(same(item, plain) for item in ended)
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
@@ -105,6 +105,8 @@ def test_stages_and_schedules_change_no_bit(
     """Several micro-batches are between forward and backward."""
     staged = of_two(starts=TWO_STAGES, schedule=schedule, recompute=recompute)
     ended = four.run(train, staged)
-    replicas = [dict(chain(*(one.items() for one in ended[at : at + 2]))) for at in (0, 2)]
+    replicas = [
+        dict(chain(*(item.items() for item in ended[index : index + 2]))) for index in (0, 2)
+    ]
 
-    assert all(same(one, plain) for one in replicas)
+    assert all(same(replica, plain) for replica in replicas)

@@ -10,18 +10,18 @@ SIZES = [0, 16, 32, 48, 160, 1600, 78_400]
 
 @pytest.mark.parametrize("elements", SIZES)
 @pytest.mark.parametrize("replicas", range(1, 9))
-def test_shards_follow_each_other_and_cover_all(elements: int, replicas: int) -> None:
+def test_shards_are_contiguous_and_complete(elements: int, replicas: int) -> None:
     shards = Shards(elements, replicas)
     owned = [shards.range_of(replica) for replica in range(replicas)]
 
-    assert [element for one in owned for element in (one.start, one.stop)][1:-1:2] == [
-        one.start for one in owned[1:]
+    assert [element for item in owned for element in (item.start, item.stop)][1:-1:2] == [
+        item.start for item in owned[1:]
     ]
     assert (owned[0].start, owned[-1].stop) == (0, elements)
-    assert all(one.start % ALIGNMENT == 0 for one in owned)
+    assert all(item.start % ALIGNMENT == 0 for item in owned)
 
 
-def test_a_short_vector_leaves_the_last_replicas_with_nothing() -> None:
+def test_a_short_vector_has_empty_shards_on_the_last_replicas() -> None:
     owned = [Shards(48, 4).range_of(replica) for replica in range(4)]
 
     assert owned == [range(16), range(16, 32), range(32, 48), range(48, 48)]
@@ -29,25 +29,27 @@ def test_a_short_vector_leaves_the_last_replicas_with_nothing() -> None:
 
 @pytest.mark.parametrize("elements", SIZES)
 @pytest.mark.parametrize("size", [16, 48, 1024])
-def test_portions_cover_every_shard_once(elements: int, size: int) -> None:
+def test_buckets_cover_every_shard_once(elements: int, size: int) -> None:
     shards = Shards(elements, 3)
     for replica in range(3):
         portions = [
             shards.range_of(replica)[first : first + size] for first in range(0, shards.size, size)
         ]
-        covered = [element for one in portions for element in range(one.start, one.stop)]
+        covered = [
+            element for portion in portions for element in range(portion.start, portion.stop)
+        ]
 
         assert covered == list(shards.range_of(replica))
 
 
 @pytest.mark.parametrize("most_bytes", [1, 64, 1000, 4096, 1 << 20])
 @pytest.mark.parametrize("copies", [1, 2, 6])
-def test_portions_fit_the_buffer_or_are_one_cache_line(most_bytes: int, copies: int) -> None:
+def test_buckets_fit_the_buffer_or_are_one_cache_line(most_bytes: int, copies: int) -> None:
     size = bucket_size(100_000, copies, most_bytes, element_bytes=4)
 
     assert size % ALIGNMENT == 0 or size == 100_000
     assert size == ALIGNMENT or copies * size * 4 <= most_bytes
 
 
-def test_a_large_buffer_takes_the_whole_shard() -> None:
+def test_a_large_buffer_has_one_bucket_per_shard() -> None:
     assert bucket_size(4096, 2, 1 << 30, element_bytes=4) == 4096

@@ -18,10 +18,10 @@ def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
     outcome = run_workers(topology, f"support.control_targets:{target}", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     files = [folder / f"{rank}.json" for rank in range(ranks)]
-    return [json.loads(one.read_text()) for one in files if one.exists()]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
-def test_who_is_alone_agrees_with_itself() -> None:
+def test_a_single_process_gathers_its_values() -> None:
     control = ControlGroup()
     part = torch.arange(3)
 
@@ -34,12 +34,12 @@ def test_who_is_alone_agrees_with_itself() -> None:
 
 
 @pytest.mark.processes
-def test_everybody_hears_everybody(tmp_path: Path) -> None:
-    told = run("exchange_values", tmp_path, 3)
+def test_every_rank_gathers_all_values(tmp_path: Path) -> None:
+    reported = run("exchange_values", tmp_path, 3)
 
-    assert [one.pop("is_rank_zero") for one in told] == [True, False, False]
+    assert [item.pop("is_rank_zero") for item in reported] == [True, False, False]
     assert (
-        told
+        reported
         == [
             {
                 "values": [0, 10, 20],
@@ -63,19 +63,19 @@ def test_everybody_hears_everybody(tmp_path: Path) -> None:
         ("number", "sync point 2 (stop after update 7)"),
     ],
 )
-def test_one_that_strays_is_named_everywhere(tmp_path: Path, how: str, theirs: str) -> None:
-    told = run("diverge", tmp_path, 3, how=how)
+def test_a_process_out_of_sync_is_named_on_all_ranks(tmp_path: Path, how: str, theirs: str) -> None:
+    reported = run("diverge", tmp_path, 3, how=how)
 
-    assert len(told) == 3
-    assert all("rank 0 is at sync point 1 (stop after update 7)" in one for one in told)
-    assert all(f"rank 2 at {theirs}" in one for one in told)
+    assert len(reported) == 3
+    assert all("rank 0 is at sync point 1 (stop after update 7)" in item for item in reported)
+    assert all(f"rank 2 at {theirs}" in item for item in reported)
 
 
 @pytest.mark.processes
-def test_the_first_may_take_longer_than_a_message_may(tmp_path: Path) -> None:
+def test_waiting_for_rank_zero_has_a_longer_timeout(tmp_path: Path) -> None:
     assert run("delay_rank_zero", tmp_path, 3) == ["after all"] * 3
 
 
 @pytest.mark.processes
-def test_named_tensors_arrive_as_they_were(tmp_path: Path) -> None:
+def test_named_tensors_are_transferred_unchanged(tmp_path: Path) -> None:
     assert run("transfer_tensors", tmp_path, 3) == []

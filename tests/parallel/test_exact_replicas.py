@@ -194,9 +194,9 @@ def test_replicas_whose_backward_runs_in_different_orders_reach_the_same_bits(
 ) -> None:
     case = Shuffled(accumulated, sharded=sharded)
     (expected,) = reduce_shuffled(None, replace(case, accumulated=accumulated * pool.replicas))
-    parts = [one for (one,) in unwrap(pool.run(reduce_shuffled, case))]
+    parts = [item for (item,) in unwrap(pool.run(reduce_shuffled, case))]
 
-    assert (joined(parts) == expected[1]) if sharded else all(one == expected for one in parts)
+    assert (joined(parts) == expected[1]) if sharded else all(part == expected for part in parts)
 
 
 @sweep("fast", [False, True])
@@ -213,12 +213,12 @@ def test_several_trees_of_a_process_are_reduced_at_the_same_time(
 
 
 def test_sharding_divides_the_optimizer_state(pool: ReplicaPool) -> None:
-    whole = sum(one.size for one in single_replica(12).state.values())
+    full = sum(item.size for item in single_replica(12).state.values())
     outcomes = unwrap(pool.run(train, Case(12, sharded=True, updates=range(1))))
-    kept = [outcome.state_elements for outcome in outcomes]
+    saved = [outcome.state_elements for outcome in outcomes]
 
-    assert max(kept) <= whole / pool.replicas + 16 * len(single_replica(12).state)
-    assert sum(kept) >= whole
+    assert max(saved) <= full / pool.replicas + 16 * len(single_replica(12).state)
+    assert sum(saved) >= full
 
 
 @sweep("sharded", [False, True])

@@ -29,8 +29,8 @@ STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
@@ -42,7 +42,7 @@ def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_holds_what_the_schedule_says(line: PipelinePool, schedule: str):
+def test_each_stage_stashes_as_planned(line: PipelinePool, schedule: str):
     case = case_for(line, schedule)
     seen = line.run(train_stage, case)
     stages = len(seen)
@@ -50,14 +50,12 @@ def test_each_stage_holds_what_the_schedule_says(line: PipelinePool, schedule: s
         SCHEDULES[schedule].peak_stash(stage, stages, case.micro_batches) for stage in range(stages)
     ]
 
-    assert [one.stash for one in seen] == law
+    assert [item.stash for item in seen] == law
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gradients_are_told_once_for_each_micro_batch_of_every_update(
-    line: PipelinePool, schedule: str
-):
+def test_gradients_are_collected_once_per_micro_batch(line: PipelinePool, schedule: str):
     case = case_for(line, schedule, rounds=1)
     seen = line.run(train_stage, case, 2)
 
@@ -70,7 +68,7 @@ def test_gradients_are_told_once_for_each_micro_batch_of_every_update(
 
 
 @pytest.mark.processes
-def test_images_are_taken_from_the_feed_as_forwards_come(line: PipelinePool):
+def test_images_are_read_when_their_forward_pass_starts(line: PipelinePool):
     case = case_for(line, "interleaved")
     first = line.run(watch, case)[0]
     ahead = len(line.pipes) - 1
@@ -84,18 +82,20 @@ def test_results_exist_on_the_last_stage_only(line: PipelinePool):
     case = case_for(line, "grouped")
     *others, last = line.run(watch, case)
 
-    assert [one.results for one in others] == [0] * len(others)
+    assert [other.results for other in others] == [0] * len(others)
     assert last.results == case.micro_batches
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_nothing_that_traveled_is_left_after_the_update(line: PipelinePool, schedule: str):
-    assert [one.left for one in line.run(watch, case_for(line, schedule))] == [0] * len(line.pipes)
+def test_no_transfer_is_pending_after_the_update(line: PipelinePool, schedule: str):
+    assert [item.left for item in line.run(watch, case_for(line, schedule))] == [0] * len(
+        line.pipes
+    )
 
 
 @pytest.mark.processes
-def test_one_line_after_another_runs_in_the_same_processes(line: PipelinePool):
+def test_several_pipelines_run_in_the_same_processes(line: PipelinePool):
     cases = [case_for(line, schedule) for schedule in ("grouped", "sequential", "interleaved")]
     by_stage = line.run(train_all, cases)
 
@@ -104,11 +104,11 @@ def test_one_line_after_another_runs_in_the_same_processes(line: PipelinePool):
 
 
 @pytest.mark.processes
-def test_a_schedule_that_holds_more_than_it_promised_is_stopped(tmp_path_factory):
+def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
     with pipeline_pool(1, tmp_path_factory.mktemp("alone")) as alone:
-        (said,) = alone.run(train_unruly, Case(micro_batches=3))
+        (result,) = alone.run(train_unruly, Case(micro_batches=3))
 
-    assert said.startswith(
+    assert result.startswith(
         "stage 0 of 1 stashes 2 activation sets, but unruly with 3 micro-batches"
     )
 
@@ -121,7 +121,7 @@ def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> 
         microbatches_per_round=processes,
         _n_microbatches=micro_batches,
     )
-    rows = [kind._calculate_single_rank_operations(inputs, one) for one in range(processes)]
+    rows = [kind._calculate_single_rank_operations(inputs, item) for item in range(processes)]
     return [[str(action) for action in row if action is not None] for row in rows]
 
 
@@ -131,7 +131,7 @@ def named(process: int, action: Action) -> str:
 
 
 @pytest.mark.parametrize("stages", range(2, 7))
-def test_zero_bubble_is_the_order_of_torch(stages: int):
+def test_zero_bubble_has_the_order_of_torch(stages: int):
     for count in range(stages, 4 * stages, stages):
         ours = [
             [named(process, action) for action in row]
@@ -143,7 +143,7 @@ def test_zero_bubble_is_the_order_of_torch(stages: int):
 
 @pytest.mark.parametrize("rounds", [2, 3, 4])
 @pytest.mark.parametrize("processes", range(2, 6))
-def test_looped_is_the_order_of_torch(processes: int, rounds: int):
+def test_looped_has_the_order_of_torch(processes: int, rounds: int):
     stages = processes * rounds
     for count in range(processes, 5 * processes, processes):
         ours = [

@@ -37,7 +37,7 @@ def laid_together(network: Slice) -> Slice:
 def taken(network: Slice) -> dict[str, Tensor]:
     """The gradients of all weights; the weights have none afterwards."""
     weights = network.named_weights()
-    gradients = {name: one.grad for name, one in weights.items() if one.grad is not None}
+    gradients = {name: item.grad for name, item in weights.items() if item.grad is not None}
     network.zero_grad()
     return gradients
 
@@ -60,12 +60,12 @@ def first_half(network: Slice, split: SplitBackward, images: Tensor) -> tuple[Te
 
 def equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
     return ours.keys() == theirs.keys() and all(
-        torch.equal(one, theirs[name]) for name, one in ours.items()
+        torch.equal(item, theirs[name]) for name, item in ours.items()
     )
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_two_halves_leave_the_bits_of_the_whole(norm: str):
+def test_a_split_backward_has_the_bits_of_a_full_one(norm: str):
     network = made_network(norm)
     gradient, weights = whole(network, images_of(0))
     ours, state = first_half(network, SplitBackward(network), images_of(0))
@@ -84,14 +84,16 @@ SMALL = FAMILIES | {
 
 
 @pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
-def test_two_halves_leave_the_bits_of_the_whole_in_every_family(small: Small):
+def test_a_split_backward_has_the_bits_of_a_full_one_in_every_family(small: Small):
     """Behind the first layer, which has nobody to answer."""
     before, behind = (live(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
     images, _ = images_and_labels(2, small.size)
-    (given,) = before(images.to(memory_format=torch.channels_last))
-    gradient, weights = whole(behind, given.detach().clone().requires_grad_())
+    (values,) = before(images.to(memory_format=torch.channels_last))
+    gradient, weights = whole(behind, values.detach().clone().requires_grad_())
     behind.position.resume_after(0)  # what is left to chance comes once more
-    ours, state = first_half(behind, SplitBackward(behind), given.detach().clone().requires_grad_())
+    ours, state = first_half(
+        behind, SplitBackward(behind), values.detach().clone().requires_grad_()
+    )
     SplitBackward.backward_weight(state)
 
     assert torch.equal(ours, gradient)
@@ -104,7 +106,7 @@ def live(layers: Sequence[LayerPlan]) -> Slice:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_first_half_leaves_the_weights_alone(norm: str):
+def test_the_input_half_sets_no_weight_gradients(norm: str):
     network = made_network(norm)
     first_half(network, SplitBackward(network), images_of(0))
 
@@ -112,7 +114,7 @@ def test_the_first_half_leaves_the_weights_alone(norm: str):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_other_micro_batches_may_come_between_the_halves(norm: str):
+def test_other_micro_batches_may_run_between_the_halves(norm: str):
     network = made_network(norm)
     expected = [whole(network, images_of(seed))[1] for seed in range(3)]
     split = SplitBackward(network)
@@ -123,57 +125,57 @@ def test_other_micro_batches_may_come_between_the_halves(norm: str):
         assert equal(taken(network), weights)
 
 
-def test_weights_of_one_layer_stay_together():
+def test_weights_of_one_layer_are_deferred_together():
     """The kernel of a convolution makes the gradient of its bias with that of its weight."""
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 2))
     state = SplitState()
     split = SplitBackward(layers)
     with split.record(state):
-        made = layers(torch.ones(2, 3, 4, 4))
-    split.backward_input([made.sum()], None, [], state)
+        output = layers(torch.ones(2, 3, 4, 4))
+    split.backward_input([output.sum()], None, [], state)
 
-    assert [len(one.weights) for one in state.deferred] == [2, 2]
+    assert [len(item.weights) for item in state.deferred] == [2, 2]
     assert list(map(id, state.immediate)) == list(map(id, layers[1].parameters()))
 
 
-def test_what_a_layer_has_kept_may_be_sent_on_as_well():
+def test_a_saved_output_may_also_be_sent():
     """As at a border inside a residual block: the side road is what the convolution read."""
     layers = nn.Conv2d(3, 3, 3, padding=1)
-    given = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    kept = given.relu()
-    gradients = [torch.ones_like(kept), torch.full_like(kept, 2)]
-    torch.autograd.backward([layers(kept), kept], gradients, retain_graph=True)
-    expected: Sequence[Tensor | None] = [given.grad, layers.weight.grad, layers.bias.grad]
+    values = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    saved = values.relu()
+    gradients = [torch.ones_like(saved), torch.full_like(saved, 2)]
+    torch.autograd.backward([layers(saved), saved], gradients, retain_graph=True)
+    expected: Sequence[Tensor | None] = [values.grad, layers.weight.grad, layers.bias.grad]
     layers.zero_grad()
     state = SplitState()
     split = SplitBackward(layers)
     with split.record(state):
-        made = [layers(kept), kept]
-    (gradient,) = split.backward_input(made, gradients, [given], state)
+        output = [layers(saved), saved]
+    (gradient,) = split.backward_input(output, gradients, [values], state)
     split.backward_weight(state)
     ours = [gradient, layers.weight.grad, layers.bias.grad]
 
-    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(ours, expected, strict=True))
 
 
-def test_nothing_is_held_after_the_second_half():
+def test_nothing_is_retained_after_the_weight_half():
     network = made_network("batch")
     images = images_of(0)
     _, state = first_half(network, SplitBackward(network), images)
-    kept = weakref.ref(images)  # the first convolution needs it for its weights
+    saved = weakref.ref(images)  # the first convolution needs it for its weights
     gc.disable()  # the graph must go at once, without a search for cycles
     try:
         del images
-        held_before = kept() is not None
+        held_before = saved() is not None
         SplitBackward.backward_weight(state)
         del state
 
-        assert held_before and kept() is None
+        assert held_before and saved() is None
     finally:
         gc.enable()
 
 
-def test_nothing_is_noted_after_the_forward_pass():
+def test_recording_stops_after_the_forward_pass():
     network = made_network("batch")
     _, state = first_half(network, SplitBackward(network), images_of(0))
     noted = len(state.deferred)
@@ -182,5 +184,5 @@ def test_nothing_is_noted_after_the_forward_pass():
     assert (
         len(state.deferred)
         == noted
-        == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in network.modules())
+        == sum(isinstance(module, nn.Conv2d | nn.Linear) for module in network.modules())
     )

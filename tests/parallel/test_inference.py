@@ -27,8 +27,8 @@ STARTS = ("layer2/0/bn2", "layer3/0/relu1")
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def case_for(line: PipelinePool, batches: int = 6) -> Case:
@@ -43,30 +43,28 @@ def answers_alone(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7])
-def test_logits_arrive_at_the_last_stage_as_one_process_makes_them(
-    line: PipelinePool, batches: int
-):
+def test_the_last_stage_has_the_logits_of_a_single_process(line: PipelinePool, batches: int):
     case = case_for(line, batches)
     *others, last = line.run(infer, case)
 
     assert last.logits == answers_alone(case)
-    assert all(one.logits == [None] * batches for one in others)
+    assert all(other.logits == [None] * batches for other in others)
 
 
 @pytest.mark.parametrize("is_training", [False, True])
-def test_the_network_is_left_as_it_was(line: PipelinePool, is_training: bool):
+def test_inference_restores_the_training_mode(line: PipelinePool, is_training: bool):
     case = case_for(line)
     answers: list[PredictionDigests] = line.run(infer, case, is_training)
 
-    assert all(one.is_as_before for one in answers)
+    assert all(answer.is_as_before for answer in answers)
     assert answers[-1].logits == answers_alone(case)
 
 
-def test_training_goes_on_after_a_validation(line: PipelinePool):
+def test_training_continues_after_a_validation(line: PipelinePool):
     case = case_for(line)
     answers: list[PredictionDigests] = line.run(infer, case)
     after, alone = (
-        joined([one.update_after for one in answers]),
+        joined([answer.update_after for answer in answers]),
         train_single_process(case_alone(case)),
     )
 
@@ -92,16 +90,16 @@ def rounds_on(line: PipelinePool) -> int:
 
 
 @pytest.mark.parametrize("turns", [1, 3])
-def test_batches_go_around_and_the_logits_are_those_of_one_process(line: PipelinePool, turns: int):
+def test_looped_inference_has_the_logits_of_a_single_process(line: PipelinePool, turns: int):
     case = case_around(line, rounds_on(line), turns * len(line.pipes))
     *others, last = line.run(infer_looped, case)
 
     assert last[-1].logits == answers_alone(case)
-    assert all(one.logits == [None] * case.micro_batches for stages in others for one in stages)
+    assert all(stage.logits == [None] * case.micro_batches for stages in others for stage in stages)
 
 
 @pytest.mark.parametrize("batches", range(1, 6))
-def test_a_turn_that_is_not_full_goes_around_as_well(line: PipelinePool, batches: int):
+def test_looped_inference_runs_an_incomplete_group(line: PipelinePool, batches: int):
     case = case_around(line, rounds_on(line), batches)
     *others, last = line.run(answer_around, case)
 
@@ -110,18 +108,18 @@ def test_a_turn_that_is_not_full_goes_around_as_well(line: PipelinePool, batches
 
 
 @pytest.mark.parametrize("is_training", [False, True])
-def test_all_stages_of_a_process_are_left_as_they_were(line: PipelinePool, is_training: bool):
+def test_looped_inference_restores_the_training_mode(line: PipelinePool, is_training: bool):
     case = case_around(line, rounds_on(line), len(line.pipes))
     answers: list[list[PredictionDigests]] = line.run(infer_looped, case, is_training)
 
-    assert all(one.is_as_before for stages in answers for one in stages)
+    assert all(stage.is_as_before for stages in answers for stage in stages)
 
 
-def test_training_goes_on_after_a_validation_that_went_around(line: PipelinePool):
+def test_looped_training_continues_after_a_validation(line: PipelinePool):
     case = case_around(line, rounds_on(line), 2 * len(line.pipes))
     answers: list[list[PredictionDigests]] = line.run(infer_looped, case)
     turns = zip(*answers, strict=True)
-    after = joined([one.update_after for turn in turns for one in turn])
+    after = joined([item.update_after for turn in turns for item in turn])
     alone = train_single_process(Case(micro_batches=case.micro_batches))
 
     assert (after.gradients, after.losses) == (alone.gradients, alone.losses)

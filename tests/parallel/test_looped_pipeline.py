@@ -21,8 +21,8 @@ STARTS = (
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 @pytest.fixture(params=[2, 3])
@@ -34,18 +34,18 @@ def case(line: PipelinePool, request: pytest.FixtureRequest) -> Case:
     return Case(starts, "looped", 3 * processes, samples=2, size=8, stages_per_process=rounds)
 
 
-def test_each_stage_and_each_process_hold_what_the_schedule_says(line: PipelinePool, case: Case):
+def test_each_stage_and_each_process_stash_as_planned(line: PipelinePool, case: Case):
     around: list[LoopedResult] = line.run(train_loop, case)
     seen, stages, count = in_order(around), len(case.starts), case.micro_batches
     law = [case.order.peak_stash(stage, stages, count) for stage in range(stages)]
 
-    assert [one.stash for one in seen] == law
-    assert [one.stash for one in around] == [
+    assert [item.stash for item in seen] == law
+    assert [item.stash for item in around] == [
         case.order.process_peak_stash(process, stages, count) for process in range(len(around))
     ]
 
 
-def test_gradients_of_each_stage_are_told_once_for_each_micro_batch(line: PipelinePool, case: Case):
+def test_gradients_of_each_stage_are_collected_once_per_micro_batch(line: PipelinePool, case: Case):
     for part in in_order(line.run(train_loop, case, 2)):
         for name, digests in part.gradients.items():
             first, second = digests[: case.micro_batches], digests[case.micro_batches :]
@@ -54,18 +54,18 @@ def test_gradients_of_each_stage_are_told_once_for_each_micro_batch(line: Pipeli
             assert len(set(first)) == case.micro_batches, name
 
 
-def test_results_exist_where_the_last_stage_is(line: PipelinePool, case: Case):
+def test_only_the_process_with_the_last_stage_has_results(line: PipelinePool, case: Case):
     *others, last = line.run(train_loop, case)
 
     assert all(seen.losses == [] for process in others for seen in process.seen)
     assert len(last.seen[-1].losses) == case.micro_batches
 
 
-def test_nothing_that_traveled_is_left_after_the_update(line: PipelinePool, case: Case):
+def test_no_transfer_is_pending_after_the_update(line: PipelinePool, case: Case):
     assert line.run(leave_nothing, case) == [0] * len(line.pipes)
 
 
-def test_what_crosses_one_border_does_not_take_the_place_of_another(
+def test_transfers_of_different_boundaries_are_not_confused(
     tmp_path_factory: pytest.TempPathFactory,
 ):
     with pipeline_pool(2, tmp_path_factory.mktemp("pair")) as pair:

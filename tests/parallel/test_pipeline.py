@@ -20,7 +20,7 @@ def nothing() -> None:
     """Leaves the gradients where they are."""
 
 
-def test_micro_batches_go_forward_and_backward_one_after_the_other():
+def test_micro_batches_run_forward_and_backward_in_turn():
     network = build_slice(small_layers())
     seen: list[str] = []
 
@@ -34,7 +34,7 @@ def test_micro_batches_go_forward_and_backward_one_after_the_other():
     assert seen == ["forward", "backward"] * 3
 
 
-def test_gradients_are_there_when_backward_is_told():
+def test_gradients_exist_when_after_backward_is_called():
     network = build_slice(small_layers())
     complete: list[bool] = []
 
@@ -59,40 +59,40 @@ def test_the_gradients_are_those_of_the_mean_loss():
         assert torch.equal(weight.grad, plain.named_weights()[name].grad), name
 
 
-def test_each_micro_batch_leaves_its_loss_and_its_right_answers():
+def test_each_micro_batch_has_a_loss_and_correct_predictions():
     network, twin = build_slice(small_layers()), build_slice(small_layers())
     batches = micro_batches(3)
     passed = single_stage(network, F.cross_entropy, nothing, 3).run(batches)
 
-    for one, (images, labels) in zip(passed, batches, strict=True):
+    for item, (images, labels) in zip(passed, batches, strict=True):
         (logits,) = twin(images)
 
-        assert torch.equal(one.loss, F.cross_entropy(logits, labels).detach())
-        assert int(one.correct) == sum(logits.argmax(1).eq(labels).tolist())
-        assert one.samples == 3
+        assert torch.equal(item.loss, F.cross_entropy(logits, labels).detach())
+        assert int(item.correct) == sum(logits.argmax(1).eq(labels).tolist())
+        assert item.samples == 3
 
 
-def test_what_is_left_behind_holds_no_graph():
-    (one,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
+def test_results_do_not_reference_the_graph():
+    (item,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
         micro_batches(1)
     )
 
-    assert one.loss.grad_fn is None and one.correct.grad_fn is None
+    assert item.loss.grad_fn is None and item.correct.grad_fn is None
 
 
-def test_right_answers_are_counted():
+def test_correct_predictions_are_counted():
     images, labels = torch.zeros(4, 3, 8, 8), torch.tensor([2, 2, 1, 2])
     network = build_slice(small_layers())
     head = network.named_weights()["fc.bias"]
     with torch.no_grad():
         network.named_weights()["fc.weight"].zero_()
         head.copy_(torch.eye(CLASSES)[2])
-    (one,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
+    (item,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
 
-    assert int(one.correct) == 3
+    assert int(item.correct) == 3
 
 
-def test_a_network_that_was_validated_trains_again():
+def test_a_validated_network_is_set_to_training_mode():
     network: Slice = build_slice(small_layers())
     network.eval()
     single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
@@ -100,17 +100,17 @@ def test_a_network_that_was_validated_trains_again():
     assert all(module.training for module in network.modules())
 
 
-def test_micro_batches_are_taken_one_at_a_time():
-    taken: list[int] = []
+def test_micro_batches_are_read_one_at_a_time():
+    used: list[int] = []
     done: list[int] = []
 
     def feed() -> Iterator[PipelineInput]:
         for index, batch in enumerate(micro_batches(3)):
-            taken.append(index)
+            used.append(index)
             yield batch
 
     def note() -> None:
-        done.append(len(taken))
+        done.append(len(used))
 
     single_stage(build_slice(small_layers()), F.cross_entropy, note, 3).run(feed())
 

@@ -39,33 +39,33 @@ def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
 
 
 def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[str, Any]]:
-    asked = {"replicas": replicas, "stages": stages}
-    payload = {"folder": str(folder), "grid": asked, "span": span}
+    requested = {"replicas": replicas, "stages": stages}
+    payload = {"folder": str(folder), "grid": requested, "span": span}
     outcome = run_workers(grid(replicas, stages), "support.group_targets:meet", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     return seen(folder, replicas * stages)
 
 
 @pytest.mark.processes
-def test_stages_form_a_line_and_replicas_are_siblings(tmp_path: Path) -> None:
+def test_pipeline_and_data_parallel_groups_match_the_topology(tmp_path: Path) -> None:
     ranks = meet(tmp_path, replicas=2, stages=2)
 
-    assert [one["world"] for one in ranks] == [[0, 1, 2, 3]] * 4
-    assert [one["pipeline"] for one in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
-    assert [one["data_parallel"] for one in ranks] == [[0, 2], [1, 3], [0, 2], [1, 3]]
-    assert [one["index"] for one in ranks] == [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
-    assert [one["size"] for one in ranks] == [[4, 2, 2]] * 4
+    assert [rank["world"] for rank in ranks] == [[0, 1, 2, 3]] * 4
+    assert [rank["pipeline"] for rank in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert [rank["data_parallel"] for rank in ranks] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert [rank["index"] for rank in ranks] == [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
+    assert [rank["size"] for rank in ranks] == [[4, 2, 2]] * 4
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("replicas", "stages"), [(1, 3), (3, 1)])
-def test_a_group_of_one_meets_only_itself(tmp_path: Path, replicas: int, stages: int) -> None:
+def test_a_group_of_one_contains_only_this_rank(tmp_path: Path, replicas: int, stages: int) -> None:
     ranks = meet(tmp_path, replicas, stages)
     alone = "pipeline" if stages == 1 else "data_parallel"
     other = "data_parallel" if stages == 1 else "pipeline"
 
-    assert [one[alone] for one in ranks] == [[0], [1], [2]]
-    assert [one[other] for one in ranks] == [[0, 1, 2]] * 3
+    assert [rank[alone] for rank in ranks] == [[0], [1], [2]]
+    assert [rank[other] for rank in ranks] == [[0, 1, 2]] * 3
 
 
 @pytest.mark.processes
@@ -77,14 +77,14 @@ def test_a_group_of_one_meets_only_itself(tmp_path: Path, replicas: int, stages:
         (2, 2, 1, [[0], [1], [2], [3]], [0, 0, 0, 0]),
     ],
 )
-def test_neighboring_replicas_of_a_stage_form_a_span_of_their_own(
+def test_consecutive_replicas_of_a_stage_form_a_norm_sync_group(
     tmp_path: Path, replicas: int, stages: int, span: int, met: list[list[int]], places: list[int]
 ) -> None:
     ranks = meet(tmp_path, replicas, stages, span)
 
-    assert [one["span"] for one in ranks] == met
-    assert [one["place"] for one in ranks] == [[place, span] for place in places]
-    assert all(one["apart"] for one in ranks)
+    assert [rank["span"] for rank in ranks] == met
+    assert [rank["place"] for rank in ranks] == [[place, span] for place in places]
+    assert all(rank["apart"] for rank in ranks)
 
 
 @pytest.mark.processes
@@ -96,16 +96,16 @@ def test_no_process_can_be_reached_from_outside(
         if (Path("/sys/class/net") / name / "device").exists():
             monkeypatch.setenv("GLOO_SOCKET_IFNAME", name)
     ranks = meet(tmp_path, replicas=2, stages=2)
-    addresses = [ip for one in ranks for ip in one["listens"]]
+    addresses = [ip for rank in ranks for ip in rank["listens"]]
 
     assert len(addresses) >= 4
     assert [ip for ip in addresses if not ip_address(ip).is_loopback] == []
-    assert [one["elders_listen"] for one in ranks] == [[]] * 4  # forkserver and supervisor
+    assert [rank["elders_listen"] for rank in ranks] == [[]] * 4  # forkserver and supervisor
 
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_the_same_processes_meet_under_torchrun(tmp_path: Path) -> None:
+def test_processes_connect_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     payload = {"folder": str(tmp_path), "grid": {"replicas": 1, "stages": 2}, "span": 1}
@@ -120,13 +120,13 @@ def test_the_same_processes_meet_under_torchrun(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     ranks = seen(tmp_path, 2)
 
-    assert [one["pipeline"] for one in ranks] == [[0, 1]] * 2
-    assert [one["data_parallel"] for one in ranks] == [[0], [1]]
-    assert all(ip_address(ip).is_loopback for one in ranks for ip in one["listens"])
+    assert [rank["pipeline"] for rank in ranks] == [[0, 1]] * 2
+    assert [rank["data_parallel"] for rank in ranks] == [[0], [1]]
+    assert all(ip_address(ip).is_loopback for rank in ranks for ip in rank["listens"])
 
 
 @pytest.mark.processes
-def test_a_process_that_never_comes_is_not_waited_for_forever() -> None:
+def test_a_missing_process_causes_a_timeout() -> None:
     outcome = run_workers(
         grid(2, 1), "support.group_targets:wait_for_missing_rank", {"seconds": 0.5}, threads=1
     )
@@ -136,7 +136,7 @@ def test_a_process_that_never_comes_is_not_waited_for_forever() -> None:
     assert str(error).startswith("not all 2 processes connected within 0.5 s")
 
 
-def test_a_run_of_one_makes_no_process_group() -> None:
+def test_a_single_process_creates_no_process_group() -> None:
     groups = init_process_groups(0, 1, grid(1, 1), HERE_ONLY)
     initialized = dist.is_initialized()
     groups.destroy()
@@ -146,7 +146,7 @@ def test_a_run_of_one_makes_no_process_group() -> None:
     assert not initialized
 
 
-def test_a_number_of_processes_that_is_not_the_plans_is_refused() -> None:
+def test_a_wrong_number_of_processes_is_refused() -> None:
     world = World(rank=0, world_size=2, local_rank=0, local_world_size=2)
 
     with pytest.raises(ConfigError, match=r"has 2 processes, but.*2 × --shards 2 need 4"):

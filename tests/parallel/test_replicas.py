@@ -27,26 +27,28 @@ def test_the_sum_is_divided_once() -> None:
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    one, two, four = torch.tensor([0.1, 0.2, 0.4])
+    item, two, four = torch.tensor([0.1, 0.2, 0.4])
 
-    assert Replicas().reduce(tree)[0] == ((one + two) + four) / 3
+    assert Replicas().reduce(tree)[0] == ((item + two) + four) / 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_the_mean_is_rounded_to_the_weights_type_after_the_division(dtype: torch.dtype) -> None:
+def test_the_mean_is_rounded_to_the_dtype_of_the_weights_after_the_division(
+    dtype: torch.dtype,
+) -> None:
     weight = nn.Parameter(torch.zeros(2))
     tree = GradientTree(FlatParameters({"weight": weight}), dtype=dtype)
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    one, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
+    item, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
     mean = Replicas().reduce(tree)
 
     assert mean.dtype == torch.float32
-    assert mean[0] == (((one + two) + four) / 3).float()
+    assert mean[0] == (((item + two) + four) / 3).float()
 
 
-def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
+def test_a_single_replica_updates_everything_and_copies_nothing() -> None:
     values = torch.arange(48.0)
     replicas = Replicas()
     replicas.all_gather_shards(values)
@@ -56,7 +58,7 @@ def test_a_lone_replica_owns_everything_and_copies_nothing() -> None:
     assert shard_gatherer(replicas, 48)(values) is values
 
 
-def test_a_lone_replica_never_computes_a_digest() -> None:
+def test_a_single_replica_computes_no_digest() -> None:
     def digest() -> bytes:
         raise AssertionError("a pass over all weights for nothing")
 

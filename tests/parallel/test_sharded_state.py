@@ -30,16 +30,16 @@ def alone(optimizer: str) -> Outcome:
 def test_every_rule_ends_with_the_bits_of_one_replica(pool: ReplicaPool, optimizer: str) -> None:
     ended = unwrap(pool.run(train, Case(6, sharded=True, optimizer=optimizer)))
 
-    assert {one.sha256 for one in ended} == {alone(optimizer).sha256}
+    assert {item.sha256 for item in ended} == {alone(optimizer).sha256}
     assert alone(optimizer).sha256 != train(None, Case(6)).sha256 or optimizer == "sgd_combined"
-    for one in ended:
+    for item in ended:
         for name, tensor in alone(optimizer).state.items():
-            assert np.array_equal(one.state[name], tensor), name
+            assert np.array_equal(item.state[name], tensor), name
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 @pytest.mark.parametrize("elements", [0, 16, 32, 48, 16 * 17, 16 * 100])
-def test_parts_of_any_length_come_together(pool: ReplicaPool, elements: int, sharded: bool) -> None:
+def test_shards_of_any_length_are_gathered(pool: ReplicaPool, elements: int, sharded: bool) -> None:
     """One row belongs to the first replica alone, and the others must hear of it."""
     found = unwrap(pool.run(gathered, Vector(elements, sharded)))
 

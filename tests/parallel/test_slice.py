@@ -35,27 +35,27 @@ class Cut:
         layout = torch.channels_last
         bundle: tuple[Tensor, ...] = (images.to(memory_format=layout),)
         received, sent = [], []
-        for one in self.slices:
-            one.to(memory_format=layout)  # type: ignore[call-overload]  # a stub
+        for item in self.slices:
+            item.to(memory_format=layout)  # type: ignore[call-overload]  # a stub
             received.append(bundle)
-            sent.append(one(*bundle))
+            sent.append(item(*bundle))
             bundle = tuple(tensor.detach().requires_grad_() for tensor in sent[-1])
         (logits,) = sent[-1]
         gradients: list[Tensor | None] = [None]
         sent[-1] = (F.cross_entropy(logits, labels),)
-        for given, made in zip(reversed(received), reversed(sent), strict=True):
-            torch.autograd.backward(made, gradients)
-            gradients = [tensor.grad for tensor in given]
+        for values, output in zip(reversed(received), reversed(sent), strict=True):
+            torch.autograd.backward(output, gradients)
+            gradients = [tensor.grad for tensor in values]
         return {"logits": logits.detach(), **self.numbers()}
 
     def numbers(self) -> dict[str, Tensor]:
         """Gradients by weight, and the statistics that wait."""
         found = {}
-        for one in self.slices:
-            for name, weight in one.named_weights().items():
+        for item in self.slices:
+            for name, weight in item.named_weights().items():
                 assert weight.grad is not None
                 found[name] = weight.grad
-            for name, norm in one.layers.items():
+            for name, norm in item.layers.items():
                 if isinstance(norm, BatchNorm):
                     ((found[f"{name} mean"], found[f"{name} variance"]),) = norm.pending_statistics
         return found
@@ -67,14 +67,14 @@ def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_cut_before_any_layer_gives_the_same_bits(name: str):
+def test_a_split_before_any_layer_gives_the_same_bits(name: str):
     layers = NETWORKS[name]
     batch = images_and_labels(2, 12)
-    whole = Cut(layers, [0]).train(*batch)
+    full = Cut(layers, [0]).train(*batch)
 
-    assert all(tensor.any() for tensor in whole.values())
+    assert all(tensor.any() for tensor in full.values())
     for start in range(1, len(layers)):
-        assert different(Cut(layers, [0, start]).train(*batch), whole) == [], layers[start].name
+        assert different(Cut(layers, [0, start]).train(*batch), full) == [], layers[start].name
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -86,7 +86,7 @@ def test_a_slice_for_every_layer_gives_the_same_bits(name: str):
     assert different(pieces.train(*batch), Cut(layers, [0]).train(*batch)) == []
 
 
-def test_a_slice_does_not_write_on_what_it_receives():
+def test_a_slice_does_not_modify_its_inputs():
     layers = small_layers()
     modules = build_layers(layers, seed=0)
     images, _ = images_and_labels(2, 8)
@@ -98,24 +98,24 @@ def test_a_slice_does_not_write_on_what_it_receives():
         assert all(map(torch.equal, received, copies)), layers[start].name
 
 
-def test_layers_inside_a_slice_still_work_in_place():
+def test_layers_inside_a_slice_work_in_place():
     network = build_slice(small_layers())
-    rectifiers = [one for one in network.modules() if isinstance(one, nn.ReLU)]
+    rectifiers = [module for module in network.modules() if isinstance(module, nn.ReLU)]
 
-    assert rectifiers and all(one.inplace for one in rectifiers)
+    assert rectifiers and all(rectifier.inplace for rectifier in rectifiers)
 
 
-def test_the_layers_of_the_network_are_not_changed_by_a_cut():
+def test_slicing_does_not_modify_the_layers_of_the_network():
     layers = small_layers()
     modules = build_layers(layers, seed=0)
     start = [layer.name for layer in layers].index("layer1/0/relu")
     Slice(layers[start:], modules)
-    kept = modules["layer1/0/relu"]
+    saved = modules["layer1/0/relu"]
 
-    assert isinstance(kept, nn.ReLU) and kept.inplace
+    assert isinstance(saved, nn.ReLU) and saved.inplace
 
 
-def test_each_route_takes_and_puts_its_own_tensors():
+def test_each_route_reads_and_writes_its_tensors():
     layers = (
         LayerPlan("fork", ConvSpec(1, 1, 1, bias=True), Route.FORK),
         LayerPlan("side", ConvSpec(1, 1, 1, bias=True), Route.SIDE),
@@ -136,16 +136,16 @@ def test_each_route_takes_and_puts_its_own_tensors():
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 5], [0, 3, 9, 14]])
-def test_names_do_not_know_of_stages(starts: list[int]):
+def test_names_do_not_depend_on_stages(starts: list[int]):
     layers = small_layers()
     slices = Cut(layers, starts).slices
-    names = [name for one in slices for name in one.named_tensors()]
+    names = [name for item in slices for name in item.named_tensors()]
 
     assert names == list(build_slice(layers).named_tensors())
     assert {"conv1.weight", "layer2.0.bn1.running_var", "fc.bias"} <= set(names)
 
 
-def test_weights_are_the_tensors_that_train():
+def test_named_weights_are_the_parameters():
     network = build_slice(small_layers())
     tensors, weights = network.named_tensors(), network.named_weights()
 

@@ -21,12 +21,12 @@ POINTS = {
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet8-pad", "resnet8-group", "bottleneck"])
 @pytest.mark.parametrize("points", POINTS.values(), ids=POINTS.keys())
-def test_the_bits_are_the_same_with_and_without(points: tuple[str, ...], model: str):
+def test_recomputation_gives_the_same_bits(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
     names = [layer.name for layer in case.layers]
-    kept = plan_recompute(points, names).checkpoints
+    saved = plan_recompute(points, names).checkpoints
 
-    assert train_single_process(replace(case, recompute=kept)) == train_single_process(case)
+    assert train_single_process(replace(case, recompute=saved)) == train_single_process(case)
 
 
 def test_names_of_other_stages_change_nothing():
@@ -44,16 +44,16 @@ def kept_sizes(case: Case) -> list[tuple[int, ...]]:
         sizes.append(tuple(kept.shape))
         return kept
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
         module(images)
     return [size for size in sizes if len(size) > 1]
 
 
-def test_without_points_only_the_input_is_kept():
+def test_without_checkpoints_only_the_input_is_stored():
     assert kept_sizes(Case(micro_batches=1, recompute=())) == [(4, 3, 12, 12)]
 
 
-def test_only_inputs_and_points_are_kept():
+def test_only_inputs_and_checkpoints_are_stored():
     case = Case(micro_batches=1, recompute=("layer2/0/relu", "layer3/0/conv1"))
 
     assert kept_sizes(case) == [
@@ -74,7 +74,7 @@ def test_statistics_are_recorded_again_after_the_backward_pass():
     assert all(norm.records_statistics for norm in trained.norms.values())
 
 
-def test_a_validated_network_computes_everything_once():
+def test_evaluation_does_not_recompute():
     case = Case(micro_batches=1, recompute=())
     recomputing, plain = Trained(case, 0).module.eval(), Trained(case, 0).slice.eval()
     ((images, _),) = case.batches()

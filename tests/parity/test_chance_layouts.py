@@ -42,8 +42,10 @@ QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; a resumed ru
 
 def bench_of(folder: Path, **more: object) -> LayoutProver:
     small = FAMILIES["efficientnet by chance"]
-    asked = {**ASKED, **small.options, "image_size": small.size, **more}
-    resolved = resolve(RequestedOptions(named_config=settings_from("test", asked), environment={}))
+    requested = {**ASKED, **small.options, "image_size": small.size, **more}
+    resolved = resolve(
+        RequestedOptions(named_config=settings_from("test", requested), environment={})
+    )
     return LayoutProver(resolved, MICRO_BATCHES, folder)
 
 
@@ -110,13 +112,15 @@ def test_all_layouts_of_a_family_have_the_weights_of_one_process(name: str):
     small = FAMILIES[name]
     words = [f"--{option.replace('_', '-')}={value}" for option, value in small.options.items()]
     flags = [_spoken(word) for word in (*words, f"--image-size={small.size}")]
-    said = convoy("prove", "--quick", "--most-processes=4", "--updates=2", "--json", *flags)
-    found = json.loads(said.out)["layouts"]
+    result = convoy("prove", "--quick", "--most-processes=4", "--updates=2", "--json", *flags)
+    found = json.loads(result.out)["layouts"]
 
-    assert (said.code, said.err) == (0, "")
-    assert {one["weights_sha256"] for one in found if one["exact"]} == {found[0]["weights_sha256"]}
-    assert {"zero-bubble", "looped", "grouped", None} <= {one["schedule"] for one in found}
-    assert any(one["resumed_from"] for one in found)
+    assert (result.code, result.err) == (0, "")
+    assert {item["weights_sha256"] for item in found if item["exact"]} == {
+        found[0]["weights_sha256"]
+    }
+    assert {"zero-bubble", "looped", "grouped", None} <= {item["schedule"] for item in found}
+    assert any(item["resumed_from"] for item in found)
 
 
 def _spoken(word: str) -> str:

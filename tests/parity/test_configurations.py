@@ -86,16 +86,16 @@ def is_folded(name: str) -> bool:
 
 @pytest.mark.parametrize("name", staged_names())
 def test_a_reduced_configuration_is_cut_as_the_whole_one(name: str):
-    whole = as_shipped(name)
-    network, small = plan_network(whole), plan_run(reduced(name).config)
+    full = as_shipped(name)
+    network, small = plan_network(full), plan_run(reduced(name).config)
     ours = small.folded_stages or small.stages
 
-    assert [headless(one) for one in network.layers] == [
-        headless(one) for one in small.network.layers
+    assert [headless(layer) for layer in network.layers] == [
+        headless(layer) for layer in small.network.layers
     ]
-    assert small.schedule.name == whole.pipeline.pipeline_schedule
-    if whole.pipeline.pipeline_splits:  # what is balanced goes by the cost of an image's size
-        assert [one.first for one in ours] == [one.first for one in plan_stages(whole, network)]
+    assert small.schedule.name == full.pipeline.pipeline_schedule
+    if full.pipeline.pipeline_splits:  # what is balanced goes by the cost of an image's size
+        assert [our.first for our in ours] == [stage.first for stage in plan_stages(full, network)]
 
 
 def headless(layer: LayerPlan) -> LayerPlan:

@@ -32,22 +32,22 @@ INSIDE_BLOCKS = {
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
     """Two processes for all cuts."""
-    with pipeline_pool(2, tmp_path_factory.mktemp("pair")) as made:
-        yield made
+    with pipeline_pool(2, tmp_path_factory.mktemp("pair")) as output:
+        yield output
 
 
 @pytest.fixture(scope="module", params=[3, 4])
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def differing(line: PipelinePool, cases: Sequence[Case]) -> dict[Case, list[str]]:
     """The cases whose update is not that of the network in one piece, and what differs."""
     alone = {
-        case: train_single_process(case) for case in {replace(one, starts=(0,)) for one in cases}
+        case: train_single_process(case) for case in {replace(item, starts=(0,)) for item in cases}
     }
     parts = line.run(train_all, list(cases))
     found = {
@@ -61,7 +61,7 @@ def differing(line: PipelinePool, cases: Sequence[Case]) -> dict[Case, list[str]
 
 def differences(ours: StageResult, alone: StageResult) -> list[str]:
     assert ours.gradients.keys() == alone.gradients.keys()
-    names = [name for name, one in ours.gradients.items() if one != alone.gradients[name]]
+    names = [name for name, item in ours.gradients.items() if item != alone.gradients[name]]
     if (ours.statistics, ours.losses, ours.right) != (alone.statistics, alone.losses, alone.right):
         names.append("statistics or results")
     return names
@@ -78,7 +78,7 @@ STEPS = {"grouped": 5, "interleaved": 1, "sequential": 5, "zero-bubble": 5}
 
 @pytest.mark.slow
 def test_a_cut_at_any_layer_leaves_the_same_bits(pair: PipelinePool):
-    cases = [one for name, step in STEPS.items() for one in every_cut(Case(schedule=name), step)]
+    cases = [item for name, step in STEPS.items() for item in every_cut(Case(schedule=name), step)]
 
     assert differing(pair, cases) == {}
 
@@ -174,10 +174,10 @@ def test_several_stages_in_each_process_leave_the_same_bits(
     alone = train_single_process(replace(case, starts=(0,), stages_per_process=1))
     parts = pair.run(train_loops, cases)
 
-    for index, one in enumerate(cases):
+    for index, item in enumerate(cases):
         ours = joined(in_order([part[index] for part in parts]))
 
-        assert differences(ours, alone) == [], one.recompute
+        assert differences(ours, alone) == [], item.recompute
 
 
 @pytest.mark.slow
@@ -185,11 +185,11 @@ def test_three_stages_that_begin_anywhere_in_one_process_leave_the_same_bits(pai
     """Every border inside the network stands once at each of the three places."""
     case = Case(schedule="looped", micro_batches=2, stages_per_process=2)
     last = len(case.layers) - 3
-    cases = [replace(case, starts=(0, one, one + 1, one + 2)) for one in range(1, last + 1)]
+    cases = [replace(case, starts=(0, item, item + 1, item + 2)) for item in range(1, last + 1)]
     alone = train_single_process(replace(case, starts=(0,), stages_per_process=1))
     parts = pair.run(train_loops, cases)
 
-    for index, one in enumerate(cases):
+    for index, item in enumerate(cases):
         ours = joined(in_order([part[index] for part in parts]))
 
-        assert differences(ours, alone) == [], one.starts
+        assert differences(ours, alone) == [], item.starts

@@ -30,7 +30,7 @@ def test_a_network_keeps_what_its_plan_says(name: str):
     plan, size = NETWORKS[name].plan, NETWORKS[name].size
     images, labels = images_and_labels(SAMPLES, size)
     saved = saved_bytes(build_slice(plan.layers), (images,), labels)
-    held = activation_footprint(plan.layers, plan.costs, None, is_first=True)
-    planned = 4 * SAMPLES * held.stashed + small_change(plan.layers, SAMPLES)
+    stored = activation_footprint(plan.layers, plan.costs, None, is_first=True)
+    planned = 4 * SAMPLES * stored.stashed + small_change(plan.layers, SAMPLES)
 
     assert saved == pytest.approx(planned, rel=0.01)

@@ -31,9 +31,9 @@ class Bench:
     def compare(self, model: str, kept: str, schedule: str) -> list[Compared]:
         name = f"{model:<18} {schedule:<12} {kept:<12}"
         if name not in self.found:
-            asked = asked_for(model, len(self.line.pipes), schedule) | KEPT[kept]
-            self.found[name] = compare(asked, self.line.run(measure, asked))
-            ratios = " ".join(f"{one.ratio:6.3f}" for one in self.found[name])
+            requested = asked_for(model, len(self.line.pipes), schedule) | KEPT[kept]
+            self.found[name] = compare(requested, self.line.run(measure, requested))
+            ratios = " ".join(f"{item.ratio:6.3f}" for item in self.found[name])
             print(f"{len(self.line.pipes)} stages {name} planned/seen {ratios}")
         return self.found[name]
 
@@ -81,7 +81,7 @@ BY_KEPT = pytest.mark.parametrize("kept", KEPT)
 
 
 def far_off(stages: list[Compared]) -> list[Compared]:
-    return [one for one in stages if abs(one.ratio - 1) > CLOSE]
+    return [stage for stage in stages if abs(stage.ratio - 1) > CLOSE]
 
 
 @QUICK
@@ -102,7 +102,7 @@ def test_the_last_stage_holds_what_is_planned(bench: Bench, kept: str, schedule:
 def test_halves_of_a_backward_hold_about_what_is_planned(bench: Bench):
     stages = bench.compare("resnet8", "all kept", "zero-bubble")
 
-    assert [one for one in stages if abs(one.ratio - 1) > 0.2] == []
+    assert [stage for stage in stages if abs(stage.ratio - 1) > 0.2] == []
 
 
 @pytest.mark.evidence
@@ -110,7 +110,7 @@ def test_halves_of_a_backward_hold_about_what_is_planned(bench: Bench):
 def test_stages_of_all_networks_hold_what_is_planned(bench: Bench):
     found = compared(bench)
 
-    assert [one for stages in found for one in far_off(stages[:-1])] == []
+    assert [item for stages in found for item in far_off(stages[:-1])] == []
 
 
 @pytest.mark.evidence
@@ -118,9 +118,9 @@ def test_stages_of_all_networks_hold_what_is_planned(bench: Bench):
 def test_last_stages_of_all_networks_hold_what_is_planned(bench: Bench):
     found = compared(bench)
 
-    assert [one for stages in found for one in far_off(stages[-1:])] == []
+    assert [item for stages in found for item in far_off(stages[-1:])] == []
 
 
 def compared(bench: Bench) -> list[list[Compared]]:
     models = CASES[len(bench.line.pipes)]
-    return [bench.compare(*one) for one in product(models, KEPT, SCHEDULES)]
+    return [bench.compare(*item) for item in product(models, KEPT, SCHEDULES)]

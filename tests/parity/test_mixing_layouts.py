@@ -57,9 +57,9 @@ def test_a_layout_mixes_as_one_process_does(
 
 def test_a_run_goes_on_in_another_layout_within_an_epoch(alone: str | None, tmp_path: Path) -> None:
     bench = bench_of(tmp_path, updates=4, samples=3 * 4 * MICRO_BATCHES)
-    whole = bench.train(ALONE).summary.weights_sha256
+    full = bench.train(ALONE).summary.weights_sha256
 
-    assert bench.resume_under(REPLICAS, STAGES).summary.weights_sha256 == whole != alone
+    assert bench.resume_under(REPLICAS, STAGES).summary.weights_sha256 == full != alone
 
 
 @pytest.mark.evidence
@@ -67,9 +67,11 @@ def test_a_run_goes_on_in_another_layout_within_an_epoch(alone: str | None, tmp_
 @pytest.mark.parametrize("micro", [2, 4])
 def test_all_layouts_have_the_weights_of_one_process(micro: int) -> None:
     mixing = ("--mixup-alpha=0.2", "--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8")
-    said = convoy("prove", "--quick", "--json", *mixing, f"--micro-batch-size={micro}")
-    found = json.loads(said.out)["layouts"]
+    result = convoy("prove", "--quick", "--json", *mixing, f"--micro-batch-size={micro}")
+    found = json.loads(result.out)["layouts"]
 
-    assert (said.code, said.err) == (0, "")
-    assert {one["weights_sha256"] for one in found if one["exact"]} == {found[0]["weights_sha256"]}
-    assert any(one["resumed_from"] for one in found)
+    assert (result.code, result.err) == (0, "")
+    assert {item["weights_sha256"] for item in found if item["exact"]} == {
+        found[0]["weights_sha256"]
+    }
+    assert any(item["resumed_from"] for item in found)

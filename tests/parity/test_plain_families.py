@@ -56,11 +56,11 @@ def assert_equal(options: Mapping[str, Any], size: int, plain: nn.Module) -> Non
     tensors = network.named_tensors()
     missing, unexpected = plain.load_state_dict(tensors, strict=False)
 
-    assert unexpected == [] and all(one.endswith("num_batches_tracked") for one in missing)
+    assert unexpected == [] and all(item.endswith("num_batches_tracked") for item in missing)
     for train in (False, True):
-        (made,), expected = network.train(train)(images), plain.train(train)(images)
-        torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
-    F.cross_entropy(made, labels).backward()
+        (output,), expected = network.train(train)(images), plain.train(train)(images)
+        torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
+    F.cross_entropy(output, labels).backward()
     F.cross_entropy(expected, labels).backward()
     theirs = dict(plain.named_parameters())
     ours_too = network.named_weights()
@@ -263,7 +263,7 @@ def mobilenet_v3(rows: list[Any], last: int, head: int, bias: bool) -> MobileNet
         groups[group].append(block)
         inputs = outputs
     groups.append([Last(inputs, last)])
-    blocks = nn.Sequential(*(nn.Sequential(*one) for one in groups))
+    blocks = nn.Sequential(*(nn.Sequential(*item) for item in groups))
     return MobileNetV3(blocks, nn.Conv2d(last, head, 1, bias=bias))
 
 

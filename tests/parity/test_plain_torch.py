@@ -34,10 +34,10 @@ class Block(nn.Module):
         self.stride, self.added = stride, outputs - inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        made = F.relu(self.bn1(self.conv1(x)))
-        made = self.bn2(self.conv2(made))
+        output = F.relu(self.bn1(self.conv1(x)))
+        output = self.bn2(self.conv2(output))
         short = x[:, :, :: self.stride, :: self.stride]
-        return F.relu(made + F.pad(short, (0, 0, 0, 0, 0, self.added)))
+        return F.relu(output + F.pad(short, (0, 0, 0, 0, 0, self.added)))
 
 
 class ResNet8(nn.Module):
@@ -70,7 +70,7 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
     """The losses of all micro-batches; the network is changed."""
     flat = FlatParameters(network.named_weights())
     gradients = GradientTree(flat)
-    norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
+    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
     loss = CrossEntropy(LossConfig(label_smoothing=SMOOTHING))
     update = Update(
         SingleStage(network, loss, gradients.collect),
@@ -79,17 +79,17 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
         PendingStatistics(norms),
     )
     passed = [
-        one
+        item
         for rate, batch in zip(RATES, batches(accumulated), strict=True)
-        for one in update(batch, StepContext(rate))[0]
+        for item in update(batch, StepContext(rate))[0]
     ]
-    return [float(one.loss) for one in passed]
+    return [float(item.loss) for item in passed]
 
 
 def train_plainly(network: ResNet8, accumulated: int) -> list[float]:
     """The loop of any tutorial."""
-    decaying = [one for one in network.parameters() if one.dim() > 1]
-    others = [one for one in network.parameters() if one.dim() == 1]
+    decaying = [parameter for parameter in network.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in network.parameters() if parameter.dim() == 1]
     optimizer = torch.optim.SGD(
         [{"params": decaying, "weight_decay": OPTIMIZER.weight_decay}, {"params": others}],
         momentum=OPTIMIZER.momentum,

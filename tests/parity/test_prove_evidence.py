@@ -22,33 +22,33 @@ NETWORKS = {
 @pytest.fixture(scope="module", params=NETWORKS)
 def found(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """All rows of a proof of 20 updates."""
-    said = convoy("prove", *NETWORKS[request.param], "--updates=20", "--json")
-    assert (said.code, said.err) == (0, "")
-    rows: list[dict[str, Any]] = json.loads(said.out)["layouts"]
+    result = convoy("prove", *NETWORKS[request.param], "--updates=20", "--json")
+    assert (result.code, result.err) == (0, "")
+    rows: list[dict[str, Any]] = json.loads(result.out)["layouts"]
     print(f"\n{request.param}: {_told(rows)}")
     return rows
 
 
 def _told(rows: list[dict[str, Any]]) -> str:
-    whole, crossed, fast = (len(kind(rows)) for kind in (in_one_go, crossings, inexact))
-    differences = ", ".join(f"{one['difference']:.1e}" for one in inexact(rows))
+    full, crossed, fast = (len(kind(rows)) for kind in (in_one_go, crossings, inexact))
+    differences = ", ".join(f"{item['difference']:.1e}" for item in inexact(rows))
     return (
-        f"{whole} exact layouts, {crossed} crossings, {fast} fast ones that differ by "
-        f"{differences}, {sum(one['seconds'] for one in rows):.0f} s of training, "
+        f"{full} exact layouts, {crossed} crossings, {fast} fast ones that differ by "
+        f"{differences}, {sum(row['seconds'] for row in rows):.0f} s of training, "
         f"sha256 {rows[0]['weights_sha256']}"
     )
 
 
 def in_one_go(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in rows if one["exact"] and one["resumed_from"] is None]
+    return [row for row in rows if row["exact"] and row["resumed_from"] is None]
 
 
 def crossings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in rows if one["exact"] and one["resumed_from"] is not None]
+    return [row for row in rows if row["exact"] and row["resumed_from"] is not None]
 
 
 def inexact(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in rows if not one["exact"]]
+    return [row for row in rows if not row["exact"]]
 
 
 def test_all_layouts_have_the_weights_of_one_process(found: list[dict[str, Any]]) -> None:
@@ -57,16 +57,16 @@ def test_all_layouts_have_the_weights_of_one_process(found: list[dict[str, Any]]
 
     assert (first["stages"], first["replicas"]) == (1, 1)
     assert len(layouts) >= 24
-    assert {one["weights_sha256"] for one in layouts} == {first["weights_sha256"]}
-    assert all(one["equal"] for one in layouts)
+    assert {layout["weights_sha256"] for layout in layouts} == {first["weights_sha256"]}
+    assert all(layout["equal"] for layout in layouts)
 
 
 def test_all_layouts_are_different_and_cover_every_choice(found: list[dict[str, Any]]) -> None:
     layouts = in_one_go(found)
     choices = ("stages", "replicas", "schedule", "recompute", "offload", "sharding", "workers")
-    seen = {choice: {one[choice] for one in layouts} for choice in choices}
+    seen = {choice: {layout[choice] for layout in layouts} for choice in choices}
 
-    assert len({tuple(one[choice] for choice in choices) for one in layouts}) == len(layouts)
+    assert len({tuple(layout[choice] for choice in choices) for layout in layouts}) == len(layouts)
     assert seen["stages"] == seen["replicas"] == {1, 2, 3, 4}
     assert seen["schedule"] == {
         None,
@@ -78,20 +78,20 @@ def test_all_layouts_are_different_and_cover_every_choice(found: list[dict[str, 
     }
     assert all(seen[name] == {False, True} for name in ("recompute", "offload", "sharding"))
     assert seen["workers"] == {0, 2}
-    assert max(len(one["peak_bytes"]) * one["replicas"] for one in layouts) == 8
+    assert max(len(layout["peak_bytes"]) * layout["replicas"] for layout in layouts) == 8
 
 
 def test_what_any_of_four_layouts_saves_any_other_resumes(found: list[dict[str, Any]]) -> None:
     crossed = crossings(found)
 
     assert len(crossed) == 12
-    assert len({one["resumed_from"] for one in crossed}) == 4
-    assert len({one["layout"] for one in crossed}) == 12
-    assert {one["weights_sha256"] for one in crossed} == {found[0]["weights_sha256"]}
+    assert len({item["resumed_from"] for item in crossed}) == 4
+    assert len({item["layout"] for item in crossed}) == 12
+    assert {item["weights_sha256"] for item in crossed} == {found[0]["weights_sha256"]}
 
 
 def test_the_quick_sum_is_told_with_its_difference(found: list[dict[str, Any]]) -> None:
-    differences = [one["difference"] for one in inexact(found)]
+    differences = [item["difference"] for item in inexact(found)]
 
     assert len(differences) == 1
     assert 0 < differences[0] < 1  # training is chaotic: rounding grows with every update
@@ -99,7 +99,7 @@ def test_the_quick_sum_is_told_with_its_difference(found: list[dict[str, Any]]) 
 
 # TINY with four micro-batches an update; four updates an epoch, saved after every second one.
 CHANGED = ("--gradient", "--epoch", "--dataloader", "--samples")
-WORDS = [one for one in TINY if not one.startswith(CHANGED)]
+WORDS = [item for item in TINY if not item.startswith(CHANGED)]
 WORDS += ["--samples=128", "--updates=8", "--ckpts-per-epoch=2"]
 
 LAYOUTS = {

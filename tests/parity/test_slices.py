@@ -82,14 +82,14 @@ class Part:
             if tensor.requires_grad:
                 tensor.register_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
         self.made = self.slice(*bundle)
-        return tuple(one.requires_grad_() for one in sent(self.onward, self.made))
+        return tuple(item.requires_grad_() for item in sent(self.onward, self.made))
 
     def _note(self, index: int, gradient: Tensor) -> None:
         self.strides[index] = gradient.stride()
 
     def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         """The gradients of what was received, as the layers made them."""
-        if any(one.requires_grad for one in self.made):  # a stage may have no weights at all
+        if any(item.requires_grad for item in self.made):  # a stage may have no weights at all
             torch.autograd.backward(self.made, gradients)
         return [
             to_strides(tensor.grad, self.strides[index])
@@ -107,7 +107,7 @@ def parts_of(
     plan: NetworkPlan, starts: Sequence[int], arithmetic: Arithmetic = WHOLE
 ) -> list[Part]:
     names = [layer.name for layer in plan.layers]
-    return [Part(plan, one, arithmetic) for one in stages_from_starts(names, starts)]
+    return [Part(plan, start, arithmetic) for start in stages_from_starts(names, starts)]
 
 
 def train(parts: list[Part], size: int, micro_batches: int) -> Numbers:
@@ -152,22 +152,22 @@ def test_cut_before_any_layer_a_network_leaves_the_same_bits(name: str):
     """A run is cut at every ninth layer, so nine runs are cut everywhere."""
     plan, size = ALL[name].plan, ALL[name].size
     micro_batches = 2 if name in BY_CHANCE else 1
-    whole = train(parts_of(plan, [0]), size, micro_batches)
+    full = train(parts_of(plan, [0]), size, micro_batches)
 
-    assert sum(bool(tensor.any()) for tensor in whole.values()) > 0.8 * len(whole)
+    assert sum(bool(tensor.any()) for tensor in full.values()) > 0.8 * len(full)
     for first in range(1, APART + 1):
         starts = range(first, len(plan.layers), APART)
         cut = train(parts_of(plan, [0, *starts]), size, micro_batches)
 
-        assert different(cut, whole) == [], [plan.layers[start].name for start in starts]
+        assert different(cut, full) == [], [plan.layers[start].name for start in starts]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_slice_for_every_layer_leaves_the_same_bits(name: str):
     plan, size = ALL[name].plan, ALL[name].size
-    whole = train(parts_of(plan, [0]), size, 2)
+    full = train(parts_of(plan, [0]), size, 2)
 
-    assert different(train(parts_of(plan, range(len(plan.layers))), size, 2), whole) == []
+    assert different(train(parts_of(plan, range(len(plan.layers))), size, 2), full) == []
 
 
 @pytest.mark.parametrize("arithmetic", HALVES.values(), ids=HALVES)
@@ -176,8 +176,8 @@ def test_in_16_bits_too_a_slice_for_every_layer_leaves_the_same_bits(
     name: str, arithmetic: Arithmetic
 ):
     plan, size = ALL[name].plan, ALL[name].size
-    whole = train(parts_of(plan, [0], arithmetic), size, 2)
+    full = train(parts_of(plan, [0], arithmetic), size, 2)
     cut = train(parts_of(plan, range(len(plan.layers)), arithmetic), size, 2)
 
-    assert different(cut, whole) == []
-    assert different(train(parts_of(plan, [0]), size, 2), whole) != []
+    assert different(cut, full) == []
+    assert different(train(parts_of(plan, [0]), size, 2), full) != []

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.processes
 def line(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as made:
-        yield made
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
+        yield output
 
 
 def law(schedule: str, stages: int) -> list[int]:
@@ -28,9 +28,9 @@ def law(schedule: str, stages: int) -> list[int]:
     behind = range(stages - 1, -1, -1)  # stages behind each one
     match schedule:
         case "grouped":
-            return [2 * one + 2 for one in behind]
+            return [2 * item + 2 for item in behind]
         case "interleaved" | "1f1b":
-            return [one + 1 for one in behind]
+            return [item + 1 for item in behind]
         case "zero-bubble":
             return [stages] * stages
         case _:
@@ -44,4 +44,4 @@ def test_each_stage_holds_as_many_sets_as_the_law_says(line: PipelinePool, sched
     case = Case(starts, schedule, 4 * stages, samples=2, size=8)
     seen = line.run(train_stage, case)
 
-    assert [one.stash for one in seen] == law(schedule, stages)
+    assert [item.stash for item in seen] == law(schedule, stages)

@@ -20,7 +20,7 @@ from convoy.plan.schedules import SCHEDULES, Schedule, make_schedule
 LAYOUTS = [(name, stages) for name in SCHEDULES for stages in range(1, 7)]
 
 
-PASSES = {one.symbol: one for one in (Forward, Backward, BackwardInput, BackwardWeight)}
+PASSES = {item.symbol: item for item in (Forward, Backward, BackwardInput, BackwardWeight)}
 
 
 def orders(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Action]]:
@@ -37,7 +37,7 @@ def parse_action(stage: str, letter: str, micro: str) -> Action:
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_every_schedule_ends_with_any_count_and_holds_its_peak(name: str, stages: int):
+def test_every_schedule_completes_with_its_planned_peak_stash(name: str, stages: int):
     for micro_batches in range(1, 25):
         schedule = SCHEDULES[name]
         result = simulate(orders(schedule, stages, micro_batches))
@@ -61,7 +61,7 @@ def test_with_equal_costs_no_schedule_is_slower_than_its_timetable(name: str, st
 
 @sweep("stages", range(1, 7))
 @pytest.mark.parametrize("name", ["interleaved", "sequential"])
-def test_with_equal_costs_time_and_idle_share_are_the_timetables(name: str, stages: int):
+def test_with_equal_costs_time_and_idle_fraction_match_the_timetable(name: str, stages: int):
     schedule = SCHEDULES[name]
     for micro_batches in range(stages, 25, stages):
         result = simulate(orders(schedule, stages, micro_batches))
@@ -123,7 +123,7 @@ def test_a_link_delivers_in_the_order_of_sending():
     ]
 
 
-def test_a_backward_before_its_own_forward_is_caught():
+def test_a_backward_before_its_forward_is_caught():
     result = simulate([parse_actions("B0 F0")])
 
     assert [str(stuck) for stuck in result.stuck] == [
@@ -147,7 +147,7 @@ def test_a_second_input_half_is_caught():
     ]
 
 
-def test_the_stage_before_waits_for_the_input_half_only():
+def test_the_previous_stage_waits_only_for_the_input_half():
     costs = Costs(forward=(1.0, 1.0), backward=(4.0, 4.0), weight_share=0.75)
     result = simulate([parse_actions("F0 I0 W0"), parse_actions("F0 I0 W0")], costs)
 
@@ -155,7 +155,7 @@ def test_the_stage_before_waits_for_the_input_half_only():
     assert result.seconds == 7
 
 
-def test_a_split_backward_costs_as_much_as_a_whole_one():
+def test_a_split_backward_costs_as_much_as_a_full_one():
     costs = Costs(forward=(1.0,), backward=(3.0,), weight_share=0.25)
 
     assert (
@@ -164,7 +164,7 @@ def test_a_split_backward_costs_as_much_as_a_whole_one():
     )
 
 
-def test_a_set_is_kept_until_its_weight_half():
+def test_a_stash_is_retained_until_the_weight_half():
     result = simulate([parse_actions("F0 I0 F1 I1 F2 I2 W0 W1 W2")])
 
     assert result.stash == result.process_stash == (3,)
@@ -184,14 +184,14 @@ def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
     ]
 
 
-def test_several_stages_of_a_process_hold_together_less_than_each_at_its_peak():
+def test_the_stages_of_a_process_stash_less_than_the_sum_of_their_peaks():
     result = simulate(orders(make_schedule("looped", 2), 4, 4))
 
     assert result.stash == (4, 3, 2, 1)
     assert result.process_stash == (5, 3)
 
 
-def test_a_stage_that_ended_is_not_among_the_stuck():
+def test_a_deadlock_does_not_name_finished_stages():
     result = simulate([parse_actions("F0"), parse_actions("F0 F1")])
 
     assert [stuck.stage for stuck in result.stuck] == [1]
@@ -199,15 +199,15 @@ def test_a_stage_that_ended_is_not_among_the_stuck():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", [2, 3])
-def test_two_exchanged_passes_of_one_kind_are_caught_on_every_stage(name: str, stages: int):
+def test_two_swapped_passes_are_caught_on_every_stage(name: str, stages: int):
     right = orders(SCHEDULES[name], stages, 2 * stages)
     for stage, actions in enumerate(right):
-        for one, other in combinations(range(len(actions)), 2):
-            if isinstance(actions[one], BackwardWeight):
+        for item, other in combinations(range(len(actions)), 2):
+            if isinstance(actions[item], BackwardWeight):
                 continue  # no neighbor sees it
-            if type(actions[one]) is type(actions[other]):
+            if type(actions[item]) is type(actions[other]):
                 wrong = list(actions)
-                wrong[one], wrong[other] = wrong[other], wrong[one]
+                wrong[item], wrong[other] = wrong[other], wrong[item]
                 result = simulate([*right[:stage], wrong, *right[stage + 1 :]])
 
                 assert result.deadlocked
@@ -223,7 +223,7 @@ def test_a_first_stage_that_does_not_run_ahead_is_caught(stages: int):
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_actions_begin_when_the_simulation_has_them_begin(name: str, stages: int):
+def test_start_times_match_the_simulation(name: str, stages: int):
     costs = Costs(tuple(1.0 + stage for stage in range(stages)), (3.0,) * stages)
     for micro_batches in range(1, 13):
         actions = orders(SCHEDULES[name], stages, micro_batches)
@@ -233,6 +233,6 @@ def test_actions_begin_when_the_simulation_has_them_begin(name: str, stages: int
         assert start_times(actions) == [list(row) for row in simulate(actions).starts]
 
 
-def test_an_order_that_never_ends_has_no_times():
+def test_a_deadlock_has_no_start_times():
     with pytest.raises(AssertionError, match="waits for another"):
         start_times([parse_actions("B0 F0"), parse_actions("F0 B0")])

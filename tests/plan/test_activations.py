@@ -92,14 +92,14 @@ def test_the_backward_of_one_segment_needs_as_much_as_without_recomputation():
     assert small_footprint([0]).peak_backward == small_footprint(None).peak_backward
 
 
-def test_segments_make_the_backward_cheaper():
+def test_segments_reduce_the_peak_of_the_backward():
     names = [layer.name for layer in small_layers()]
     after_blocks = [0, *(index + 1 for index, name in enumerate(names) if name.endswith("/relu"))]
 
     assert small_footprint(after_blocks).peak_backward < 0.9 * small_footprint(None).peak_backward
 
 
-def test_a_tensor_that_two_segments_need_is_kept_once():
+def test_a_tensor_of_two_segments_is_stored_once():
     names = [layer.name for layer in small_layers()]
     inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
     road = 16 * 32 * 32
@@ -107,7 +107,7 @@ def test_a_tensor_that_two_segments_need_is_kept_once():
     assert small_footprint(inside).stashed == 3 * 32 * 32 + 10 + 3 * road  # the side road once
 
 
-def test_gradients_that_others_hold_are_added_up_in_a_place_of_their_own():
+def test_shared_gradients_are_not_accumulated_in_place():
     layers = (
         LayerPlan("relu", ActivationSpec("relu")),
         LayerPlan("conv", ConvSpec(4, 2, 3), Route.FORK),
@@ -159,7 +159,7 @@ ALONE = {
 @pytest.mark.parametrize("model", ["resnet8", "resnet14", "resnet18"])
 @pytest.mark.parametrize("options", ALONE.values(), ids=ALONE.keys())
 def test_the_planned_memory_of_one_process_matches(options: dict[str, object], model: str):
-    whole = {
+    full = {
         "model": model,
         "norm_type": "batch",
         "data": "generated",
@@ -169,9 +169,9 @@ def test_the_planned_memory_of_one_process_matches(options: dict[str, object], m
         "gradient_accumulation": 2,
         **options,
     }
-    (planned,) = plan_run(build_config(whole)).memory
+    (planned,) = plan_run(build_config(full)).memory
 
-    assert planned.activations == pytest.approx(measure_alone(whole).activations, rel=0.05)
+    assert planned.activations == pytest.approx(measure_alone(full).activations, rel=0.05)
 
 
 WAYS = {
@@ -216,7 +216,7 @@ def test_the_planned_memory_of_proxies_without_recomputation_matches(way: str):
 
 
 def planned_by_seen(small: Small, **options: object) -> float:
-    whole = {
+    full = {
         "data": "generated",
         "num_classes": 10,
         "image_size": small.size,
@@ -225,8 +225,8 @@ def planned_by_seen(small: Small, **options: object) -> float:
         **small.options,
         **options,
     }
-    (planned,) = plan_run(build_config(whole)).memory
-    return planned.activations / measure_alone(whole).activations
+    (planned,) = plan_run(build_config(full)).memory
+    return planned.activations / measure_alone(full).activations
 
 
 KEPT = [
@@ -260,7 +260,7 @@ def test_saved_elements_of_every_family_match_autograd(small: Small):
     assert saved_bytes(live, (images,), labels) == planned + change
 
 
-def test_a_result_that_only_a_sum_takes_is_not_kept():
+def test_the_input_of_an_addition_is_not_saved():
     layers = small_layers()
     names = [layer.name for layer in layers]
     checkpoints = dict(zip(names, saved_elements(layers, Shape(3, 32)), strict=True))
@@ -282,14 +282,14 @@ def test_padding_saves_nothing():
     assert saved_elements(layers, Shape(3, 8)) == [0, 8 * 16, 8 * 16]
 
 
-def test_a_maximum_is_kept_with_its_place_in_64_bits():
+def test_max_pooling_saves_64_bit_indices():
     layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
     checkpoints, _ = saved_elements(layers, Shape(4, 10))
 
     assert checkpoints == 3 * MaxPoolSpec().output_shape(Shape(4, 10)).elements
 
 
-def test_the_logits_are_kept_for_the_loss():
+def test_the_logits_are_saved_for_the_loss():
     assert saved_elements(small_layers(), Shape(3, 32))[-1] == CLASSES
 
 
@@ -299,4 +299,4 @@ def test_only_relu_works_in_place():
         autograd_steps(layer.operation, source)[-1].in_place for layer in small_layers("none")
     ]
 
-    assert written == [isinstance(one.operation, ActivationSpec) for one in small_layers("none")]
+    assert written == [isinstance(item.operation, ActivationSpec) for item in small_layers("none")]

@@ -20,7 +20,7 @@ def begins(first: str, **values: Any) -> str:
     return actual.network.layers[actual.num_frozen].name
 
 
-def test_without_a_word_everything_is_trained() -> None:
+def test_by_default_every_layer_is_trained() -> None:
     assert (plan(None).num_frozen, plan(None).frozen_layers) == (0, ())
 
 
@@ -39,7 +39,7 @@ def test_the_first_layer_freezes_nothing() -> None:
         ("fc", "fc"),
     ],
 )
-def test_a_layer_a_group_and_the_words_of_splits_name_it(word: str, layer: str) -> None:
+def test_a_layer_a_group_or_an_alias_selects_the_first_trained_layer(word: str, layer: str) -> None:
     assert begins(word) == layer
 
 
@@ -47,13 +47,11 @@ def test_a_layer_a_group_and_the_words_of_splits_name_it(word: str, layer: str) 
     ("word", "layer"),
     [("relu", "layer1/0/conv1"), ("layer1/0/add", "layer2/0/conv1"), ("avgpool", "fc")],
 )
-def test_from_a_layer_without_weights_the_next_that_has_some_is_meant(
-    word: str, layer: str
-) -> None:
+def test_a_layer_without_weights_selects_the_next_layer_with_weights(word: str, layer: str) -> None:
     assert begins(word) == layer
 
 
-def test_the_layers_before_it_are_the_frozen_ones() -> None:
+def test_all_earlier_layers_are_frozen() -> None:
     assert [layer.name for layer in plan("layer1").frozen_layers] == ["conv1", "bn1", "relu"]
 
 
@@ -67,7 +65,7 @@ def test_an_unknown_layer_is_refused_with_near_names() -> None:
     )
 
 
-def test_a_layer_behind_all_weights_is_refused() -> None:
+def test_a_layer_after_all_weights_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'avgpool' leaves nothing to train: .* is conv10$"):
         plan("avgpool", model="squeezenet", data="generated", image_size=64)
 
@@ -81,7 +79,7 @@ def test_gradients_and_state_are_planned_for_trained_parameters_only() -> None:
     assert alone.gradients % head == 0 and alone.gradients < all_of_it.gradients
 
 
-def test_how_much_stays_is_printed_and_nothing_if_all_is_trained() -> None:
+def test_the_plan_shows_frozen_layers_only_if_there_are_any() -> None:
     lines = plan_as_text(plan("fc"), 100)
 
     assert [line for line in lines if line.startswith("frozen")] == [

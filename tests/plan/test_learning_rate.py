@@ -53,7 +53,9 @@ def formula(config: LearningRateConfig, steps: int, updates: int) -> Rates:
 @pytest.mark.parametrize("warmup", [0, 1, 1.5, 3])
 @pytest.mark.parametrize("frequency", [0, 1, 0.5, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_whole_run_follows_the_written_formula(schedule: str, frequency: float, warmup: float):
+def test_all_rates_of_a_run_follow_the_documented_formula(
+    schedule: str, frequency: float, warmup: float
+):
     config = replace(CONFIG, lr_schedule=schedule, lr_scheduler_freq=frequency, warmup_epoch=warmup)
 
     np.testing.assert_allclose(
@@ -75,7 +77,7 @@ def torch_scheduler(
     return np.array(seen)
 
 
-def test_cosine_at_every_update_is_torchs():
+def test_cosine_matches_torch():
     reference = torch_scheduler(
         lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=STEPS * EPOCHS)
     )
@@ -83,7 +85,7 @@ def test_cosine_at_every_update_is_torchs():
     np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="cosine")), reference, rtol=1e-9)
 
 
-def test_step_is_torchs():
+def test_step_schedule_matches_torch():
     drops = [math.ceil(epoch * STEPS) for epoch in CONFIG.lr_epoch_decay]
     reference = torch_scheduler(
         lambda o: torch.optim.lr_scheduler.MultiStepLR(o, drops, CONFIG.lr_decay)
@@ -92,7 +94,7 @@ def test_step_is_torchs():
     np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="step")), reference, rtol=1e-12)
 
 
-def test_exponential_at_every_update_is_torchs():
+def test_exponential_decay_matches_torch():
     reference = torch_scheduler(
         lambda o: torch.optim.lr_scheduler.ExponentialLR(o, CONFIG.lr_decay)
     )
@@ -102,7 +104,7 @@ def test_exponential_at_every_update_is_torchs():
     )
 
 
-def test_polynomial_to_zero_is_torchs():
+def test_polynomial_to_zero_matches_torch():
     config = replace(CONFIG, lr_schedule="polynomial", poly_lr_end_ratio=0)
     reference = torch_scheduler(
         lambda o: torch.optim.lr_scheduler.PolynomialLR(
@@ -113,13 +115,13 @@ def test_polynomial_to_zero_is_torchs():
     np.testing.assert_allclose(rates(config), reference, rtol=1e-9)
 
 
-def test_steps_drop_at_the_first_update_of_their_epochs():
+def test_steps_drop_at_the_first_update_of_the_epoch():
     config = LearningRateConfig(lr=1, lr_schedule="step", lr_decay=0.5, lr_epoch_decay=(1, 2))
 
     assert rates(config, steps=2, updates=6).tolist() == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_a_frequency_below_one_holds_the_rate_for_several_epochs():
+def test_a_frequency_below_one_changes_the_rate_every_few_epochs():
     config = LearningRateConfig(
         lr=1, lr_schedule="exponential", lr_decay=0.5, lr_scheduler_freq=0.5
     )
@@ -138,7 +140,7 @@ def test_polynomial_warms_up_to_the_full_rate_and_then_falls():
     ]
 
 
-def test_polynomial_would_reach_its_end_with_the_update_after_the_last():
+def test_polynomial_reaches_its_end_one_update_after_the_run():
     config = LearningRateConfig(lr=0.3, lr_schedule="polynomial", poly_lr_end_ratio=0.1)
     plan = LearningRatePlan(config, STEPS, STEPS * EPOCHS)
 
@@ -151,7 +153,7 @@ def test_the_first_update_of_a_warm_up_has_rate_zero(schedule: str):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_warm_up_longer_than_the_run_is_cut_off_by_its_end(schedule: str):
+def test_a_warm_up_may_be_longer_than_the_run(schedule: str):
     config = replace(CONFIG, lr_schedule=schedule, lr_decay=1, warmup_epoch=60)
     flat = schedule in ("step", "exponential", "polynomial")
     seen = rates(config)
@@ -160,7 +162,7 @@ def test_a_warm_up_longer_than_the_run_is_cut_off_by_its_end(schedule: str):
     assert not flat or seen[-1] == pytest.approx(CONFIG.lr * 41 / 420)
 
 
-def test_a_drop_happens_at_its_decimal_epoch():
+def test_a_drop_takes_effect_at_its_decimal_epoch():
     places = []
     for hundredths in range(1, 100):
         config = LearningRateConfig(
@@ -171,7 +173,7 @@ def test_a_drop_happens_at_its_decimal_epoch():
     assert places == list(range(1, 100))
 
 
-def test_a_frequency_counts_as_its_decimal_was_typed():
+def test_a_frequency_is_read_as_an_exact_decimal():
     config = LearningRateConfig(lr=1, lr_schedule="exponential", lr_decay=0.5)
     seen = []
     for hundredths in range(1, 100):
@@ -201,7 +203,7 @@ configs = st.builds(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
-def test_no_rate_is_negative_or_above_the_asked_one(
+def test_no_rate_is_negative_or_above_the_initial_one(
     config: LearningRateConfig, steps: int, updates: int
 ):
     seen = rates(config, steps, updates)
@@ -211,7 +213,9 @@ def test_no_rate_is_negative_or_above_the_asked_one(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
-def test_the_highest_rate_is_the_highest(config: LearningRateConfig, steps: int, updates: int):
+def test_max_lr_is_the_maximum_over_all_updates(
+    config: LearningRateConfig, steps: int, updates: int
+):
     plan = LearningRatePlan(config, steps, updates)
 
     assert plan.max_lr == max(plan.rate(update) for update in range(updates))
@@ -235,9 +239,7 @@ rising = st.lists(st.floats(0, 1), max_size=4).flatmap(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=rising, steps=st.integers(1, 9), updates=st.integers(1, 60))
-def test_the_highest_rate_is_found_where_rates_rise(
-    config: LearningRateConfig, steps: int, updates: int
-):
+def test_max_lr_is_found_where_rates_rise(config: LearningRateConfig, steps: int, updates: int):
     plan = LearningRatePlan(config, steps, updates)
 
     assert plan.max_lr == max(plan.rate(update) for update in range(updates))
@@ -256,7 +258,7 @@ class CountingPlan(LearningRatePlan):
 @pytest.mark.parametrize("decay", [0.9, 0.97, 1.0])
 @pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_warm_up_of_millions_of_updates_is_not_walked_through(
+def test_max_lr_does_not_iterate_over_millions_of_updates(
     schedule: str, frequency: float, decay: float
 ):
     config = replace(
@@ -275,7 +277,7 @@ def test_a_warm_up_of_millions_of_updates_is_not_walked_through(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
-def test_after_the_warm_up_no_rate_rises(config: LearningRateConfig, steps: int, updates: int):
+def test_no_rate_rises_after_the_warm_up(config: LearningRateConfig, steps: int, updates: int):
     seen = rates(config, steps, updates)
     settled = seen[math.ceil(config.warmup_epoch * steps) :]
 
@@ -284,7 +286,7 @@ def test_after_the_warm_up_no_rate_rises(config: LearningRateConfig, steps: int,
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
-def test_warm_up_only_lowers_and_leaves_the_rest_alone(
+def test_warm_up_lowers_its_rates_and_changes_no_others(
     config: LearningRateConfig, steps: int, updates: int
 ):
     assume(config.lr_schedule != "polynomial")  # its decay begins after the warm-up

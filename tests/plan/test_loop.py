@@ -20,40 +20,40 @@ def due(rhythm: EventSchedule, plan: LoopPlan) -> list[int]:
     return [update for update in range(1, plan.updates + 1) if rhythm.is_due(update)]
 
 
-def test_epochs_give_the_length_and_the_remainder_is_dropped():
+def test_epochs_set_the_length_and_the_remainder_is_dropped():
     plan = loop(samples=103, micro_batch_size=5, gradient_accumulation=2, replicas=2, epoch=3)
 
     assert (plan.samples, plan.samples_per_update, plan.micro_batches) == (103, 20, 2)
     assert (plan.updates_per_epoch, plan.updates, plan.epochs) == (5, 15, 3)
 
 
-def test_updates_give_the_length_when_there_are_no_epochs():
+def test_updates_set_the_length_without_epochs():
     plan = loop(samples=100, micro_batch_size=10, epoch=None, updates=25)
 
     assert (plan.updates_per_epoch, plan.updates, plan.epochs) == (10, 25, 2.5)
 
 
-def test_epochs_before_the_run_are_counted_and_none_of_them_comes_again():
+def test_earlier_epochs_are_counted_and_not_repeated():
     plan = loop(samples=100, micro_batch_size=10, epoch=2, epochs_before=2.5)
 
     assert [plan.epoch_after(update) for update in (0, 5, 20)] == [2.5, 3.0, 4.5]
     assert (plan.first_epoch, loop().first_epoch, plan.epochs) == (3, 0, 2)
 
 
-def test_a_part_of_an_epoch_is_whole_updates():
+def test_a_fraction_of_an_epoch_is_rounded_to_updates():
     plan = loop(samples=100, micro_batch_size=10, epoch=0.25)
 
     assert (plan.updates, plan.epochs) == (2, 0.2)
 
 
-def test_the_rates_are_those_of_this_length():
+def test_the_learning_rate_plan_has_the_length_of_the_run():
     rates = loop(samples=100, micro_batch_size=10, epoch=2, lr=0.2).learning_rate
 
     assert (rates.updates_per_epoch, rates.updates, rates.config.lr) == (10, 20, 0.2)
     assert rates.rate(10) == pytest.approx(0.1)  # the middle of a cosine
 
 
-def test_things_are_due_so_many_times_per_epoch():
+def test_events_are_due_several_times_per_epoch():
     plan = loop(
         samples=100,
         micro_batch_size=10,
@@ -77,19 +77,19 @@ def test_validations_may_skip_epochs_but_not_the_end():
 
 
 @pytest.mark.parametrize("mode", ["after", "none"])
-def test_outside_mode_during_no_validation_interrupts(mode: str):
+def test_validation_runs_between_updates_only_in_mode_during(mode: str):
     plan = loop(samples=20, micro_batch_size=10, epoch=5, validation_mode=mode)
 
     assert due(plan.validations, plan) == []
 
 
-def test_without_reports_on_the_way_there_is_one_at_the_end():
+def test_zero_reports_per_epoch_leave_one_at_the_end():
     plan = loop(samples=100, micro_batch_size=10, epoch=2, logs_per_epoch=0)
 
     assert due(plan.reports, plan) == [20]
 
 
-def test_without_checkpoints_none_is_due():
+def test_zero_checkpoints_are_never_due():
     plan = loop(samples=100, micro_batch_size=10, epoch=2, ckpts_per_epoch=0)
 
     assert due(plan.checkpoints, plan) == []
@@ -117,11 +117,11 @@ def epochs_saved(epoch: float, **options: Any) -> list[float]:
         ({"ckpts_per_epoch": 0, "ckpt_epochs_offset": 8}, []),
     ],
 )
-def test_a_checkpoint_may_come_after_several_epochs(options: dict[str, Any], saved: list[int]):
+def test_checkpoints_may_be_several_epochs_apart(options: dict[str, Any], saved: list[int]):
     assert epochs_saved(10, **options) == saved
 
 
-def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
+def test_checkpoint_intervals_are_counted_back_from_the_end():
     assert epochs_saved(2.4, epochs_per_ckpt=1) == [0.4, 1.4, 2.4]
 
 
@@ -134,11 +134,11 @@ def test_epochs_between_checkpoints_are_counted_back_from_an_end_inside_one():
         ({"weight_avg_strategy": "mean", "ckpts_per_epoch": 0, "epochs_per_ckpt": 2}, True),
     ],
 )
-def test_only_what_is_saved_can_be_averaged(options: dict[str, Any], averages: bool):
+def test_averaging_needs_checkpoints(options: dict[str, Any], averages: bool):
     assert loop(**options).averages_checkpoints is averages
 
 
-def test_reports_may_come_after_so_many_updates():
+def test_reports_may_be_scheduled_by_updates():
     plan = loop(samples=100, micro_batch_size=10, epoch=2, logs_per_epoch=None, log_freq=7)
 
     assert due(plan.reports, plan) == [7, 14, 20]

@@ -38,7 +38,7 @@ def test_a_hundred_epochs_from_16_to_128_have_four_levels_of_25() -> None:
 
 @sweep("epochs", [*range(4, 20), 90, 101])
 @sweep(("first", "last"), [(1, 1), (1, 2), (16, 128), (0.5, 4), (3, 12)])
-def test_a_ladder_is_climbed_as_documented(first: float, last: float, epochs: int) -> None:
+def test_loss_scale_levels_start_as_documented(first: float, last: float, epochs: int) -> None:
     plan = ladder(first, last, epochs, per_epoch=7)
 
     for update in range(plan.updates):
@@ -46,7 +46,7 @@ def test_a_ladder_is_climbed_as_documented(first: float, last: float, epochs: in
         assert plan.scale(update) == as_documented(first, last, epochs, epoch), update
 
 
-def test_the_last_level_takes_the_epochs_that_are_left() -> None:
+def test_the_last_level_has_the_remaining_epochs() -> None:
     assert ladder(16, 128, 11).levels == (
         ScaleLevel(16, 0),
         ScaleLevel(32, 2),
@@ -56,11 +56,11 @@ def test_the_last_level_takes_the_epochs_that_are_left() -> None:
 
 
 def test_a_run_with_fewer_epochs_than_levels_is_divided_by_updates() -> None:
-    assert [one.start for one in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
+    assert [level.start for level in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
 
 
 @sweep("updates", range(1, 8))
-def test_however_short_a_run_is_its_last_update_has_the_last_scale(updates: int) -> None:
+def test_the_last_update_of_any_run_has_the_final_scale(updates: int) -> None:
     plan = LossScalePlan(1, 8, updates_per_epoch=100, updates=updates)
     scales = [plan.scale(update) for update in range(updates)]
 
@@ -75,7 +75,7 @@ def test_a_constant_scale_has_one_level() -> None:
     assert [plan.scale(update) for update in (0, 1, 10**9)] == [128.0] * 3
 
 
-def test_an_automatic_scale_takes_no_ladder() -> None:
+def test_an_automatic_scale_has_one_level() -> None:
     options = {"loss_scaling": 64.0, "initial_loss_scaling": 16.0, "auto_loss_scaling": True}
     plan = planned(precision="16.32", **options)
 
@@ -83,7 +83,7 @@ def test_an_automatic_scale_takes_no_ladder() -> None:
     assert not planned(**options).automatic
 
 
-def test_fine_tuning_goes_on_with_the_last_scale() -> None:
+def test_fine_tuning_continues_with_the_final_scale() -> None:
     config = build_config(
         {
             "model": "resnet8",
@@ -96,7 +96,7 @@ def test_fine_tuning_goes_on_with_the_last_scale() -> None:
             "initial_loss_scaling": 16.0,
         }
     )
-    first, second = (one.loop.loss_scale for one in plan_phases(plan_run(config)))
+    first, second = (phase.loop.loss_scale for phase in plan_phases(plan_run(config)))
 
     assert (len(first.levels), second.levels) == (3, (ScaleLevel(64.0, 0),))
 

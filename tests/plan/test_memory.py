@@ -20,7 +20,7 @@ def memory(**options: Any) -> tuple[StageMemory, ...]:
     return plan_run(build_config(chosen)).memory
 
 
-def test_a_stage_holds_weights_gradients_momentum_and_activations():
+def test_stage_memory_has_weights_gradients_momentum_and_activations():
     first, last = memory(pipeline_splits=("fc",), gradient_accumulation=4)
     head = 65 * 10
 
@@ -31,7 +31,7 @@ def test_a_stage_holds_weights_gradients_momentum_and_activations():
     assert last.total == 5 * last.weights + last.activations
 
 
-def test_the_activations_of_the_head_are_counted_by_hand():
+def test_the_activations_of_the_head_match_a_manual_count():
     _, last = memory(pipeline_splits=("fc",), gradient_accumulation=4)
     values, actual = 64, 10
     stash = values + actual
@@ -50,13 +50,13 @@ def test_all_stages_but_the_last_have_a_link():
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_stage_keeps_as_many_sets_as_its_schedule(name: str):
+def test_a_stage_stashes_as_many_sets_as_its_schedule(name: str):
     stages = memory(shards=3, gradient_accumulation=12, pipeline_schedule=name)
 
-    assert [one.stash_sets for one in stages] == [
+    assert [item.stash_sets for item in stages] == [
         SCHEDULES[name].peak_stash(stage, 3, 12) for stage in range(3)
     ]
-    assert all(one.activations > one.stash for one in stages)
+    assert all(item.activations > item.stash for item in stages)
 
 
 def test_without_momentum_there_is_no_optimizer_state():
@@ -65,7 +65,7 @@ def test_without_momentum_there_is_no_optimizer_state():
     assert (alone.optimizer_state, alone.offloaded) == (0, 0)
 
 
-def test_optimizer_state_is_divided_over_replicas_and_rounded_up():
+def test_optimizer_state_is_sharded_over_replicas_and_rounded_up():
     (alone,) = memory(replicas=4, enable_optimizer_rts=True)
 
     assert alone.optimizer_state == 4 * -(-75_290 // 4)
@@ -78,7 +78,7 @@ def test_offloaded_state_uses_no_device_memory():
     assert offloaded.total == resident.total - resident.optimizer_state
 
 
-def test_offloaded_and_divided_state_is_the_part_of_one_replica():
+def test_offloaded_sharded_state_is_one_shard():
     (alone,) = memory(replicas=2, enable_optimizer_rts=True, offload_optimizer=True)
 
     assert (alone.optimizer_state, alone.offloaded) == (0, 2 * 75_290)
@@ -87,7 +87,7 @@ def test_offloaded_and_divided_state_is_the_part_of_one_replica():
 @pytest.mark.parametrize(
     ("kind", "size"), [("auto", 4), ("float64", 8), ("float32", 4), ("bfloat16", 2)]
 )
-def test_sums_have_a_type_of_their_own(kind: str, size: int):
+def test_accumulators_have_a_separate_dtype(kind: str, size: int):
     (alone,) = memory(accumulator_dtype=kind, gradient_accumulation=8)
 
     assert alone.gradients == (4 + 3 * size) * 75_290
@@ -110,7 +110,7 @@ def test_recomputation_saves_most_of_the_stash():
 @pytest.mark.parametrize(
     ("micro_batches", "sums"), [(1, 1), (2, 1), (3, 2), (4, 2), (7, 3), (8, 3), (1024, 10)]
 )
-def test_one_sum_waits_for_each_level_of_the_tree(micro_batches: int, sums: int):
+def test_the_tree_has_one_partial_sum_per_level(micro_batches: int, sums: int):
     assert gradient_tree_vectors(micro_batches) == sums
 
 
@@ -120,18 +120,18 @@ def vectors_by_growing(first: int, count: int) -> int:
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.integers(0, 300), st.integers(1, 70))
-def test_the_tree_of_any_block_holds_as_many_vectors_as_it_really_does(first: int, count: int):
+def test_the_planned_tree_vectors_match_the_gradient_tree(first: int, count: int):
     assert gradient_tree_vectors(count, first) == vectors_by_growing(first, count)
 
 
 @sweep("count", [*range(1, 20), 31, 32, 48, 63])
 @sweep("replicas", [1, 2, 3, 5, 8, 70])
-def test_of_all_replicas_the_one_with_most_sums_counts(count: int, replicas: int):
+def test_the_replica_with_most_partial_sums_counts(count: int, replicas: int):
     peak = max(vectors_by_growing(replica * count, count) for replica in range(replicas))
 
     assert peak_tree_vectors(BatchPlan(1, count, replicas)) == peak
 
 
-def test_a_block_that_begins_anywhere_may_need_twice_as_many():
+def test_an_unaligned_block_may_need_twice_as_many_vectors():
     assert gradient_tree_vectors(6, first=0) == 2
     assert gradient_tree_vectors(6, first=1) == 4

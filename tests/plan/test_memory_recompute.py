@@ -45,13 +45,13 @@ def is_enabled(
         ({"enable_recompute": False}, 2, False),
     ],
 )
-def test_unset_recomputation_is_on_where_there_are_several_stages(
+def test_recomputation_is_on_by_default_with_several_stages(
     options: dict[str, bool], stages: int, enabled: bool
 ):
     assert is_enabled(stages, **options) == enabled
 
 
-def test_unset_recomputation_is_off_where_the_schedule_does_not_allow_it():
+def test_recomputation_is_off_by_default_if_the_schedule_does_not_allow_it():
     assert not is_enabled(4, "zero-bubble")
     assert is_enabled(1, "zero-bubble", enable_recompute=True)
 
@@ -100,13 +100,13 @@ def test_checkpoints_without_recomputation_are_refused(
         (".*", tuple(NAMES)),
     ],
 )
-def test_a_pattern_means_whole_names_and_a_block_its_last_layer(
+def test_a_pattern_matches_full_names_and_a_block_means_its_last_layer(
     pattern: str, checkpoints: tuple[str, ...]
 ):
     assert plan(pattern).checkpoints == checkpoints
 
 
-def test_kept_layers_stand_in_their_order_and_once():
+def test_checkpoints_are_ordered_and_unique():
     assert plan("layer1/1", "relu", "layer1/1/relu").checkpoints == ("relu", "layer1/1/relu")
 
 
@@ -126,9 +126,7 @@ def test_the_input_of_a_folded_stage_is_stored():
         ("fc1|b0", ("conv1", "fc")),
     ],
 )
-def test_a_pattern_may_match_the_words_of_other_applications(
-    pattern: str, checkpoints: tuple[str, ...]
-):
+def test_a_pattern_may_match_an_alias(pattern: str, checkpoints: tuple[str, ...]):
     assert plan(pattern).checkpoints == checkpoints
 
 
@@ -153,15 +151,15 @@ def test_all_problems_of_the_patterns_are_reported_together():
     assert [line.split()[1] for line in listed] == ["'('", "'nothing-like-it'"]
 
 
-def test_without_points_the_whole_slice_is_one_segment():
+def test_without_checkpoints_a_stage_is_one_segment():
     assert segment_starts(NAMES, []) == [0]
 
 
-def test_a_segment_begins_after_each_kept_layer_but_the_last():
+def test_a_segment_starts_after_each_checkpoint_but_the_last():
     assert segment_starts(NAMES, ["relu", "layer1/0/conv1", "fc"]) == [0, 2, 3]
 
 
-def test_a_stage_has_segments_of_its_own_layers_alone():
+def test_segments_only_depend_on_the_layers_of_the_stage():
     recompute = RecomputePlan(True, ("relu", "layer1/0/relu"))
 
     assert recompute.segment_starts(NAMES[2:7]) == [0, 4]

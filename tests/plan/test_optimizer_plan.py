@@ -31,7 +31,7 @@ def test_the_memory_of_a_stage_follows_the_slots_and_their_bytes() -> None:
     assert stage.optimizer_state == 2 * 2 * 75_290
 
 
-def test_the_decay_of_squares_follows_all_samples_of_an_update() -> None:
+def test_the_rmsprop_decay_depends_on_the_samples_of_an_update() -> None:
     config = OptimizerConfig(optimizer="rmsprop_tf", rmsprop_base_decay_exp=-14.0)
 
     assert rmsprop_smoothing(config, 4096) == 0.75
@@ -39,7 +39,7 @@ def test_the_decay_of_squares_follows_all_samples_of_an_update() -> None:
     assert rmsprop_smoothing(replace(config, optimizer="sgd"), 1 << 20) == 0.99
 
 
-def test_a_decay_below_zero_is_heard_before_there_are_layers() -> None:
+def test_a_negative_rmsprop_decay_is_refused_by_the_plan() -> None:
     options = {"optimizer": "rmsprop", "rmsprop_base_decay_exp": -5.0}
     batch = {"micro_batch_size": 16, "gradient_accumulation": 2, "replicas": 2}
 

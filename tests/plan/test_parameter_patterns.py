@@ -17,13 +17,13 @@ def refused(**values: Any) -> list[str]:
     return []
 
 
-def test_patterns_that_choose_something_pass() -> None:
+def test_patterns_that_match_are_accepted() -> None:
     types = ("layer1.*.weight=bfloat16", "layer1.*=float16", "fc.bias=auto", "*=float64")
 
     assert refused(accumulator_dtype_rules=types, gradient_mean_reduce_re=(".*", r"fc\.\w+")) == []
 
 
-def test_a_pattern_of_no_parameter_is_refused_with_near_names() -> None:
+def test_a_pattern_that_matches_no_parameter_is_refused_with_near_names() -> None:
     lines = refused(accumulator_dtype_rules=("fc.wait=float16",), gradient_mean_reduce_re=("fc",))
 
     assert lines == [
@@ -43,13 +43,13 @@ def test_a_rule_shadowed_by_earlier_rules_is_refused() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["fc", "weight", "c.weight", "fc.weigh"])
-def test_a_pattern_means_whole_names(pattern: str) -> None:
+def test_a_pattern_matches_full_names(pattern: str) -> None:
     assert len(refused(gradient_mean_reduce_re=(pattern,))) == 1
     assert len(refused(accumulator_dtype_rules=(f"{pattern}=float16",))) == 1
 
 
 @pytest.mark.parametrize("flag", ["force_weight_to_fp16", "force_weight_to_fp32"])
-def test_a_part_of_no_name_is_refused_and_one_of_some_is_not(flag: str) -> None:
+def test_only_a_substring_of_no_name_is_refused(flag: str) -> None:
     options = {"model": "resnet8", flag: ("fc", "head")}
 
     with pytest.raises(ConfigError, match=r"--force-weight-to-fp\d\d 'head' matches no parameter"):

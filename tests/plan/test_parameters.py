@@ -5,12 +5,12 @@ import torch
 from support.model_families import ALL
 
 from convoy.plan.parameters import parameter_names
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_planned_parameter_names_match_the_network(name: str) -> None:
     plan = ALL[name].plan
-    built = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
+    built = build_network(plan, 0, torch.device("cpu"))
 
     assert parameter_names(plan.layers) == list(built.slice.named_weights())

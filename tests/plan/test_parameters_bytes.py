@@ -19,7 +19,7 @@ from convoy.plan.parameters import ElementBytes, element_bytes
         ("weights", "16.16", True, 4 + 4 + 4),
     ],
 )
-def test_state_has_the_bytes_of_its_two_slots_and_of_a_copy_of_the_weight(
+def test_state_bytes_include_slots_and_the_master_copy(
     kind: str, precision: str, copied: bool, size: int
 ) -> None:
     options = {"optimizer_state_dtype": kind, "precision": precision, "optimizer": "adamw"}
@@ -41,7 +41,7 @@ def test_state_has_the_bytes_of_its_two_slots_and_of_a_copy_of_the_weight(
         ({"precision": "32.32", "half_arithmetic": "native"}, (4, 4)),
     ],
 )
-def test_activations_and_sums_have_the_bytes_of_their_types(
+def test_activations_and_accumulators_have_the_bytes_of_their_dtypes(
     values: dict[str, str], expected: tuple[int, int]
 ) -> None:
     actual = element_bytes(build_config({**values, "momentum": 0.0}))

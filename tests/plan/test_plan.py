@@ -14,7 +14,7 @@ def plan(found: int | None = None, **options: Any) -> RunPlan:
     return plan_run(build_config({"model": "resnet8", **options}), found)
 
 
-def test_the_parts_of_a_plan_agree():
+def test_the_parts_of_a_plan_are_consistent():
     run = plan(micro_batch_size=4, gradient_accumulation=4, replicas=2, shards=2, epoch=3)
 
     assert run.batch.samples_per_update == run.loop.samples_per_update == 32
@@ -28,16 +28,16 @@ def test_stages_cover_the_network_once():
     costs = [cost for stage in run.stages for cost in run.layer_costs(stage)]
 
     assert costs == list(run.network.costs)
-    assert [name for stage in run.stages for name in stage.names] == [one.name for one in costs]
+    assert [name for stage in run.stages for name in stage.names] == [item.name for item in costs]
 
 
-def test_the_memory_of_all_stages_holds_every_weight_once():
+def test_the_memory_of_all_stages_counts_every_weight_once():
     run = plan(shards=3, gradient_accumulation=3)
 
     assert sum(memory.weights for memory in run.memory) == 4 * 75_290
 
 
-def test_one_stage_is_the_whole_network():
+def test_a_single_stage_is_the_full_network():
     (stage,) = plan().stages
 
     assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
@@ -50,7 +50,7 @@ def test_stages_start_at_the_splits():
     assert [stage.names[0] for stage in run.stages] == ["conv1", "layer1/0/relu", "layer3/0/conv1"]
 
 
-def test_without_splits_the_stages_do_about_the_same_work():
+def test_without_splits_the_stages_are_balanced_by_cost():
     run = plan(shards=2, gradient_accumulation=2)
     work = [sum(cost.macs for cost in run.layer_costs(stage)) for stage in run.stages]
 
@@ -66,13 +66,13 @@ def test_without_splits_the_stages_do_about_the_same_work():
         ({"data": "cifar10"}, 4_000, 4_000),
     ],
 )
-def test_the_number_of_samples_comes_from_the_source_or_the_catalog(
+def test_the_number_of_samples_is_that_of_the_source_or_the_data_set(
     options: dict[str, Any], found: int | None, planned: int
 ):
     assert plan(found, **options).loop.samples == planned
 
 
-def test_an_empty_source_is_refused_and_not_taken_for_an_unknown_one():
+def test_an_empty_source_is_refused():
     with pytest.raises(ConfigError, match=r"needs 32 samples .* the data set has 0;"):
         plan(found=0)
 
@@ -96,7 +96,7 @@ def test_recomputation_follows_the_number_of_stages():
     assert plan(shards=2, gradient_accumulation=2).recompute.enabled
 
 
-def test_balanced_borders_are_known_from_given_ones():
+def test_balanced_stages_are_distinguished_from_configured_splits():
     balanced = plan(shards=2, gradient_accumulation=2)
     values = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
 
@@ -121,7 +121,7 @@ def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]
 
     assert (stage.names[0], stage.names[-1]) == ("conv1", "fc")
     assert (run.topology.stages, run.topology.processes, run.process_devices) == (1, 1, (4,))
-    assert [one.names[0] for one in run.folded_stages] == [
+    assert [item.names[0] for item in run.folded_stages] == [
         "conv1",
         "layer2/0/conv1",
         "layer3/0/conv2",
@@ -130,7 +130,7 @@ def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]
     assert run.recompute.checkpoints == ("layer1/0/relu", "layer3/0/relu1")
 
 
-def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
+def test_folded_stages_may_be_balanced_and_have_more_checkpoints():
     run = plan(
         shards=2,
         device_mapping=(0, 0),
@@ -144,12 +144,12 @@ def test_folded_stages_may_be_balanced_and_keep_more_by_patterns():
 
 def test_folding_needs_less_memory_than_one_stage_and_any_number_of_micro_batches():
     folded = plan(shards=3, device_mapping=(0, 0, 0), pipeline_schedule="sequential")
-    whole = plan(shards=1, gradient_accumulation=7)
+    full = plan(shards=1, gradient_accumulation=7)
 
-    assert folded.memory[0].activations < whole.memory[0].activations
+    assert folded.memory[0].activations < full.memory[0].activations
 
 
-def test_without_recomputation_folded_borders_mean_nothing():
+def test_without_recomputation_folded_boundaries_have_no_effect():
     options = {"shards": 3, "device_mapping": (0, 0, 0), "pipeline_schedule": "sequential"}
     run = plan(enable_recompute=False, **options)
 
@@ -166,7 +166,7 @@ def test_without_recomputation_folded_borders_mean_nothing():
         {"pipeline_schedule": "sequential"},
     ],
 )
-def test_all_other_stages_stay_processes_of_their_own(options: dict[str, Any]):
+def test_all_other_stages_are_separate_processes(options: dict[str, Any]):
     run = plan(shards=3, gradient_accumulation=6, **options)
 
     assert (len(run.stages), run.topology.processes, run.folded_stages) == (3, 3, ())
@@ -199,6 +199,6 @@ def test_all_other_stages_stay_processes_of_their_own(options: dict[str, Any]):
         ({"model": "resnet18", "image_size": 17, "micro_batch_size": 1}, "--micro-batch-size 2"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(options: dict[str, Any], reason: str):
+def test_an_impossible_plan_is_refused(options: dict[str, Any], reason: str):
     with pytest.raises(ConfigError, match=reason):
         plan(**options)

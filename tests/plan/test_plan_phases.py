@@ -33,7 +33,7 @@ def second(samples: int | None = None, **values: Any) -> RunPlan:
     return actual
 
 
-def test_a_run_without_halves_is_its_only_phase() -> None:
+def test_a_run_without_half_res_training_has_one_phase() -> None:
     plan = first(half_res_training=False)
 
     assert plan_phases(plan) == (plan,)
@@ -42,13 +42,13 @@ def test_a_run_without_halves_is_its_only_phase() -> None:
 @pytest.mark.parametrize(
     ("whole", "smaller"), [(224, 160), (380, 252), (32, 22), (240, 170), (260, 184), (16, 10)]
 )
-def test_smaller_images_are_those_of_the_reference_or_five_sevenths(
+def test_reduced_sizes_are_those_of_the_reference_or_five_sevenths(
     whole: int, smaller: int
 ) -> None:
     assert reduced_size(whole) == smaller
 
 
-def test_training_takes_smaller_images_and_validation_whole_ones() -> None:
+def test_training_uses_reduced_images_and_validation_full_ones() -> None:
     before, after = first(), second()
 
     assert (before.network.image_size, before.validation_network.image_size) == (22, 32)
@@ -57,12 +57,12 @@ def test_training_takes_smaller_images_and_validation_whole_ones() -> None:
     assert before.network.macs < after.network.macs == before.validation_network.macs
 
 
-def test_layers_are_frozen_in_the_second_phase_alone() -> None:
+def test_layers_are_frozen_only_in_the_second_phase() -> None:
     assert first().num_frozen == 0
     assert second().network.layers[second().num_frozen].name == "layer3/0/conv1"
 
 
-def test_the_second_phase_is_plain_and_as_asked_for() -> None:
+def test_the_second_phase_is_plain_sgd_with_the_fine_tune_options() -> None:
     values = {
         "lr": None,
         "base_learning_rate_exponent": -5.0,
@@ -94,10 +94,10 @@ def test_the_second_phase_is_plain_and_as_asked_for() -> None:
     assert check_rules(config) == []
 
 
-def test_everything_else_stays() -> None:
+def test_other_options_are_the_same_in_both_phases() -> None:
     checkpoints = {"label_smoothing": 0.1, "weight_decay": 0.01, "seed": 4, "stable_norm": True}
     before, after = (
-        flatten_config(one.config) for one in (first(**checkpoints), second(**checkpoints))
+        flatten_config(item.config) for item in (first(**checkpoints), second(**checkpoints))
     )
     changed = {name for name in before if before[name] != after[name]}
 
@@ -107,14 +107,14 @@ def test_everything_else_stays() -> None:
     }
 
 
-def test_an_average_that_is_taken_along_is_one_of_the_first_phase() -> None:
+def test_the_ema_is_off_in_the_second_phase() -> None:
     options = {"ema_decay": 0.9}
 
     assert first(**options).config.average.ema_decay == 0.9
     assert second(**options).config.average.ema_decay == 0
 
 
-def test_epochs_are_counted_on() -> None:
+def test_epochs_are_counted_over_both_phases() -> None:
     plan = second(epochs_before=1.5)
 
     assert (plan.loop.epochs_before, plan.loop.first_epoch) == (4.5, 5)
@@ -126,11 +126,11 @@ def test_a_stop_is_counted_over_both_phases(options: int | None, left: int | Non
     assert second(stop_after=options).loop.stop_after == left
 
 
-def test_the_samples_that_were_found_count_in_both() -> None:
+def test_the_number_of_samples_is_the_same_in_both_phases() -> None:
     assert second(samples=200).loop.updates == 20
 
 
-def test_an_error_of_the_second_phase_names_its_own_options() -> None:
+def test_an_error_of_the_second_phase_names_the_fine_tune_options() -> None:
     with pytest.raises(ConfigError) as refused:
         second(fine_tune_micro_batch_size=9000)
 
@@ -140,12 +140,12 @@ def test_an_error_of_the_second_phase_names_its_own_options() -> None:
     assert "--fine-tune-micro-batch-size, --fine-tune-gradient-accumulation or" in message
 
 
-def test_a_first_layer_that_is_none_is_refused_before_anything_is_trained() -> None:
+def test_an_unknown_first_trainable_layer_is_refused_before_training() -> None:
     with pytest.raises(ConfigError, match=r"^fine-tuning: .*'layer9' is not a layer of this model"):
         second(fine_tune_first_trainable_layer="layer9")
 
 
-def test_images_too_small_for_a_part_are_refused_with_the_size_that_will_do() -> None:
+def test_too_small_images_are_refused_with_the_minimum_size() -> None:
     options = {"model": "resnet18", "data": "generated", "norm_num_groups": 32}
     with pytest.raises(ConfigError) as refused:
         first(**options, image_size=20)
@@ -170,11 +170,11 @@ def test_the_plan_shows_both_phases() -> None:
     assert any(line.startswith("frozen         18 layers") for line in lines[border:])
 
 
-def test_programs_get_a_list_of_phases() -> None:
-    one = plan_as_json(first(half_res_training=False), {})["phases"]
+def test_the_json_has_a_list_of_phases() -> None:
+    item = plan_as_json(first(half_res_training=False), {})["phases"]
     training, tuning = plan_as_json(first(), {})["phases"]
 
-    assert [phase["name"] for phase in one] == ["training"]
+    assert [phase["name"] for phase in item] == ["training"]
     assert (training["name"], tuning["name"]) == ("training", "fine-tuning")
     assert [phase["network"]["image_size"] for phase in (training, tuning)] == [22, 32]
     assert tuning["batch"]["samples_per_update"] == 20

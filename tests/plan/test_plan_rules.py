@@ -17,7 +17,7 @@ def planned(found: int | None = None, **options: Any) -> RunPlan:
     return plan_run(build_config(values), found)
 
 
-def test_the_parts_of_a_plan_agree():
+def test_the_parts_of_a_plan_are_consistent():
     plan = planned(
         pipeline_splits=SPLITS,
         pipeline_schedule="grouped",
@@ -41,7 +41,7 @@ def test_without_splits_shards_sets_the_number_of_stages():
     assert (len(plan.stages), plan.is_balanced) == (4, True)
 
 
-def test_stages_that_go_around_share_their_devices():
+def test_looped_stages_share_devices():
     options = {"pipeline_schedule": "looped", "stages_per_device": 2, "gradient_accumulation": 2}
     plan = planned(shards=4, device_mapping=(6, 7), **options)
 
@@ -63,7 +63,7 @@ def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]
     assert plan.recompute.enabled  # at the borders of the stages
 
 
-def test_the_number_of_samples_comes_from_the_source():
+def test_the_number_of_samples_is_that_of_the_source():
     assert planned(found=640).loop.samples == 640
     assert planned().loop.samples == 1_281_167
 
@@ -101,13 +101,13 @@ def test_the_number_of_samples_comes_from_the_source():
         ({"micro_batch_size": 2_000_000}, "the data set has 1281167;"),
     ],
 )
-def test_every_rule_that_needs_no_layers_holds(options: dict[str, Any], reason: str):
+def test_every_rule_without_layers_is_checked(options: dict[str, Any], reason: str):
     with pytest.raises(ConfigError, match=reason):
         planned(**options)
 
 
 @pytest.mark.parametrize("model", list(MODELS))
-def test_every_network_of_the_catalog_can_be_planned(model: str):
+def test_every_model_can_be_planned(model: str):
     plan = plan_run(build_config({"model": model, "data": "imagenet"}))
 
     assert plan.network.parameters > 10_000

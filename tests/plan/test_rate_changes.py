@@ -54,12 +54,12 @@ configs = st.builds(
 
 @settings(deadline=None)  # the machine may be busy
 @given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MOST))
-def test_few_changes_are_all_there(config: LearningRateConfig, per_epoch: int, updates: int):
-    whole = loop(updates, per_epoch, **vars(config))
-    actual = sample_rate_changes(whole, MOST)
+def test_few_changes_are_all_listed(config: LearningRateConfig, per_epoch: int, updates: int):
+    full = loop(updates, per_epoch, **vars(config))
+    actual = sample_rate_changes(full, MOST)
 
-    assert [one.update for one in actual] == all_rate_changes(whole)
-    assert all(one.rate == whole.learning_rate.rate(one.update) for one in actual)
+    assert [item.update for item in actual] == all_rate_changes(full)
+    assert all(item.rate == full.learning_rate.rate(item.update) for item in actual)
 
 
 def test_a_change_has_update_epoch_and_rate():
@@ -75,26 +75,26 @@ def test_a_change_has_update_epoch_and_rate():
 def test_a_drop_at_the_end_of_the_run_is_not_a_change():
     step = loop(8, 2, lr_schedule="step", lr_share_decay=(0.5, 1.0))
 
-    assert [one.update for one in sample_rate_changes(step, MOST)] == [0, 4]
-    assert [one.update for one in rate_table(step).rows] == [0, 4]
+    assert [change.update for change in sample_rate_changes(step, MOST)] == [0, 4]
+    assert [row.update for row in rate_table(step).rows] == [0, 4]
 
 
 def test_a_long_warm_up_is_reduced_to_its_ends_and_hides_no_drop():
     step = loop(10_000, 100, lr=1.0, lr_schedule="step", lr_epoch_decay=(30, 80), warmup_epoch=10)
 
-    assert [one.update for one in sample_rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
+    assert [change.update for change in sample_rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
 
 
 def test_a_schedule_with_many_changes_is_sampled_evenly():
     cosine = loop(1001, 10)
-    actual = [one.update for one in sample_rate_changes(cosine, 11)]
+    actual = [change.update for change in sample_rate_changes(cosine, 11)]
 
     assert actual == [0, 1, 112, 223, 334, 445, 556, 667, 778, 889, 1000]
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
 @pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
-def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: float):
+def test_sampling_does_not_iterate_over_millions_of_updates(schedule: str, frequency: float):
     options: list[int] = []
 
     class Watched(LearningRatePlan):
@@ -109,12 +109,12 @@ def test_millions_of_updates_are_not_walked_through(schedule: str, frequency: fl
         warmup_epoch=7,
     )
     rates = Watched(config, 100_000, 35_000_000)
-    whole = loop(35_000_000, 100_000)
-    watched = LoopPlan(**{**vars(whole), "learning_rate": rates})
-    actual, shown = sample_rate_changes(watched, MOST), rate_table(watched)
+    full = loop(35_000_000, 100_000)
+    watched = LoopPlan(**{**vars(full), "learning_rate": rates})
+    actual, displayed = sample_rate_changes(watched, MOST), rate_table(watched)
 
     assert len(actual) <= MOST and len(options) <= MOST + 12
-    assert len(shown.rows) + bool(shown.num_omitted) <= 12
+    assert len(displayed.rows) + bool(displayed.num_omitted) <= 12
 
 
 @pytest.mark.parametrize(("drops", "rows"), [(3, 4), (11, 12)])
@@ -122,31 +122,31 @@ def test_few_drops_are_all_shown(drops: int, rows: int):
     step = loop(
         200, 10, lr_schedule="step", lr_epoch_decay=tuple(float(n + 1) for n in range(drops))
     )
-    shown = rate_table(step)
+    displayed = rate_table(step)
 
-    assert [one.update for one in shown.rows] == [10 * row for row in range(rows)]
-    assert shown.num_omitted == 0
+    assert [item.update for item in displayed.rows] == [10 * row for row in range(rows)]
+    assert displayed.num_omitted == 0
 
 
-def test_of_many_drops_the_first_and_the_last_are_shown_and_the_rest_counted():
+def test_of_many_drops_the_first_and_last_are_shown_and_the_rest_counted():
     often = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
-    shown = rate_table(often)
+    displayed = rate_table(often)
 
-    assert [one.update for one in shown.rows] == [*range(0, 100, 10), 190]
-    assert len(shown.rows) + shown.num_omitted == len(all_rate_changes(often))
-
-
-def test_of_a_rate_that_always_moves_the_quarters_are_shown():
-    shown = rate_table(loop(401, 10, warmup_epoch=1))
-
-    assert [one.update for one in shown.rows] == [0, 10, 100, 200, 300, 400]
-    assert shown.num_omitted == 0
+    assert [row.update for row in displayed.rows] == [*range(0, 100, 10), 190]
+    assert len(displayed.rows) + displayed.num_omitted == len(all_rate_changes(often))
 
 
-def test_quarters_within_the_warm_up_are_left_out():
-    shown = rate_table(loop(401, 10, warmup_epoch=25))
+def test_a_rate_that_changes_every_update_is_shown_at_quarters():
+    displayed = rate_table(loop(401, 10, warmup_epoch=1))
 
-    assert [one.update for one in shown.rows] == [0, 250, 300, 400]
+    assert [row.update for row in displayed.rows] == [0, 10, 100, 200, 300, 400]
+    assert displayed.num_omitted == 0
+
+
+def test_quarters_within_the_warm_up_are_omitted():
+    displayed = rate_table(loop(401, 10, warmup_epoch=25))
+
+    assert [row.update for row in displayed.rows] == [0, 250, 300, 400]
 
 
 @pytest.mark.parametrize(
@@ -158,5 +158,5 @@ def test_quarters_within_the_warm_up_are_left_out():
     ],
 )
 def test_a_rate_that_never_changes_has_one_row(config: dict[str, Any]):
-    assert [one.update for one in rate_table(loop(**config)).rows] == [0]
+    assert [row.update for row in rate_table(loop(**config)).rows] == [0]
     assert len(sample_rate_changes(loop(**config), MOST)) == 1

@@ -36,7 +36,7 @@ def test_a_rate_grows_by_eighths_of_a_line():
     first, second, third, fourth, *_ = rate_as_text(loop(epoch=1, warmup_epoch=1), 100)
     heights = [
         sum(" ▁▂▃▄▅▆▇█".index(cell) for cell in column)
-        for column in zip(*(one.ljust(80) for one in (first, second, third, fourth)), strict=True)
+        for column in zip(*(item.ljust(80) for item in (first, second, third, fourth)), strict=True)
         if not set(column) - set(" ▁▂▃▄▅▆▇█")
     ]
 
@@ -74,7 +74,7 @@ def test_a_constant_rate_is_not_drawn(options: dict[str, Any]):
     )
 
 
-def test_one_update_is_a_rate_that_never_changes():
+def test_the_rate_of_a_single_update_is_not_drawn():
     assert rate_as_text(loop(epoch=None, updates=1), 80) == []
 
 
@@ -85,7 +85,7 @@ def test_two_updates_are_drawn():
     ]
 
 
-def test_each_phase_has_its_curve_and_counts_its_own_epochs():
+def test_each_phase_has_a_curve_and_its_epochs():
     options = {
         "half_res_training": True,
         "weight_avg_strategy": "mean",
@@ -97,5 +97,5 @@ def test_each_phase_has_its_curve_and_counts_its_own_epochs():
         line.split() for line in phases_as_text(plan, 80) if " epoch " in line and "up" not in line
     ]
 
-    assert [one for one in axes if len(one) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
+    assert [ax for ax in axes if len(ax) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
     assert len(plan_phases(plan)) == 2

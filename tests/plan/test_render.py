@@ -73,7 +73,7 @@ def line(label: str, **options: Any) -> str:
     return match
 
 
-def test_given_splits_are_marked_as_given():
+def test_configured_splits_are_marked_as_given():
     text = line("stages", pipeline_splits=("layer2", "fc"), gradient_accumulation=3)
 
     assert text == "stages         as given: layer2/0/conv1 fc"

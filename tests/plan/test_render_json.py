@@ -87,7 +87,7 @@ def test_the_keys_of_every_row_are_stable(found: dict[str, Any], section: str):
 
 
 def test_every_option_has_its_value_and_source(found: dict[str, Any]):
-    assert {frozenset(one) for one in found["options"].values()} == {frozenset(KEYS["options"])}
+    assert {frozenset(item) for item in found["options"].values()} == {frozenset(KEYS["options"])}
     assert found["options"]["model"] == {"value": "resnet8", "source": "command line"}
     assert found["options"]["epoch"] == {"value": 2.5, "source": "default"}
     assert found["options"]["pipeline_splits"]["value"] == []
@@ -105,7 +105,7 @@ def test_options_without_effect_are_named_with_the_reason(plan: RunPlan, found: 
     ]
 
 
-def test_the_figures_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan):
+def test_the_numbers_in_the_json_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan):
     assert (found["model"], found["data"]) == ("resnet8", "shapes")
     assert found["layout"] == "2 replicas × 2 stages"
     assert found["network"]["parameters"] == 75_290
@@ -118,7 +118,7 @@ def test_the_figures_are_those_of_the_plan(found: dict[str, Any], plan: RunPlan)
         "epochs": 2.5,
         "images": 20_000,
     }
-    assert [row["total"] for row in found["memory"]] == [one.total for one in plan.memory]
+    assert [row["total"] for row in found["memory"]] == [item.total for item in plan.memory]
 
 
 def test_stages_name_all_their_layers_and_add_up(found: dict[str, Any], plan: RunPlan):
@@ -150,14 +150,14 @@ def test_folded_stages_are_named_by_their_first_layers():
     }
 
 
-def test_the_schedule_is_written_action_by_action(found: dict[str, Any]):
+def test_the_schedule_lists_every_action(found: dict[str, Any]):
     assert found["schedule"]["actions"] == [
         "F0 F1 B0 F2 B1 F3 B2 B3",
         "F0 B0 F1 B1 F2 B2 F3 B3",
     ]
 
 
-def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], plan: RunPlan):
+def test_the_json_has_the_rate_at_the_start_of_every_epoch(found: dict[str, Any], plan: RunPlan):
     rates = plan.loop.learning_rate
 
     changes = found["learning_rate"].pop("changes")
@@ -178,7 +178,7 @@ def test_the_rate_is_given_at_the_start_of_every_epoch(found: dict[str, Any], pl
     assert len(changes) == 200
 
 
-def test_the_rate_before_warm_up_may_come_from_the_batch():
+def test_the_base_rate_may_depend_on_the_batch():
     options = {"model": "resnet8", "lr": None, "base_learning_rate_exponent": -6.0}
     plan = plan_run(build_config({**options, "warmup_epoch": 1, "lr_schedule": "polynomial"}))
     message = plan_as_json(plan, {})["learning_rate"]
@@ -186,7 +186,7 @@ def test_the_rate_before_warm_up_may_come_from_the_batch():
     assert (message["base"], message["first"], message["highest"]) == (0.5, 0.0, 0.5)
 
 
-def test_values_that_a_run_would_refuse_are_named_with_their_source(found: dict[str, Any]):
+def test_unavailable_values_are_listed_with_their_source(found: dict[str, Any]):
     config = build_config({"wandb": True})
     values = {"wandb": Setting(True, "command line"), "lr": Setting(0.1, "default")}
 

@@ -50,7 +50,7 @@ def test_interleaved_alternates_after_filling():
     ]
 
 
-def test_sequential_ends_one_micro_batch_before_the_next():
+def test_sequential_finishes_a_micro_batch_before_the_next():
     assert lines(SEQUENTIAL, stages=2, micro_batches=3) == ["F0 B0 F1 B1 F2 B2"] * 2
 
 
@@ -66,7 +66,7 @@ def test_one_stage_alternates_forward_and_backward(name: str):
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
-def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
+def test_each_micro_batch_has_one_forward_and_one_backward_on_each_stage(
     schedule: Schedule, stages: int
 ):
     for micro_batches in allowed_counts(schedule.name, stages):
@@ -80,7 +80,7 @@ def test_each_micro_batch_goes_once_forward_and_once_backward_on_each_stage(
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
-def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedule, stages: int):
+def test_a_stage_reaches_its_peak_stash_and_never_exceeds_it(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
         for stage in range(stages):
             stash, peak = 0, 0
@@ -94,7 +94,7 @@ def test_a_stage_never_holds_more_than_its_peak_and_reaches_it(schedule: Schedul
 
 
 @sweep("stages", range(2, 7))
-def test_depths_are_those_of_the_reference(stages: int):
+def test_stash_depths_are_those_of_the_reference(stages: int):
     for stage in range(stages):
         to_the_end = stages - 1 - stage
 
@@ -116,7 +116,7 @@ def test_only_grouped_has_a_peak_stash_of_one_more(stages: int):
 
 
 @sweep("stages", range(2, 7))
-def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
+def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
     for count in range(2 * stages, 25, 2 * stages):
         warmup = 2 * stages - 1
 
@@ -132,11 +132,11 @@ def test_lengths_and_ramp_shares_are_those_of_the_reference(stages: int):
 def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
-    assert [one.in_flight(stages) for one in schedules] == [2 * stages, stages, 1]
+    assert [schedule.in_flight(stages) for schedule in schedules] == [2 * stages, stages, 1]
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
-def test_allowed_counts_pass(schedule: Schedule, stages: int):
+def test_allowed_counts_are_accepted(schedule: Schedule, stages: int):
     for micro_batches in allowed_counts(schedule.name, stages):
         schedule.check_micro_batches(stages, micro_batches)
 
@@ -149,14 +149,14 @@ def test_every_other_count_is_refused(schedule: Schedule, stages: int):
         assert f"got {count}; use " in message
 
 
-def test_a_count_too_small_is_refused_with_the_least():
+def test_a_count_below_the_minimum_is_refused_with_the_minimum():
     assert refusal(GROUPED, 4, 6) == (
         "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
         "got 6; use 8"
     )
 
 
-def test_a_count_between_is_refused_with_both_neighbors():
+def test_a_count_between_multiples_is_refused_with_both():
     assert refusal(INTERLEAVED, 4, 6) == (
         "Interleaved with 4 stages needs --gradient-accumulation to be a multiple of 4 and "
         "at least 4, got 6; use 4 or 8"
@@ -184,28 +184,28 @@ def test_interleaved_refuses_two_stages_on_one_device():
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_devices_of_their_own_suit_every_schedule(name: str):
+def test_every_schedule_accepts_one_device_per_stage(name: str):
     SCHEDULES[name].check_devices((0, 1, 3, 2))
 
 
 @pytest.mark.parametrize("schedule", [GROUPED, SEQUENTIAL])
-def test_other_schedules_share_devices(schedule: Schedule):
+def test_other_schedules_allow_shared_devices(schedule: Schedule):
     schedule.check_devices((0, 0, 1, 1))
 
 
-def test_a_schedule_that_is_none_is_refused_with_near_names():
+def test_an_unknown_schedule_is_refused_with_near_names():
     with pytest.raises(ConfigError, match="unknown schedule 'group'; did you mean grouped"):
         SCHEDULES["group"]
 
 
-def test_options_name_a_schedule():
+def test_the_options_select_a_schedule():
     for name in SCHEDULES:
         assert make_schedule(name) is SCHEDULES[name]
 
     assert make_schedule("looped", 3).stages_per_process == 3
 
 
-def test_several_stages_on_a_device_are_for_looped_alone():
+def test_only_looped_allows_several_stages_per_device():
     with pytest.raises(ConfigError) as refused:
         make_schedule("grouped", 2)
 
@@ -225,7 +225,7 @@ def test_looped_with_one_stage_on_a_device_is_refused():
     )
 
 
-def test_only_a_backward_in_one_piece_can_compute_its_forward_again():
+def test_a_split_backward_does_not_allow_recomputation():
     allowed = {name: make_schedule(name).allows_recompute for name in SCHEDULES}
 
     assert allowed == {

@@ -22,7 +22,7 @@ def refusal(stages: int, count: int) -> str:
     return str(refused.value)
 
 
-def test_two_processes_of_two_stages_take_turns_of_two_micro_batches():
+def test_two_looped_processes_alternate_every_two_micro_batches():
     rows = [" ".join(map(str, row)) for row in make_schedule("looped", 2).orders(4, 4)]
 
     assert rows == [
@@ -32,7 +32,7 @@ def test_two_processes_of_two_stages_take_turns_of_two_micro_batches():
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
-def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
+def test_each_micro_batch_passes_every_stage_once_in_each_direction(
     processes: int, rounds: int, count: int
 ):
     schedule, stages = make_schedule("looped", rounds), processes * rounds
@@ -40,13 +40,13 @@ def test_each_micro_batch_passes_every_stage_once_each_way_in_order(
 
     assert len(rows) == processes
     for process, row in enumerate(rows):
-        assert {one.stage for one in row} == set(range(process, stages, processes))
+        assert {item.stage for item in row} == set(range(process, stages, processes))
     for stage in range(stages):
-        own = schedule.actions(stage, stages, count)
+        local = schedule.actions(stage, stages, count)
 
-        assert own == [one for one in rows[stage % processes] if one.stage == stage]
+        assert local == [item for item in rows[stage % processes] if item.stage == stage]
         for kind in (Forward, Backward):
-            assert [one.micro for one in own if isinstance(one, kind)] == list(range(count))
+            assert [item.micro for item in local if isinstance(item, kind)] == list(range(count))
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
@@ -55,9 +55,9 @@ def test_the_schedule_finishes_with_the_planned_stash(processes: int, rounds: in
     result = simulate(schedule.orders(stages, count))
 
     assert not result.deadlocked
-    assert result.stash == tuple(schedule.peak_stash(one, stages, count) for one in range(stages))
+    assert result.stash == tuple(schedule.peak_stash(item, stages, count) for item in range(stages))
     assert result.process_stash == tuple(
-        schedule.process_peak_stash(one, stages, count) for one in range(processes)
+        schedule.process_peak_stash(item, stages, count) for item in range(processes)
     )
     for stage in range(stages):
         assert schedule.peak_stash(stage, stages, count) <= schedule.stash(stage, stages)
@@ -65,7 +65,7 @@ def test_the_schedule_finishes_with_the_planned_stash(processes: int, rounds: in
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
-def test_the_idle_time_is_that_of_interleaved_in_stages_so_much_shorter(
+def test_the_bubble_of_looped_shrinks_with_the_stages_per_device(
     processes: int, rounds: int, count: int
 ):
     schedule, stages = make_schedule("looped", rounds), processes * rounds
@@ -79,11 +79,11 @@ def test_the_idle_time_is_that_of_interleaved_in_stages_so_much_shorter(
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
-def test_allowed_counts_pass(processes: int, rounds: int, count: int):
+def test_allowed_counts_are_accepted(processes: int, rounds: int, count: int):
     make_schedule("looped", rounds).check_micro_batches(processes * rounds, count)
 
 
-def test_a_count_that_leaves_a_turn_unfilled_is_refused():
+def test_a_count_that_does_not_fill_a_round_is_refused():
     assert refusal(12, 6) == (
         "Looped with 12 stages on 4 devices needs --gradient-accumulation to be a multiple of 4 "
         "and at least 4, got 6; use 4 or 8"
@@ -99,11 +99,11 @@ def test_stages_that_do_not_fill_all_devices_are_refused():
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-def test_one_device_has_nothing_to_go_around(stages: int):
+def test_looped_on_one_device_is_refused(stages: int):
     assert refusal(stages, 12).endswith(f"got {stages} stages; use --shards 6")
 
 
-def test_devices_of_their_own_suit():
+def test_one_device_per_process_is_accepted():
     make_schedule("looped", 2).check_devices((3, 1, 0))
 
 

@@ -13,7 +13,7 @@ ZERO_BUBBLE, INTERLEAVED = SCHEDULES["zero-bubble"], SCHEDULES["interleaved"]
 SIZES = [(stages, count) for stages in range(2, 7) for count in range(stages, 25)]
 
 
-def test_stage_s_does_weight_halves_s_micro_batches_later():
+def test_weight_halves_of_stage_s_lag_by_s_micro_batches():
     rows = [" ".join(map(str, row)) for row in ZERO_BUBBLE.orders(3, 4)]
 
     assert rows == [
@@ -24,10 +24,10 @@ def test_stage_s_does_weight_halves_s_micro_batches_later():
 
 
 @sweep(("stages", "count"), SIZES)
-def test_each_half_comes_once_for_each_micro_batch_and_in_order(stages: int, count: int):
+def test_each_half_runs_once_per_micro_batch_and_in_order(stages: int, count: int):
     for row in ZERO_BUBBLE.orders(stages, count):
         for kind in (Forward, BackwardInput, BackwardWeight):
-            assert [one.micro for one in row if isinstance(one, kind)] == list(range(count))
+            assert [item.micro for item in row if isinstance(item, kind)] == list(range(count))
 
 
 @sweep(("stages", "count"), SIZES)
@@ -35,16 +35,16 @@ def test_without_weight_halves_it_is_interleaved(stages: int, count: int):
     for stage in range(stages):
         actual = ZERO_BUBBLE.actions(stage, stages, count)
         checkpoints = [
-            "FB"[isinstance(one, BackwardInput)] + str(one.micro)
-            for one in actual
-            if not isinstance(one, BackwardWeight)
+            "FB"[isinstance(item, BackwardInput)] + str(item.micro)
+            for item in actual
+            if not isinstance(item, BackwardWeight)
         ]
 
-        assert checkpoints == [str(one) for one in INTERLEAVED.actions(stage, stages, count)]
+        assert checkpoints == [str(action) for action in INTERLEAVED.actions(stage, stages, count)]
 
 
 @sweep(("stages", "count"), SIZES)
-def test_no_stage_holds_more_than_the_first_of_interleaved(stages: int, count: int):
+def test_no_stage_stashes_more_than_the_first_of_interleaved(stages: int, count: int):
     result = simulate(ZERO_BUBBLE.orders(stages, count))
     peak = INTERLEAVED.peak_stash(0, stages, count)
 
@@ -55,16 +55,16 @@ def test_no_stage_holds_more_than_the_first_of_interleaved(stages: int, count: i
 
 
 @sweep(("stages", "count"), SIZES)
-def test_all_that_is_idle_is_one_pass_along_the_line(stages: int, count: int):
+def test_the_bubble_of_zero_bubble_is_one_pass_through_the_pipeline(stages: int, count: int):
     """Interleaved idles three times as long: (S − 1) times F, I and W."""
     length = ZERO_BUBBLE.num_columns(stages, count)
-    whole = simulate(
+    full = simulate(
         INTERLEAVED.orders(stages, count), Costs((1.0,) * stages, (2.0,) * stages)
     ).seconds
 
     assert length == simulate(ZERO_BUBBLE.orders(stages, count)).seconds == 3 * count + stages - 1
     assert ZERO_BUBBLE.bubble_fraction(stages, count) == (stages - 1) / length
-    assert whole == 3 * (count + stages - 1)
+    assert full == 3 * (count + stages - 1)
 
 
 @sweep(("stages", "count"), SIZES)
@@ -78,7 +78,7 @@ def test_a_stage_never_exceeds_its_maximum_lead(stages: int, count: int):
         assert peak == ZERO_BUBBLE.max_lead(stage, stages, count)
 
 
-def test_any_count_that_fills_the_line_will_do():
+def test_any_count_that_fills_the_pipeline_is_accepted():
     for count in range(4, 30):
         ZERO_BUBBLE.check_micro_batches(4, count)
 

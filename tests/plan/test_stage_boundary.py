@@ -20,7 +20,7 @@ def ways(**options: Any) -> list[tuple[bool, bool]]:
     boundaries = [
         stage_boundary(plan.network, stage, 4, plan.first_trained_layer) for stage in plan.stages
     ]
-    return [(one.sends_gradients, one.receives_gradients) for one in boundaries]
+    return [(item.sends_gradients, item.receives_gradients) for item in boundaries]
 
 
 FROM_THE_THIRD = [(False, False), (False, False), (False, True), (True, True)]
@@ -43,20 +43,20 @@ def boundary(case: Case, stage: int) -> StageBoundary:
     return stage_boundary(case.network, case.stages[stage], case.samples)
 
 
-def test_a_border_inside_a_block_carries_the_side_road_too():
+def test_a_boundary_inside_a_block_includes_the_side_branch():
     case = Case(starts=starts_of(Case(), "layer2/0/conv2"), samples=5)
 
     assert boundary(case, 1).incoming == ((5, 32, 6, 6), (5, 16, 12, 12))
 
 
-def test_the_end_of_a_stage_is_the_beginning_of_the_next():
+def test_the_outputs_of_a_stage_are_the_inputs_of_the_next():
     for start in range(1, len(Case().layers)):
         case = Case(starts=(0, start))
 
         assert boundary(case, 0).outgoing == boundary(case, 1).incoming
 
 
-def test_behind_the_pooling_vectors_travel_but_single_pixels_stay_images():
+def test_tensors_are_vectors_after_pooling_and_single_pixels_are_images():
     pooled = Case(starts=starts_of(Case(), "fc"), size=4)
     single = Case(starts=starts_of(Case(), "avgpool"), size=4)
 

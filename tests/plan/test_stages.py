@@ -40,7 +40,7 @@ def test_a_split_names_the_first_layer_of_the_next_stage():
     )
 
 
-def test_no_split_makes_one_stage_of_everything():
+def test_without_splits_there_is_one_stage():
     assert split_into_stages(LAYERS, []) == (StagePlan(0, 0, len(LAYERS) - 1, LAYERS),)
 
 
@@ -79,24 +79,24 @@ def test_a_group_means_its_first_layer(split: str, first: str):
         ("fc1", "fc"),
     ],
 )
-def test_a_split_may_be_a_word_of_another_application(split: str, first: str):
+def test_a_split_may_be_an_alias(split: str, first: str):
     assert split_into_stages(LAYERS, [split])[1].names[0] == first
 
 
-def test_a_layers_own_name_wins_over_a_word_of_another_application():
+def test_layer_names_take_precedence_over_aliases():
     names = ("stem", "fc", "fc1", "add", "block/add")
 
     assert split_into_stages(names, ["fc1", "add"]) == stages_from_starts(names, [0, 2, 3])
 
 
-def test_two_words_for_one_layer_are_refused():
+def test_two_aliases_of_one_layer_are_refused():
     assert problems(["b2/0/relu", "stage2/unit1/relu"]) == [
         "--pipeline-splits 'stage2/unit1/relu' is the same layer as 'b2/0/relu'; name it once"
         + LISTED
     ]
 
 
-def test_only_the_models_own_names_are_offered():
+def test_suggestions_are_layer_names_and_not_aliases():
     (problem,) = problems(["stage1/unit9/relu"])
 
     assert "stage1/unit" not in problem.replace("'stage1/unit9/relu'", "")
@@ -107,7 +107,7 @@ def test_a_group_ends_at_a_slash():
     assert problems(["layer2/1"])[0].startswith("--pipeline-splits 'layer2/1' is not a layer")
 
 
-def test_a_layers_own_name_wins_over_its_group():
+def test_layer_names_take_precedence_over_groups():
     assert split_into_stages(("stem", "block/a", "block", "head"), ["block"])[1].first == 2
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_split_is_refused_with_near_names():
     assert problem.endswith("?" + LISTED)
 
 
-def test_a_group_is_offered_as_a_near_name():
+def test_a_group_is_suggested_as_a_near_name():
     (problem,) = problems(["layr2"])
 
     assert "did you mean layer2" in problem
@@ -175,15 +175,15 @@ def all_cuts(layers: int, stages: int) -> list[tuple[int, ...]]:
     return [(0, *rest) for rest in combinations(range(1, layers), stages - 1)]
 
 
-def test_equal_layers_are_shared_equally():
+def test_layers_of_equal_cost_are_divided_equally():
     assert balance([1] * 12, 4) == (0, 3, 6, 9)
 
 
-def test_a_dear_layer_stands_alone_and_the_rest_is_shared():
+def test_an_expensive_layer_is_a_stage_and_the_rest_is_divided():
     assert balance([1, 1, 1, 1, 50, 1, 1], 4) == (0, 2, 4, 5)
 
 
-def test_ties_take_the_earliest_cuts():
+def test_ties_select_the_earliest_splits():
     assert balance([1, 1, 1], 2) == (0, 1)
 
 
@@ -192,12 +192,12 @@ def test_the_scale_of_the_costs_does_not_matter():
     assert balance([7 * 10**12] * 10, 3) == balance([1] * 10, 3) == (0, 3, 6)
 
 
-def test_layers_without_cost_still_fill_every_stage():
+def test_no_stage_is_empty_if_layers_cost_nothing():
     assert balance([0, 0, 0, 0], 3) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("layers", range(1, 6))
-def test_balance_is_the_best_of_all_cuts(layers: int):
+def test_balance_matches_an_exhaustive_search(layers: int):
     for costs in product((0, 1, 2, 4), repeat=layers):
         for stages in range(1, layers + 1):
             best = min(
@@ -225,7 +225,9 @@ def test_no_other_split_has_a_cheaper_most_expensive_stage(costs: list[int], dat
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=40), st.data())
-def test_any_costs_give_that_many_stages_none_empty(costs: list[int], data: st.DataObject):
+def test_any_costs_give_the_requested_number_of_nonempty_stages(
+    costs: list[int], data: st.DataObject
+):
     stages = data.draw(st.integers(1, len(costs)))
     starts = balance(costs, stages)
 

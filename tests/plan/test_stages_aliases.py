@@ -11,7 +11,7 @@ from convoy.plan.stages import aliases, split_into_stages
 
 
 def layers(model: str) -> list[str]:
-    return [one.name for one in plan_network(build_config({"model": model})).layers]
+    return [layer.name for layer in plan_network(build_config({"model": model})).layers]
 
 
 RESNET50 = layers("resnet50")
@@ -38,7 +38,7 @@ RESNET50 = layers("resnet50")
         ("layer4/0/downsample_1", "layer4/0/downsample/1"),
     ],
 )
-def test_a_word_means_a_layer_or_a_block(word: str, meant: str):
+def test_an_alias_means_a_layer_or_a_block(word: str, meant: str):
     assert aliases(RESNET50)[word] == meant
 
 
@@ -48,19 +48,19 @@ def test_aliases_only_name_layers_of_the_network(word: str):
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18", "resnet50", "resnet110"])
-def test_every_block_has_its_words(model: str):
+def test_every_block_has_aliases(model: str):
     names = layers(model)
     blocks = [name.removesuffix("/add") for name in names if name.endswith("/add")]
-    meant = aliases(names)
-    counted = [word for word in meant if word.startswith("b") and word.count("/") == 1]
-    units = [word for word in meant if "/unit" in word and not word.endswith("/relu")]
+    expected = aliases(names)
+    counted = [word for word in expected if word.startswith("b") and word.count("/") == 1]
+    units = [word for word in expected if "/unit" in word and not word.endswith("/relu")]
 
-    assert [meant[word] for word in counted] == [meant[word] for word in units] == blocks
-    assert [meant[f"{word}/relu"] for word in counted] == [f"{block}/relu" for block in blocks]
-    assert [meant[f"{word}/relu"] for word in units] == [f"{block}/relu" for block in blocks]
+    assert [expected[word] for word in counted] == [expected[word] for word in units] == blocks
+    assert [expected[f"{word}/relu"] for word in counted] == [f"{block}/relu" for block in blocks]
+    assert [expected[f"{word}/relu"] for word in units] == [f"{block}/relu" for block in blocks]
 
 
-def test_no_word_is_a_name_of_a_layer():
+def test_no_alias_is_a_layer_name():
     assert not set(aliases(RESNET50)) & set(RESNET50)
 
 
@@ -129,13 +129,13 @@ def test_additions_are_found_by_their_number(additions: str):
 
 
 @pytest.mark.parametrize("points", [ADDITIONS + LAST_GROUP, PIPELINED])
-def test_every_recompute_point_of_a_shipped_resnet_is_a_layer_of_its_own(points: str):
+def test_every_recompute_checkpoint_of_a_shipped_resnet_is_a_different_layer(points: str):
     checkpoints = plan_recompute(points.split(), RESNET50).checkpoints
 
     assert len(checkpoints) == len(points.split())
 
 
-def test_a_run_is_planned_by_such_words_and_speaks_of_layers():
+def test_a_run_planned_with_aliases_shows_layer_names():
     plan = plan_run(
         build_config(
             {
@@ -152,6 +152,6 @@ def test_a_run_is_planned_by_such_words_and_speaks_of_layers():
     assert plan.recompute.checkpoints == ("layer1/1/add", "avgpool")
 
 
-def test_the_first_layer_by_another_word_is_refused_as_a_split():
+def test_an_alias_of_the_first_layer_is_refused_as_a_split():
     with pytest.raises(ConfigError, match=r"'b0' is the first layer: .* omit it"):
         split_into_stages(RESNET50, ["b0"])

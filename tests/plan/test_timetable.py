@@ -53,7 +53,7 @@ def test_the_reference_timeline_of_sequential():
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_a_row_read_from_left_to_right_is_the_stages_list(name: str, stages: int):
+def test_a_row_contains_the_actions_of_the_stage_in_order(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
@@ -75,20 +75,20 @@ def test_every_action_is_in_the_column_of_the_formula(name: str, stages: int):
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_counted_idle_places_are_the_ramp_share(name: str, stages: int):
+def test_idle_cells_match_the_bubble_fraction(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         places = 2 if name == "grouped" and stages > 1 else 1
         for row in timetable.rows:
-            whole = places * timetable.columns
-            idle = whole - sum(len(cell) for cell in row)
+            full = places * timetable.columns
+            idle = full - sum(len(cell) for cell in row)
 
             assert max(len(cell) for cell in row) <= places
-            assert idle / whole == SCHEDULES[name].bubble_fraction(stages, micro_batches)
+            assert idle / full == SCHEDULES[name].bubble_fraction(stages, micro_batches)
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stages: int):
+def test_the_number_of_columns_follows_the_formula(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
 
@@ -98,9 +98,7 @@ def test_the_last_column_is_used_and_the_length_is_the_formulas(name: str, stage
 
 
 @sweep(("name", "stages"), LAYOUTS)
-def test_sets_from_earlier_columns_are_never_more_than_the_stash_and_equal_at_full_flow(
-    name: str, stages: int
-):
+def test_the_stash_is_reached_in_the_steady_state_and_never_exceeded(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
@@ -135,7 +133,7 @@ def test_the_timeline_of_looped_has_a_row_for_each_process_and_names_stages():
     ]
 
 
-def test_the_drawing_has_the_time_above_and_a_row_for_each_stage():
+def test_the_timetable_has_a_header_and_a_row_for_each_stage():
     assert draw_timetable(make_timetable(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
         "time step  0   1   2      3      4      5   6",
         "stage 0    F0  F1  F2     F3 B0  B1     B2  B3",
@@ -143,7 +141,7 @@ def test_the_drawing_has_the_time_above_and_a_row_for_each_stage():
     ]
 
 
-def test_a_wide_drawing_leaves_out_its_middle():
+def test_a_wide_timetable_omits_its_middle():
     timetable = make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=64)
 
     assert draw_timetable(timetable, width=60) == [
@@ -154,19 +152,19 @@ def test_a_wide_drawing_leaves_out_its_middle():
 
 
 @sweep("width", range(40, 200))
-def test_a_drawing_keeps_to_its_width(width: int):
+def test_a_timetable_fits_the_width(width: int):
     for name in SCHEDULES:
         lines = draw_timetable(make_timetable(SCHEDULES[name], stages=3, micro_batches=24), width)
 
         assert max(map(len, lines)) <= width
 
 
-def test_a_drawing_that_fits_is_whole():
+def test_a_timetable_that_fits_is_complete():
     timetable = make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=4)
-    whole = draw_timetable(timetable)
+    full = draw_timetable(timetable)
 
-    assert draw_timetable(timetable, width=max(map(len, whole))) == whole
-    assert draw_timetable(timetable, width=max(map(len, whole)) - 1) != whole
+    assert draw_timetable(timetable, width=max(map(len, full))) == full
+    assert draw_timetable(timetable, width=max(map(len, full)) - 1) != full
 
 
 def test_a_very_small_width_still_shows_both_ends():
@@ -193,7 +191,7 @@ def drawn_receives(name: str, stages: int, micro_batches: int) -> list[str]:
     ]
 
 
-def test_the_next_input_arrives_during_an_action_if_it_is_sent_by_then():
+def test_the_next_input_is_prefetched_if_it_is_sent_by_then():
     assert drawn_receives("interleaved", 2, 4) == [
         "F0 F1+ B0 F2+ B1 F3+ B2 B3",
         "F0 B0+ F1 B1+ F2 B2+ F3 B3",
@@ -204,5 +202,5 @@ def test_the_next_input_arrives_during_an_action_if_it_is_sent_by_then():
     ]
 
 
-def test_nothing_arrives_ahead_where_one_micro_batch_is_on_its_way():
+def test_sequential_prefetches_no_input():
     assert drawn_receives("sequential", 2, 2) == ["F0 B0 F1 B1"] * 2

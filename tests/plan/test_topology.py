@@ -14,7 +14,7 @@ LAYOUTS = [
 ]
 
 
-def test_a_layout_reads_as_a_reader_would_draw_it():
+def test_ranks_map_to_replicas_and_stages():
     plan = TopologyPlan(hosts=2, instances=2, replicas=4, stages=2)
 
     assert [plan.coordinates(rank) for rank in range(plan.processes)] == [
@@ -30,7 +30,7 @@ def test_a_layout_reads_as_a_reader_would_draw_it():
 
 
 @sweep("plan", LAYOUTS)
-def test_rank_and_coordinates_are_each_others_inverse(plan: TopologyPlan):
+def test_coordinates_are_the_inverse_of_ranks(plan: TopologyPlan):
     places = [plan.coordinates(rank) for rank in range(plan.processes)]
 
     assert plan.processes == plan.replicas * plan.stages
@@ -41,7 +41,7 @@ def test_rank_and_coordinates_are_each_others_inverse(plan: TopologyPlan):
 
 
 @sweep("plan", LAYOUTS)
-def test_every_process_is_in_one_pipeline_and_one_averaging_group(plan: TopologyPlan):
+def test_every_process_is_in_one_pipeline_and_one_data_parallel_group(plan: TopologyPlan):
     pipelines = [plan.stage_ranks(replica) for replica in range(plan.replicas)]
     groups = [plan.replica_ranks(stage) for stage in range(plan.stages)]
 
@@ -50,14 +50,14 @@ def test_every_process_is_in_one_pipeline_and_one_averaging_group(plan: Topology
     assert all(len(set(line) & set(group)) == 1 for line in pipelines for group in groups)
 
 
-def test_peers_stand_in_order():
+def test_ranks_of_groups_are_in_order():
     plan = TopologyPlan(hosts=1, instances=1, replicas=3, stages=2)
 
     assert plan.stage_ranks(1) == (2, 3)
     assert plan.replica_ranks(1) == (1, 3, 5)
 
 
-def test_replicas_that_cannot_be_dealt_evenly_are_refused_with_the_way_out():
+def test_replicas_that_instances_do_not_divide_are_refused_with_a_fix():
     with pytest.raises(ConfigError) as refused:
         TopologyPlan(hosts=1, instances=4, replicas=6, stages=1)
 
@@ -81,7 +81,7 @@ def test_more_instances_than_replicas_are_refused():
         TopologyPlan(hosts=1, instances=4, replicas=2, stages=1)
 
 
-def test_stages_have_their_own_devices_by_default():
+def test_each_stage_has_one_device_by_default():
     plan = TopologyPlan(hosts=1, instances=1, replicas=1, stages=4)
 
     assert plan.device_map() == (0, 1, 2, 3)

@@ -31,7 +31,7 @@ def test_the_published_batch_of_sixteen_replicas_has_its_published_updates():
 
 
 @pytest.mark.parametrize("plan", SMALL)
-def test_an_epoch_is_the_most_whole_updates_its_samples_allow(plan: BatchPlan):
+def test_an_epoch_has_as_many_complete_updates_as_its_samples_allow(plan: BatchPlan):
     for samples in range(plan.samples_per_update, 4 * plan.samples_per_update + 1):
         used = plan.updates_per_epoch(samples) * plan.samples_per_update
 
@@ -48,7 +48,7 @@ def test_every_micro_batch_of_an_update_belongs_to_one_replica_in_order(plan: Ba
     }
 
 
-def test_a_replica_holds_a_block_of_neighbors():
+def test_a_replica_has_consecutive_micro_batches():
     assert BatchPlan(4, 3, 2).micro_batches_of(1) == range(3, 6)
 
 
@@ -76,12 +76,12 @@ def test_replicas_that_share_statistics_equal_one_with_larger_micro_batches(plan
         ]
 
 
-def test_a_span_that_does_not_divide_is_a_mistake_of_ours():
+def test_a_span_that_does_not_divide_the_replicas_is_an_assertion_error():
     with pytest.raises(AssertionError):
         BatchPlan(1, 1, 4, bn_span=3)
 
 
-def test_too_few_samples_are_refused_with_the_numbers_and_the_way_out():
+def test_too_few_samples_are_refused_with_the_numbers_and_a_fix():
     with pytest.raises(ConfigError) as refused:
         BatchPlan(16, 8, 4).updates_per_epoch(511)
 
@@ -92,18 +92,18 @@ def test_too_few_samples_are_refused_with_the_numbers_and_the_way_out():
     assert "has 511; lower --micro-batch-size, --gradient-accumulation or --replicas" in message
 
 
-def test_exactly_enough_samples_make_one_update():
+def test_the_samples_of_one_update_are_enough():
     assert BatchPlan(16, 8, 4).updates_per_epoch(512) == 1
 
 
-def test_part_of_an_epoch_counts_as_the_decimal_was_typed():
+def test_a_fraction_of_an_epoch_is_read_as_an_exact_decimal():
     typed = [f"{hundredths / 100:.2f}" for hundredths in range(1, 301)]
     updates = [BatchPlan(1, 1, 1).total_updates(100, float(epochs)) for epochs in typed]
 
     assert updates == list(range(1, 301))
 
 
-def test_a_run_is_whole_epochs_of_whole_updates():
+def test_a_run_has_complete_updates_in_every_epoch():
     plan = BatchPlan(10, 1, 1)
 
     assert plan.total_updates(samples=25, epochs=4) == 8
@@ -126,6 +126,6 @@ def test_a_run_too_small_for_one_update_is_refused_however_long():
         BatchPlan(10, 2, 1).total_updates(19, epochs=1000)
 
 
-def test_a_plan_cannot_be_changed():
+def test_a_batch_plan_is_immutable():
     with pytest.raises(FrozenInstanceError):
         BatchPlan(1, 1, 1).replicas = 2  # type: ignore[misc]  # the point of the test

@@ -15,21 +15,21 @@ def test_every_layout_can_be_planned_and_has_the_same_samples(
     micro_batches: int, peak: int
 ) -> None:
     layouts = all_layouts(micro_batches, layers=40, max_processes=peak)
-    values = [one.option_values(micro_batches) | {"model": "resnet8"} for one in layouts]
-    options = [RequestedOptions(settings_from("test", one), environment={}) for one in values]
-    plans = [plan_run(resolve(one).config) for one in options]
+    values = [layout.option_values(micro_batches) | {"model": "resnet8"} for layout in layouts]
+    options = [RequestedOptions(settings_from("test", value), environment={}) for value in values]
+    plans = [plan_run(resolve(option).config) for option in options]
 
     assert {plan.batch.micro_batches for plan in plans} == {micro_batches}
-    assert [plan.topology.processes for plan in plans] == [one.processes for one in layouts]
-    assert all(one.processes <= peak for one in layouts)
+    assert [plan.topology.processes for plan in plans] == [layout.processes for layout in layouts]
+    assert all(layout.processes <= peak for layout in layouts)
     assert len(set(layouts)) == len(layouts)
     assert layouts[0] == Layout()
 
 
-def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
+def test_twenty_four_micro_batches_cover_all_shapes_and_schedules() -> None:
     layouts = all_layouts(24, layers=40, max_processes=8)
-    exact = [one for one in layouts if one.is_bit_exact]
-    shapes = {(one.stages, one.replicas) for one in exact}
+    exact = [layout for layout in layouts if layout.is_bit_exact]
+    shapes = {(item.stages, item.replicas) for item in exact}
 
     assert len(exact) >= 24
     assert shapes == {
@@ -37,7 +37,7 @@ def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
         for stages, replicas in product(range(1, 5), range(1, 5))
         if stages * replicas <= 8
     }
-    assert {one.schedule for one in exact} == {
+    assert {item.schedule for item in exact} == {
         "grouped",
         "interleaved",
         "sequential",
@@ -46,30 +46,32 @@ def test_twenty_four_micro_batches_show_all_shapes_and_schedules() -> None:
     }
 
 
-def test_every_two_choices_are_met_together() -> None:
-    exact = [one for one in all_layouts(24, layers=40, max_processes=8) if one.is_bit_exact]
-    choices = [(one.recompute, one.offload, one.sharding, one.workers > 0) for one in exact]
+def test_every_pair_of_options_occurs_together() -> None:
+    exact = [
+        layout for layout in all_layouts(24, layers=40, max_processes=8) if layout.is_bit_exact
+    ]
+    choices = [(item.recompute, item.offload, item.sharding, item.workers > 0) for item in exact]
 
     for first, second in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
-        assert {(one[first], one[second]) for one in choices} == set(
+        assert {(choice[first], choice[second]) for choice in choices} == set(
             product((False, True), (False, True))
         )
 
 
-def test_only_the_quick_sum_over_replicas_is_inexact() -> None:
-    inexact = [one for one in all_layouts(24, 40, 8) if not one.is_bit_exact]
+def test_only_the_fast_reduction_is_not_bit_exact() -> None:
+    inexact = [layout for layout in all_layouts(24, 40, 8) if not layout.is_bit_exact]
 
     assert inexact == [Layout(replicas=4, reduction="fast")]
 
 
-def test_four_shapes_are_crossed_with_each_other() -> None:
+def test_resume_pairs_combine_four_shapes() -> None:
     pairs = resume_pairs(all_layouts(24, 40, 8))
-    shapes = {(one.stages, one.replicas) for one, _ in pairs}
+    shapes = {(item.stages, item.replicas) for item, _ in pairs}
 
     assert len(pairs) == 12
     assert len(shapes) == 4
     assert all(before != after for before, after in pairs)
 
 
-def test_one_process_alone_crosses_nothing() -> None:
+def test_a_single_process_has_no_resume_pairs() -> None:
     assert resume_pairs(all_layouts(1, 40, 1)) == []

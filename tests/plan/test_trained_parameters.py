@@ -10,7 +10,7 @@ from convoy.errors import ConfigError
 from convoy.plan.parameters import parameters_of
 from convoy.plan.plan import RunPlan, plan_run
 from convoy.plan.render import plan_as_text
-from convoy.run.network import build_network, names_with_roles, whole_network_stage
+from convoy.run.network import build_network, names_with_roles
 
 FAMILIES: list[dict[str, Any]] = [
     {"model": "resnet8"},
@@ -33,14 +33,14 @@ def plan(*parts: str, **options: Any) -> RunPlan:
     return plan_run(build_config({"model": "resnet8", "variable_filter": parts, **options}))
 
 
-@pytest.mark.parametrize("options", FAMILIES, ids=lambda one: " ".join(map(str, one.values())))
+@pytest.mark.parametrize("options", FAMILIES, ids=lambda item: " ".join(map(str, item.values())))
 def test_every_parameter_has_its_planned_name_and_size(options: dict[str, Any]) -> None:
     network = plan_run(build_config(options)).network
-    live = build_network(network, [whole_network_stage(network)], 0, torch.device("meta")).slice
-    planned = [one for layer in network.layers for one in parameters_of(layer)]
+    live = build_network(network, 0, torch.device("meta")).slice
+    planned = [item for layer in network.layers for item in parameters_of(layer)]
 
-    assert {one.name: one.searchable_name for one in planned} == names_with_roles(live)
-    assert {one.name: one.elements for one in planned} == {
+    assert {item.name: item.searchable_name for item in planned} == names_with_roles(live)
+    assert {item.name: item.elements for item in planned} == {
         name: weight.numel() for name, weight in live.named_weights().items()
     }
 
@@ -55,24 +55,24 @@ def test_without_a_filter_everything_that_is_not_frozen_is_trained() -> None:
     )
 
 
-def test_a_filter_takes_the_weights_it_names() -> None:
+def test_a_filter_selects_matching_weights() -> None:
     assert sum(plan("fc").trained_parameters) == 650
     assert sum(plan("fc.bias").trained_parameters) == 10
     assert sum(plan("gamma").trained_parameters) == sum(plan("beta").trained_parameters) > 0
     assert sum(plan("gamma", "beta", "conv", "downsample", "fc").trained_parameters) == 75_290
 
 
-def test_gradients_are_needed_from_the_first_of_them_on() -> None:
-    one = plan("layer2.0.conv2", "fc")
+def test_gradients_are_needed_from_the_first_trained_layer() -> None:
+    item = plan("layer2.0.conv2", "fc")
 
-    assert one.network.layers[one.first_trained_layer].name == "layer2/0/conv2"
-    assert (one.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
+    assert item.network.layers[item.first_trained_layer].name == "layer2/0/conv2"
+    assert (item.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
 
 
 def test_frozen_parameters_are_not_trained_even_if_the_filter_matches() -> None:
-    one = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
+    item = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
 
-    assert (sum(one.trained_parameters), one.network.layers[one.first_trained_layer].name) == (
+    assert (sum(item.trained_parameters), item.network.layers[item.first_trained_layer].name) == (
         650,
         "fc",
     )
@@ -85,7 +85,7 @@ def test_only_trained_weights_have_gradients_and_state() -> None:
     assert stage.gradients < plan().memory[0].gradients / 50
 
 
-def test_a_filter_without_a_weight_is_refused() -> None:
+def test_a_filter_that_matches_no_weight_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"--variable-filter nothing here leaves nothing to train"
     ):

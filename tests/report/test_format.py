@@ -1,4 +1,4 @@
-"""Numbers and events read the same everywhere, and always fit one line."""
+"""Numbers and events are formatted the same everywhere and fit one line."""
 
 import math
 
@@ -38,25 +38,25 @@ from convoy.report.format import (
         (math.nan, "?"),
     ],
 )
-def test_a_duration_reads_as_on_a_clock(seconds: float, text: str):
+def test_a_duration_is_formatted_like_a_clock(seconds: float, text: str):
     assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("speed", "text"), [(4123.4, "4123"), (412.3, "412"), (41.23, "41.2"), (4.123, "4.12")]
 )
-def test_a_speed_has_three_figures(speed: float, text: str):
+def test_a_throughput_has_three_significant_digits(speed: float, text: str):
     assert format_throughput(speed) == f"{text} images/s"
 
 
 @pytest.mark.parametrize(
     ("loss", "text"), [(0.41234, "0.412"), (123456.0, "1.23e+05"), (math.nan, "nan")]
 )
-def test_a_loss_stays_short(loss: float, text: str):
+def test_a_large_loss_is_formatted_briefly(loss: float, text: str):
     assert format_loss(loss) == text
 
 
-def test_the_whole_state_of_a_run_is_one_line():
+def test_the_progress_of_a_run_fits_one_line():
     state = ProgressState(lambda: 0.0)
     state.handle_event(Began(318, 1250, 250, 64))
     state.handle_event(Updated(319, 5.0))
@@ -85,7 +85,7 @@ def test_the_whole_state_of_a_run_is_one_line():
         (
             Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0, 64.0, 3, 2),
             "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  scale 64  "
-            "412 images/s  3 skipped  2 micro-batches with a non-finite loss left out",
+            "412 images/s  3 skipped  2 micro-batches with a non-finite loss excluded",
         ),
         (
             Validated(250, 1.0, 0.842, 0.99, 0.501, 10000, 12.0, 833.0),

@@ -30,7 +30,7 @@ def test_epochs_before_the_run_are_counted():
     assert (state.epoch, state.epochs) == (5, 5)
 
 
-def test_nothing_is_known_before_the_run_starts():
+def test_all_values_are_unknown_before_the_run_starts():
     state = ProgressState()
 
     assert (state.epoch, state.epochs, state.update) == (1, 1, 0)
@@ -38,7 +38,7 @@ def test_nothing_is_known_before_the_run_starts():
     assert state.seconds_left is None
 
 
-def test_speed_is_seen_first_and_reported_later():
+def test_the_reported_throughput_replaces_the_measured_one():
     state = ProgressState()
     state.handle_event(Began(0, 10, 5, 64))
     state.handle_event(Updated(1, 9.0))
@@ -49,7 +49,7 @@ def test_speed_is_seen_first_and_reported_later():
     assert (seen, state.images_per_second) == (128, 77)
 
 
-def test_the_newest_of_each_kind_is_kept():
+def test_only_the_latest_event_of_each_type_is_stored():
     state = ProgressState()
     validated = Validated(5, 1.0, 0.5, 0.9, 1.2, 100, 1.0, 100.0)
     state.handle_event(Validated(4, 0.8, 0.4, 0.8, 1.3, 100, 1.0, 100.0))
@@ -73,14 +73,14 @@ class ManualClock:
 def filled(*seconds: float, window: int = 20) -> tuple[Throughput, ManualClock]:
     watch = ManualClock()
     throughput = Throughput(64, window, watch)
-    for one in seconds:
-        watch.now += one
-        throughput.add(one)
+    for second in seconds:
+        watch.now += second
+        throughput.add(second)
     return throughput, watch
 
 
 @pytest.mark.parametrize("seconds", [(), (30.0,)])
-def test_no_speed_is_known_before_the_second_update(seconds: tuple[float, ...]):
+def test_throughput_is_unknown_before_the_second_update(seconds: tuple[float, ...]):
     throughput, _ = filled(*seconds)
 
     assert throughput.images_per_second is None
@@ -88,33 +88,33 @@ def test_no_speed_is_known_before_the_second_update(seconds: tuple[float, ...]):
     assert throughput.seconds_left(5) is None
 
 
-def test_the_first_update_is_dropped():
+def test_the_first_update_is_excluded_from_the_throughput():
     throughput, _ = filled(30.0, 0.5, 0.5)
 
     assert throughput.images_per_second == throughput.mean_images_per_second == 128
 
 
-def test_the_mean_is_of_times_and_not_of_speeds():
+def test_the_mean_is_over_times_and_not_over_throughputs():
     throughput, _ = filled(1.0, 1.0, 3.0)
 
     assert throughput.images_per_second == 2 * 64 / 4
 
 
-def test_the_window_forgets_and_the_overall_mean_does_not():
+def test_only_the_overall_mean_includes_updates_before_the_window():
     throughput, _ = filled(9.0, 4.0, 1.0, 1.0, window=2)
 
     assert throughput.images_per_second == 64
     assert throughput.mean_images_per_second == 3 * 64 / 6
 
 
-def test_time_left_is_the_pace_of_the_last_updates():
+def test_time_left_follows_the_last_updates():
     throughput, _ = filled(9.0, 2.0, 2.0)
 
     assert throughput.seconds_left(10) == 20
     assert throughput.seconds_left(0) == 0
 
 
-def test_time_left_runs_down_between_updates_by_one_update_at_most():
+def test_time_left_counts_down_by_at_most_one_update_between_updates():
     throughput, watch = filled(9.0, 2.0)
     watch.now += 0.5
     soon = throughput.seconds_left(10)
@@ -124,7 +124,7 @@ def test_time_left_runs_down_between_updates_by_one_update_at_most():
     assert throughput.seconds_left(10) == 18
 
 
-def test_updates_that_take_no_time_have_no_speed():
+def test_updates_that_take_no_time_have_no_throughput():
     throughput, _ = filled(1.0, 0.0)
 
     assert throughput.images_per_second is None

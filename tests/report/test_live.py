@@ -1,4 +1,4 @@
-"""The display on a real pseudo-terminal: its values, its width, its cursor and its end."""
+"""The live display on a pseudo-terminal: values, width, cursor and end."""
 
 import fcntl
 import os
@@ -109,7 +109,7 @@ def read_or_end(terminal: int) -> bytes:
 pytestmark = pytest.mark.processes
 
 
-def test_the_screen_at_the_end_is_one_frame_with_every_value():
+def test_the_final_screen_is_one_frame_with_every_value():
     screen = run_in_terminal("print('a print'); sys.stderr.write('a warning\\n')")
 
     assert screen.code == 0
@@ -127,32 +127,32 @@ def test_the_screen_at_the_end_is_one_frame_with_every_value():
     ]
 
 
-def test_the_cursor_is_hidden_once_and_comes_back():
+def test_the_cursor_is_hidden_once_and_restored():
     sent = run_in_terminal().sent
 
     assert sent.count("\x1b[?25l") == 1
     assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
 
 
-def test_the_cursor_comes_back_after_a_crash():
+def test_the_cursor_is_restored_after_a_crash():
     screen = run_in_terminal(end="raise SystemExit(3)")
 
     assert screen.code == 3
     assert screen.sent.rindex("\x1b[?25h") > screen.sent.rindex("\x1b[?25l")
 
 
-def test_frames_are_few_however_many_updates_there_are():
+def test_the_frame_rate_is_limited():
     frames = run_in_terminal().sent.count("epoch ")
 
     assert 40 < frames < 72  # 6.4 s on the clock of the run, ten a second, and the events
 
 
-def test_what_comes_from_outside_cannot_color_the_terminal():
+def test_control_characters_in_events_do_not_reach_the_terminal():
     assert "\x1b[31m" not in run_in_terminal().sent
 
 
 @pytest.mark.parametrize("columns", [20, 40, 78, 300])
-def test_no_line_of_the_frame_is_wider_than_the_terminal_or_than_most_terminals(columns: int):
+def test_no_line_is_wider_than_the_terminal_or_the_maximum_width(columns: int):
     texts = run_in_terminal(columns=columns).texts
     frames = [text for text in texts if text.startswith(("epoch", "loss", "validation"))]
 
@@ -180,7 +180,7 @@ def test_no_color_is_honored():
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
 
 
-def test_a_terminal_that_goes_away_does_not_end_the_run(tmp_path: Path):
+def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path):
     ours, theirs = pty.openpty()
     script = RUN.replace("{extra}", "input()").replace("{end}", END)
     script += f"\nopen({str(tmp_path / 'end')!r}, 'w').write('reached')"

@@ -1,4 +1,4 @@
-"""Every event lands in its file; a run that goes on has each update once."""
+"""Every event is written to its file; a resumed run has each update once."""
 
 import re
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path)
 
 
-def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
+def test_a_report_is_written_to_the_metrics_file(folder: RunFolder):
     write_events(folder, reported(4))
 
     assert list(read_jsonl(folder.metrics)) == [
@@ -66,7 +66,7 @@ def test_a_report_is_one_object_of_the_metrics(folder: RunFolder):
     ]
 
 
-def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
+def test_a_validation_is_written_to_the_validation_file(folder: RunFolder):
     write_events(folder, validated(4))
     (record,) = read_jsonl(folder.validation)
 
@@ -74,7 +74,7 @@ def test_a_validation_is_one_object_of_its_own_file(folder: RunFolder):
     assert not folder.metrics.exists()
 
 
-def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
+def test_other_events_are_written_with_their_name_and_time(folder: RunFolder):
     average = Averaged(8, "a/8", "mean", 2, "ab")
     write_events(folder, Began(0, 8, 4, 64), Saved(4, "c/4", 0.1), Noticed("k", "t", 5))
     write_events(folder, average, Ended(8, "done"))
@@ -93,7 +93,7 @@ def test_the_other_events_carry_their_name_and_time(folder: RunFolder):
     }
 
 
-def test_the_log_has_one_stamped_line_for_each_event_but_not_for_each_update(folder: RunFolder):
+def test_the_text_log_has_a_timestamped_line_for_every_event_but_updates(folder: RunFolder):
     write_events(folder, Began(0, 8, 4, 64), Updated(1, 0.1), reported(1), Noticed("k", "a\nb", 1))
     lines = folder.log.read_text().splitlines()
 
@@ -126,7 +126,7 @@ def test_the_history_of_events_is_kept_on_resume(folder: RunFolder):
     assert [record["update"] for record in read_jsonl(folder.events)] == [0, 9, 5]
 
 
-def test_lost_metrics_are_confessed_at_the_end(folder: RunFolder):
+def test_lost_metrics_are_reported_at_the_end(folder: RunFolder):
     folder.metrics.symlink_to("/dev/full")
     write_events(folder, reported(1), reported(2), Ended(2, "done"))
     records = list(read_jsonl(folder.events))
@@ -136,16 +136,16 @@ def test_lost_metrics_are_confessed_at_the_end(folder: RunFolder):
     assert re.search("is missing 2 lines", folder.log.read_text())
 
 
-def test_a_disk_that_is_full_does_not_stop_the_run(folder: RunFolder):
+def test_a_full_disk_does_not_stop_the_run(folder: RunFolder):
     for path in (folder.log, folder.metrics, folder.validation, folder.events):
         path.symlink_to("/dev/full")
-    told: list[str] = []
-    log = Log(folder, lambda: NOON, told.append)
+    warnings: list[str] = []
+    log = Log(folder, lambda: NOON, warnings.append)
     for event in (reported(1), validated(1), Saved(1, "c", 0.1), reported(2), Ended(2, "done")):
         log.write(event)
     log.close()
 
-    assert len(told) == 4  # each file once
+    assert len(warnings) == 4  # each file once
 
 
 def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: RunFolder):
@@ -161,7 +161,7 @@ def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: 
     assert [record["event"] for record in read_jsonl(folder.events)][-1] == "ended"
 
 
-def test_a_closed_log_holds_no_file(folder: RunFolder):
+def test_a_closed_log_has_no_open_file(folder: RunFolder):
     before = open_files()
     write_events(folder, Began(0, 8, 4, 64), reported(1), validated(1), Ended(1, "done"))
 

@@ -1,4 +1,4 @@
-"""Lines survive crashes, full disks and damage; each update stands once after a resume."""
+"""Log lines survive crashes, full disks and damage; a resumed run has each update once."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount; the file size limit stands in for this")
+        pytest.skip("only root may mount; another test uses a file size limit instead")
     try:
         yield place
     finally:
@@ -52,7 +52,7 @@ def write(path: Path, count: int) -> None:
     lines.close()
 
 
-def test_what_is_appended_is_read(tmp_path: Path):
+def test_appended_records_are_read_back(tmp_path: Path):
     write(tmp_path / "m.jsonl", 3)
 
     assert list(read_jsonl(tmp_path / "m.jsonl")) == [
@@ -71,7 +71,7 @@ def test_a_line_is_in_the_file_before_the_file_is_closed(tmp_path: Path):
     assert seen == '{"update": 1}\n'
 
 
-def test_numbers_that_are_not_finite_become_words(tmp_path: Path):
+def test_non_finite_numbers_become_strings(tmp_path: Path):
     lines = JsonLog(tmp_path / "m.jsonl")
     lines.append_record({"a": math.nan, "b": [math.inf], "c": {"d": -math.inf}, "e": 1.5})
     lines.close()
@@ -81,7 +81,7 @@ def test_numbers_that_are_not_finite_become_words(tmp_path: Path):
     ]
 
 
-def test_a_file_name_that_is_not_text_is_written_and_read_back(tmp_path: Path):
+def test_an_undecodable_file_name_is_written_and_read_back(tmp_path: Path):
     name = os.fsdecode(b"caf\xe9")
     lines, text = JsonLog(tmp_path / "m.jsonl"), TextLog(tmp_path / "log.txt")
     lines.append_record({"path": name})
@@ -100,11 +100,11 @@ def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path: Path):
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
-def test_a_last_half_line_is_ignored_wherever_it_is_truncated(tmp_path: Path, cut: int):
+def test_a_truncated_last_line_is_ignored(tmp_path: Path, cut: int):
     path = tmp_path / "m.jsonl"
     write(path, 3)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
+    full = path.read_bytes()
+    path.write_bytes(full[:-cut])
     reading = list(read_jsonl(path))
     found = [record["update"] for record in reading]
 
@@ -112,7 +112,7 @@ def test_a_last_half_line_is_ignored_wherever_it_is_truncated(tmp_path: Path, cu
     assert found == ([1, 2, 3] if cut == 1 else [1, 2])
 
 
-def test_a_line_after_a_half_line_stands_on_its_own(tmp_path: Path):
+def test_a_line_after_a_truncated_line_is_not_damaged(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"update": 1}\n{"upd')
     lines = JsonLog(path)
@@ -123,7 +123,7 @@ def test_a_line_after_a_half_line_stands_on_its_own(tmp_path: Path):
     assert reading == [{"update": 1}, {"update": 2}]
 
 
-def test_damage_in_the_middle_is_skipped(tmp_path: Path):
+def test_damaged_lines_are_skipped(tmp_path: Path):
     damage = [b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'"' + b"x" * 3_000_000, b"\0"]
     good = [b'{"update": %d}' % update for update in range(len(damage))]
     pairs = [part for pair in zip(damage, good, strict=True) for part in pair]
@@ -135,14 +135,16 @@ def test_damage_in_the_middle_is_skipped(tmp_path: Path):
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_break_the_reader(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+def test_arbitrary_bytes_do_not_break_the_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+):
     path = tmp_path_factory.mktemp("fuzz") / "m.jsonl"
     path.write_bytes(content)
 
     assert all(isinstance(record, dict) for record in read_jsonl(path))
 
 
-def test_a_long_log_is_read_whole(tmp_path: Path):
+def test_a_long_log_is_read_completely(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     with path.open("w") as file:
         file.writelines(f'{{"update": {n}, "loss": 0.5}}\n' for n in range(200_000))
@@ -169,7 +171,7 @@ def test_resuming_keeps_each_update_once(tmp_path: Path):
     ]
 
 
-def test_resuming_drops_the_half_line_of_the_crash(tmp_path: Path):
+def test_resuming_drops_a_truncated_line(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"update": 1}\n{"update": 2')
     JsonLog(path).drop_after(5)
@@ -199,32 +201,32 @@ def test_a_rewrite_that_fails_leaves_the_old_file(tmp_path: Path):
 
 def test_a_full_disk_is_reported_once_and_does_not_stop_the_run(tmp_path: Path):
     (tmp_path / "m.jsonl").symlink_to("/dev/full")
-    told: list[str] = []
-    lines = JsonLog(tmp_path / "m.jsonl", told.append)
+    warnings: list[str] = []
+    lines = JsonLog(tmp_path / "m.jsonl", warnings.append)
     for update in (10, 20, 30):
         lines.append_record({"update": update})
     lines.close()
 
     assert lines.failures == 3
     assert lines.missing_lines == "m.jsonl is missing 3 lines (updates 10 to 30)"
-    assert told == [
+    assert warnings == [
         f"{tmp_path}/m.jsonl: cannot write a line: No space left on device; the run continues"
     ]
 
 
-def test_a_file_that_cannot_be_opened_is_a_gap_too(tmp_path: Path):
-    told: list[str] = []
-    lines = JsonLog(tmp_path / "gone" / "m.jsonl", told.append)
+def test_a_file_that_cannot_be_opened_counts_as_a_failure(tmp_path: Path):
+    warnings: list[str] = []
+    lines = JsonLog(tmp_path / "gone" / "m.jsonl", warnings.append)
     lines.append_record({"update": 1})
     (tmp_path / "gone").mkdir()
     lines.append_record({"update": 2})
     lines.close()
 
     assert updates(tmp_path / "gone" / "m.jsonl") == [2]
-    assert (lines.failures, len(told)) == (1, 1)
+    assert (lines.failures, len(warnings)) == (1, 1)
 
 
-def test_a_line_torn_by_a_full_disk_spoils_only_itself(tmp_path: Path):
+def test_a_line_truncated_by_a_full_disk_damages_no_other_line(tmp_path: Path):
     lines = JsonLog(tmp_path / "m.jsonl", lambda _: None)
     lines.append_record({"update": 1})
     with files_at_most(20):
@@ -239,7 +241,7 @@ def test_a_line_torn_by_a_full_disk_spoils_only_itself(tmp_path: Path):
     assert lines.missing_lines == "m.jsonl is missing 2 lines (updates 2 to 3)"
 
 
-def test_lines_come_back_when_a_real_disk_has_space_again(small_disk: Path):
+def test_writing_continues_when_a_real_disk_has_space_again(small_disk: Path):
     lines = JsonLog(small_disk / "m.jsonl", lambda _: None)
     with pytest.raises(OSError, match="No space left"), (small_disk / "ballast").open("wb") as file:
         file.write(bytes(1 << 17))

@@ -1,4 +1,4 @@
-"""Plain lines where a log is read, the live display on a terminal, silence where nobody listens."""
+"""Plain lines for logs, the live display on a terminal, nothing without a stream."""
 
 import io
 import subprocess
@@ -72,7 +72,7 @@ def run(kind: str, out: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_run_reads_as_a_short_log():
+def test_a_run_prints_a_short_log():
     assert lines_of(
         [
             (0, Began(0, 1250, 250, 64)),
@@ -94,21 +94,21 @@ def test_a_run_reads_as_a_short_log():
     ]
 
 
-def test_reports_are_reported_at_most_once_an_interval():
+def test_reports_are_printed_at_most_once_per_interval():
     timed = [(n / 10, reported(n)) for n in range(201)]
-    told = [line.split("update ")[1].split("/")[0] for line in lines_of(timed)]
+    printed = [line.split("update ")[1].split("/")[0] for line in lines_of(timed)]
 
-    assert told == ["0", "50", "100", "150", "200"]
+    assert printed == ["0", "50", "100", "150", "200"]
 
 
-def test_the_last_state_is_reported_even_inside_the_interval():
+def test_the_final_progress_is_printed_even_within_the_interval():
     lines = lines_of([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
 
     assert [line.split("  ")[1] for line in lines[:2]] == ["update 1/0", "update 2/0"]
     assert lines[2:] == ["ended after update 2: done"]
 
 
-def test_a_run_that_seldom_reports_shows_that_it_lives():
+def test_a_run_with_rare_reports_still_prints_its_progress():
     timed: list[tuple[float, Event]] = [(0, Began(0, 100, 50, 64))]
     timed += [(n * 8.0, Updated(n, 8.0)) for n in range(1, 7)]
     lines = lines_of(timed)
@@ -119,7 +119,7 @@ def test_a_run_that_seldom_reports_shows_that_it_lives():
     ]
 
 
-def test_an_update_alone_prints_no_line():
+def test_a_single_update_prints_no_line():
     assert lines_of([(n / 1000, Updated(n, 0.001)) for n in range(1000)]) == []
 
 
@@ -144,7 +144,7 @@ def test_a_stream_that_is_not_a_terminal_gets_plain_lines():
 
 
 @pytest.mark.processes
-def test_on_a_pipe_there_are_lines_without_controls_and_rich_is_not_even_loaded():
+def test_a_pipe_gets_plain_lines_and_rich_is_not_loaded():
     done = run("auto", "| cat")
     lines = done.stdout.splitlines()
 
@@ -165,7 +165,7 @@ def test_none_prints_nothing():
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "rich"])
 @pytest.mark.parametrize("out", ["| head -n 1", "| true", ">&-", ">/dev/full"])
-def test_a_reader_that_leaves_does_not_end_the_run(kind: str, out: str):
+def test_a_closed_pipe_does_not_end_the_run(kind: str, out: str):
     done = run(kind, out)
 
     assert done.returncode == 0
@@ -179,7 +179,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_log_gets_a_line_for_every_tenth() -> None:
+def test_a_bar_prints_a_line_for_every_tenth() -> None:
     stream = io.StringIO()
     bar = PlainBar(stream, "reading", "records")
     for done in range(1001):
@@ -198,7 +198,7 @@ def test_bytes_are_reported_as_megabytes() -> None:
     assert stream.getvalue() == "reading: 25 of 50 MB\n"
 
 
-def test_the_next_piece_of_work_is_counted_from_its_own_start() -> None:
+def test_the_next_task_starts_again_at_zero() -> None:
     stream = io.StringIO()
     bar = PlainBar(stream, "reading", "records")
     for total in (10, 4):
@@ -208,14 +208,14 @@ def test_the_next_piece_of_work_is_counted_from_its_own_start() -> None:
     assert len(stream.getvalue().splitlines()) == 2
 
 
-def test_nothing_to_do_is_reported_by_no_line() -> None:
+def test_an_empty_task_prints_no_line() -> None:
     stream = io.StringIO()
     PlainBar(stream, "reading", "records")(0, 0)
 
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_gets_a_bar_and_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_and_the_cursor_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     bar = make_bar(stream, "reading", "records")
@@ -228,7 +228,7 @@ def test_a_terminal_gets_a_bar_and_its_cursor_back(monkeypatch: pytest.MonkeyPat
     assert stream.getvalue().rstrip().endswith("\x1b[?25h")
 
 
-def test_a_bar_that_was_never_needed_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_bar_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     make_bar(stream, "reading", "records").close()

@@ -1,4 +1,4 @@
-"""What a proof says, and when it does not hold."""
+"""The rows and the summary of a proof."""
 
 import json
 
@@ -22,7 +22,7 @@ ODD = Proof(Layout(stages=2), SUMMARY, equal=False, difference=3e-7)
 FAST = Proof(Layout(replicas=2, reduction="fast"), SUMMARY, equal=False, difference=3e-7)
 
 
-def test_a_row_stands_under_its_head() -> None:
+def test_a_row_is_aligned_with_the_table_header() -> None:
     words = format_row(EVEN)
 
     assert words.startswith("1 × 2 ")
@@ -31,29 +31,29 @@ def test_a_row_stands_under_its_head() -> None:
     assert words.endswith("yes")
 
 
-def test_a_crossing_names_both_layouts() -> None:
-    crossed = Proof(Layout(replicas=4), SUMMARY, True, 0.0, resumed_from=Layout(stages=2))
+def test_a_resumed_layout_is_shown_with_its_origin() -> None:
+    resumed = Proof(Layout(replicas=4), SUMMARY, True, 0.0, resumed_from=Layout(stages=2))
 
-    assert format_row(crossed).startswith("1 × 2 → 4 × 1")
+    assert format_row(resumed).startswith("1 × 2 → 4 × 1")
 
 
-def test_other_weights_are_reported_with_their_distance() -> None:
+def test_different_weights_are_shown_with_their_difference() -> None:
     assert format_row(ODD).endswith("no: differs by 3.0e-07")
     assert format_row(FAST).endswith("no, as documented: differs by 3.0e-07")
     assert not ODD.is_as_expected and FAST.is_as_expected and EVEN.is_as_expected
 
 
-def test_the_closing_line_counts_what_is_promised() -> None:
+def test_the_summary_line_counts_the_exact_layouts() -> None:
     assert summary_line([EVEN, FAST]) == (
         f"1 of 1 exact layouts have the same weights: sha256 {'ab' * 32}"
     )
     assert summary_line([EVEN, ODD]) == "1 of 2 exact layouts differ from the first"
 
 
-def test_programs_read_it_too() -> None:
+def test_the_result_is_available_as_json() -> None:
     read = json.loads(json.dumps(as_json([EVEN, FAST])))
 
     assert read["equal"] is True
     assert json.loads(json.dumps(as_json([EVEN, ODD])))["equal"] is False
     assert {"layout", "weights_sha256", "exact", "equal", "difference"} <= set(read["layouts"][0])
-    assert [one["exact"] for one in read["layouts"]] == [True, False]
+    assert [item["exact"] for item in read["layouts"]] == [True, False]

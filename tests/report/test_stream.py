@@ -1,4 +1,4 @@
-"""A safe stream never fails: not without a stream, not with a broken one, not with odd letters."""
+"""A safe stream never fails: without a stream, with a broken one, with any text."""
 
 import io
 import os
@@ -21,7 +21,7 @@ sys.stderr.write("survived")
 """
 
 
-def test_what_is_printed_is_there_at_once(tmp_path: Path):
+def test_printed_text_is_flushed_at_once(tmp_path: Path):
     with (tmp_path / "out").open("w") as stream:
         SafeStream(stream).print("hello")
         seen = (tmp_path / "out").read_text()
@@ -33,7 +33,7 @@ def is_open(safe: SafeStream) -> bool:
     return safe._stream is not None
 
 
-def test_without_a_stream_it_is_silent():
+def test_without_a_stream_nothing_is_written():
     safe = SafeStream(None)
     safe.print("hello")
     safe.close()
@@ -42,7 +42,7 @@ def test_without_a_stream_it_is_silent():
     assert not safe.isatty()
 
 
-def test_a_closed_stream_silences_it():
+def test_a_closed_stream_is_ignored():
     stream = io.StringIO()
     safe = SafeStream(stream)
     stream.close()
@@ -52,7 +52,7 @@ def test_a_closed_stream_silences_it():
     assert not safe.isatty()
 
 
-def test_letters_that_the_stream_cannot_spell_are_replaced():
+def test_characters_missing_in_the_encoding_are_replaced():
     content = io.BytesIO()
     safe = SafeStream(io.TextIOWrapper(content, encoding="ascii"))
     safe.print("größe …")
@@ -60,7 +60,7 @@ def test_letters_that_the_stream_cannot_spell_are_replaced():
     assert content.getvalue() == b"gr??e ?\n"
 
 
-def test_a_broken_pipe_silences_it():
+def test_nothing_is_written_after_a_broken_pipe():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
@@ -71,7 +71,7 @@ def test_a_broken_pipe_silences_it():
     assert not is_open(safe)
 
 
-def test_a_full_disk_does_not_silence_the_stream():
+def test_writing_continues_after_a_full_disk():
     with Path("/dev/full").open("w") as stream:
         safe = SafeStream(stream)
         safe.print("hello")
@@ -83,7 +83,7 @@ def test_a_full_disk_does_not_silence_the_stream():
 
 @pytest.mark.processes
 @pytest.mark.parametrize("out", ["| head -c 10 >/dev/null", ">&-", ">/dev/full"])
-def test_a_program_whose_stdout_breaks_ends_well(out: str):
+def test_a_broken_stdout_does_not_change_the_exit_code(out: str):
     command = f'set -o pipefail; "$0" -c "$1" {out}'
     done = subprocess.run(
         ["bash", "-c", command, sys.executable, WRITER], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""A summary comes back as it was written, and closes with the way to go on."""
+"""A summary is read back equal, and the closing lines suggest the next command."""
 
 import json
 import math
@@ -58,14 +58,14 @@ BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_re
         BARE,
     ],
 )
-def test_what_is_written_is_read(tmp_path: Path, summary: Summary):
+def test_a_written_summary_is_read_back_equal(tmp_path: Path, summary: Summary):
     summary.write(tmp_path / "summary.json")
 
     assert Summary.read(tmp_path / "summary.json") == summary
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_every_key_of_the_contract_is_there(tmp_path: Path):
+def test_the_file_contains_every_documented_key(tmp_path: Path):
     BARE.write(tmp_path / "summary.json")
     keys = json.loads((tmp_path / "summary.json").read_text()).keys()
 
@@ -83,7 +83,7 @@ def test_every_key_of_the_contract_is_there(tmp_path: Path):
     }
 
 
-def test_a_number_that_is_not_finite_survives(tmp_path: Path):
+def test_non_finite_numbers_are_read_back(tmp_path: Path):
     replace(DONE, top1=math.nan, images_per_second=math.inf).write(tmp_path / "s.json")
     summary = Summary.read(tmp_path / "s.json")
 
@@ -92,7 +92,7 @@ def test_a_number_that_is_not_finite_survives(tmp_path: Path):
     assert summary.images_per_second == math.inf
 
 
-def test_keys_of_a_later_version_are_passed_over(tmp_path: Path):
+def test_unknown_keys_are_ignored(tmp_path: Path):
     (tmp_path / "s.json").write_text(json.dumps({**asdict(DONE), "energy": 3}))
 
     assert Summary.read(tmp_path / "s.json") == DONE
@@ -132,7 +132,7 @@ def test_a_missing_summary_is_refused(tmp_path: Path):
         Summary.read(tmp_path / "s.json")
 
 
-def test_a_complete_run_closes_with_its_result_and_validate():
+def test_a_complete_run_prints_its_result_and_suggests_validate():
     assert closing_lines(DONE, Path("runs/my run")) == [
         "trained resnet18 on shapes, 2 stages × 2 replicas",
         "1250 updates, 5 epochs, 80000 images in 3:15, 412 images/s",
@@ -143,7 +143,7 @@ def test_a_complete_run_closes_with_its_result_and_validate():
     ]
 
 
-def test_an_average_and_the_first_weights_have_their_lines():
+def test_an_average_and_initial_weights_are_printed():
     lines = closing_lines(AVERAGED, Path("runs/a"))
     unmeasured = replace(AVERAGE, top1=None, top5=None, checkpoints=1)
 
@@ -159,7 +159,7 @@ def test_an_average_and_the_first_weights_have_their_lines():
     )
 
 
-def test_an_average_of_every_update_has_its_line_before_that_of_checkpoints():
+def test_an_ema_is_printed_before_the_average_of_checkpoints():
     lines = closing_lines(replace(AVERAGED, live_average=LIVE), Path("runs/a"))
 
     assert lines[4] == (
@@ -169,7 +169,7 @@ def test_an_average_of_every_update_has_its_line_before_that_of_checkpoints():
     assert lines[5].startswith("average: mean of 5 checkpoints")
 
 
-def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
+def test_a_fine_tuned_run_prints_the_result_of_fine_tuning():
     lines = closing_lines(WITH_TUNED, Path("runs/a"))
 
     assert lines[-4:] == [
@@ -181,7 +181,7 @@ def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "line"),
     [
         (
             "done",
@@ -191,21 +191,21 @@ def test_a_run_that_was_fine_tuned_closes_with_what_came_of_it():
         ("limit", "pending", "fine-tuning: pending"),
     ],
 )
-def test_a_run_that_is_not_yet_fine_tuned_closes_with_resume(first: str, second: str, told: str):
+def test_a_run_with_incomplete_fine_tuning_suggests_resume(first: str, second: str, line: str):
     tuned = replace(TUNED, exit_reason=second, top1=None, weights_sha256=None)
     summary = replace(DONE, exit_reason=first, fine_tune=tuned)
     lines = closing_lines(summary, Path("runs/a"))
 
     assert summary.final_exit_reason == (first if first != "done" else second)
     assert lines[-4:] == [
-        told,
+        line,
         "weights: sha256 0123456789ab…",
         "run folder: runs/a",
         "next: convoy resume runs/a",
     ]
 
 
-def test_a_preempted_run_closes_with_resume():
+def test_a_preempted_run_suggests_resume():
     assert closing_lines(BARE, Path("runs/net-3")) == [
         "trained a model, 1 (preempted, not complete)",
         "0 updates, 0 epochs, 0 images in 0:00",
@@ -214,12 +214,11 @@ def test_a_preempted_run_closes_with_resume():
     ]
 
 
-def test_skipped_updates_are_reported_where_there_are_any():
-    told, silent = (
-        closing_lines(one, Path("r")) for one in (replace(DONE, skipped_updates=3), DONE)
-    )
+def test_skipped_updates_are_printed_if_there_are_any():
+    with_skipped = closing_lines(replace(DONE, skipped_updates=3), Path("r"))
+    without = closing_lines(DONE, Path("r"))
 
-    assert [line for line in told if line not in silent] == ["skipped: 3 of these updates"]
+    assert [line for line in with_skipped if line not in without] == ["skipped: 3 of these updates"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_skipped_updates_are_reported_where_there_are_any():
         (2, 2, "2 updates, 2 ep"),
     ],
 )
-def test_one_update_and_one_epoch_are_not_plural(updates: int, epochs: float, text: str):
+def test_one_update_and_one_epoch_are_singular(updates: int, epochs: float, text: str):
     run = replace(DONE, updates=updates, epochs=epochs)
     tuned = replace(DONE, fine_tune=replace(TUNED, updates=updates, epochs=epochs))
 

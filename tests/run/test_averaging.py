@@ -1,4 +1,4 @@
-"""An average of the newest checkpoints; it gives way to whoever waits for the end."""
+"""Averaging the newest checkpoints, and interrupting it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from convoy.config.sections.outputs import AverageConfig
 from convoy.errors import CheckpointError
 from convoy.models.network import plan_network
 from convoy.run.averaging import AveragingInterrupted, average_checkpoints
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 CONFIG = build_config(
     {
@@ -32,62 +32,58 @@ CONFIG = build_config(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     plan = plan_network(CONFIG)
-    model = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
+    model = build_network(plan, 0, torch.device("cpu")).tensors()
     for update in (2, 4):
-        CheckpointStore(tmp_path).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
+        CheckpointStore(tmp_path).save(CheckpointContents(model=model, state={"update": update}))
     return tmp_path
 
 
-def test_an_average_says_what_it_is_made_of(folder: Path) -> None:
-    made = average_checkpoints(CONFIG, folder)
+def test_an_average_reports_its_strategy_and_checkpoints(folder: Path) -> None:
+    averaged = average_checkpoints(CONFIG, folder)
 
-    assert (made.strategy, made.checkpoints, made.update) == ("mean", 2, 4)
-    assert made.path == str(folder / "averaged" / "mean-2-recompute" / "update-4")
+    assert (averaged.strategy, averaged.checkpoints, averaged.update) == ("mean", 2, 4)
+    assert averaged.path == str(folder / "averaged" / "mean-2-recompute" / "update-4")
 
 
-@pytest.mark.parametrize(("asked", "taken"), [(-1, 5), (0, 5), (1, 1), (3, 3), (9, 5)])
+@pytest.mark.parametrize(("requested", "used"), [(-1, 5), (0, 5), (1, 1), (3, 3), (9, 5)])
 @pytest.mark.parametrize("strategy", ["mean", "exponential"])
-def test_so_many_of_the_newest_are_averaged(
-    tmp_path: Path, strategy: str, asked: int, taken: int
+def test_the_requested_number_of_newest_checkpoints_is_averaged(
+    tmp_path: Path, strategy: str, requested: int, used: int
 ) -> None:
     values = [1.0, 8.0, -3.0, 0.5, 6.0]
     for update, value in enumerate(values, start=1):
         model = {"w": torch.full((3,), value)}
-        CheckpointStore(tmp_path).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
-    wish = AverageConfig(
+        CheckpointStore(tmp_path).save(CheckpointContents(model=model, state={"update": update}))
+    options = AverageConfig(
         weight_avg_strategy=strategy,
-        weight_avg_n=asked,
+        weight_avg_n=requested,
         weight_avg_exp_decay=0.75,
         norm_statistics="average",
     )
-    made = average_checkpoints(replace(CONFIG, average=wish), tmp_path)
-    expected = values[-taken]
-    for value in values[len(values) - taken + 1 :]:
+    averaged = average_checkpoints(replace(CONFIG, average=options), tmp_path)
+    expected = values[-used]
+    for value in values[len(values) - used + 1 :]:
         expected = 0.75 * expected + 0.25 * value
     if strategy == "mean":
-        expected = sum(values[-taken:]) / taken
+        expected = sum(values[-used:]) / used
 
-    assert made.checkpoints == taken
-    assert reading.load(Path(made.path)).model["w"].tolist() == pytest.approx(
+    assert averaged.checkpoints == used
+    assert reading.load(Path(averaged.path)).model["w"].tolist() == pytest.approx(
         [expected] * 3, rel=1e-6
     )
 
 
-def test_an_urgent_end_stops_it_at_the_next_micro_batch(folder: Path) -> None:
-    asked: list[int] = []
+def test_an_urgent_stop_interrupts_averaging_at_the_next_micro_batch(folder: Path) -> None:
+    requested: list[int] = []
 
     def after_three() -> bool:
-        asked.append(len(asked))
-        return len(asked) == 3
+        requested.append(len(requested))
+        return len(requested) == 3
 
     with pytest.raises(AveragingInterrupted):
         average_checkpoints(CONFIG, folder, after_three)
 
-    assert len(asked) == 3
+    assert len(requested) == 3
     assert not (folder / "averaged").exists()
 
 

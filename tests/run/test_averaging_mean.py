@@ -1,4 +1,4 @@
-"""One model out of many."""
+"""The arithmetic of checkpoint averages."""
 
 import weakref
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def checkpoint_with(
     )
 
 
-def test_the_mean_counts_every_checkpoint_the_same():
+def test_the_mean_weights_every_checkpoint_equally():
     averaged = average(checkpoint_with(value, count) for count, value in enumerate((1.0, 2.0, 6.0)))
 
     assert averaged["w"].tolist() == [3.0, 3.0]
@@ -32,24 +32,24 @@ def test_the_mean_counts_every_checkpoint_the_same():
     assert averaged["w"].dtype == torch.float32
 
 
-def test_the_exponential_average_forgets_at_the_given_rate():
+def test_the_exponential_average_has_the_configured_decay():
     averaged = average((checkpoint_with(value) for value in (8.0, 4.0, 2.0)), decay=0.75)
 
     assert averaged["w"].tolist() == [(8 * 0.75 + 4 * 0.25) * 0.75 + 2 * 0.25] * 2
 
 
 def random_checkpoints(dtype: torch.dtype, count: int = 6) -> list[CheckpointContents]:
-    chance = np.random.default_rng(5)
-    weights = [chance.normal(scale=3, size=(7, 5)) for _ in range(count)]
-    return [CheckpointContents(model={"w": torch.from_numpy(one).to(dtype)}) for one in weights]
+    rng = np.random.default_rng(5)
+    weights = [rng.normal(scale=3, size=(7, 5)) for _ in range(count)]
+    return [CheckpointContents(model={"w": torch.from_numpy(array).to(dtype)}) for array in weights]
 
 
 def as_numpy(checkpoints: list[CheckpointContents]) -> list[np.ndarray]:
-    return [one.model["w"].double().numpy() for one in checkpoints]
+    return [contents.model["w"].double().numpy() for contents in checkpoints]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_the_mean_is_that_of_sixty_four_bit_numbers_rounded_once(dtype: torch.dtype):
+def test_the_mean_is_computed_in_float64_and_rounded_once(dtype: torch.dtype):
     checkpoints = random_checkpoints(dtype)
     expected = np.mean(as_numpy(checkpoints), axis=0)
     found = average(checkpoints)["w"]
@@ -60,26 +60,26 @@ def test_the_mean_is_that_of_sixty_four_bit_numbers_rounded_once(dtype: torch.dt
 @pytest.mark.parametrize("decay", [0.0, 0.1, 0.9, 0.99])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_exponential_average_is_the_sum_of_its_powers(decay: float, dtype: torch.dtype):
-    """d^(n−1) of the first, (1 − d) · d^(n−1−i) of each later one."""
+    """The first has the weight d^(n−1), checkpoint i the weight (1 − d) · d^(n−1−i)."""
     checkpoints = random_checkpoints(dtype)
     last = len(checkpoints) - 1
     shares = [decay**last, *((1 - decay) * decay ** (last - i) for i in range(1, last + 1))]
     pairs = zip(shares, as_numpy(checkpoints), strict=True)
-    expected = np.sum([share * one for share, one in pairs], axis=0)
+    expected = np.sum([share * array for share, array in pairs], axis=0)
     found = average(checkpoints, decay)["w"]
 
     assert sum(shares) == pytest.approx(1)
     assert torch.allclose(found.double(), torch.from_numpy(expected).to(dtype).double(), rtol=1e-13)
 
 
-def test_whole_numbers_come_from_the_newest():
+def test_integers_are_taken_from_the_newest_checkpoint():
     checkpoints = [checkpoint_with(1.0, count) for count in (5, 7, 9)]
     averages = [average(checkpoints), average(checkpoints, 0.5)]
 
     assert [average["bn.num_batches_tracked"].item() for average in averages] == [9, 9]
 
 
-def test_named_tensors_come_from_the_newest():
+def test_named_tensors_are_taken_from_the_newest_checkpoint():
     averaged = average(
         [checkpoint_with(1.0), checkpoint_with(3.0)],
         keep_suffixes=(".running_mean", ".running_var"),
@@ -89,19 +89,19 @@ def test_named_tensors_come_from_the_newest():
     assert averaged["w"].tolist() == [2.0, 2.0]
 
 
-def test_sums_are_kept_in_float64():
-    values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # 2^24 + 1 is no float32
+def test_sums_are_computed_in_float64():
+    values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # 2^24 + 1 is not representable in float32
 
     assert average(map(checkpoint_with, values))["w"][0].item() == 0.5
 
 
-def test_types_come_back_as_they_were():
+def test_dtypes_are_preserved():
     halves = [checkpoint_with(value, dtype=torch.bfloat16) for value in (1.0, 2.0)]
 
     assert average(halves)["w"].dtype == torch.bfloat16
 
 
-def test_the_average_of_equals_is_that_model_to_the_bit():
+def test_the_average_of_equal_models_is_bit_identical_to_them():
     weight = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     same = [CheckpointContents(model={"w": weight}) for _ in range(7)]
 
@@ -114,7 +114,7 @@ def test_averaging_changes_none_of_its_inputs_and_shares_no_memory():
     for tensor in averaged.values():
         tensor.zero_()
 
-    assert [one.model["w"][0].item() for one in checkpoints] == [1.0, 3.0]
+    assert [contents.model["w"][0].item() for contents in checkpoints] == [1.0, 3.0]
     assert checkpoints[1].model["bn.num_batches_tracked"].item() == 2
 
 
@@ -123,7 +123,7 @@ def test_one_checkpoint_is_in_memory_at_a_time():
 
     def loaded() -> Iterator[CheckpointContents]:
         for value in range(5):
-            alive.append(sum(one() is not None for one in earlier))
+            alive.append(sum(reference() is not None for reference in earlier))
             tensor = torch.full((2,), float(value))
             earlier.append(weakref.ref(tensor))
             contents = CheckpointContents(model={"w": tensor})

@@ -1,4 +1,4 @@
-"""torch's compiler: refused where it cannot work, and its folder."""
+"""The environment of torch.compile: the C++ compiler and the cache folder."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from convoy.errors import ConfigError
 from convoy.run.compile import CACHE_DIR_VARIABLE, compile_environment
 
 CPU = torch.device("cpu")
-# torch warns of its own words while it loads its compiler.
+# torch emits deprecation warnings while it loads its compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 
@@ -28,10 +28,10 @@ def test_a_missing_cpp_compiler_is_refused() -> None:
     assert "needs a C++ compiler" in message and "install g++" in message and "CXX" in message
 
 
-def test_compiled_code_is_stored_in_the_given_folder(tmp_path: Path) -> None:
-    wish = CompilerConfig(compile=True, model_cache_path=str(tmp_path / "some" / "where"))
+def test_compiled_code_is_stored_in_the_configured_folder(tmp_path: Path) -> None:
+    config = CompilerConfig(compile=True, model_cache_path=str(tmp_path / "some" / "where"))
     before = os.environ.get(CACHE_DIR_VARIABLE)
-    with compile_environment(wish, CPU):
+    with compile_environment(config, CPU):
         inside = os.environ[CACHE_DIR_VARIABLE]
 
     assert inside == str(tmp_path / "some" / "where")
@@ -39,7 +39,7 @@ def test_compiled_code_is_stored_in_the_given_folder(tmp_path: Path) -> None:
     assert os.environ.get(CACHE_DIR_VARIABLE) == before
 
 
-def test_without_a_folder_it_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_chooses_the_cache_folder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_DIR_VARIABLE, "as-it-was")
     with compile_environment(CompilerConfig(compile=True), CPU):
         inside = os.environ[CACHE_DIR_VARIABLE]
@@ -47,23 +47,23 @@ def test_without_a_folder_it_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -
     assert inside == os.environ[CACHE_DIR_VARIABLE] == "as-it-was"
 
 
-def test_what_is_for_this_run_alone_is_gone_at_its_end(tmp_path: Path) -> None:
+def test_a_temporary_cache_is_removed_at_the_end_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "older").write_text("stays")
-    wish = CompilerConfig(compile=True, model_cache_path=str(tmp_path), tmp_execs=True)
-    with compile_environment(wish, CPU):
-        own = Path(os.environ[CACHE_DIR_VARIABLE])
-        (own / "program").write_text("made")
+    config = CompilerConfig(compile=True, model_cache_path=str(tmp_path), tmp_execs=True)
+    with compile_environment(config, CPU):
+        cache = Path(os.environ[CACHE_DIR_VARIABLE])
+        (cache / "program").write_text("made")
 
-        assert own.parent == tmp_path
+        assert cache.parent == tmp_path
 
-    assert [one.name for one in tmp_path.iterdir()] == ["older"]
+    assert [path.name for path in tmp_path.iterdir()] == ["older"]
 
 
-def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_cache_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    wish = CompilerConfig(compile=True, model_cache_path=str(tmp_path / "file"))
+    config = CompilerConfig(compile=True, model_cache_path=str(tmp_path / "file"))
     refused = pytest.raises(ConfigError, match=r"--model-cache-path .*file cannot be used: File")
-    with refused, compile_environment(wish, CPU):
+    with refused, compile_environment(config, CPU):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Compiled slices: whole programs, the numbers of the slice itself, statistics noted once."""
+"""Compiled slices: one program each, the results of the eager slice, statistics recorded once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from convoy.layers.build import build_layers
-from convoy.layers.norms import BatchNorm, SingleReplica
+from convoy.layers.norms import SingleReplica
 from convoy.models.layers import (
     AddSpec,
     ConvSpec,
@@ -34,7 +34,7 @@ from convoy.run.network import Network, with_recomputation
 
 
 class FakePeers(SingleReplica):
-    """Two replicas that always see the same."""
+    """Two replicas with equal tensors."""
 
     size = 2
 
@@ -44,14 +44,14 @@ class FakePeers(SingleReplica):
 
 @pytest.fixture
 def _without_compiler() -> Iterator[None]:
-    """Programs run as they are written: what is around them is seen quickly."""
+    """Run the programs eagerly, to test the surrounding code quickly."""
     with torch.compiler.set_stance("force_eager"):
         yield
 
 
 @pytest.fixture
 def _traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """torch traces the programs and takes their backward apart, but generates no code."""
+    """Trace the programs and their backward passes, but generate no code."""
     torch.compiler.reset()
     counters.clear()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
@@ -59,11 +59,11 @@ def _traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.compiler.reset()
 
 
-def network_of(layers: Slice, joint: bool = False) -> Network:
-    norms = [one for one in layers.modules() if isinstance(one, BatchNorm)]
-    for norm in norms if joint else []:
+def network_of(layers: Slice, synced: bool = False) -> Network:
+    network = Network((layers,), (layers,))
+    for norm in network.norms if synced else []:
         norm.sync_with(FakePeers())
-    return Network((layers,), norms, (layers,))
+    return network
 
 
 def compiled(network: Network) -> Network:
@@ -71,39 +71,39 @@ def compiled(network: Network) -> Network:
 
 
 def trained(network: Network, passes: int = 2) -> list[Tensor]:
-    """Every number that training passes leave behind."""
+    """Return the outputs, gradients and statistics of training passes."""
     (run,), images = network.stage_modules, images_and_labels(4, 8)
     run.train()
-    made = []
+    outputs = []
     for _ in range(passes):
         (logits,) = run(images[0])
         F.cross_entropy(logits, images[1]).backward()
-        made.append(logits.detach())
+        outputs.append(logits.detach())
     gradients = [weight.grad for weight in network.slice.parameters()]
-    waiting = [one for norm in network.norms for pair in norm.pending_statistics for one in pair]
-    assert len(waiting) == 2 * passes * len(network.norms)
-    return [*made, *(one for one in gradients if one is not None), *waiting]
+    statistics = [
+        tensor for norm in network.norms for pair in norm.pending_statistics for tensor in pair
+    ]
+    assert len(statistics) == 2 * passes * len(network.norms)
+    return [*outputs, *(tensor for tensor in gradients if tensor is not None), *statistics]
 
 
 def differences(left: list[Tensor], right: list[Tensor]) -> list[float]:
     return [
-        ((one - other).abs().max() / other.abs().max().clamp(min=1e-3)).item()
-        for one, other in zip(left, right, strict=True)
+        ((tensor - other).abs().max() / other.abs().max().clamp(min=1e-3)).item()
+        for tensor, other in zip(left, right, strict=True)
     ]
 
 
-KEPT = RecomputePlan(enabled=True, checkpoints=("layer1/0/relu", "layer2/0/bn1"))
-WHOLE = RecomputePlan(enabled=False, checkpoints=())
+RECOMPUTED = RecomputePlan(enabled=True, checkpoints=("layer1/0/relu", "layer2/0/bn1"))
+STORED = RecomputePlan(enabled=False, checkpoints=())
 
 
 @pytest.mark.usefixtures("_without_compiler")
-@pytest.mark.parametrize("plan", [WHOLE, KEPT], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("joint", [False, True], ids=["alone", "together"])
-def test_programs_are_the_slice_bit_for_bit_before_they_are_compiled(
-    plan: RecomputePlan, joint: bool
-) -> None:
-    ours = with_recomputation(compiled(network_of(build_slice(small_layers()), joint)), plan)
-    theirs = trained(network_of(build_slice(small_layers()), joint))
+@pytest.mark.parametrize("plan", [STORED, RECOMPUTED], ids=["stored", "recomputed"])
+@pytest.mark.parametrize("synced", [False, True], ids=["single", "synced"])
+def test_traced_programs_are_bit_identical_to_the_slice(plan: RecomputePlan, synced: bool) -> None:
+    ours = with_recomputation(compiled(network_of(build_slice(small_layers()), synced)), plan)
+    theirs = trained(network_of(build_slice(small_layers()), synced))
 
     assert differences(trained(ours), theirs) == [0.0] * len(theirs)
 
@@ -124,7 +124,7 @@ def test_a_slice_is_one_program_for_training_and_one_for_inference() -> None:
 
 
 def network_copy(network: Network) -> Network:
-    """As after an update: nothing waits, no gradient is there."""
+    """Reset statistics and gradients, as after an update."""
     for norm in network.norms:
         norm.pending_statistics.clear()
     network.slice.zero_grad()
@@ -132,28 +132,28 @@ def network_copy(network: Network) -> Network:
 
 
 @pytest.mark.usefixtures("_traced")
-@pytest.mark.parametrize("joint", [False, True], ids=["alone", "together"])
-def test_what_is_computed_again_is_the_same_program_and_leaves_nothing(joint: bool) -> None:
+@pytest.mark.parametrize("synced", [False, True], ids=["single", "synced"])
+def test_recomputation_runs_the_same_program_and_records_no_statistics(synced: bool) -> None:
     layers = build_slice(small_layers())
-    ours = with_recomputation(compiled(network_of(layers, joint)), KEPT)
-    theirs = trained(network_of(build_slice(small_layers()), joint))
-    made = trained(ours)
+    ours = with_recomputation(compiled(network_of(layers, synced)), RECOMPUTED)
+    theirs = trained(network_of(build_slice(small_layers()), synced))
+    outputs = trained(ours)
     programs = counters["stats"]["unique_graphs"]
     trained(network_copy(ours))
 
-    assert max(differences(made, theirs)) < 1e-4
+    assert max(differences(outputs, theirs)) < 1e-4
     assert counters["stats"]["unique_graphs"] == programs
     assert not counters["graph_break"]
 
 
 @pytest.mark.usefixtures("_traced")
-def test_norms_that_meet_others_stand_between_programs() -> None:
+def test_synced_norms_run_eagerly_between_programs() -> None:
     layers = build_slice(small_layers())
-    network = network_of(layers, joint=True)
-    made = trained(compiled(network))
-    theirs = trained(network_of(build_slice(small_layers()), joint=True))
+    network = network_of(layers, synced=True)
+    outputs = trained(compiled(network))
+    theirs = trained(network_of(build_slice(small_layers()), synced=True))
 
-    assert max(differences(made, theirs)) < 1e-4
+    assert max(differences(outputs, theirs)) < 1e-4
     assert counters["stats"]["unique_graphs"] == len(network.norms) + 1
     assert not counters["graph_break"]
 
@@ -172,27 +172,27 @@ RANDOM_LAYERS = (
 
 
 def random_slice() -> Slice:
-    """A slice whose layers draw by chance, another draw for each micro-batch."""
+    """A slice with dropout; every micro-batch has other masks."""
     position = StepPosition(range(4))
     return Slice(RANDOM_LAYERS, build_layers(RANDOM_LAYERS, 0, position), position)
 
 
 @pytest.mark.usefixtures("_traced")
-@pytest.mark.parametrize("kept", [(), ("norm", "pool")], ids=["kept", "recomputed"])
-def test_random_masks_are_new_for_each_micro_batch(kept: tuple[str, ...]) -> None:
-    plan = RecomputePlan(enabled=bool(kept), checkpoints=kept)
-    made = trained(with_recomputation(compiled(network_of(random_slice())), plan), passes=4)
+@pytest.mark.parametrize("checkpoints", [(), ("norm", "pool")], ids=["stored", "recomputed"])
+def test_random_masks_are_new_for_each_micro_batch(checkpoints: tuple[str, ...]) -> None:
+    plan = RecomputePlan(enabled=bool(checkpoints), checkpoints=checkpoints)
+    outputs = trained(with_recomputation(compiled(network_of(random_slice())), plan), passes=4)
     programs = counters["stats"]["unique_graphs"]
     theirs = trained(network_of(random_slice()), passes=4)
 
-    assert max(differences(made, theirs)) < 1e-4
-    assert len({one.sum().item() for one in theirs[:4]}) == 4
-    assert programs == (3 if kept else 2)
+    assert max(differences(outputs, theirs)) < 1e-4
+    assert len({tensor.sum().item() for tensor in theirs[:4]}) == 4
+    assert programs == (3 if checkpoints else 2)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-def test_compiled_numbers_are_close_and_the_same_every_time(
+def test_compiled_results_are_close_to_eager_ones_and_deterministic(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.compiler.reset()
@@ -202,8 +202,8 @@ def test_compiled_numbers_are_close_and_the_same_every_time(
     def once(make: Any) -> list[Tensor]:
         return trained(make(network_of(small_network(classes=10))))
 
-    first, second, plain = once(compiled), once(compiled), once(lambda one: one)
+    first, second, plain = once(compiled), once(compiled), once(lambda tensor: tensor)
 
     assert max(differences(first, plain)) < 1e-5
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(tensor, other) for tensor, other in zip(first, second, strict=True))
     assert list(folder.rglob("*.so"))

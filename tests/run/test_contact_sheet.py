@@ -1,4 +1,4 @@
-"""The contact sheet: where images lie, that none is blurred, and what is too large."""
+"""The contact sheet: positions of images, enlargement without smoothing, and the size limit."""
 
 from io import BytesIO
 
@@ -22,20 +22,20 @@ def draw_image(sheet: Sheet) -> Image.Image:
 
 
 def colors(picture: Image.Image) -> dict[tuple[int, int, int], int]:
-    """How many pixels have each color."""
+    """Return the number of pixels of each color."""
     found = picture.getcolors(picture.width * picture.height)
     assert found is not None
     return {color: count for count, color in found if isinstance(color, tuple)}
 
 
-def test_every_image_is_there_in_its_size() -> None:
+def test_every_image_is_drawn_in_its_size() -> None:
     row = (plain_cell(RED, 64), plain_cell(BLUE, 64))
     picture = draw_image(Sheet(64, (row, row)))
 
     assert colors(picture)[RED] == colors(picture)[BLUE] == 2 * 64 * 64
 
 
-def test_a_small_image_becomes_larger_by_whole_pixels() -> None:
+def test_a_small_image_is_enlarged_by_whole_pixels() -> None:
     half = bytes(RED) * 4 * 8 + bytes(BLUE) * 4 * 8
     picture = draw_image(Sheet(8, ((Cell(half),),)))
 
@@ -46,12 +46,12 @@ def test_a_small_image_becomes_larger_by_whole_pixels() -> None:
 def test_rows_go_down_and_columns_across() -> None:
     sheet = Sheet(64, ((plain_cell(RED, 64), plain_cell(BLUE, 64)), (plain_cell(BLUE, 64),)))
     picture = draw_image(sheet)
-    middle = [(4 + 32, 4 + 32), (4 + 68 + 32, 4 + 32), (4 + 32, 4 + 68 + 32)]
+    centers = [(4 + 32, 4 + 32), (4 + 68 + 32, 4 + 32), (4 + 32, 4 + 68 + 32)]
 
-    assert [picture.getpixel(at) for at in middle] == [RED, BLUE, BLUE]
+    assert [picture.getpixel(position) for position in centers] == [RED, BLUE, BLUE]
 
 
-def test_names_take_space_beside_above_and_beneath() -> None:
+def test_titles_and_captions_take_space_around_the_images() -> None:
     bare = draw_image(Sheet(64, ((plain_cell(RED, 64),),)))
     named = draw_image(Sheet(64, ((plain_cell(RED, 64, "cat"),),), ("a cat",), ("epoch 1",)))
 
@@ -61,7 +61,7 @@ def test_names_take_space_beside_above_and_beneath() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 500, "two\nlines\x1b[31m", "Türkçe 猫", "…"])
-def test_no_name_is_too_odd_to_be_written(name: str) -> None:
+def test_any_name_can_be_drawn(name: str) -> None:
     picture = draw_image(Sheet(64, ((plain_cell(RED, 64, name),),), (name,), (name,)))
 
     assert picture.width < 300
@@ -74,7 +74,7 @@ def test_the_same_sheet_gives_the_same_bytes() -> None:
     assert draw(sheet) == draw(sheet)
 
 
-def test_a_sheet_beyond_all_measure_is_refused_before_it_is_drawn() -> None:
+def test_a_sheet_that_is_too_large_is_refused_before_it_is_drawn() -> None:
     row = (plain_cell(RED, 64),) * 200
 
     with pytest.raises(ConfigError, match=r"too large.*fewer --rows or --columns"):

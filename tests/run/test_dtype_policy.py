@@ -1,4 +1,4 @@
-"""What a configuration says of sums is what each weight's gradient tree is built with."""
+"""The accumulator dtype and reduction of each weight follow from the configuration."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from convoy.config.schema import build_config
 from convoy.numerics.gradients import DIVIDED_FIRST
 from convoy.numerics.precision import DtypePolicy
 from convoy.plan.plan import plan_run
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.parameter_groups import dtype_policy, weights_by_policy
 
 
@@ -18,7 +18,7 @@ def accumulator_and_reduction(name: str, **values: Any) -> tuple[torch.dtype | N
     return policy.accumulator, policy.reduction
 
 
-def test_by_default_all_weights_are_alike() -> None:
+def test_all_weights_have_one_dtype_policy_by_default() -> None:
     assert (
         accumulator_and_reduction("fc.weight")
         == accumulator_and_reduction("conv1.weight")
@@ -26,18 +26,18 @@ def test_by_default_all_weights_are_alike() -> None:
     )
 
 
-@pytest.mark.parametrize("way", ["auto", "mean", "running-mean", "sum"])
-def test_all_weights_take_the_way_that_was_requested(way: str) -> None:
-    assert accumulator_and_reduction("fc.weight", gradient_reduction=way) == (None, way)
+@pytest.mark.parametrize("reduction", ["auto", "mean", "running-mean", "sum"])
+def test_all_weights_have_the_configured_reduction(reduction: str) -> None:
+    assert accumulator_and_reduction("fc.weight", gradient_reduction=reduction) == (None, reduction)
 
 
-def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> None:
-    wish = {
+def test_the_first_matching_rule_applies_and_other_weights_have_the_default_dtype() -> None:
+    options = {
         "accumulator_dtype": "bfloat16",
         "accumulator_dtype_rules": ("*.bias=auto", "fc.*=float64", "*.bn?.*=float32"),
     }
     found = {
-        name: accumulator_and_reduction(name, **wish)[0]
+        name: accumulator_and_reduction(name, **options)[0]
         for name in ("fc.bias", "fc.weight", "layer1.0.bn1.weight", "FC.weight", "conv1.weight")
     }
 
@@ -50,15 +50,15 @@ def test_the_first_rule_that_fits_holds_and_the_rest_take_the_type_of_all() -> N
     }
 
 
-@pytest.mark.parametrize("way", ["auto", "mean", "running-mean", "sum"])
-def test_patterns_of_whole_names_say_what_is_divided_first(way: str) -> None:
-    wish = {"gradient_reduction": way, "gradient_mean_reduce_re": (r"fc\.w", r".*\.bias")}
+@pytest.mark.parametrize("reduction", ["auto", "mean", "running-mean", "sum"])
+def test_patterns_match_whole_names_of_weights_to_divide_first(reduction: str) -> None:
+    options = {"gradient_reduction": reduction, "gradient_mean_reduce_re": (r"fc\.w", r".*\.bias")}
 
-    assert accumulator_and_reduction("fc.bias", **wish)[1] == DIVIDED_FIRST
-    assert accumulator_and_reduction("fc.weight", **wish)[1] == way
+    assert accumulator_and_reduction("fc.bias", **options)[1] == DIVIDED_FIRST
+    assert accumulator_and_reduction("fc.weight", **options)[1] == reduction
 
 
-def test_weights_of_other_sums_are_of_another_kind() -> None:
+def test_weights_with_another_accumulator_dtype_are_in_another_group() -> None:
     config = build_config(
         {
             "model": "resnet8",
@@ -67,7 +67,7 @@ def test_weights_of_other_sums_are_of_another_kind() -> None:
         }
     )
     plan = plan_run(config).network
-    layers = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).slice
+    layers = build_network(plan, 0, torch.device("cpu")).slice
     policies = weights_by_policy(config, layers)
 
     assert set(policies) == {

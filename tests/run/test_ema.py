@@ -16,10 +16,8 @@ from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, FloatForma
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
-from convoy.parallel.replicas import Replicas
 from convoy.plan.plan import plan_run
-from convoy.run.network import Network, build_network, freeze, whole_network_stage
-from convoy.run.parameter_groups import make_ema
+from convoy.run.network import Network, build_network, freeze
 from convoy.run.state import check_fits
 from convoy.run.validation import with_ema
 
@@ -28,8 +26,9 @@ PLAN = plan_run(CONFIG)
 
 
 def make_network(*frozen: str) -> Network:
-    stage = [whole_network_stage(PLAN.network)]
-    return freeze(build_network(PLAN.network, stage, 0, torch.device("cpu")), frozen)
+    network = build_network(PLAN.network, 0, torch.device("cpu"))
+    freeze(network, frozen)
+    return network
 
 
 def make_average(
@@ -38,16 +37,16 @@ def make_average(
     weights = FlatParameters(network.slice.named_weights())
     optimizer = Optimizer(weights, make_update_rule(CONFIG.optimizer, 1), policy=policy)
     config = replace(CONFIG, average=AverageConfig(ema_decay=decay))
-    return make_ema(config, network, [optimizer], Replicas())
+    return ExponentialMovingAverage(config.average.ema_decay, [optimizer], network.tensors())
 
 
 def add_one_to_weights(network: Network) -> None:
     with torch.no_grad():
-        for one in network.tensors().values():
-            one.add_(1.0)
+        for tensor in network.tensors().values():
+            tensor.add_(1.0)
 
 
-def test_it_starts_with_the_first_update_and_has_its_statistics():
+def test_the_ema_starts_with_the_first_update_and_its_statistics():
     network = make_network()
     average = make_average(network)
 
@@ -60,7 +59,7 @@ def test_it_starts_with_the_first_update_and_has_its_statistics():
     )
 
 
-def test_without_a_decay_there_is_no_average():
+def test_no_ema_is_computed_without_a_decay():
     average = make_average(make_network(), decay=0.0)
     average.update()
     average.load_averages({"fc.weight": torch.zeros(1)})
@@ -68,7 +67,7 @@ def test_without_a_decay_there_is_no_average():
     assert not average.started and average.named_averages() == {}
 
 
-def test_every_tensor_of_a_network_has_its_average_frozen_ones_too():
+def test_every_tensor_has_an_ema_even_if_frozen():
     network = make_network("conv1", "bn1")
     average = make_average(network)
     for _ in range(3):
@@ -84,7 +83,7 @@ def validated(loss: float) -> Validated:
 
 
 @pytest.mark.parametrize("used", [FLOAT32, BFLOAT16])
-def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_unchanged(
+def test_the_ema_is_validated_in_the_dtype_of_the_network_without_changing_it(
     used: FloatFormat,
 ):
     network = make_network()
@@ -92,30 +91,30 @@ def test_the_average_is_measured_in_the_numbers_of_the_network_which_is_left_unc
     for _ in range(2):
         add_one_to_weights(network)
         average.update()
-    before = {name: one.clone() for name, one in network.tensors().items()}
+    before = {name: tensor.clone() for name, tensor in network.tensors().items()}
     seen: list[Tensor] = []
 
     def measure(*_: float) -> Validated:
         seen.append(network.tensors()["fc.weight"].clone())
         return validated(loss=float(len(seen)))
 
-    told = with_ema(measure, average, 3, 1.0)
+    result = with_ema(measure, average, 3, 1.0)
     expected = used.round_nearest(average.named_averages()["fc.weight"])
 
     assert torch.equal(seen[0], before["fc.weight"])
     assert torch.equal(seen[1], expected)
     assert not torch.equal(seen[1], seen[0])
-    assert (told.loss, told.average_loss) == (1.0, 2.0)
-    assert all(torch.equal(one, before[name]) for name, one in network.tensors().items())
+    assert (result.loss, result.average_loss) == (1.0, 2.0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.tensors().items())
 
 
-def test_weights_without_an_average_are_measured_once():
-    told = with_ema(lambda *_: validated(0.7), make_average(make_network()), 3, 1.0)
+def test_weights_without_an_ema_are_validated_once():
+    result = with_ema(lambda *_: validated(0.7), make_average(make_network()), 3, 1.0)
 
-    assert told == validated(0.7)
+    assert result == validated(0.7)
 
 
-def test_weights_come_back_when_measuring_fails():
+def test_weights_are_restored_when_validation_fails():
     network = make_network()
     average = make_average(network)
     average.update()
@@ -135,7 +134,7 @@ def test_weights_come_back_when_measuring_fails():
     assert torch.equal(network.tensors()["fc.weight"], before)
 
 
-def test_an_average_of_another_network_is_refused_where_one_is_wanted():
+def test_an_ema_of_another_network_is_refused_if_the_run_has_an_ema():
     network = make_network()
     optimizer = Optimizer(
         FlatParameters(network.slice.named_weights()), make_update_rule(CONFIG.optimizer, 1)
@@ -149,6 +148,6 @@ def test_an_average_of_another_network_is_refused_where_one_is_wanted():
     )
     averages = replace(CONFIG, average=AverageConfig(ema_decay=0.9))
 
-    check_fits(PLAN, contents)  # nobody asks for it
+    check_fits(PLAN, contents)  # without a decay, averages are not checked
     with pytest.raises(CheckpointError, match="does not match this average"):
         check_fits(plan_run(averages), contents)

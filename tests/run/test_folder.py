@@ -1,4 +1,4 @@
-"""A run folder is born once, has one owner, and says at the start when it cannot be written."""
+"""Run folders: creation, locking, and errors at startup."""
 
 import errno
 import json
@@ -65,7 +65,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_every_file_of_the_contract_has_its_name():
+def test_every_documented_file_has_its_name():
     folder = RunFolder(Path("runs/x"))
     files = (folder.config, folder.plan, folder.metrics, folder.validation, folder.events)
 
@@ -81,7 +81,7 @@ def test_every_file_of_the_contract_has_its_name():
     ]
 
 
-def test_naming_the_files_makes_nothing(tmp_path: Path):
+def test_creating_the_object_accesses_no_file(tmp_path: Path):
     RunFolder(tmp_path / "run")
 
     assert list(tmp_path.iterdir()) == []
@@ -101,14 +101,13 @@ def test_folders_and_files_honor_the_umask(tmp_path: Path):
     ]
 
 
-def test_the_write_test_leaves_nothing_behind(tmp_path: Path):
-    RunFolder(tmp_path / "run").prepare()
-
-    assert list((tmp_path / "run").iterdir()) == []
+def test_the_write_test_leaves_only_the_lock_behind(tmp_path: Path):
+    with claim_run_folder(tmp_path / "run"):
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 @pytest.mark.processes
-def test_a_second_process_is_given_the_host_and_pid_of_the_first(tmp_path: Path):
+def test_a_busy_error_names_the_host_and_pid_of_the_owner(tmp_path: Path):
     process, _ = start(OWNER, tmp_path)
     try:
         with pytest.raises(BusyError) as caught:
@@ -137,7 +136,7 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path
     process.kill()
     process.wait()
     try:
-        os.kill(int(child), 0)  # it lives
+        os.kill(int(child), 0)  # raises if it does not exist
 
         with claim_when_free(tmp_path) as folder:
             assert folder.locked
@@ -147,7 +146,7 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path
 
 
 def claim_when_free(path: Path) -> RunFolder:
-    """A child that was just born lets go of the lock a moment later."""
+    """A new child releases the lock a moment later."""
     for _ in range(10_000):
         with suppress(BusyError):
             return claim_run_folder(path)
@@ -165,7 +164,7 @@ def test_a_child_that_starts_and_ends_leaves_the_lock_with_its_parent(tmp_path: 
             RunFolder(tmp_path).lock()
 
 
-def test_a_released_folder_can_be_taken_again(tmp_path: Path):
+def test_a_released_folder_can_be_locked_again(tmp_path: Path):
     claim_run_folder(tmp_path).release()
 
     with claim_run_folder(tmp_path) as folder:
@@ -173,7 +172,7 @@ def test_a_released_folder_can_be_taken_again(tmp_path: Path):
     assert not folder.locked
 
 
-def test_an_owner_that_has_not_written_its_name_yet_is_still_respected(tmp_path: Path):
+def test_a_lock_is_respected_before_its_owner_has_written_its_name(tmp_path: Path):
     with claim_run_folder(tmp_path):
         (tmp_path / ".lock").write_text("")
 
@@ -192,9 +191,9 @@ def test_a_file_system_without_locks_is_used_unlocked(
     assert not claim_run_folder(tmp_path).locked
 
 
-def test_new_folders_count_upwards_past_gaps_and_strangers(tmp_path: Path):
-    for taken in ("net-2", "net-x", "other-9", "net-7"):
-        (tmp_path / taken).mkdir()
+def test_new_folders_get_the_next_number_after_gaps_and_other_files(tmp_path: Path):
+    for used in ("net-2", "net-x", "other-9", "net-7"):
+        (tmp_path / used).mkdir()
     (tmp_path / "net-8").write_text("a file may have the name too")
 
     with new_run_folder(named(tmp_path, None), "net") as folder:
@@ -213,19 +212,19 @@ def test_runs_that_start_at_once_get_different_folders(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["a", "resnet50-16.b_2", "9", "x" * 100])
-def test_a_plain_name_is_taken_as_given(tmp_path: Path, name: str):
+def test_a_valid_name_is_used_unchanged(tmp_path: Path, name: str):
     with new_run_folder(named(tmp_path, name), "net") as folder:
         assert folder.path == tmp_path / name
 
 
 @pytest.mark.parametrize(("name", "path"), [("a", "a-fast"), (None, "net-fast-1")])
-def test_a_suffix_comes_behind_the_name(tmp_path: Path, name: str | None, path: str):
+def test_a_suffix_is_appended_to_the_name(tmp_path: Path, name: str | None, path: str):
     with new_run_folder(named(tmp_path, name), "net", "fast") as folder:
         assert folder.path == tmp_path / path
 
 
 @pytest.mark.parametrize("suffix", ["a/b", "é", "x" * 100])
-def test_a_suffix_that_could_be_more_than_a_name_is_refused(tmp_path: Path, suffix: str):
+def test_a_suffix_that_is_not_a_plain_file_name_is_refused(tmp_path: Path, suffix: str):
     with pytest.raises(ConfigError, match="run name 'net-"):
         new_run_folder(named(tmp_path, None), "net", suffix)
 
@@ -235,7 +234,7 @@ def test_a_suffix_that_could_be_more_than_a_name_is_refused(tmp_path: Path, suff
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../../x; rm", "a/b", "-rf", ".hidden", "a\n", "a b", "é", "x" * 101]
 )
-def test_a_name_that_could_be_more_than_a_name_is_refused(tmp_path: Path, name: str):
+def test_a_name_that_is_not_a_plain_file_name_is_refused(tmp_path: Path, name: str):
     with pytest.raises(ConfigError, match="run name"):
         new_run_folder(named(tmp_path, name), "net")
 
@@ -250,7 +249,7 @@ def test_a_folder_that_contains_a_run_is_not_started_again(tmp_path: Path, left:
 
     with pytest.raises(ConfigError, match=r"convoy resume '.*/my run'.*another --output"):
         claim_run_folder(path)
-    with open_run_folder(path) as folder:  # the refusal let go of the lock
+    with open_run_folder(path) as folder:  # the lock was released after the error
         assert folder.locked
 
 
@@ -261,7 +260,7 @@ def test_an_empty_checkpoint_folder_is_not_a_run(tmp_path: Path):
         assert not folder.has_run
 
 
-def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_made(tmp_path: Path):
+def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_created(tmp_path: Path):
     with pytest.raises(ConfigError, match="does not contain a run"):
         open_run_folder(tmp_path / "typo")
 
@@ -269,7 +268,7 @@ def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_made(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["file", "file/deeper", "/proc/convoy-run", "zero\0byte"])
-def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path, place: str):
+def test_an_unwritable_path_is_a_storage_error(tmp_path: Path, place: str):
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StorageError, match=r"cannot write in .*another --output") as caught:
@@ -279,19 +278,17 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path, place
     assert caught.value.code is ExitCode.STORAGE
 
 
-def test_a_read_only_folder_is_found_before_anything_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_read_only_folder_is_detected_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(Path, "open", read_only)  # root may write whatever the permissions say
+    monkeypatch.setattr(Path, "write_bytes", read_only)  # permissions do not restrict root
 
     with pytest.raises(StorageError, match=r"Read-only file system \(EROFS\)"):
         claim_run_folder(tmp_path)
 
 
-def test_a_folder_is_reclaimed_from_a_run_that_did_not_come_far(tmp_path: Path):
+def test_a_folder_is_reclaimed_from_a_run_without_a_checkpoint(tmp_path: Path):
     with reclaim_run_folder(tmp_path / "run") as folder:
         for file in (folder.config, folder.metrics, folder.path / "mine.txt"):
             file.write_text("x")

@@ -1,4 +1,4 @@
-"""What is asked for is what is built: no option stops at the plan."""
+"""Every option of the plan reaches the training objects."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from convoy.parallel.replicas import (
     FastReplicas,
     ReduceOptions,
     ReplicaGroup,
-    shard_gatherer,
 )
 from convoy.parallel.slice import RecomputedSlice
 from convoy.plan.loop import LossScalePlan
@@ -37,9 +36,9 @@ from convoy.run.writer import NullWriter
 
 
 def context_of(**values: Any) -> ProcessContext:
-    asked = {"model": "resnet8", "data": "generated", "image_size": 12, "threads": 1}
-    with join_run(World.single_process(), plan_run(build_config(asked | values))) as post:
-        return post
+    options = {"model": "resnet8", "data": "generated", "image_size": 12, "threads": 1}
+    with join_run(World.single_process(), plan_run(build_config(options | values))) as context:
+        return context
 
 
 def parts_of(folder: Path, **values: Any) -> TrainingParts:
@@ -54,17 +53,19 @@ def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
     assert run.network.stage_modules == run.network.slices
 
 
-def test_given_weights_are_all_that_a_run_takes_over(tmp_path: Path) -> None:
+def test_a_new_run_loads_nothing_but_the_initial_weights(tmp_path: Path) -> None:
     run = parts_of(tmp_path)
-    given = {name: torch.full_like(one, 0.25) for name, one in run.network.tensors().items()}
+    initial = {
+        name: torch.full_like(tensor, 0.25) for name, tensor in run.network.tensors().items()
+    }
     lifecycle = Lifecycle(run, {}, NullWriter(), Observers(), StopRequest())
-    lifecycle.load(StartingPoint(0, str(tmp_path), weights=given))
+    lifecycle.load(StartingPoint(0, str(tmp_path), weights=initial))
     found = run.network.tensors()
-    state = run.groups[0].optimizer.named_state(shard_gatherer(run.replicas, 0))
+    state = run.groups[0].optimizer.named_state()
 
-    assert any(name.endswith(".running_var") for name in given)
-    assert all(torch.equal(found[name], one) for name, one in given.items())
-    assert not any(bool(one.any()) for one in state.values())
+    assert any(name.endswith(".running_var") for name in initial)
+    assert all(torch.equal(found[name], tensor) for name, tensor in initial.items())
+    assert not any(bool(tensor.any()) for tensor in state.values())
     assert (run.trainer.meter.totals(), lifecycle.validated) == (Totals(), None)
 
 
@@ -76,7 +77,7 @@ def test_offloaded_state_is_stored_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
-def test_gradients_are_summed_in_the_type_that_was_requested(tmp_path: Path, name: str) -> None:
+def test_gradients_are_summed_in_the_configured_dtype(tmp_path: Path, name: str) -> None:
     run = parts_of(tmp_path, accumulator_dtype=name)
     gradients = run.groups[0].gradients
     for weight in run.network.slice.parameters():
@@ -86,7 +87,7 @@ def test_gradients_are_summed_in_the_type_that_was_requested(tmp_path: Path, nam
     assert {str(node.vector.dtype) for node in gradients.nodes()} == {f"torch.{name}"}
 
 
-def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
+def test_recomputation_stores_the_configured_checkpoints(tmp_path: Path) -> None:
     run = parts_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
     (frugal,) = run.network.stage_modules
 
@@ -95,7 +96,7 @@ def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "meeting"),
+    ("values", "kind", "reduce_options"),
     [
         ({}, ExactReplicas, ReduceOptions(False, 10 * 2**20, False)),
         ({"reduction": "fast"}, FastReplicas, ReduceOptions(False, 10 * 2**20, False)),
@@ -108,19 +109,19 @@ def test_recomputation_keeps_the_points_that_were_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_replicas_meet_as_configured(
+def test_replicas_reduce_as_configured(
     values: dict[str, Any],
     kind: type[ReplicaGroup],
-    meeting: ReduceOptions,
+    reduce_options: ReduceOptions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build_module, "PeerGroup", lambda group: group)
-    post = context_of(**values)
-    siblings = RankGroup((0, 1), 0, object())  # type: ignore[arg-type]  # nobody is spoken to here
-    made = make_replicas(replace(post, groups=replace(post.groups, data_parallel=siblings)))
+    context = context_of(**values)
+    peers = RankGroup((0, 1), 0, object())  # type: ignore[arg-type]  # never used
+    replicas = make_replicas(replace(context, groups=replace(context.groups, data_parallel=peers)))
 
-    assert type(made) is kind
-    assert made.options == meeting
+    assert type(replicas) is kind
+    assert replicas.options == reduce_options
 
 
 def test_the_non_finite_policy_is_the_configured_one(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_gradients_of_16_bits_are_counted_or_clipped_only_when_enabled(tmp_path:
     make_guard(
         replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
     )
-    assert group.gradients.gradient_hook is None  # of 32 bits
+    assert group.gradients.gradient_hook is None  # 32-bit gradients
     group.optimizer.policy = DtypePolicy(compute=FLOAT16)
     make_guard(run.context, run.network, [group])
     assert group.gradients.gradient_hook is None

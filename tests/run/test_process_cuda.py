@@ -1,4 +1,4 @@
-"""Options that only CUDA honors become settings that cuDNN, NCCL and torch read."""
+"""CUDA options become settings of cuDNN, NCCL and torch."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("values", "stage", "said"),
+    ("values", "stage", "expected"),
     [
         ({}, 0, {}),
         ({"available_memory_proportion": (0.25,)}, 3, {"CUDNN_CONV_WSCAP_DBG": "4096"}),
@@ -35,26 +35,26 @@ def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_an_option_becomes_a_variable(
-    values: dict[str, Any], stage: int, said: dict[str, str]
+    values: dict[str, Any], stage: int, expected: dict[str, str]
 ) -> None:
-    assert cuda_environment(build_config(values), stage, MEMORY) == said
+    assert cuda_environment(build_config(values), stage, MEMORY) == expected
 
 
 @pytest.mark.parametrize(("target", "tries"), [("cycles", True), ("memory", False)])
-def test_speed_first_lets_algorithms_be_tried(target: str, tries: bool) -> None:
+def test_optimizing_for_cycles_enables_the_cudnn_benchmark(target: str, tries: bool) -> None:
     prepare_cuda(build_config({"exchange_memory_target": target}), 0, MEMORY)
 
     assert torch.backends.cudnn.benchmark is tries
 
 
-@pytest.mark.parametrize("wish", [True, False])
-def test_half_partials_are_taken_only_when_enabled(wish: bool) -> None:
-    prepare_cuda(build_config({"half_partial": wish}), 0, MEMORY)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_half_partials_are_used_only_when_enabled(enabled: bool) -> None:
+    prepare_cuda(build_config({"half_partial": enabled}), 0, MEMORY)
 
-    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction is wish
+    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction is enabled
 
 
-def test_a_variable_of_the_user_stays() -> None:
+def test_a_variable_of_the_user_is_not_changed() -> None:
     os.environ["NCCL_ALGO"] = "Tree"
     prepare_cuda(build_config({"gcl_method": "clockwise_ring"}), 0, MEMORY)
 

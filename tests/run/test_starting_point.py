@@ -1,4 +1,4 @@
-"""Where a run begins, and whether all processes were started alike."""
+"""All processes must start with the same options and data."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from convoy.run.starting_point import check_same_on_all_ranks
 
 
 class RecordingControlGroup(ControlGroup):
-    """A council that remembers what each process said, and answers with all of it."""
+    """A control group that stores the tensors of all ranks and returns them."""
 
     def __init__(self) -> None:
         self.gathered: list[torch.Tensor] = []
@@ -47,17 +47,17 @@ def check_two_ranks(first: RunConfig, second: RunConfig, samples: tuple[int, int
         {"max_cross_replica_buffer_size": 2048},
     ],
 )
-def test_another_option_on_one_process_is_refused(values: dict[str, Any]) -> None:
+def test_a_different_option_on_one_rank_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="rank 1 has different options or data than rank 0"):
         check_two_ranks(config(), config(**values))
 
 
-def test_other_data_on_one_process_are_refused() -> None:
+def test_different_data_on_one_rank_is_refused() -> None:
     with pytest.raises(ConfigError, match="the same data"):
         check_two_ranks(config(), config(), samples=(9, 10))
 
 
-def test_things_may_lie_elsewhere_on_another_host() -> None:
+def test_paths_may_differ_between_hosts() -> None:
     here = config(
         data_dir="/a", log_dir="x", progress="plain", init_path="/a/run", pretrained="/a/w.pth"
     )

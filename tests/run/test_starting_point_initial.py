@@ -1,4 +1,4 @@
-"""Weights to begin with: found, checked against the network, and told."""
+"""Initial weights: found, checked against the network, and reported."""
 
 from pathlib import Path
 from typing import Any
@@ -11,38 +11,42 @@ from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import build_config
 from convoy.errors import CheckpointError, ConfigError
 from convoy.plan.plan import RunPlan, plan_run
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 from convoy.run.starting_point import initial_weights
 
 
 def plan_of(path: Path | None, **values: Any) -> RunPlan:
-    asked = {"model": "resnet8", "image_size": 12, "init_path": None if path is None else str(path)}
-    return plan_run(build_config(asked | values))
+    options = {
+        "model": "resnet8",
+        "image_size": 12,
+        "init_path": None if path is None else str(path),
+    }
+    return plan_run(build_config(options | values))
 
 
 def save(folder: Path, *updates: int) -> None:
-    """Checkpoints whose weights all hold the number of their update."""
+    """Save checkpoints whose weights are all equal to their update."""
     plan = plan_of(None).network
-    form = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu")).tensors()
+    template = build_network(plan, 0, torch.device("cpu")).tensors()
     for update in updates:
-        model = {name: torch.full_like(one, update) for name, one in form.items()}
-        CheckpointStore(folder).save(
-            CheckpointContents(model=model, state={"update": update}), update
-        )
+        model = {name: torch.full_like(tensor, update) for name, tensor in template.items()}
+        CheckpointStore(folder).save(CheckpointContents(model=model, state={"update": update}))
 
 
 def initial_values(path: Path) -> set[float]:
     weights = initial_weights(plan_of(path)).weights
     assert weights is not None
-    return {float(value) for one in weights.values() for value in one.unique()}
+    return {float(value) for tensor in weights.values() for value in tensor.unique()}
 
 
-def test_without_a_path_there_are_none() -> None:
+def test_a_run_without_init_path_has_no_initial_weights() -> None:
     assert initial_weights(plan_of(None)).weights is None
     assert initial_weights(plan_of(None)).notices == []
 
 
-def test_a_run_gives_its_newest_and_a_checkpoint_itself(tmp_path: Path) -> None:
+def test_a_run_path_selects_its_newest_checkpoint_and_a_checkpoint_path_itself(
+    tmp_path: Path,
+) -> None:
     save(tmp_path / "checkpoints", 4, 12)
     save(tmp_path / "checkpoints" / "averaged" / "mean", 7)
 
@@ -51,7 +55,7 @@ def test_a_run_gives_its_newest_and_a_checkpoint_itself(tmp_path: Path) -> None:
     assert initial_values(tmp_path / "checkpoints" / "averaged" / "mean") == {7}
 
 
-def test_what_is_found_is_reported_with_its_update_and_its_digest(tmp_path: Path) -> None:
+def test_the_checkpoint_is_reported_with_its_update_and_digest(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 12)
     (notice,) = initial_weights(plan_of(tmp_path)).notices
 
@@ -59,7 +63,7 @@ def test_what_is_found_is_reported_with_its_update_and_its_digest(tmp_path: Path
     assert f"{tmp_path / 'checkpoints' / 'update-12'} after update 12, sha256 " in notice.text
 
 
-def test_a_damaged_one_is_passed_over_and_reported(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 4, 12)
     (tmp_path / "checkpoints" / "update-12" / "model.safetensors").write_bytes(b"no")
     damaged, found = initial_weights(plan_of(tmp_path)).notices

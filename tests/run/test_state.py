@@ -1,4 +1,4 @@
-"""What state.json says of a run is checked, value by value, before anything is restored."""
+"""state.json is validated before anything is restored."""
 
 import subprocess
 import sys
@@ -28,30 +28,30 @@ BROKEN_RECORDS = [[], {}, 3, RECORD | {"followed": "64"}, RECORD | {"before": -1
 BROKEN_RECORDS += [RECORD | {"skipped": 0.5}, RECORD | {"ceiling": 0.0}, {"followed": None}]
 
 
-def test_sums_of_the_running_report_are_read_as_written() -> None:
+def test_metric_totals_round_trip() -> None:
     assert _read_totals(METER) == Totals(1.5, 2, 3, 8, 0)
     assert _read_totals(METER | {"left_out": 1}) == Totals(1.5, 2, 3, 8, 1)
 
 
 @pytest.mark.parametrize("meter", BROKEN_METERS)
-def test_broken_sums_of_the_running_report_are_refused(meter: Any) -> None:
+def test_invalid_metric_totals_are_refused(meter: Any) -> None:
     with pytest.raises(CheckpointError, match=r"no valid metric totals \(meter\)"):
         _read_totals(meter)
 
 
-def test_a_loss_scale_is_read_as_written_and_older_checkpoints_have_none() -> None:
+def test_a_loss_scale_round_trips_and_older_checkpoints_have_none() -> None:
     assert _read_guard_state(RECORD) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
     assert _read_guard_state(None) == GuardState()
 
 
 @pytest.mark.parametrize("saved", BROKEN_RECORDS)
-def test_a_checkpoint_with_a_broken_loss_scale_is_refused(saved: Any) -> None:
+def test_a_checkpoint_with_an_invalid_loss_scale_is_refused(saved: Any) -> None:
     with pytest.raises(CheckpointError, match=r"no valid loss scale and skipped updates \(judge\)"):
         _read_guard_state(saved)
 
 
 @pytest.mark.processes
-def test_broken_state_is_refused_without_asserts_too() -> None:
+def test_invalid_state_is_refused_even_without_asserts() -> None:
     script = f"""
 from convoy.errors import CheckpointError
 from convoy.run.state import _read_guard_state, _read_totals

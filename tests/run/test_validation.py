@@ -1,4 +1,4 @@
-"""How long a batch takes, out of the times of all."""
+"""The latency of a batch."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from convoy.run.validation import Latency
         ([0.001] * 98 + [0.051] * 2, 2, 51),
     ],
 )
-def test_the_mean_and_the_slowest_but_one_of_a_hundred(
+def test_latency_is_the_mean_and_the_99th_percentile(
     seconds: list[float], mean: float, p99: float
 ) -> None:
     latency = Latency.of(seconds)

@@ -1,4 +1,4 @@
-"""Sums of gradients in types and ways of their own: what a run makes of them, in every layout."""
+"""Runs with other accumulator dtypes and reductions, in every layout."""
 
 import json
 from itertools import product
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.run_convoy import TINY, Said, convoy
+from support.run_convoy import TINY, CommandResult, convoy
 from torch import Tensor
 
 from convoy.checkpoint.store import find_checkpoint
@@ -33,8 +33,8 @@ LAYOUTS = {
 
 
 def train(run: Path, *words: str) -> Path:
-    said = convoy("train", *words, "--output", run)
-    assert (said.code in (0, 75), said.err) == (True, "")
+    result = convoy("train", *words, "--output", run)
+    assert (result.code in (0, 75), result.err) == (True, "")
     return run
 
 
@@ -53,7 +53,9 @@ def reference_digests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     return {name: digest(train(folder / name, *FEW, *TRAININGS[name])) for name in TRAININGS}
 
 
-def test_every_way_and_type_is_another_training(reference_digests: dict[str, str]) -> None:
+def test_every_reduction_and_dtype_gives_different_weights(
+    reference_digests: dict[str, str],
+) -> None:
     assert len(set(reference_digests.values())) == len(TRAININGS)
 
 
@@ -91,22 +93,20 @@ def weights_after_one_update(folder: Path, *words: str) -> dict[str, Tensor]:
     ],
     ids=["type", "divided first"],
 )
-def test_only_the_weights_that_are_named_move_otherwise(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_rule_changes_only_the_weights_it_matches(words: tuple[str, ...], tmp_path: Path) -> None:
     """Sums of 16 bits: their rounding outweighs that of the processor's own sums, so which numbers
     move does not depend on the processor. Of 32 bits one of ten biases may move, or none."""
     short = "--gradient-accumulation-dtype=float16"
     usual = weights_after_one_update(tmp_path / "usual", short)
     other = weights_after_one_update(tmp_path / "other", short, *words)
-    moved = {name for name, one in usual.items() if not torch.equal(one, other[name])}
+    moved = {name for name, item in usual.items() if not torch.equal(item, other[name])}
 
     assert moved == {"fc.weight", "fc.bias"}
     for name in moved:
         torch.testing.assert_close(other[name], usual[name], rtol=0, atol=1e-3)
 
 
-def test_a_sum_moves_weights_as_far_as_a_mean_at_so_many_times_the_rate(tmp_path: Path) -> None:
+def test_a_sum_equals_a_mean_with_a_proportionally_higher_rate(tmp_path: Path) -> None:
     plain = "--weight-decay=0"
     still = weights_after_one_update(tmp_path / "still", plain, "--lr=0")
     usual = weights_after_one_update(tmp_path / "usual", plain)
@@ -118,43 +118,45 @@ def test_a_sum_moves_weights_as_far_as_a_mean_at_so_many_times_the_rate(tmp_path
         torch.testing.assert_close(way, 6 * mean_way, rtol=1e-3, atol=1e-6)
 
 
-def train_refused(*words: str) -> Said:
-    said = convoy("train", *WORDS, *words)
-    assert said.code == 2
-    return said
+def train_refused(*words: str) -> CommandResult:
+    result = convoy("train", *WORDS, *words)
+    assert result.code == 2
+    return result
 
 
-def test_rules_that_cannot_be_read_end_before_anything_starts() -> None:
-    said = train_refused("--gradient-mean-reduce-re=(", "--accumulator-dtype-rules=fc.*=half")
+def test_invalid_rules_are_refused_before_the_run_starts() -> None:
+    result = train_refused("--gradient-mean-reduce-re=(", "--accumulator-dtype-rules=fc.*=half")
 
-    assert "--gradient-mean-reduce-re '(' is not a regular expression: " in said.err
-    assert "--accumulator-dtype-rules 'fc.*=half' does not name a dtype; " in said.err
+    assert "--gradient-mean-reduce-re '(' is not a regular expression: " in result.err
+    assert "--accumulator-dtype-rules 'fc.*=half' does not name a dtype; " in result.err
 
 
 @pytest.mark.parametrize("layout", [(), ("--replicas=2", "--gradient-accumulation=3")], ids=str)
-def test_patterns_of_no_parameter_end_before_anything_starts(layout: tuple[str, ...]) -> None:
-    said = train_refused("--gradient-mean-reduce-re=gamma", *layout)
+def test_patterns_without_a_match_are_refused_before_the_run_starts(
+    layout: tuple[str, ...],
+) -> None:
+    result = train_refused("--gradient-mean-reduce-re=gamma", *layout)
 
-    assert said.err.count("'gamma' matches no parameter of this model; ") == 1
-    assert "Traceback" not in said.err
+    assert result.err.count("'gamma' matches no parameter of this model; ") == 1
+    assert "Traceback" not in result.err
 
 
-def test_a_way_without_a_choice_is_reported(tmp_path: Path) -> None:
+def test_a_reduction_without_effect_is_reported(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=1", "--gradient-reduction=running-mean")
     run = train(tmp_path / "run", *WORDS, "--stop-after=1", *words)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
-    assert [one["text"] for one in events if one.get("kind") == "no_effect"] == [
+    assert [event["text"] for event in events if event.get("kind") == "no_effect"] == [
         "--gradient-reduction has no effect with one micro-batch per update"
     ]
 
 
-def test_what_was_saved_between_resumes_bit_exactly(
+def test_a_run_resumes_bit_exactly_from_a_checkpoint(
     reference_digests: dict[str, str], tmp_path: Path
 ) -> None:
     words = TRAININGS["a type for some"]
     run = train(tmp_path / "run", *FEW, *words, "--stop-after=2")
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert digest(run) == reference_digests["a type for some"]

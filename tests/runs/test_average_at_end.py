@@ -1,4 +1,4 @@
-"""A run that averages its checkpoints when it is done, as `convoy average` would."""
+"""Runs that average their checkpoints at the end, like `convoy average`."""
 
 import json
 from pathlib import Path
@@ -17,8 +17,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def trained(run: Path, *words: str) -> dict[str, Any]:
-    said = convoy("train", *OFTEN, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *OFTEN, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     return summary(run)
 
 
@@ -37,45 +37,45 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--weight-avg-strategy=exponential", "--weight-avg-exp-decay=0.6"),
     ],
 )
-def test_a_run_averages_as_the_verb_does(
+def test_a_run_averages_like_convoy_average(
     tmp_path: Path, plain: Path, words: tuple[str, ...]
 ) -> None:
-    made = trained(tmp_path / "run", MEASURED, *words)["averaged"]
-    said = convoy("average", plain, *words)
-    path = Path(said.out.split("  ")[0])
+    output = trained(tmp_path / "run", MEASURED, *words)["averaged"]
+    result = convoy("average", plain, *words)
+    path = Path(result.out.split("  ")[0])
     (score,) = [json.loads(convoy("validate", path, "--json").out)]
 
-    assert made["path"] == str(path.relative_to(plain))
-    assert (tmp_path / "run" / made["path"] / "MANIFEST.json").is_file()
-    assert made["weights_sha256"] == score["weights_sha256"]
-    assert (made["top1"], made["top5"]) == (score["top1"], score["top5"])
-    assert f"{made['strategy']} of {made['checkpoints']} checkpoints" in said.out
+    assert output["path"] == str(path.relative_to(plain))
+    assert (tmp_path / "run" / output["path"] / "MANIFEST.json").is_file()
+    assert output["weights_sha256"] == score["weights_sha256"]
+    assert (output["top1"], output["top5"]) == (score["top1"], score["top5"])
+    assert f"{output['strategy']} of {output['checkpoints']} checkpoints" in result.out
 
 
-def test_the_average_is_reported_and_changes_nothing_of_the_training(
+def test_the_average_is_reported_and_does_not_change_the_training(
     tmp_path: Path, plain: Path
 ) -> None:
     run = tmp_path / "run"
     words = ("--weight-avg-strategy=mean", MEASURED, "--output", run)
-    said = convoy("train", *OFTEN, *words)
+    result = convoy("train", *OFTEN, *words)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     validations = (run / "validation.jsonl").read_text().splitlines()
 
     assert summary(run)["weights_sha256"] == summary(plain)["weights_sha256"]
     assert summary(run)["top1"] == json.loads(validations[0])["top1"]
     assert len(validations) == 1  # that of the weights themselves
-    assert [one["event"] for one in events][-2:] == ["averaged", "ended"]
+    assert [event["event"] for event in events][-2:] == ["averaged", "ended"]
     assert events[-2]["top1"] == summary(run)["averaged"]["top1"] is not None
-    assert "average: mean of 4 checkpoints, top-1 " in said.out
+    assert "average: mean of 4 checkpoints, top-1 " in result.out
 
 
-def test_an_average_is_not_measured_where_nothing_is(tmp_path: Path) -> None:
-    made = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
+def test_an_average_is_not_validated_without_validation(tmp_path: Path) -> None:
+    output = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
 
-    assert (made["checkpoints"], made["top1"], made["top5"]) == (4, None, None)
+    assert (output["checkpoints"], output["top1"], output["top5"]) == (4, None, None)
 
 
-def test_only_what_was_kept_is_averaged(tmp_path: Path) -> None:
+def test_only_saved_checkpoints_are_averaged(tmp_path: Path) -> None:
     words = ("--weight-avg-strategy=mean", "--keep-last=3")
 
     assert trained(tmp_path / "run", *words)["averaged"]["checkpoints"] == 3
@@ -83,7 +83,7 @@ def test_only_what_was_kept_is_averaged(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [("--shards=2",), ("--replicas=2", "--gradient-accumulation=1")])
-def test_several_processes_come_to_the_same_average(
+def test_several_processes_compute_the_same_average(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     words = ("--weight-avg-strategy=mean", MEASURED)
@@ -92,13 +92,13 @@ def test_several_processes_come_to_the_same_average(
     assert trained(tmp_path / "run", *words, *layout)["averaged"] == alone
 
 
-def test_a_run_without_checkpoints_says_that_it_cannot_average(tmp_path: Path) -> None:
+def test_averaging_without_checkpoints_is_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--weight-avg-strategy=mean", "--ckpts-per-epoch=0", "--output", run)
-    said = convoy("train", *TINY, *words)
+    result = convoy("train", *TINY, *words)
 
-    assert said.code == 0
-    (notice,) = (line for line in said.out.splitlines() if line.startswith("notice"))
+    assert result.code == 0
+    (notice,) = (line for line in result.out.splitlines() if line.startswith("notice"))
     assert "--weight-avg-strategy has no effect with --ckpts-per-epoch 0" in notice
     assert "no checkpoints" in notice
     assert summary(run)["averaged"] is None
@@ -107,7 +107,7 @@ def test_a_run_without_checkpoints_says_that_it_cannot_average(tmp_path: Path) -
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), ("--shards=2",)])
-def test_a_run_stopped_before_its_average_is_made_makes_it_on_resume(
+def test_a_run_stopped_before_averaging_averages_on_resume(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run = tmp_path / "run"
@@ -124,13 +124,13 @@ def test_a_run_stopped_before_its_average_is_made_makes_it_on_resume(
     assert first["weights_sha256"] == second["weights_sha256"]
 
 
-def test_a_limit_at_the_end_does_not_keep_a_run_from_averaging(tmp_path: Path) -> None:
-    made = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
+def test_a_limit_at_the_last_update_does_not_prevent_averaging(tmp_path: Path) -> None:
+    output = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
 
-    assert (made["exit_reason"], made["averaged"]["checkpoints"]) == ("done", 4)
+    assert (output["exit_reason"], output["averaged"]["checkpoints"]) == ("done", 4)
 
 
-def test_the_verb_goes_by_the_strategy_of_the_run_and_makes_a_mean_of_none(
+def test_convoy_average_uses_the_strategy_of_the_run_or_the_mean(
     tmp_path: Path, plain: Path
 ) -> None:
     words = ("--weight-avg-strategy=exponential", "--norm-statistics=keep")
@@ -140,10 +140,10 @@ def test_the_verb_goes_by_the_strategy_of_the_run_and_makes_a_mean_of_none(
     assert "mean of 4 checkpoints" in convoy("average", plain).out
 
 
-def test_the_verb_refuses_to_average_by_no_strategy(plain: Path) -> None:
-    said = convoy("average", plain, "--weight-avg-strategy=none")
+def test_convoy_average_refuses_the_strategy_none(plain: Path) -> None:
+    result = convoy("average", plain, "--weight-avg-strategy=none")
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: --weight-avg-strategy none ")
-    assert "use mean or exponential" in said.err
-    assert said.err.count("\n") == 1
+    assert result.code == 2
+    assert result.err.startswith("convoy: --weight-avg-strategy none ")
+    assert "use mean or exponential" in result.err
+    assert result.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""CIFAR files: right ones train, wrong ones are named."""
+"""Runs on CIFAR files, valid and invalid."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,20 +18,20 @@ def test_cifar_trains_and_validates(
 ) -> None:
     write(tmp_path / "data", 100)
     words = ("--data", name, "--data-dir", tmp_path / "data", "--validation-mode=after")
-    said = convoy("train", *WORDS, *words, "--output", tmp_path / "run")
+    result = convoy("train", *WORDS, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
-    assert "validation: top-1" in said.out
+    assert result.code == 0, result.err
+    assert "validation: top-1" in result.out
 
 
-def test_the_folder_may_come_from_the_environment(
+def test_the_data_folder_can_be_set_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cifar10(tmp_path / "data", 20)
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
-    said = convoy("train", *WORDS, "--data=cifar10", "--output", tmp_path / "run")
+    result = convoy("train", *WORDS, "--data=cifar10", "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert "environment DATA_DIR" in (tmp_path / "run" / "config.yaml").read_text()
 
 
@@ -39,23 +39,23 @@ def test_a_file_of_the_wrong_size_is_named_with_code_3(tmp_path: Path) -> None:
     home = write_cifar10(tmp_path / "data", 20)
     with (home / "data_batch_3.bin").open("ab") as file:
         file.write(b"x")
-    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
+    result = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
 
-    assert said.code == 3
-    assert "data_batch_3.bin" in said.err and "3073" in said.err
-    assert len(said.err.splitlines()) <= 2
+    assert result.code == 3
+    assert "data_batch_3.bin" in result.err and "3073" in result.err
+    assert len(result.err.splitlines()) <= 2
 
 
 def test_a_missing_folder_is_refused_with_code_2(tmp_path: Path) -> None:
-    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "nowhere")
+    result = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "nowhere")
 
-    assert said.code == 2
-    assert "nowhere" in said.err
+    assert result.code == 2
+    assert "nowhere" in result.err
 
 
 def test_a_batch_larger_than_the_data_set_is_refused_with_the_numbers(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", 1)
-    said = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
+    result = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
 
-    assert said.code == 2
-    assert "16 samples" in said.err and "has 5" in said.err
+    assert result.code == 2
+    assert "16 samples" in result.err and "has 5" in result.err

@@ -1,4 +1,4 @@
-"""Runs with --compile: refused before they begin, the same bits twice, compiled once."""
+"""Runs with --compile: checks at startup, determinism, and the cache."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.run_convoy import TINY, Process, Said, convoy
+from support.run_convoy import TINY, CommandResult, Process, convoy
 
 pytestmark = [pytest.mark.processes]
 
@@ -19,32 +19,32 @@ def digest(run: Path) -> str:
     return found
 
 
-def train_with(compiler: str | Path, *words: str | Path) -> Said:
+def train_with(compiler: str | Path, *words: str | Path) -> CommandResult:
     """In a process that has not loaded torch yet: it looks for its compiler when it loads."""
     line = [sys.executable, "-m", "convoy", "train", *TINY, "--compile", *words]
     env = os.environ | {"CXX": str(compiler)}
-    said = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
-    return Said(said.returncode, said.stdout, said.stderr)
+    result = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
-def test_without_a_compiler_nothing_starts(tmp_path: Path) -> None:
-    said = train_with("no-such-compiler", "--output", tmp_path / "run")
+def test_a_missing_compiler_is_an_error_before_training(tmp_path: Path) -> None:
+    result = train_with("no-such-compiler", "--output", tmp_path / "run")
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("convoy: compiling needs a C++ compiler")
-    assert said.err.count("\n") == 1
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("convoy: compiling needs a C++ compiler")
+    assert result.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_a_backward_pass_in_two_halves_cannot_be_compiled(tmp_path: Path) -> None:
+def test_a_split_backward_pass_cannot_be_compiled(tmp_path: Path) -> None:
     words = ("--compile", "--pipeline-schedule=zero-bubble", "--shards=2")
-    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+    result = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: --compile cannot ")
-    assert "--pipeline-schedule zero-bubble" in said.err
-    assert said.err.endswith("use 1f1b\n")
-    assert said.err.count("\n") == 1
+    assert result.code == 2
+    assert result.err.startswith("convoy: --compile cannot ")
+    assert "--pipeline-schedule zero-bubble" in result.err
+    assert result.err.endswith("use 1f1b\n")
+    assert result.err.count("\n") == 1
 
 
 @pytest.fixture(scope="module")
@@ -68,26 +68,26 @@ class Compiler:
         return sum("-shared" in line.split() for line in lines)
 
     def train(self, run: Path, *words: str | Path) -> None:
-        said = train_with(self.script, "--validation-mode=after", *words, "--output", run)
-        assert said.code == 0, said.err
+        result = train_with(self.script, "--validation-mode=after", *words, "--output", run)
+        assert result.code == 0, result.err
 
 
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
-def test_a_second_start_compiles_nothing_and_comes_to_the_same_bits(folder: Path) -> None:
+def test_a_second_run_compiles_nothing_and_gives_the_same_weights(folder: Path) -> None:
     compiler, cache = Compiler(folder), ("--model-cache-path", folder / "programs")
     compiler.train(folder / "first", *cache)
     first = compiler.made()
     compiler.train(folder / "second", *cache)
     second = compiler.made()
-    kept = sorted((folder / "programs").rglob("*.so"))
+    saved = sorted((folder / "programs").rglob("*.so"))
     compiler.train(folder / "own", *cache, "--tmp-execs")
-    own = compiler.made()
+    local = compiler.made()
 
     assert first > 0
     assert second == 0
-    assert own == first
-    assert sorted((folder / "programs").rglob("*.so")) == kept
+    assert local == first
+    assert sorted((folder / "programs").rglob("*.so")) == saved
     assert digest(folder / "first") == digest(folder / "second") == digest(folder / "own")
 
 
@@ -106,13 +106,13 @@ SPANS = {
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_trains_compiled_and_repeats_itself(folder: Path, layout: str) -> None:
+def test_every_layout_trains_compiled_and_deterministically(folder: Path, layout: str) -> None:
     cache = ("--model-cache-path", str(folder / "programs"))
     runs = [folder / f"{layout} {number}" for number in range(2)]
     for run in runs:
         words = (*TINY, "--compile", *cache, *LAYOUTS[layout], "--output", run)
-        said = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
-        assert said.code == 0, said.err
+        result = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        assert result.code == 0, result.err
 
     assert digest(runs[0]) == digest(runs[1])
 
@@ -120,14 +120,14 @@ def test_every_layout_trains_compiled_and_repeats_itself(folder: Path, layout: s
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("layout", SPANS)
-def test_norms_of_a_span_train_compiled_and_repeat_themselves(folder: Path, layout: str) -> None:
+def test_synced_norms_train_compiled_and_deterministically(folder: Path, layout: str) -> None:
     cache = ("--model-cache-path", str(folder / "programs"))
     together = ("--replicas=2", "--gradient-accumulation=1", "--bn-span=2")
     runs = [folder / f"{layout} {number}" for number in range(2)]
     for run in runs:
         words = (*TINY, "--compile", *cache, *together, *SPANS[layout], "--output", run)
-        said = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
-        assert said.code == 0, said.err
+        result = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        assert result.code == 0, result.err
 
     assert digest(runs[0]) == digest(runs[1])
 

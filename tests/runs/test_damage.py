@@ -1,4 +1,4 @@
-"""Damaged checkpoints, full disks and foreign files: refused in plain words, nothing lost."""
+"""Runs with damaged checkpoints, full disks and foreign files."""
 
 import json
 import os
@@ -35,15 +35,15 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     run: Path, finished: Path
 ) -> None:
     damage(run / "checkpoints" / "update-9" / "model.safetensors")
-    said = convoy("resume", run)
+    result = convoy("resume", run)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    whole = shutil.copytree(finished, run.parent / "whole")
-    convoy("resume", whole)
+    full = shutil.copytree(finished, run.parent / "whole")
+    convoy("resume", full)
 
-    assert said.code == 0
-    assert "update-9" in said.out and "model.safetensors" in said.out
+    assert result.code == 0
+    assert "update-9" in result.out and "model.safetensors" in result.out
     assert any(event.get("kind") == "damaged_checkpoint" for event in events)
-    assert _digest(run) == _digest(whole)
+    assert _digest(run) == _digest(full)
 
 
 def _digest(run: Path) -> str:
@@ -52,30 +52,30 @@ def _digest(run: Path) -> str:
 
 def test_a_damaged_checkpoint_that_was_requested_is_refused(run: Path) -> None:
     damage(run / "checkpoints" / "update-9" / "optimizer.safetensors")
-    said = convoy("resume", run, "--checkpoint", run / "checkpoints" / "update-9")
+    result = convoy("resume", run, "--checkpoint", run / "checkpoints" / "update-9")
 
-    assert said.code == 4
-    assert "optimizer.safetensors" in said.err
+    assert result.code == 4
+    assert "optimizer.safetensors" in result.err
 
 
 def test_a_run_without_a_valid_checkpoint_never_starts_from_scratch(run: Path) -> None:
     for checkpoint in (run / "checkpoints").iterdir():
         damage(checkpoint / "model.safetensors")
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert said.code == 4
-    assert said.err.count("model.safetensors") == 3
+    assert result.code == 4
+    assert result.err.count("model.safetensors") == 3
 
 
-def test_a_checkpoint_elsewhere_is_as_good(run: Path, finished: Path) -> None:
+def test_a_checkpoint_outside_the_run_can_be_resumed(run: Path, finished: Path) -> None:
     moved = shutil.copytree(run / "checkpoints" / "update-9", run.parent / "ein Ort für später")
     link = run.parent / "link"
     link.symlink_to(moved)
-    whole = shutil.copytree(finished, run.parent / "whole")
-    convoy("resume", whole)
+    full = shutil.copytree(finished, run.parent / "whole")
+    convoy("resume", full)
 
     assert convoy("resume", run, "--checkpoint", link).code == 0
-    assert _digest(run) == _digest(whole)
+    assert _digest(run) == _digest(full)
 
 
 class _Payload:
@@ -93,10 +93,10 @@ def test_a_pickle_in_disguise_is_refused_and_never_run(run: Path, name: str) -> 
     mark = run.parent / "mark"
     target = run / "checkpoints" / "update-9"
     (target / name).write_bytes(pickle.dumps(_Payload(mark)))
-    said = convoy("resume", run, "--checkpoint", target)
+    result = convoy("resume", run, "--checkpoint", target)
 
-    assert said.code == 4
-    assert name in said.err
+    assert result.code == 4
+    assert name in result.err
     assert not mark.exists()
 
 
@@ -114,10 +114,10 @@ def test_a_pickle_instead_of_a_folder_is_refused_and_never_run(run: Path) -> Non
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(
+    output = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1600k", "tmpfs", str(folder)], capture_output=True
     )
-    if made.returncode:
+    if output.returncode:
         pytest.skip("this machine lets no tmpfs be mounted")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
@@ -125,9 +125,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path) -> None:
     run = small_disk / "run"  # room for one or two checkpoints of 0.6 MB
-    said = convoy("train", *TINY, "--ckpts-per-epoch", "6", "--output", run)
-    assert said.code == 6
-    assert "ENOSPC" in said.err or "No space" in said.err or "free" in said.err
+    result = convoy("train", *TINY, "--ckpts-per-epoch", "6", "--output", run)
+    assert result.code == 6
+    assert "ENOSPC" in result.err or "No space" in result.err or "free" in result.err
 
     (checkpoint, *_) = sorted((run / "checkpoints").glob("update-?"))
     assert convoy("validate", checkpoint).code == 0
@@ -137,17 +137,17 @@ def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path
 def test_a_full_disk_is_only_reported_when_training_continues(small_disk: Path) -> None:
     run = small_disk / "run"
     words = ("--ckpts-per-epoch", "6", "--on-save-error", "continue")
-    said = convoy("train", *TINY, *words, "--output", run)
+    result = convoy("train", *TINY, *words, "--output", run)
 
-    assert said.code == 6  # it went on to the end, but the last weights are lost
-    assert "training continues" in said.out
-    assert "final weights" in said.err
-    assert "update 12" in said.err
+    assert result.code == 6  # it went on to the end, but the last weights are lost
+    assert "training continues" in result.out
+    assert "final weights" in result.err
+    assert "update 12" in result.err
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    said = convoy("train", *TINY, "--output", tmp_path / "file" / "run")
+    result = convoy("train", *TINY, "--output", tmp_path / "file" / "run")
 
-    assert said.code == 6
-    assert said.out == ""
+    assert result.code == 6
+    assert result.out == ""

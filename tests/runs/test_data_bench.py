@@ -1,4 +1,4 @@
-"""convoy data bench, from words to figures."""
+"""`convoy data bench`, end to end."""
 
 import json
 from pathlib import Path
@@ -27,48 +27,48 @@ FIELDS = [
 
 
 def test_each_epoch_is_reported_and_then_the_mean() -> None:
-    said = convoy("data", "bench", *SMALL, "--epochs", "3", "--elements", "4")
-    lines = said.out.splitlines()
+    result = convoy("data", "bench", *SMALL, "--epochs", "3", "--elements", "4")
+    lines = result.out.splitlines()
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert [line.split(" in ")[0] for line in lines[:3]] == [
         f"epoch {number}: 4 elements" for number in (1, 2, 3)
     ]
     assert lines[3].startswith("mean throughput: ") and lines[3].endswith(" imgs/sec")
 
 
-def test_programs_get_the_fields_of_the_reference() -> None:
-    said = convoy("data", "bench", *SMALL, "--json")
-    told = json.loads(said.out)
+def test_json_has_the_fields_of_the_reference() -> None:
+    result = convoy("data", "bench", *SMALL, "--json")
+    reported = json.loads(result.out)
 
-    assert list(told) == ["epochs"]
-    assert [list(epoch) for epoch in told["epochs"]] == [FIELDS] * 2
-    assert told["epochs"][0]["elements_processed"] == 12.0
-    assert told["epochs"][0]["total_bytes_processed"] == 96 * (3 * 12 * 12 * 4 + 8)
+    assert list(reported) == ["epochs"]
+    assert [list(epoch) for epoch in reported["epochs"]] == [FIELDS] * 2
+    assert reported["epochs"][0]["elements_processed"] == 12.0
+    assert reported["epochs"][0]["total_bytes_processed"] == 96 * (3 * 12 * 12 * 4 + 8)
 
 
 @pytest.mark.parametrize(
     "words", [("--replicas=3",), ("--shards=2", "--gradient-accumulation=2", "--no-copy")]
 )
-def test_a_run_of_many_processes_is_measured_as_one(words: tuple[str, ...]) -> None:
-    said = convoy("data", "bench", *SMALL, *words, "--json")
+def test_a_run_of_many_processes_is_measured_in_one_process(words: tuple[str, ...]) -> None:
+    result = convoy("data", "bench", *SMALL, *words, "--json")
 
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["epochs"][0]["elements_processed"] == 12.0
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["epochs"][0]["elements_processed"] == 12.0
 
 
-def test_the_length_of_a_named_configuration_is_that_of_its_training() -> None:
-    said = convoy("data", "bench", "--config=shapes-resnet14", "--elements=1", "--json")
+def test_the_length_of_a_named_configuration_applies_only_to_training() -> None:
+    result = convoy("data", "bench", "--config=shapes-resnet14", "--elements=1", "--json")
 
-    assert len(json.loads(said.out)["epochs"]) == 2
+    assert len(json.loads(result.out)["epochs"]) == 2
 
 
 def test_every_wrong_count_is_reported_at_once() -> None:
     words = ("--elements=0", "--epochs=1.5", "--model-rate=-2", "--lr=-1")
-    said = convoy("data", "bench", *SMALL, *words)
+    result = convoy("data", "bench", *SMALL, *words)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.splitlines() == [
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines() == [
         "convoy: --lr must be at least 0, got -1",
         "convoy: --epochs must be a whole number here, got 1.5",
         "convoy: --elements must be at least 1, got 0",
@@ -78,26 +78,26 @@ def test_every_wrong_count_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf", "0"])
-def test_a_rate_that_is_none_is_refused(rate: str) -> None:
-    said = convoy("data", "bench", *SMALL, "--doctor", f"--model-rate={rate}")
+def test_an_invalid_rate_is_refused(rate: str) -> None:
+    result = convoy("data", "bench", *SMALL, "--doctor", f"--model-rate={rate}")
 
-    assert said.code == 2
-    assert "--model-rate must be above 0 and finite" in said.err
+    assert result.code == 2
+    assert "--model-rate must be above 0 and finite" in result.err
 
 
-def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
-    said = convoy("data", "bench", "--data=cifar10", "--data-dir", tmp_path)
+def test_missing_data_is_named(tmp_path: Path) -> None:
+    result = convoy("data", "bench", "--data=cifar10", "--data-dir", tmp_path)
 
-    assert (said.code, said.out) == (3, "")
-    assert str(tmp_path) in said.err
+    assert (result.code, result.out) == (3, "")
+    assert str(tmp_path) in result.err
 
 
 def test_files_are_measured_too(tmp_path: Path) -> None:
     write_cifar10(tmp_path, 20)
     words = ("--data=cifar10", "--data-dir", tmp_path, "--model=resnet8", "--micro-batch-size=10")
-    said = convoy("data", "bench", *words, "--json")
+    result = convoy("data", "bench", *words, "--json")
 
-    assert json.loads(said.out)["epochs"][0]["elements_processed"] == 10.0
+    assert json.loads(result.out)["epochs"][0]["elements_processed"] == 10.0
 
 
 OWN = (
@@ -117,38 +117,38 @@ OWN = (
         "python3 train.py --generated-data --dataset-benchmark --epochs 5 --batch-size 8",
     ],
 )
-def test_the_benchmarks_of_the_reference_become_ours(line: str) -> None:
-    said = convoy("run", *OWN, "--", *line.split())
+def test_benchmarks_of_the_reference_are_translated(line: str) -> None:
+    result = convoy("run", *OWN, "--", *line.split())
 
-    assert said.code == 0, said.err
-    assert "convoy data bench --model resnet8" in said.out
-    assert "epoch 5: 12 elements" in said.out and "epoch 6" not in said.out
+    assert result.code == 0, result.err
+    assert "convoy data bench --model resnet8" in result.out
+    assert "epoch 5: 12 elements" in result.out and "epoch 6" not in result.out
 
 
 def test_without_a_number_the_reference_line_measures_twice() -> None:
     words = ["--generated-data", "--dataset-benchmark", "--batch-size", "8"]
-    said = convoy("run", *OWN, "--", "python3", "train.py", *words)
+    result = convoy("run", *OWN, "--", "python3", "train.py", *words)
 
-    assert "--epoch 2" in said.out
-    assert "epoch 2: 12 elements" in said.out and "epoch 3" not in said.out
+    assert "--epoch 2" in result.out
+    assert "epoch 2: 12 elements" in result.out and "epoch 3" not in result.out
 
 
-def test_photos_are_measured_with_as_many_classes_as_there_are(tmp_path: Path) -> None:
+def test_photos_are_measured_with_the_classes_of_their_folder(tmp_path: Path) -> None:
     write_folder(tmp_path, train=12)
     words = ("--data=imagenet", f"--data-dir={tmp_path}", "--image-size=32", "--model=resnet8")
-    said = convoy("data", "bench", *words, "--micro-batch-size=4", "--json", "--eight-bit-io")
+    result = convoy("data", "bench", *words, "--micro-batch-size=4", "--json", "--eight-bit-io")
 
-    assert said.code == 0, said.err
-    (first, _) = json.loads(said.out)["epochs"]
+    assert result.code == 0, result.err
+    (first, _) = json.loads(result.out)["epochs"]
     assert first["total_bytes_processed"] == 12 * (3 * 32 * 32 + 8)
 
 
 def test_the_doctor_prints_after_the_figures() -> None:
     words = ("--doctor", "--model-rate=10", "--elements=2", "--mixup-alpha=0.4")
-    said = convoy("data", "bench", *SMALL, *words)
-    lines = said.out.splitlines()
+    result = convoy("data", "bench", *SMALL, *words)
+    lines = result.out.splitlines()
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert lines[2].startswith("mean throughput")
     assert lines[3] == "" and lines[4].startswith("step")
     assert [line.split()[0] for line in lines[5:10]] == [
@@ -163,11 +163,11 @@ def test_the_doctor_prints_after_the_figures() -> None:
 
 def test_the_doctor_prints_json_too() -> None:
     words = ("--doctor", "--model-rate=10", "--elements=2", "--hostside-image-mixing")
-    said = convoy("data", "bench", *SMALL, *words, "--mixup-alpha=0.4", "--json")
-    told = json.loads(said.out)
+    result = convoy("data", "bench", *SMALL, *words, "--mixup-alpha=0.4", "--json")
+    reported = json.loads(result.out)
 
-    assert list(told) == ["epochs", "doctor"]
-    assert told["doctor"]["limit"] == "model"
-    assert told["doctor"]["trials"] == []
-    by_workers = {one["name"]: one["by_workers"] for one in told["doctor"]["steps"]}
+    assert list(reported) == ["epochs", "doctor"]
+    assert reported["doctor"]["limit"] == "model"
+    assert reported["doctor"]["trials"] == []
+    by_workers = {item["name"]: item["by_workers"] for item in reported["doctor"]["steps"]}
     assert (by_workers["mix"], by_workers["transfer"]) == (True, False)

@@ -1,4 +1,4 @@
-"""Conversions by command: killed, interrupted, out of space, and what training makes of them."""
+"""`convoy data convert`: kills, interrupts, full disks, and training on the result."""
 
 import errno
 import json
@@ -43,10 +43,10 @@ def test_a_conversion_killed_again_and_again_ends_in_the_same_bytes(
     assert convoy(*words(source, tmp_path / "whole", form)).code == 0
     target = tmp_path / "to"
     codes = [kill_after_parts(1 + parts(target), words(source, target, form)) for _ in range(4)]
-    said = convoy(*words(source, target, form))
+    result = convoy(*words(source, target, form))
 
     assert codes == [-signal.SIGKILL] * 4
-    assert said.code == 0
+    assert result.code == 0
     assert tree(target) == tree(tmp_path / "whole")
 
 
@@ -65,7 +65,7 @@ def kill_after_parts(least: int, line: list[str | Path]) -> int:
 
 
 @pytest.mark.processes
-def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
+def test_parts_finished_before_a_kill_are_not_written_again(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", MANY)
     target = tmp_path / "to"
     kill_after_parts(3, words(source, target, "tfrecord"))
@@ -79,17 +79,17 @@ def test_what_was_whole_before_a_kill_is_not_written_again(tmp_path: Path) -> No
 
 
 @pytest.mark.processes
-def test_an_interrupted_conversion_ends_with_130_and_nothing_half(tmp_path: Path) -> None:
+def test_an_interrupted_conversion_ends_with_130_and_leaves_no_partial_file(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", {f"n{number:02}": 60 for number in range(10)})
     target = tmp_path / "to"
     line = [*words(source, target, "tfrecord"), "--debug"]
     process = Process(line, tmp_path, slowed=naming_slowed(50))
     wait_until(lambda: parts(target) >= 50 or not process.alive)
     process.send(signal.SIGINT)
-    said = process.wait()
+    result = process.wait()
 
-    assert said.code == ExitCode.INTERRUPTED
-    assert "Traceback" not in said.err
+    assert result.code == ExitCode.INTERRUPTED
+    assert "Traceback" not in result.err
     assert not [name for name in tree(target) if ".tmp-" in name]
     assert convoy(*words(source, target, "tfrecord")).code == 0
 
@@ -105,29 +105,29 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_disk_that_takes_no_more_ends_with_6_and_nothing_half(form: str, tmp_path: Path) -> None:
+def test_a_full_disk_ends_with_6_and_leaves_no_partial_file(form: str, tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
     target = tmp_path / "to"
     with files_of_at_most(800):
-        said = convoy(*words(source, target, form))
+        result = convoy(*words(source, target, form))
 
-    assert said.code == ExitCode.STORAGE
-    assert "Run the same command to continue" in said.err
+    assert result.code == ExitCode.STORAGE
+    assert "Run the same command to continue" in result.err
     assert set(tree(target)) == {JOURNAL_NAME}
     assert convoy(*words(source, target, form)).code == 0
 
 
-def test_a_full_disk_is_reported_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_photos(tmp_path / "photos")
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("convoy.files.os.fsync", full)
-    said = convoy(*words(source, tmp_path / "to", "tfrecord"))
+    result = convoy(*words(source, tmp_path / "to", "tfrecord"))
 
-    assert said.code == ExitCode.STORAGE
-    assert "No space left on device; finished parts are kept" in said.err
+    assert result.code == ExitCode.STORAGE
+    assert "No space left on device; finished parts are kept" in result.err
 
 
 def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
@@ -140,15 +140,15 @@ def test_two_conversions_at_once_into_one_folder_are_refused(tmp_path: Path) -> 
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
-        said = convoy(*words(source, target, "tfrecord"))
+        result = convoy(*words(source, target, "tfrecord"))
         process.communicate()
 
-    assert said.code == ExitCode.BUSY
-    assert "another process is converting into this folder" in said.err
+    assert result.code == ExitCode.BUSY
+    assert "another process is converting into this folder" in result.err
 
 
 @pytest.mark.processes
-def test_training_on_all_forms_of_small_photos_gives_the_same_weights(
+def test_training_on_every_format_of_the_photos_gives_the_same_weights(
     tmp_path: Path,
 ) -> None:
     source = write_photos(tmp_path / "photos", {"a": 9, "b": 8, "c": 10}, validation=2)

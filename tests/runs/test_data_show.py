@@ -1,4 +1,4 @@
-"""convoy data show: a picture on disk, of what training sees."""
+"""`convoy data show`, end to end."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 from support.cifar_files import write_cifar10
 from support.photo_files import write_folder
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 SMALL = ("--model=resnet8", "--data=shapes", "--image-size=64", "--samples=64", "--threads=1")
 SIDE, GAP, LINE = 64, 4, 16
 
 
-def show(*words: str | Path) -> Said:
+def show(*words: str | Path) -> CommandResult:
     return convoy("data", "show", "--micro-batch-size=8", *words)
 
 
@@ -34,19 +34,19 @@ def cifar(tmp_path: Path) -> tuple[str, ...]:
 
 def test_a_sheet_has_a_row_for_each_sample_and_a_column_for_each_epoch(tmp_path: Path) -> None:
     sheet = tmp_path / "new" / "sheet.png"
-    said = show(*SMALL, "--output", sheet, "--rows=3", "--columns=2")
+    result = show(*SMALL, "--output", sheet, "--rows=3", "--columns=2")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out == f"{sheet}: 3 samples of shapes, train split, 2 epochs\n"
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"{sheet}: 3 samples of shapes, train split, 2 epochs\n"
     images = squares(sheet, 3, 2)
     assert np.array_equal(images[:, 0], images[:, 1])  # shapes know no augmentation
     assert not np.array_equal(images[0], images[1])
-    assert [one.name for one in sheet.parent.iterdir()] == ["sheet.png"]
+    assert [item.name for item in sheet.parent.iterdir()] == ["sheet.png"]
 
 
 def test_augmentation_differs_from_epoch_to_epoch(tmp_path: Path, cifar: tuple[str, ...]) -> None:
-    said = show(*cifar, "--output", tmp_path / "a.png", "--rows=4", "--columns=3")
-    assert said.code == 0, said.err
+    result = show(*cifar, "--output", tmp_path / "a.png", "--rows=4", "--columns=3")
+    assert result.code == 0, result.err
     first, second, _ = squares(tmp_path / "a.png", 4, 3).transpose(1, 0, 2, 3, 4)
 
     assert not np.array_equal(first, second)
@@ -64,40 +64,40 @@ def test_a_later_epoch_can_be_the_first_one_shown(tmp_path: Path, cifar: tuple[s
 
 def test_the_validation_split_is_shown_with_its_labels(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
-    said = show(*SMALL, "--output", sheet, "--rows=2", "--columns=3", "--split=validation")
+    result = show(*SMALL, "--output", sheet, "--rows=2", "--columns=3", "--split=validation")
 
-    assert said.out == f"{sheet}: 6 samples of shapes, validation split\n"
+    assert result.out == f"{sheet}: 6 samples of shapes, validation split\n"
     with Image.open(sheet) as picture:
         assert picture.size == (GAP + 3 * (SIDE + GAP), GAP + 2 * (SIDE + GAP + LINE))
 
 
 def test_few_samples_make_a_small_sheet(tmp_path: Path) -> None:
     words = ("--samples=8", "--rows=50", "--columns=1")
-    said = show(*SMALL, *words, "--output", tmp_path / "a.png")
+    result = show(*SMALL, *words, "--output", tmp_path / "a.png")
 
-    assert ": 8 samples of shapes, train split, 1 epoch\n" in said.out
+    assert ": 8 samples of shapes, train split, 1 epoch\n" in result.out
 
 
-def test_a_file_that_is_there_is_kept_without_override(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_without_override(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
     sheet.write_text("mine")
-    said = show(*SMALL, "--output", sheet)
+    result = show(*SMALL, "--output", sheet)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"convoy: {sheet} already exists")
-    assert "another --output" in said.err and "add --override" in said.err
-    assert said.err.count("\n") == 1
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"convoy: {sheet} already exists")
+    assert "another --output" in result.err and "add --override" in result.err
+    assert result.err.count("\n") == 1
     assert sheet.read_text() == "mine"
     assert show(*SMALL, "--output", sheet, "--override").code == 0
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     words = ("--rows=0", "--columns=-1", "--epoch=1.5", "--output", tmp_path / "x.jpg")
-    said = show(*SMALL, *words)
+    result = show(*SMALL, *words)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.splitlines() == [
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines() == [
         "convoy: --rows must be at least 1, got 0",
         "convoy: --columns must be at least 1, got -1",
         "convoy: --epoch must be a whole number here, got 1.5",
@@ -108,26 +108,26 @@ def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_an_output_file(tmp_path: Path) -> None:
     (tmp_path / "a.png").mkdir()
-    said = show(*SMALL, "--output", tmp_path / "a.png")
+    result = show(*SMALL, "--output", tmp_path / "a.png")
 
-    assert said.code == 2
-    assert f"--output {tmp_path / 'a.png'} is a folder" in said.err
-
-
-def test_a_place_that_cannot_be_written_is_reported_with_code_6() -> None:
-    said = show(*SMALL, "--output", "/proc/none/sheet.png")
-
-    assert (said.code, said.out) == (6, "")
-    assert len(said.err.splitlines()) == 1 and "cannot write /proc/none/sheet.png" in said.err
+    assert result.code == 2
+    assert f"--output {tmp_path / 'a.png'} is a folder" in result.err
 
 
-def test_photos_are_shown_in_the_windows_of_each_epoch(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_reported_with_code_6() -> None:
+    result = show(*SMALL, "--output", "/proc/none/sheet.png")
+
+    assert (result.code, result.out) == (6, "")
+    assert len(result.err.splitlines()) == 1 and "cannot write /proc/none/sheet.png" in result.err
+
+
+def test_photos_are_shown_with_the_crops_of_each_epoch(tmp_path: Path) -> None:
     write_folder(tmp_path / "photos", train=12)
     words = ("--data=imagenet", f"--data-dir={tmp_path / 'photos'}", "--image-size=64")
-    said = show(
+    result = show(
         *words, "--model=resnet8", "--rows=3", "--columns=2", "--output", tmp_path / "a.png"
     )
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     first, second = squares(tmp_path / "a.png", 3, 2).transpose(1, 0, 2, 3, 4)
 
     assert not np.array_equal(first, second)
@@ -135,28 +135,28 @@ def test_photos_are_shown_in_the_windows_of_each_epoch(tmp_path: Path) -> None:
 
 def mixed(path: Path, *words: str) -> npt.NDArray[np.uint8]:
     """The images of a sheet with two labels beneath each: (rows, columns, side, side, 3)."""
-    said = show(*SMALL, "--rows=4", "--columns=2", *words, "--output", path)
-    assert said.code == 0, said.err
+    result = show(*SMALL, "--rows=4", "--columns=2", *words, "--output", path)
+    assert result.code == 0, result.err
     sheet = np.asarray(Image.open(path))[LINE + GAP :, GAP:]
     grid = sheet.reshape(4, SIDE + GAP + LINE, 2, SIDE + GAP, 3)
     return grid.transpose(0, 2, 1, 3, 4)[:, :, :SIDE, :SIDE]
 
 
-def test_a_box_of_cutmix_comes_from_the_image_two_before(tmp_path: Path) -> None:
+def test_a_cutmix_box_is_from_the_image_two_positions_before(tmp_path: Path) -> None:
     """In a micro-batch of four, the one before the first is the last."""
     words = ("--cutmix-lambda-low=0.3", "--cutmix-lambda-high=0.6", "--micro-batch-size=4")
     few = ("--micro-batch-size=4", "--rows=4", "--columns=1")
-    whole = show(*SMALL, *few, "--output", tmp_path / "a.png")
-    assert whole.code == 0
+    full = show(*SMALL, *few, "--output", tmp_path / "a.png")
+    assert full.code == 0
     plain = squares(tmp_path / "a.png", 4, 1)[:, 0]
     cut = mixed(tmp_path / "b.png", *words)[:, 0]
-    own, other = (cut == plain).all(3), (cut == np.roll(plain, 2, 0)).all(3)
+    local, other = (cut == plain).all(3), (cut == np.roll(plain, 2, 0)).all(3)
 
-    assert (own | other).all()
-    assert not own.all() and not other.all()
+    assert (local | other).all()
+    assert not local.all() and not other.all()
 
 
-def test_the_same_mix_is_shown_wherever_it_is_done(tmp_path: Path) -> None:
+def test_the_same_mix_is_shown_for_every_mixing_device(tmp_path: Path) -> None:
     words = ("--mixup-alpha=0.4",)
     device = mixed(tmp_path / "a.png", *words, "--eight-bit-io")
     host = mixed(tmp_path / "b.png", *words, "--hostside-image-mixing")

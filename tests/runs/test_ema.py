@@ -1,4 +1,4 @@
-"""Runs that average their weights at every update: what is kept, measured and used of it."""
+"""Runs with an EMA: how it is saved, validated and used."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.run_convoy import TINY, convoy
 
 DECAY = 0.8
 # Six updates of four micro-batches.
-WORDS = [one for one in TINY if not one.startswith(("--gradient", "--validation", "--epoch"))]
+WORDS = [item for item in TINY if not item.startswith(("--gradient", "--validation", "--epoch"))]
 WORDS += ["--updates=6", "--gradient-accumulation=4", f"--ema-decay={DECAY}"]
 MEASURED = "--validation-mode=during"
 KEPT = Path("checkpoints") / "averaged" / f"ema-{DECAY}" / "update-6"
@@ -26,8 +26,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def trained(run: Path, *words: str | Path) -> dict[str, Any]:
-    said = convoy("train", *WORDS, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *WORDS, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     return summary(run)
 
 
@@ -43,47 +43,47 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_average_is_that_of_all_updates_in_sixty_four_bits(run: Path) -> None:
+def test_the_ema_covers_all_updates_in_float64(run: Path) -> None:
     expected: dict[str, np.ndarray] = {}
     for update in range(1, 7):
-        for name, one in tensors(run / "checkpoints" / f"update-{update}").items():
-            now = one.double().numpy()
+        for name, item in tensors(run / "checkpoints" / f"update-{update}").items():
+            now = item.double().numpy()
             before = expected.get(name, now)
             expected[name] = DECAY * before + (1 - DECAY) * now
         found = tensors(run / "checkpoints" / f"update-{update}", "averages")
 
         assert found.keys() == expected.keys()
-        for name, one in found.items():
-            assert one.dtype == torch.float32
-            np.testing.assert_allclose(one.double().numpy(), expected[name], rtol=1e-5, atol=1e-6)
+        for name, item in found.items():
+            assert item.dtype == torch.float32
+            np.testing.assert_allclose(item.double().numpy(), expected[name], rtol=1e-5, atol=1e-6)
     assert any("running_var" in name for name in expected)
 
 
-def test_the_last_average_is_a_checkpoint_of_its_own(run: Path) -> None:
+def test_the_last_ema_is_saved_as_a_separate_checkpoint(run: Path) -> None:
     last, alone = tensors(run / "checkpoints" / "update-6", "averages"), tensors(run / KEPT)
 
     assert last.keys() == alone.keys()
-    assert all(torch.equal(last[name], one) for name, one in alone.items())
+    assert all(torch.equal(last[name], item) for name, item in alone.items())
     assert summary(run)["live_average"]["path"] == str(KEPT)
 
 
-def test_the_average_is_measured_beside_the_weights_as_validate_measures_it(run: Path) -> None:
-    lines = [json.loads(one) for one in (run / "validation.jsonl").read_text().splitlines()]
-    said = convoy("validate", run, "--json")
-    rows = {row["checkpoint"]: row for row in json.loads(said.out)}
+def test_a_run_validates_the_ema_like_convoy_validate(run: Path) -> None:
+    lines = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
+    result = convoy("validate", run, "--json")
+    rows = {row["checkpoint"]: row for row in json.loads(result.out)}
     average, weights = rows[str(run / KEPT)], rows[str(run / "checkpoints" / "update-6")]
-    told = summary(run)["live_average"]
+    reported = summary(run)["live_average"]
 
-    assert [one["update"] for one in lines] == [3, 6]
+    assert [line["update"] for line in lines] == [3, 6]
     assert lines[-1]["average_loss"] == pytest.approx(average["loss"], rel=1e-6)
     assert lines[-1]["average_top5"] == average["top5"]
     assert lines[-1]["loss"] == pytest.approx(weights["loss"], rel=1e-6)
     assert average["loss"] != weights["loss"]
-    assert told["weights_sha256"] == average["weights_sha256"]
-    assert told["top1"] == average["top1"]
+    assert reported["weights_sha256"] == average["weights_sha256"]
+    assert reported["top1"] == average["top1"]
 
 
-def test_an_average_does_not_change_any_bit_of_the_training(run: Path, tmp_path: Path) -> None:
+def test_an_ema_does_not_change_the_training(run: Path, tmp_path: Path) -> None:
     other = trained(tmp_path / "run", "--ema-decay=0", "--ckpts-per-epoch=3", MEASURED)
 
     assert other["weights_sha256"] == summary(run)["weights_sha256"]
@@ -122,7 +122,7 @@ LAYOUTS = {
         ),
     ],
 )
-def test_every_layout_has_bit_identical_averages(layout: str, run: Path, tmp_path: Path) -> None:
+def test_every_layout_has_a_bit_identical_ema(layout: str, run: Path, tmp_path: Path) -> None:
     ours, theirs = trained(tmp_path / "run", *LAYOUTS[layout], MEASURED), summary(run)
 
     assert ours["weights_sha256"] == theirs["weights_sha256"]
@@ -133,7 +133,7 @@ def test_every_layout_has_bit_identical_averages(layout: str, run: Path, tmp_pat
 @pytest.mark.parametrize(
     "words", [(), ("--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts")]
 )
-def test_a_run_that_was_stopped_comes_to_the_same_average(
+def test_a_stopped_and_resumed_run_has_the_same_ema(
     words: tuple[str, ...], run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
@@ -144,59 +144,63 @@ def test_a_run_that_was_stopped_comes_to_the_same_average(
     assert summary(path)["live_average"] == summary(run)["live_average"]
 
 
-def test_an_average_may_begin_in_the_middle(run: Path, tmp_path: Path) -> None:
+def test_an_ema_can_start_in_a_resumed_run(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     convoy("train", *WORDS, "--ema-decay=0", "--stop-after=5", "--output", path)
-    said = convoy("resume", path, f"--ema-decay={DECAY}")
+    result = convoy("resume", path, f"--ema-decay={DECAY}")
     first = tensors(path / KEPT)  # of one update
 
-    assert said.code == 0
+    assert result.code == 0
     assert all(
-        torch.equal(one, first[name])
-        for name, one in tensors(path / "checkpoints" / "update-6").items()
+        torch.equal(item, first[name])
+        for name, item in tensors(path / "checkpoints" / "update-6").items()
     )
     assert summary(path)["weights_sha256"] == summary(run)["weights_sha256"]
 
 
-def test_an_average_that_is_no_longer_wanted_is_left_behind(tmp_path: Path) -> None:
+def test_an_ema_that_is_disabled_on_resume_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "run"
     convoy("train", *WORDS, "--stop-after=5", "--output", path)
-    said = convoy("resume", path, "--ema-decay=0")
+    result = convoy("resume", path, "--ema-decay=0")
 
-    assert said.code == 0
+    assert result.code == 0
     assert summary(path)["live_average"] is None
     assert not (path / "checkpoints" / "update-6" / AVERAGES).exists()
 
 
-def test_a_run_may_begin_with_an_average(run: Path, tmp_path: Path) -> None:
-    said = convoy("train", *WORDS, "--lr=0", "--init-path", run / KEPT, "--output", tmp_path / "b")
+def test_a_run_can_start_from_an_ema(run: Path, tmp_path: Path) -> None:
+    result = convoy(
+        "train", *WORDS, "--lr=0", "--init-path", run / KEPT, "--output", tmp_path / "b"
+    )
     average, begun = tensors(run / KEPT), tensors(tmp_path / "b" / "checkpoints" / "update-6")
 
-    assert said.code == 0
-    assert all(torch.equal(begun[name], one) for name, one in average.items() if "run" not in name)
+    assert result.code == 0
+    assert all(
+        torch.equal(begun[name], item) for name, item in average.items() if "run" not in name
+    )
 
 
-def test_an_average_can_be_exported(run: Path, tmp_path: Path) -> None:
+def test_an_ema_can_be_exported(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "ema.safetensors"
-    said = convoy("export", run / KEPT, "--format", "safetensors", "--output", target)
+    result = convoy("export", run / KEPT, "--format", "safetensors", "--output", target)
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert target.is_file()
 
 
-def test_without_checkpoints_the_average_is_only_measured(tmp_path: Path) -> None:
-    told = trained(tmp_path / "run", "--ckpts-per-epoch=0", "--validation-mode=after")
+def test_the_ema_is_only_validated_if_no_checkpoints_are_saved(tmp_path: Path) -> None:
+    reported = trained(tmp_path / "run", "--ckpts-per-epoch=0", "--validation-mode=after")
     (line,) = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
 
-    assert told["live_average"] is None
+    assert reported["live_average"] is None
     assert "average_top1" in json.loads(line)
     assert not (tmp_path / "run" / "checkpoints" / "averaged").exists()
 
 
-def test_it_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
-    said = convoy("train", *WORDS, "--validation-mode=after", "--output", tmp_path / "run")
+def test_the_ema_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
+    result = convoy("train", *WORDS, "--validation-mode=after", "--output", tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
 
-    assert "\naverage: ema of every update, top-1 " in said.out
+    assert "\naverage: ema of every update, top-1 " in result.out
     assert f"average  {KEPT}  ema of every update  top-1 " in log
     assert "  average  top-1 " in log

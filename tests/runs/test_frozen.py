@@ -1,4 +1,4 @@
-"""Layers that stay as they are, to the bit, in every layout, and what a later part makes of it."""
+"""Runs with frozen layers, in every layout and after a resume."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from support.run_convoy import TINY, convoy
 
 FIRST = "--fine-tune-first-trainable-layer"
 # Four updates of twelve micro-batches: enough for every schedule.
-SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
+SMALL = [item for item in TINY if "micro-batch" not in item and "accum" not in item]
 SMALL += ["--micro-batch-size=4", "--gradient-accumulation=12"]
 
 
 def trained(run: Path, *words: str) -> str:
-    said = convoy("train", *SMALL, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *SMALL, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
     return digest
 
@@ -25,7 +25,7 @@ def tensors(run: Path, update: int) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
 
 
-def test_what_comes_before_keeps_its_weights_and_statistics(tmp_path: Path) -> None:
+def test_frozen_layers_keep_their_weights_and_statistics(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=layer2/0/conv2")
     trained(tmp_path / "fresh", "--lr=0")
     before, after = tensors(tmp_path / "fresh", 4), tensors(tmp_path / "run", 4)
@@ -71,29 +71,29 @@ def test_every_layout_gives_the_weights_of_one_process(
     assert trained(tmp_path / "run", first, *words) == trained(tmp_path / "reference", first)
 
 
-def test_how_much_stays_is_reported(tmp_path: Path) -> None:
+def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
     trained(tmp_path / "run", f"{FIRST}=fc")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
-    (told,) = [one["text"] for one in events if one.get("kind") == "frozen"]
+    (reported,) = [event["text"] for event in events if event.get("kind") == "frozen"]
 
-    assert told.endswith(
+    assert reported.endswith(
         "layers (74,640 of 75,290 parameters), training starts at fc; "
         "they are random: set --pretrained or --init-path"
     )
 
 
-def test_a_stopped_run_resumes_and_may_train_all_from_there(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_can_train_all_layers(tmp_path: Path) -> None:
     run, first = tmp_path / "run", f"{FIRST}=layer3"
-    whole = trained(tmp_path / "whole", first)
+    full = trained(tmp_path / "whole", first)
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75
     assert convoy("resume", run).code == 0
 
-    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == full
 
     again = tmp_path / "again"
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", again).code == 75
     refused = convoy("resume", again, f"{FIRST}=conv1")
-    meant = convoy("resume", again, f"{FIRST}=conv1", "--override")
+    expected = convoy("resume", again, f"{FIRST}=conv1", "--override")
 
-    assert (refused.code, meant.code) == (2, 0), meant.err
-    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != whole
+    assert (refused.code, expected.code) == (2, 0), expected.err
+    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != full

@@ -1,4 +1,4 @@
-"""A run that begins with the weights of another: not a resume, and the same in every layout."""
+"""Runs with --init-path, in every layout."""
 
 import json
 from pathlib import Path
@@ -14,26 +14,24 @@ from support.run_convoy import TINY, convoy
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose newest checkpoint is not its last word: it was stopped."""
     run = tmp_path_factory.mktemp("before") / "run"
-    said = convoy("train", *TINY, "--stop-after=7", "--output", run)
-    assert said.code == 75, said.err
+    result = convoy("train", *TINY, "--stop-after=7", "--output", run)
+    assert result.code == 75, result.err
     return run
 
 
 def started_run(run: Path, before: Path, *words: str) -> dict[str, Any]:
-    said = convoy("train", *TINY, "--init-path", before, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *TINY, "--init-path", before, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
     return summary
 
 
 def weights(run: Path, update: int) -> dict[str, torch.Tensor]:
     found = load_file(run / "checkpoints" / f"update-{update}" / "model.safetensors")
-    return {name: one for name, one in found.items() if ".running_" not in name}
+    return {name: item for name, item in found.items() if ".running_" not in name}
 
 
-def test_without_any_change_the_weights_stay_those_of_the_other_run(
-    tmp_path: Path, before: Path
-) -> None:
+def test_a_rate_of_zero_keeps_the_initial_weights(tmp_path: Path, before: Path) -> None:
     summary = started_run(tmp_path / "run", before, "--lr=0")
     ours, theirs = weights(tmp_path / "run", 12), weights(before, 7)
 
@@ -41,14 +39,14 @@ def test_without_any_change_the_weights_stay_those_of_the_other_run(
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_where_the_weights_came_from_is_kept(tmp_path: Path, before: Path) -> None:
+def test_the_source_of_the_weights_is_recorded(tmp_path: Path, before: Path) -> None:
     run = tmp_path / "run"
     summary = started_run(run, before)
     digest = json.loads((before / "summary.json").read_text())["weights_sha256"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
     assert summary["init_path"] == str(before)
-    assert [one["kind"] for one in events if one["event"] == "noticed"] == ["init"]
+    assert [event["kind"] for event in events if event["event"] == "noticed"] == ["init"]
     assert f"update-7 after update 7, sha256 {digest}" in events[0]["text"]
     assert (events[1]["event"], events[1]["update"]) == ("began", 0)
 
@@ -71,8 +69,8 @@ def test_every_layout_starts_with_the_same_weights(tmp_path: Path, before: Path)
     assert fresh not in digests
 
 
-def test_such_a_run_is_resumed_without_the_other(tmp_path: Path, before: Path) -> None:
-    whole = started_run(tmp_path / "whole", before)["weights_sha256"]
+def test_a_run_resumes_without_its_initial_weights(tmp_path: Path, before: Path) -> None:
+    full = started_run(tmp_path / "whole", before)["weights_sha256"]
     moved = (tmp_path / "moved").resolve()
     run = tmp_path / "run"
     moved.symlink_to(before)
@@ -83,14 +81,14 @@ def test_such_a_run_is_resumed_without_the_other(tmp_path: Path, before: Path) -
     summary = json.loads((run / "summary.json").read_text())
 
     assert resumed.code == 0, resumed.err
-    assert (summary["weights_sha256"], summary["init_path"]) == (whole, str(moved))
+    assert (summary["weights_sha256"], summary["init_path"]) == (full, str(moved))
 
 
 def test_weights_that_do_not_fit_leave_no_folder_behind(tmp_path: Path, before: Path) -> None:
     words = ("--model=resnet14", "--init-path", before, "--output", tmp_path / "run")
-    said = convoy("train", *TINY, *words)
+    result = convoy("train", *TINY, *words)
 
-    assert said.code == 4
-    assert said.err.startswith(f"convoy: --init-path {before}: the checkpoint does not match")
-    assert said.err.count("\n") == 1
+    assert result.code == 4
+    assert result.err.startswith(f"convoy: --init-path {before}: the checkpoint does not match")
+    assert result.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

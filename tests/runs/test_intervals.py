@@ -1,4 +1,4 @@
-"""When a run saves and reports, and what its folder is called."""
+"""Intervals of checkpoints and reports, and the run name."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from support.run_convoy import TINY, convoy
 
 # Ten epochs of one update.
-EPOCHS = [one for one in TINY if not one.startswith(("--samples", "--epoch"))]
+EPOCHS = [item for item in TINY if not item.startswith(("--samples", "--epoch"))]
 EPOCHS += ["--samples=16", "--epoch=10"]
 
 
@@ -29,16 +29,16 @@ def reported(run: Path) -> list[int]:
         (("--ckpt-epochs-offset=8",), [8, 9, 10]),
     ],
 )
-def test_checkpoints_may_be_epochs_apart(
+def test_checkpoints_can_be_epochs_apart(
     tmp_path: Path, words: tuple[str, ...], updates: list[int]
 ) -> None:
-    said = convoy("train", *EPOCHS, *words, "--output", tmp_path / "run")
+    result = convoy("train", *EPOCHS, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert saved(tmp_path / "run") == updates
 
 
-def test_a_resumed_run_keeps_the_rhythm_of_its_checkpoints(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_checkpoint_interval(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--epochs-per-ckpt=4", "--stop-after=5", "--output", run)
     assert convoy("train", *EPOCHS, *words).code == 75
@@ -47,7 +47,7 @@ def test_a_resumed_run_keeps_the_rhythm_of_its_checkpoints(tmp_path: Path) -> No
     assert saved(run) == [2, 5, 6, 10]
 
 
-def test_reports_may_be_updates_apart(tmp_path: Path) -> None:
+def test_reports_can_be_updates_apart(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *EPOCHS, "--log-freq=4", "--stop-after=6", "--output", run).code == 75
     config = (run / "config.yaml").read_text()
@@ -58,10 +58,10 @@ def test_reports_may_be_updates_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "name"), [((), "resnet8-shapes-b-1"), (("--name=a",), "a-b")])
-def test_the_suffix_ends_the_name_of_the_run(
+def test_the_suffix_is_appended_to_the_run_name(
     tmp_path: Path, words: tuple[str, ...], name: str
 ) -> None:
-    said = convoy("train", *EPOCHS, *words, "--log-dir", tmp_path, "--name-suffix=b")
+    result = convoy("train", *EPOCHS, *words, "--log-dir", tmp_path, "--name-suffix=b")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -1,4 +1,4 @@
-"""Runs in several processes: the same bits, one process that prints, and a clean end."""
+"""Runs in several processes: bit-identical weights, output, failures and signals."""
 
 import json
 import os
@@ -108,9 +108,9 @@ def test_every_layout_gives_the_same_weights_and_records(
     layout: str, single_process_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    said = convoy("train", *WORDS, *LAYOUTS[layout], "--output", run)
+    result = convoy("train", *WORDS, *LAYOUTS[layout], "--output", run)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert_same_weights_and_records(run, single_process_run)
 
 
@@ -119,12 +119,12 @@ def test_one_process_prints_for_two_replicas_of_two_stages(
 ) -> None:
     run = tmp_path / "run"
     words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run)
-    said = convoy_process(*words, scratch=tmp_path)
+    result = convoy_process(*words, scratch=tmp_path)
 
-    assert said.code == 0
-    assert said.out.count("ended after update 4: done") == 1
-    assert said.out.count("2 replicas × 2 stages") == 1
-    assert said.err == ""
+    assert result.code == 0
+    assert result.out.count("ended after update 4: done") == 1
+    assert result.out.count("2 replicas × 2 stages") == 1
+    assert result.err == ""
     assert_same_weights_and_records(run, single_process_run)
     score = json.loads(convoy("validate", run, "--json").out)[-1]  # on one device
     assert score["top1"] == summary(run)["top1"]
@@ -146,8 +146,8 @@ def test_a_different_training_gives_different_weights_that_are_equal_in_two_layo
 ) -> None:
     words = (*WORDS, *DIFFERENT_TRAININGS[training])
     for name, layout in {"first": (), "second": OTHER_LAYOUTS[training]}.items():
-        said = convoy("train", *words, *layout, "--output", tmp_path / name)
-        assert (said.code, said.err) == (0, "")
+        result = convoy("train", *words, *layout, "--output", tmp_path / name)
+        assert (result.code, result.err) == (0, "")
     first, second = summary(tmp_path / "first"), summary(tmp_path / "second")
 
     assert first["weights_sha256"] == second["weights_sha256"]
@@ -193,10 +193,10 @@ def test_a_changed_number_of_samples_per_update_is_refused_when_resuming(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(single_process_run, tmp_path / "run")
-    said = convoy("resume", run, "--replicas=2")
+    result = convoy("resume", run, "--replicas=2")
 
-    assert said.code == 2
-    assert "--gradient-accumulation × --replicas was 4, now 8" in said.err
+    assert result.code == 2
+    assert "--gradient-accumulation × --replicas was 4, now 8" in result.err
 
 
 def test_replicas_train_on_equally_many_samples_if_the_samples_do_not_divide(
@@ -207,8 +207,8 @@ def test_replicas_train_on_equally_many_samples_if_the_samples_do_not_divide(
         "two": ("--replicas=2", "--gradient-accumulation=1"),
     }
     for name, words in runs.items():
-        said = convoy("train", *WORDS, *words, "--samples=101", "--output", tmp_path / name)
-        assert (said.code, said.err) == (0, "")
+        result = convoy("train", *WORDS, *words, "--samples=101", "--output", tmp_path / name)
+        assert (result.code, result.err) == (0, "")
     one_replica, two_replicas = summary(tmp_path / "one"), summary(tmp_path / "two")
 
     assert two_replicas["images"] == one_replica["images"] == 4 * 2 * 8
@@ -221,32 +221,32 @@ def test_replicas_train_on_equally_many_samples_if_the_samples_do_not_divide(
 def test_a_dead_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", *WORDS, *LAYOUTS["two replicas of two stages"], "--output", run)
-    said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "kill@3:2"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "kill@3:2"})
 
-    assert said.code == 7
-    assert "replica 1, stage 0 (rank 2) was killed by SIGKILL" in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 7
+    assert "replica 1, stage 0 (rank 2) was killed by SIGKILL" in result.err
+    assert "Traceback" not in result.err
     assert convoy("resume", run, *RESUMED["one process"]).code == 0
 
 
 def test_weights_that_differ_by_one_bit_are_found_before_they_are_saved(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", *WORDS, *LAYOUTS["two replicas"], "--ckpts-per-epoch=1", "--output", run)
-    said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "flip@2:1"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "flip@2:1"})
 
-    assert said.code == 5
-    assert "replica 1 (rank 1)" in said.err and "after update 3" in said.err
+    assert result.code == 5
+    assert "replica 1 (rank 1)" in result.err and "after update 3" in result.err
     assert not list((run / "checkpoints").glob("update-*"))
     assert summary(run)["exit_reason"] == "NumericError"
 
 
 def test_a_process_at_another_sync_point_is_named_with_both_sync_points(tmp_path: Path) -> None:
     words = ("train", *WORDS, *LAYOUTS["two replicas"], "--output", tmp_path / "run")
-    said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "stray@1:1"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "stray@1:1"})
 
-    assert said.code == 8
+    assert result.code == 8
     entries = r"rank 0 .*\(stop after update 1\), rank 1 .*\(save after update 1\)"
-    assert re.search(entries, said.err), said.err
+    assert re.search(entries, result.err), result.err
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_a_signal_saves_and_stops_all_processes(
     )
     children = psutil.Process(process.pid).children(recursive=True)
     process.send(signal_number)
-    said = process.wait()
+    result = process.wait()
 
-    assert said.code == code
+    assert result.code == code
     assert summary(run)["exit_reason"] in ("preempted", "interrupted")
     wait_until(lambda: not any(map(_is_running, children)))
 
@@ -367,10 +367,10 @@ def test_an_impossible_layout_is_refused_before_the_run_starts(
     words: tuple[str, ...], text: str, tmp_path: Path
 ) -> None:
     samples = "--samples=9600" if "--replicas=70" in words else "--samples=96"
-    said = convoy("train", *WORDS, samples, *words, "--output", tmp_path / "run")
+    result = convoy("train", *WORDS, samples, *words, "--output", tmp_path / "run")
 
-    assert said.code == 2
-    assert text in said.err
+    assert result.code == 2
+    assert text in result.err
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""Shards that lost records: told at the start, counted, and never taken for a smaller set."""
+"""Shards with lost records: reported at startup and counted."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.photo_files import write_folder
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 WORDS = [
     "--model=resnet8",
@@ -24,13 +24,15 @@ WORDS = [
 def shards(tmp_path: Path) -> Path:
     """24 photos in two shards, and 6 in one."""
     root = write_folder(tmp_path / "photos", train=24, validation=6)
-    said = convoy("data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--num-files=2,1")
+    result = convoy(
+        "data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--num-files=2,1"
+    )
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     return tmp_path / "shards"
 
 
-def train(shards: Path, *words: str) -> Said:
+def train(shards: Path, *words: str) -> CommandResult:
     output = shards.parent / "run"
     shutil.rmtree(output, ignore_errors=True)
     return convoy("train", *WORDS, f"--data-dir={shards}", f"--output={output}", *words)
@@ -44,13 +46,13 @@ def cut(path: Path, size: int) -> None:
     os.truncate(path, size)
 
 
-def test_what_is_bad_at_the_start_ends_the_run_at_the_start(shards: Path) -> None:
+def test_bad_records_found_at_startup_end_the_run(shards: Path) -> None:
     path = shards / "train-00001-of-00002"
     cut(path, path.stat().st_size // 2)
-    said = train(shards)
+    result = train(shards)
 
-    assert said.code == 3
-    assert str(path) in said.err and "--bad-records skip" in said.err
+    assert result.code == 3
+    assert str(path) in result.err and "--bad-records skip" in result.err
     assert not (shards.parent / "run").exists()
 
 
@@ -68,7 +70,7 @@ def test_every_lost_record_counts(shards: Path) -> None:
     assert plan["updates"]["per_epoch"] == 6  # of 24 places, as before
 
 
-def test_a_shard_truncated_between_two_records_is_reported_by_the_index_of_before(
+def test_a_shard_truncated_between_two_records_is_detected_by_its_index(
     shards: Path,
 ) -> None:
     (shards / "convoy-manifest.json").unlink()
@@ -78,13 +80,13 @@ def test_a_shard_truncated_between_two_records_is_reported_by_the_index_of_befor
     content = path.read_bytes()
     first = 16 + int.from_bytes(content[:8], "little")
     path.write_bytes(content[:first])
-    said = train(shards)
+    result = train(shards)
 
-    assert said.code == 3
-    assert "1 record, but 12 when it was indexed; restore the shard, or remove" in said.err
+    assert result.code == 3
+    assert "1 record, but 12 when it was indexed; restore the shard, or remove" in result.err
 
 
-def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) -> None:
+def test_verify_compares_tars_with_the_checksums_of_their_index(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "photos", train=12, validation=3)
     tars = tmp_path / "tars"
     assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
@@ -96,21 +98,21 @@ def test_verify_holds_tars_against_the_checksums_of_their_index(tmp_path: Path) 
     content[content.index(b"\xff\xd8\xff") + 700] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    said = convoy("data", "verify", tars, "--no-decode")
+    result = convoy("data", "verify", tars, "--no-decode")
 
-    assert said.code == 3
-    assert "checksum mismatch" in said.out + said.err
+    assert result.code == 3
+    assert "checksum mismatch" in result.out + result.err
 
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = train(tmp_path / "file")
+    result = train(tmp_path / "file")
 
-    assert (said.code, "not a folder" in said.err) == (2, True)
+    assert (result.code, "not a folder" in result.err) == (2, True)
 
 
-def test_photos_without_a_folder_are_not_to_be_downloaded() -> None:
-    said = convoy("train", *WORDS)
+def test_photos_without_a_folder_cannot_be_downloaded() -> None:
+    result = convoy("train", *WORDS)
 
-    assert said.code == 2
-    assert "must name the directory of imagenet" in said.err and "fetch" not in said.err
+    assert result.code == 2
+    assert "must name the directory of imagenet" in result.err and "fetch" not in result.err

@@ -1,4 +1,4 @@
-"""Runs with mixup and cutmix: other weights, the same ones wherever and however often begun."""
+"""Runs with mixup and cutmix, on every mixing device and after a resume."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ BOTH = ("--mixup-alpha=0.4", "--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.
 
 
 def trained(folder: Path, *words: str) -> dict[str, object]:
-    said = convoy("train", *TINY, *words, "--output", folder)
-    assert said.code == 0, said.err
+    result = convoy("train", *TINY, *words, "--output", folder)
+    assert result.code == 0, result.err
     found: dict[str, object] = json.loads((folder / "summary.json").read_text())
     return found
 
@@ -56,7 +56,7 @@ def test_a_run_stopped_within_an_epoch_resumes_bit_exactly(
         ("--dataloader-worker=2",),
     ],
 )
-def test_who_mixes_does_not_change_a_bit(
+def test_the_mixing_device_does_not_change_any_bit(
     words: tuple[str, ...], mixed: Path, tmp_path: Path
 ) -> None:
     trained(tmp_path / "run", *BOTH, *words)
@@ -65,18 +65,16 @@ def test_who_mixes_does_not_change_a_bit(
     assert loss_and_accuracy(tmp_path / "run") == loss_and_accuracy(mixed)
 
 
-def test_the_mixing_may_move_to_the_host_in_the_middle_of_a_run(
-    mixed: Path, tmp_path: Path
-) -> None:
+def test_mixing_can_move_to_the_host_on_resume(mixed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     convoy("train", *TINY, *BOTH, "--output", run, "--stop-after=5")
-    said = convoy("resume", run, "--hostside-image-mixing")
+    result = convoy("resume", run, "--hostside-image-mixing")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert weights(run) == weights(mixed)
 
 
-def test_every_option_has_a_part_in_the_weights(tmp_path: Path) -> None:
+def test_every_mixing_option_changes_the_weights(tmp_path: Path) -> None:
     low = "--cutmix-lambda-low=0.5"
     ways: list[tuple[str, ...]] = [
         (),
@@ -90,12 +88,14 @@ def test_every_option_has_a_part_in_the_weights(tmp_path: Path) -> None:
         (low, "--cutmix-lambda-high=0.8", "--mixup-alpha=0.4"),
         (low, "--cutmix-lambda-high=0.8", "--mixup-alpha=0.4", "--seed=1"),
     ]
-    found = {trained(tmp_path / str(at), *words)["weights_sha256"] for at, words in enumerate(ways)}
+    found = {
+        trained(tmp_path / str(index), *words)["weights_sha256"] for index, words in enumerate(ways)
+    }
 
     assert len(found) == len(ways)
 
 
-def test_cutmix_that_always_spares_is_not_cutmix(tmp_path: Path) -> None:
+def test_cutmix_that_is_always_disabled_has_no_effect(tmp_path: Path) -> None:
     cutmix = ("--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8", "--cutmix-disable-prob=1")
     plain, spared = trained(tmp_path / "plain"), trained(tmp_path / "spared", *cutmix)
 
@@ -111,24 +111,24 @@ def test_small_micro_batches_are_mixed(micro: int, tmp_path: Path) -> None:
     assert cut["weights_sha256"] != plain["weights_sha256"]
 
 
-def test_one_image_has_nobody_to_be_mixed_with(tmp_path: Path) -> None:
-    said = convoy("train", *TINY, *BOTH, "--micro-batch-size=1", "--output", tmp_path / "run")
+def test_a_micro_batch_of_one_image_cannot_be_mixed(tmp_path: Path) -> None:
+    result = convoy("train", *TINY, *BOTH, "--micro-batch-size=1", "--output", tmp_path / "run")
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: --micro-batch-size 1 ")
-    assert "mixup and CutMix" in said.err
-    assert said.err.endswith("use 2 or more\n")
-    assert said.err.count("\n") == 1
+    assert result.code == 2
+    assert result.err.startswith("convoy: --micro-batch-size 1 ")
+    assert "mixup and CutMix" in result.err
+    assert result.err.endswith("use 2 or more\n")
+    assert result.err.count("\n") == 1
 
 
-def test_the_statistics_of_an_average_are_those_of_mixed_images(tmp_path: Path) -> None:
+def test_statistics_of_an_average_are_recomputed_on_mixed_images(tmp_path: Path) -> None:
     """They are taken from training passes, which have images and no labels."""
     words = (*BOTH, "--weight-avg-strategy=mean", "--weight-avg-n=2")
     found = [
         trained(tmp_path / "device", *words)["averaged"],
         trained(tmp_path / "host", *words, "--hostside-image-mixing")["averaged"],
     ]
-    shas = [one["weights_sha256"] for one in found if isinstance(one, dict)]
+    shas = [item["weights_sha256"] for item in found if isinstance(item, dict)]
 
     assert len(shas) == 2
     assert shas[0] == shas[1]

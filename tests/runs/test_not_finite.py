@@ -1,16 +1,16 @@
-"""Values that are not finite: a run stops before them or skips them, on all processes alike."""
+"""Non-finite values: all processes stop before the update or skip it."""
 
 import json
 from pathlib import Path
 
 import pytest
-from support.run_convoy import TINY, Said, convoy
+from support.run_convoy import TINY, CommandResult, convoy
 
 from convoy.checkpoint.store import CheckpointStore
 from convoy.data.loader import MicroBatchIndex, SampleOrder
 from convoy.plan.topology import BatchPlan
 
-WORDS = [one for one in TINY if not one.startswith("--gradient")]
+WORDS = [item for item in TINY if not item.startswith("--gradient")]
 LAYOUTS = {
     "alone": ("--gradient-accumulation=2",),
     "replicas": ("--gradient-accumulation=1", "--replicas=2"),
@@ -20,7 +20,7 @@ FIRST_LAYER = {"replicas": "conv1", "stages": "layer2/0/bn1"}  # of rank 1
 FAULTS = "CONVOY_TEST_FAULTS"
 
 
-def train(run: Path, *words: str, faults: str = "") -> Said:
+def train(run: Path, *words: str, faults: str = "") -> CommandResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULTS, faults)
         return convoy("train", *WORDS, *words, "--output", run)
@@ -57,19 +57,19 @@ def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stages", ("--pipeline-schedule=zero-bubble",)),
     ],
 )
-def test_a_nan_on_one_process_stops_all_before_it_and_is_named(
+def test_a_nan_on_one_process_stops_all_before_the_update_and_is_named(
     layout: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    said = train(run, *LAYOUTS[layout], *more, faults="poison@7:1")
+    result = train(run, *LAYOUTS[layout], *more, faults="poison@7:1")
     last, (place, micro) = CheckpointStore(run / "checkpoints").updates()[-1], _rank_text(layout)
 
-    assert said.code == 5
-    assert said.err.startswith(
+    assert result.code == 5
+    assert result.err.startswith(
         f"convoy: update 8: the outputs of layer {FIRST_LAYER[layout]} are not finite"
     )
-    assert f" of micro-batch {micro}, on rank 1 ({place}); the update was not applied" in said.err
-    assert said.err.count("\n") == 1
+    assert f" of micro-batch {micro}, on rank 1 ({place}); the update was not applied" in result.err
+    assert result.err.count("\n") == 1
     assert (last, summary(run)["exit_reason"]) == (7, "NotFiniteError")
 
 
@@ -79,7 +79,7 @@ def _rank_text(layout: str) -> tuple[str, int]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", ["replicas", "stages"])
-def test_what_was_kept_before_a_stop_resumes_bit_exactly_as_a_healthy_run(
+def test_the_checkpoint_before_a_nan_resumes_bit_exactly(
     layout: str, healthy_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -93,21 +93,21 @@ def test_what_was_kept_before_a_stop_resumes_bit_exactly_as_a_healthy_run(
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_the_samples_that_are_named_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
-    said = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
+def test_the_reported_samples_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
+    result = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
     order = SampleOrder(96, BatchPlan(8, 2, 1), seed)
     first = order.ids(MicroBatchIndex(update=3, micro=0))[0]
 
-    assert said.code == 5
-    assert f"for sample {first} of micro-batch 1, on rank 0 (replica 0, stage 0)" in said.err
+    assert result.code == 5
+    assert f"for sample {first} of micro-batch 1, on rank 0 (replica 0, stage 0)" in result.err
 
 
-def test_weights_that_were_thrown_out_of_all_bounds_are_never_updated(tmp_path: Path) -> None:
-    said = train(tmp_path / "run", "--gradient-accumulation=2", "--lr=1e30")
+def test_weights_are_never_updated_with_non_finite_gradients(tmp_path: Path) -> None:
+    result = train(tmp_path / "run", "--gradient-accumulation=2", "--lr=1e30")
     done = CheckpointStore(tmp_path / "run" / "checkpoints").updates()[-1]
 
-    assert said.code == 5
-    assert f"update {done + 1}: the " in said.err
+    assert result.code == 5
+    assert f"update {done + 1}: the " in result.err
     assert CheckpointStore(tmp_path / "run" / "checkpoints").load(done).update == done
 
 
@@ -116,41 +116,41 @@ def test_a_skipped_update_leaves_the_same_bits_in_every_layout(
     healthy_run: Path, tmp_path: Path
 ) -> None:
     for layout, words in LAYOUTS.items():
-        said = train(tmp_path / layout, *words, "--on-nonfinite=skip", faults="poison@7:0")
-        assert said.code == 0, said.err
-        assert "update 8 is skipped: its losses are not finite (1 so far)" in said.out
-        assert "skipped: 1 of these updates" in said.out
-    one, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
+        result = train(tmp_path / layout, *words, "--on-nonfinite=skip", faults="poison@7:0")
+        assert result.code == 0, result.err
+        assert "update 8 is skipped: its losses are not finite (1 so far)" in result.out
+        assert "skipped: 1 of these updates" in result.out
+    item, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
     reports = [lines(tmp_path / layout / "metrics.jsonl") for layout in LAYOUTS]
 
-    assert one["skipped_updates"] == 1
-    assert one["weights_sha256"] != summary(healthy_run)["weights_sha256"]
-    assert all(other["weights_sha256"] == one["weights_sha256"] for other in others)
+    assert item["skipped_updates"] == 1
+    assert item["weights_sha256"] != summary(healthy_run)["weights_sha256"]
+    assert all(other["weights_sha256"] == item["weights_sha256"] for other in others)
     assert all(_plain(other) == _plain(reports[0]) for other in reports[1:])
 
 
 def _plain(reports: list[dict[str, object]]) -> list[dict[str, object]]:
     timely = ("seconds", "images_per_second")
-    return [{key: one[key] for key in one if key not in timely} for one in reports]
+    return [{key: report[key] for key in report if key not in timely} for report in reports]
 
 
-def test_a_report_leaves_out_the_losses_of_a_skipped_update_and_says_so(tmp_path: Path) -> None:
+def test_a_report_excludes_the_losses_of_a_skipped_update(tmp_path: Path) -> None:
     run, words = tmp_path / "run", ("--gradient-accumulation=2", "--log-freq=1")
     assert train(tmp_path / "sound", *words).code == 0
     assert train(run, *words, "--on-nonfinite=skip", faults="poison@2").code == 0
-    reports, theirs = (lines(one / "metrics.jsonl") for one in (run, tmp_path / "sound"))
-    rates = [one["learning_rate"] for one in theirs]
+    reports, theirs = (lines(item / "metrics.jsonl") for item in (run, tmp_path / "sound"))
+    rates = [their["learning_rate"] for their in theirs]
 
-    assert [one["skipped"] for one in reports] == [0, 0] + [1] * 10
-    assert [one["left_out"] for one in reports] == [0, 0, 1] + [0] * 9
+    assert [report["skipped"] for report in reports] == [0, 0] + [1] * 10
+    assert [report["left_out"] for report in reports] == [0, 0, 1] + [0] * 9
     assert isinstance(reports[2]["loss"], float)
-    assert [one["learning_rate"] for one in reports] == [*rates[:3], *rates[2:-1]]
+    assert [report["learning_rate"] for report in reports] == [*rates[:3], *rates[2:-1]]
     assert (
-        "1 skipped  1 micro-batch with a non-finite loss left out" in (run / "log.txt").read_text()
+        "1 skipped  1 micro-batch with a non-finite loss excluded" in (run / "log.txt").read_text()
     )
 
 
-def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
+def test_too_many_consecutive_skips_stop_the_run(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=2", "--on-nonfinite=skip", "--max-skipped=2")
     twice = train(tmp_path / "twice", *words, faults="poison@3;poison@4")
     thrice = train(tmp_path / "thrice", *words, faults="poison@3;poison@4;poison@5")
@@ -162,35 +162,35 @@ def test_more_in_a_row_than_allowed_stop_the_run(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "thrice" / "checkpoints").updates() == [5]
 
 
-def test_a_skip_is_remembered_by_a_checkpoint(tmp_path: Path) -> None:
+def test_skips_are_saved_in_checkpoints(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=2", "--on-nonfinite=skip")
     train(tmp_path / "whole", *words, faults="poison@4")
     halted = train(tmp_path / "parts", *words, "--stop-after=8", faults="poison@4")
     went_on = convoy("resume", tmp_path / "parts")
-    whole, parts = (summary(tmp_path / one) for one in ("whole", "parts"))
+    full, parts = (summary(tmp_path / item) for item in ("whole", "parts"))
 
     assert (halted.code, went_on.code) == (75, 0)
-    assert parts["weights_sha256"] == whole["weights_sha256"]
-    assert parts["skipped_updates"] == whole["skipped_updates"] == 1
+    assert parts["weights_sha256"] == full["weights_sha256"]
+    assert parts["skipped_updates"] == full["skipped_updates"] == 1
 
 
-def test_every_value_is_watched_when_enabled(healthy_run: Path, tmp_path: Path) -> None:
+def test_every_value_is_checked_when_traps_are_enabled(healthy_run: Path, tmp_path: Path) -> None:
     words = (*LAYOUTS["alone"], "--enable-fp-exceptions")
     clean = train(tmp_path / "clean", *words)
-    said = train(tmp_path / "spoiled", *words, faults="poison@7")
+    result = train(tmp_path / "spoiled", *words, faults="poison@7")
 
-    assert (clean.code, said.code) == (0, 5)
+    assert (clean.code, result.code) == (0, 5)
     assert summary(tmp_path / "clean")["weights_sha256"] == summary(healthy_run)["weights_sha256"]
-    assert "update 8: the outputs of layer conv1 are not finite" in said.err
+    assert "update 8: the outputs of layer conv1 are not finite" in result.err
 
 
 @pytest.mark.processes
-def test_all_processes_hear_of_a_value_that_one_of_them_watched(tmp_path: Path) -> None:
+def test_a_value_found_on_one_process_stops_all_processes(tmp_path: Path) -> None:
     words = (*LAYOUTS["stages"], "--enable-fp-exceptions")
-    said = train(tmp_path / "run", *words, faults="poison@7:1")
+    result = train(tmp_path / "run", *words, faults="poison@7:1")
 
-    assert said.code == 5
-    assert "on rank 1 (replica 0, stage 1)" in said.err
+    assert result.code == 5
+    assert "on rank 1 (replica 0, stage 1)" in result.err
     assert CheckpointStore(tmp_path / "run" / "checkpoints").updates()[-1] == 7
 
 
@@ -203,28 +203,28 @@ SCALED = {
 @pytest.mark.processes
 @pytest.mark.evidence  # runs in 16 bits show as much in less time
 @pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
-def test_a_scale_of_twos_does_not_change_any_bit_in_any_layout(
+def test_a_power_of_two_loss_scale_does_not_change_any_bit(
     words: tuple[str, ...], healthy_run: Path, tmp_path: Path
 ) -> None:
     for layout, more in LAYOUTS.items():
-        said = train(tmp_path / layout, *words, *more)
-        assert (said.code, said.err) == (0, "")
+        result = train(tmp_path / layout, *words, *more)
+        assert (result.code, result.err) == (0, "")
 
         assert (
             summary(tmp_path / layout)["weights_sha256"] == summary(healthy_run)["weights_sha256"]
         )
 
 
-def test_a_ladder_that_was_left_is_climbed_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_growing_loss_scale_resumes_bit_exactly(tmp_path: Path) -> None:
     # Three are no power of two: here the scale itself leaves its trace in the bits.
     words = (*LAYOUTS["alone"], "--initial-loss-scaling=3", "--loss-scaling=24", "--log-freq=1")
-    whole = train(tmp_path / "whole", *words)
+    full = train(tmp_path / "whole", *words)
     halted = train(tmp_path / "parts", *words, "--stop-after=6")
     went_on = convoy("resume", tmp_path / "parts")
-    scales = [one["loss_scale"] for one in lines(tmp_path / "whole" / "metrics.jsonl")]
-    again = [one["loss_scale"] for one in lines(tmp_path / "parts" / "metrics.jsonl")]
+    scales = [line["loss_scale"] for line in lines(tmp_path / "whole" / "metrics.jsonl")]
+    again = [line["loss_scale"] for line in lines(tmp_path / "parts" / "metrics.jsonl")]
 
-    assert (whole.code, halted.code, went_on.code) == (0, 75, 0)
+    assert (full.code, halted.code, went_on.code) == (0, 75, 0)
     assert scales == again == [3.0] * 3 + [6.0] * 3 + [12.0] * 3 + [24.0] * 3
     assert (
         summary(tmp_path / "parts")["weights_sha256"]

@@ -1,4 +1,4 @@
-"""Numbers at the edge of sense: each has a defined result or a plain refusal, never a crash."""
+"""Extreme option values: each has a defined result or an error, never a crash."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.run_convoy import TINY, Said, convoy
+from support.run_convoy import TINY, CommandResult, convoy
 
 from convoy.config.schema import option_table
 
 # One epoch of six updates, measured at its end.
-WORDS = [one for one in TINY if not one.startswith(("--epoch", "--validation", "--lr"))]
+WORDS = [item for item in TINY if not item.startswith(("--epoch", "--validation", "--lr"))]
 WORDS += ["--epoch=1", "--validation-mode=after"]
 
 
-def train(run: Path, *words: str) -> Said:
+def train(run: Path, *words: str) -> CommandResult:
     return convoy("train", *WORDS, *words, "--output", run)
 
 
@@ -36,11 +36,11 @@ def rates(run: Path) -> set[float]:
 
 def assert_finite(run: Path) -> None:
     assert summary(run)["exit_reason"] == "done"
-    assert all(bool(torch.isfinite(one).all()) for one in tensors(run).values())
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors(run).values())
 
 
 @pytest.mark.parametrize("more", [(), ("--warmup-epoch=1", "--lr-schedule=polynomial")])
-def test_a_rate_of_zero_moves_no_weight_and_all_statistics(
+def test_a_rate_of_zero_changes_statistics_but_no_weight(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
     once, twice = tmp_path / "once", tmp_path / "twice"
@@ -63,16 +63,16 @@ def test_a_rate_of_zero_moves_no_weight_and_all_statistics(
         ("--lr=0.1", "--weight-decay=1e30"),
     ],
 )
-def test_a_rate_without_bounds_ends_in_two_lines_and_keeps_no_nonsense(
+def test_an_extreme_rate_ends_with_two_lines_and_saves_no_invalid_weights(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    said = train(tmp_path / "run", *words)
-    kept = (tmp_path / "run" / "checkpoints").glob("update-*/*.safetensors")
-    values = [one for path in kept for one in load_file(path).values()]
+    result = train(tmp_path / "run", *words)
+    saved = (tmp_path / "run" / "checkpoints").glob("update-*/*.safetensors")
+    values = [item for path in saved for item in load_file(path).values()]
 
-    assert said.code == 5
-    assert said.err.startswith("convoy: ") and len(said.err.splitlines()) <= 2
-    assert all(bool(torch.isfinite(one).all()) for one in values)
+    assert result.code == 5
+    assert result.err.startswith("convoy: ") and len(result.err.splitlines()) <= 2
+    assert all(bool(torch.isfinite(value).all()) for value in values)
     assert summary(tmp_path / "run")["exit_reason"] == "NotFiniteError"
 
 
@@ -102,44 +102,44 @@ def test_heavy_decay_leaves_small_weights(decay: str, tmp_path: Path) -> None:
     assert_finite(tmp_path / "run")
 
 
-def test_one_image_a_pass_is_normalized_by_its_pixels(tmp_path: Path) -> None:
+def test_a_micro_batch_of_one_image_is_normalized_over_its_pixels(tmp_path: Path) -> None:
     words = ("--micro-batch-size=1", "--gradient-accumulation=16", "--norm-type=batch")
     assert train(tmp_path / "run", *words).code == 0
     assert_finite(tmp_path / "run")
 
 
-def test_one_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -> None:
+def test_a_single_pixel_of_one_image_has_no_variance_and_is_refused(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=1")
-    said = train(tmp_path / "run", *words, "--norm-type=batch")
+    result = train(tmp_path / "run", *words, "--norm-type=batch")
 
-    assert said.code == 2
-    assert "batch norm needs more than one value per channel" in said.err
-    assert "use --micro-batch-size 2 or --norm-type group" in said.err
+    assert result.code == 2
+    assert "batch norm needs more than one value per channel" in result.err
+    assert "use --micro-batch-size 2 or --norm-type group" in result.err
     assert not (tmp_path / "run").exists()
 
 
-def test_one_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
+def test_a_single_pixel_of_two_images_has_a_variance(tmp_path: Path) -> None:
     words = ("--model=resnet18", "--stem=large", "--image-size=32", "--micro-batch-size=2")
-    said = train(tmp_path / "run", *words, "--samples=4", "--norm-type=batch")
+    result = train(tmp_path / "run", *words, "--samples=4", "--norm-type=batch")
 
-    assert said.code == 0
+    assert result.code == 0
     assert summary(tmp_path / "run")["exit_reason"] == "done"
 
 
 @pytest.mark.parametrize("over", ["all", "others"])
 @pytest.mark.parametrize("share", ["0", "0.1", "1"])
-def test_classes_that_are_never_seen_are_measured_all_the_same(
+def test_classes_without_training_samples_are_validated(
     share: str, over: str, tmp_path: Path
 ) -> None:
     few = ("--samples=5", "--micro-batch-size=5", "--gradient-accumulation=1", "--updates=6")
     smoothed = (f"--label-smoothing={share}", f"--label-smoothing-over={over}")
-    words = [one for one in WORDS if one != "--epoch=1"]
-    said = convoy("train", *words, *few, *smoothed, "--output", tmp_path / "run")
-    told = summary(tmp_path / "run")
+    words = [item for item in WORDS if item != "--epoch=1"]
+    result = convoy("train", *words, *few, *smoothed, "--output", tmp_path / "run")
+    reported = summary(tmp_path / "run")
 
-    assert said.code == 0
+    assert result.code == 0
     assert_finite(tmp_path / "run")
-    assert 0 <= told["top1"] <= told["top5"] <= 1
+    assert 0 <= reported["top1"] <= reported["top5"] <= 1
 
 
 def test_more_classes_than_samples_are_trained(tmp_path: Path) -> None:
@@ -149,6 +149,6 @@ def test_more_classes_than_samples_are_trained(tmp_path: Path) -> None:
     assert summary(tmp_path / "run")["updates"] == 1
 
 
-def test_a_momentum_of_one_forgets_nothing_and_stays_finite(tmp_path: Path) -> None:
+def test_a_momentum_of_one_stays_finite(tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--momentum=1", "--lr=0.01").code == 0
     assert_finite(tmp_path / "run")

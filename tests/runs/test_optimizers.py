@@ -1,6 +1,4 @@
-"""Every optimizer in a run: alone, divided over replicas, kept off the device, stopped and gone on
-with.
-"""
+"""Runs with every optimizer: sharded, offloaded, stopped and resumed."""
 
 import json
 from itertools import cycle, product
@@ -13,14 +11,14 @@ from support.run_convoy import TINY, convoy
 
 OTHERS = ("sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 # Two updates of four micro-batches.
-SMALL = [one for one in TINY if "accum" not in one and "epoch" not in one]
+SMALL = [item for item in TINY if "accum" not in item and "epoch" not in item]
 SMALL += ["--updates=2", "--warmup-epoch=0", "--gradient-accumulation=4"]
 TWO = ["--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts", "--offload-optimizer"]
 
 
 def trained(run: Path, *words: str) -> str:
-    said = convoy("train", *SMALL, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *SMALL, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
     return digest
 
@@ -47,21 +45,21 @@ def test_two_replicas_with_sharded_state_give_the_weights_of_one_process(
     one_state, two_state = optimizer_state(tmp_path / "alone"), optimizer_state(tmp_path / "two")
 
     assert two == alone != trained(tmp_path / "sgd", "--momentum=0.5")
-    assert {str(one.dtype) for one in one_state.values()} == {f"torch.{state}"}
-    assert all(torch.equal(two_state[name], one) for name, one in one_state.items())
+    assert {str(item.dtype) for item in one_state.values()} == {f"torch.{state}"}
+    assert all(torch.equal(two_state[name], item) for name, item in one_state.items())
 
 
 @pytest.mark.parametrize("optimizer", OTHERS)
 def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path, optimizer: str) -> None:
     words, run = (f"--optimizer={optimizer}", "--optimizer-state-dtype=float16"), tmp_path / "run"
-    whole = trained(tmp_path / "whole", *words)
+    full = trained(tmp_path / "whole", *words)
     assert convoy("train", *SMALL, *words, "--stop-after=1", "--output", run).code == 75
     assert convoy("resume", run).code == 0
 
-    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == full
 
 
-def test_the_options_of_a_rule_change_its_weights(tmp_path: Path) -> None:
+def test_the_options_of_an_optimizer_change_the_weights(tmp_path: Path) -> None:
     ways = {
         "sgd": [["--weight-decay-spares=norms"], ["--weight-decay-spares=nothing"]],
         "adamw": [["--optimizer-eps=0.1"], ["--weight-decay=0.3"]],
@@ -86,7 +84,7 @@ def test_the_options_of_a_rule_change_its_weights(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *SMALL, "--stop-after=1", "--output", run).code == 75
-    said = convoy("resume", run, "--optimizer=adamw", "--override")
+    result = convoy("resume", run, "--optimizer=adamw", "--override")
 
-    assert said.code == 4
-    assert "was saved with --optimizer sgd, which is incompatible with adamw" in said.err
+    assert result.code == 4
+    assert "was saved with --optimizer sgd, which is incompatible with adamw" in result.err

@@ -14,7 +14,7 @@ from convoy.data.sources.shapes import ShapesSource
 from convoy.models.network import NetworkPlan
 
 # 6 updates of 2 × 8 images of 10 pixels, then 2 × 12 of 2 × 4 of 16.
-COMMON_OPTIONS = [one for one in TINY if "image-size" not in one and "epoch" not in one]
+COMMON_OPTIONS = [item for item in TINY if "image-size" not in item and "epoch" not in item]
 HALF_RES_OPTIONS = [
     *COMMON_OPTIONS,
     "--image-size=16",
@@ -38,10 +38,10 @@ def summary(run: Path) -> dict[str, Any]:
 
 def digests(run: Path) -> Digests:
     """Of a run that is complete."""
-    whole, tuned = summary(run), summary(run / "fine-tune")
-    assert (whole["exit_reason"], whole["fine_tune"]["exit_reason"]) == ("done", "done")
-    assert whole["fine_tune"]["weights_sha256"] == tuned["weights_sha256"]
-    return whole["weights_sha256"], whole["averaged"]["weights_sha256"], tuned["weights_sha256"]
+    full, tuned = summary(run), summary(run / "fine-tune")
+    assert (full["exit_reason"], full["fine_tune"]["exit_reason"]) == ("done", "done")
+    assert full["fine_tune"]["weights_sha256"] == tuned["weights_sha256"]
+    return full["weights_sha256"], full["averaged"]["weights_sha256"], tuned["weights_sha256"]
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
@@ -51,8 +51,8 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def single_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    said = convoy("train", *HALF_RES_OPTIONS, "--validation-mode=after", "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *HALF_RES_OPTIONS, "--validation-mode=after", "--output", run)
+    assert (result.code, result.err) == (0, "")
     return run
 
 
@@ -60,26 +60,27 @@ def copy_of(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
-def test_both_phases_are_whole_runs_and_the_first_reports_the_second(
+def test_both_phases_are_runs_and_the_first_reports_the_second(
     single_process_run: Path,
 ) -> None:
-    whole, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
+    full, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
     reports = read_records(single_process_run / "fine-tune/metrics.jsonl")
     events = read_records(single_process_run / "fine-tune/events.jsonl")
-    (notice,) = [one["text"] for one in events if one.get("kind") == "init"]
+    (notice,) = [event["text"] for event in events if event.get("kind") == "init"]
 
-    assert (whole["updates"], tuned["updates"], tuned["images"]) == (6, 24, 192)
-    assert whole["fine_tune"] == {
+    assert (full["updates"], tuned["updates"], tuned["images"]) == (6, 24, 192)
+    assert full["fine_tune"] == {
         "path": "fine-tune",
         "exit_reason": "done",
         **{key: tuned[key] for key in ("weights_sha256", "top1", "top5", "updates", "epochs")},
     }
-    assert whole["averaged"]["weights_sha256"] in notice
+    assert full["averaged"]["weights_sha256"] in notice
     assert [reports[0]["learning_rate"] < 0.05, reports[-1]["epoch"]] == [True, 3.0]
     assert [
-        one["epoch"] for one in read_records(single_process_run / "fine-tune/validation.jsonl")
+        record["epoch"]
+        for record in read_records(single_process_run / "fine-tune/validation.jsonl")
     ] == [3.0]
-    assert not any(one.get("kind") == "no_effect" for one in events)
+    assert not any(event.get("kind") == "no_effect" for event in events)
 
 
 def test_the_second_phase_is_the_run_that_its_configuration_describes(
@@ -87,9 +88,9 @@ def test_the_second_phase_is_the_run_that_its_configuration_describes(
 ) -> None:
     again = tmp_path / "again"
     config = single_process_run / "fine-tune/config.yaml"
-    said = convoy("train", "--config-path", config, "--output", again)
+    result = convoy("train", "--config-path", config, "--output", again)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert (
         summary(again)["weights_sha256"]
         == summary(single_process_run / "fine-tune")["weights_sha256"]
@@ -100,33 +101,35 @@ def test_the_second_phase_is_the_run_that_its_configuration_describes(
 def test_training_sees_smaller_images_than_validation(
     single_process_run: Path, tmp_path: Path
 ) -> None:
-    small = [one for one in HALF_RES_OPTIONS if "half-res" not in one and "fine-tune" not in one]
+    small = [
+        item for item in HALF_RES_OPTIONS if "half-res" not in item and "fine-tune" not in item
+    ]
     words = ("--image-size=10", "--output", tmp_path / "small")
     assert convoy("train", *small, *words).code == 0
     (measured,) = read_records(single_process_run / "validation.jsonl")
-    said = convoy("validate", single_process_run / "checkpoints/update-6", "--json")
+    result = convoy("validate", single_process_run / "checkpoints/update-6", "--json")
 
     assert (
         summary(tmp_path / "small")["weights_sha256"]
         == summary(single_process_run)["weights_sha256"]
     )
-    assert json.loads(said.out)["top1"] == measured["top1"]
-    assert json.loads(said.out)["loss"] == pytest.approx(measured["loss"], rel=1e-6)
+    assert json.loads(result.out)["top1"] == measured["top1"]
+    assert json.loads(result.out)["loss"] == pytest.approx(measured["loss"], rel=1e-6)
 
 
-def test_the_closing_lines_tell_of_both(tmp_path: Path) -> None:
+def test_the_closing_lines_show_both_phases(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    said = convoy("train", *HALF_RES_OPTIONS, "--stop-after=8", "--output", run)
-    lines = said.out.splitlines()
+    result = convoy("train", *HALF_RES_OPTIONS, "--stop-after=8", "--output", run)
+    lines = result.out.splitlines()
 
-    assert said.code == 75
+    assert result.code == 75
     assert "fine-tuned: 2 updates, 0.1667 epochs, fine-tune (limit, not complete)" in lines
     assert lines[-1] == f"next: convoy resume {run}"
     assert any(line.startswith("epoch 2/3  update 2/24") for line in lines)
 
 
 @pytest.mark.parametrize("stop", [2, 3, 6, 7, 12, 19], ids="after {}".format)
-def test_a_run_stopped_anywhere_comes_to_the_same_weights(
+def test_a_run_stopped_anywhere_resumes_to_the_same_weights(
     single_process_run: Path, tmp_path: Path, stop: int
 ) -> None:
     run = tmp_path / "run"
@@ -139,7 +142,7 @@ def test_a_run_stopped_anywhere_comes_to_the_same_weights(
     assert digests(run) == digests(single_process_run)
 
 
-def test_few_kept_checkpoints_and_a_stop_leave_the_average_unchanged(tmp_path: Path) -> None:
+def test_a_stop_does_not_change_the_average_with_few_checkpoints(tmp_path: Path) -> None:
     words = ("--keep-last=2", "--output")
     assert convoy("train", *HALF_RES_OPTIONS, *words, tmp_path / "whole").code == 0
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=5", *words, tmp_path / "run").code == 75
@@ -150,18 +153,18 @@ def test_few_kept_checkpoints_and_a_stop_leave_the_average_unchanged(tmp_path: P
 
 @pytest.mark.processes
 @pytest.mark.parametrize("at", [6, 8, 14])
-def test_a_run_killed_anywhere_comes_to_the_same_weights(tmp_path: Path, at: int) -> None:
+def test_a_run_killed_anywhere_resumes_to_the_same_weights(tmp_path: Path, at: int) -> None:
     """At the end of the first phase; in the second before its first checkpoint, and behind it."""
     words = [*HALF_RES_OPTIONS, "--ckpts-per-epoch=1"] if at == 8 else HALF_RES_OPTIONS
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert convoy("train", *words, "--output", whole).code == 0
+    full, run = tmp_path / "whole", tmp_path / "run"
+    assert convoy("train", *words, "--output", full).code == 0
     faults = {"CONVOY_TEST_FAULTS": f"kill@{at}"}
     killed = convoy_process("train", *words, "--output", run, scratch=tmp_path, env=faults)
     resumed = convoy("resume", run)
-    reports = [one["update"] for one in read_records(run / "fine-tune/metrics.jsonl")]
+    reports = [record["update"] for record in read_records(run / "fine-tune/metrics.jsonl")]
 
     assert (killed.code, resumed.code) == (-9, 0), resumed.err
-    assert digests(run) == digests(whole)
+    assert digests(run) == digests(full)
     assert reports == sorted(set(reports))  # nothing is told twice
 
 
@@ -190,17 +193,17 @@ def test_a_run_that_was_moved_resumes(single_process_run: Path, tmp_path: Path) 
     assert digests(tmp_path / "new") == digests(single_process_run)
 
 
-def test_a_complete_run_is_left_as_it_is(single_process_run: Path) -> None:
+def test_a_complete_run_is_not_changed(single_process_run: Path) -> None:
     before = {
         path: path.stat().st_mtime_ns for path in single_process_run.rglob("*") if path.is_file()
     }
-    said = convoy("resume", single_process_run)
+    result = convoy("resume", single_process_run)
     after = {
         path: path.stat().st_mtime_ns for path in single_process_run.rglob("*") if path.is_file()
     }
 
-    assert said.code == 0
-    assert said.out.startswith("already complete: nothing to do\n")
+    assert result.code == 0
+    assert result.out.startswith("already complete: nothing to do\n")
     assert {path.name for path in before if before[path] != after[path]} <= {".lock"}
 
 
@@ -210,21 +213,21 @@ def test_the_second_phase_can_be_resumed_by_its_own_folder(
     run = tmp_path / "run"
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
     assert convoy("resume", run / "fine-tune").code == 0
-    said = convoy("resume", run)  # the first phase has yet to hear of it
+    result = convoy("resume", run)  # the first phase has yet to hear of it
 
-    assert said.code == 0
+    assert result.code == 0
     assert digests(run) == digests(single_process_run)
 
 
-def test_a_checkpoint_of_the_second_phase_may_be_gone_on_from(
+def test_a_checkpoint_of_the_second_phase_can_be_resumed(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=20", "--output", run).code == 75
-    said = convoy("resume", run, "--checkpoint", run / "fine-tune/checkpoints/update-6")
+    result = convoy("resume", run, "--checkpoint", run / "fine-tune/checkpoints/update-6")
 
-    assert said.code == 0, said.err
-    assert "resuming after update 6 of 24" in said.out
+    assert result.code == 0, result.err
+    assert "resuming after update 6 of 24" in result.out
     assert digests(run) == digests(single_process_run)
 
 
@@ -243,13 +246,13 @@ def test_every_layout_gives_the_bits_of_one_process(
 ) -> None:
     run = tmp_path / "run"
     words = ("--validation-mode=after", *layout, "--output", run)
-    said = convoy("train", *HALF_RES_OPTIONS, *words)
+    result = convoy("train", *HALF_RES_OPTIONS, *words)
     scores = [
-        [one[key] for key in ("top1", "top5")]
-        for one in (summary(run), summary(single_process_run))
+        [item[key] for key in ("top1", "top5")]
+        for item in (summary(run), summary(single_process_run))
     ]
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert digests(run) == digests(single_process_run)
     assert scores[0] == scores[1]
     assert summary(run)["fine_tune"]["top1"] == summary(single_process_run)["fine_tune"]["top1"]
@@ -281,7 +284,7 @@ def test_a_stopped_run_resumes_in_another_layout(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), ("--shards=2",)], ids=["alone", "--shards=2"])
-def test_a_signal_before_the_average_is_made_ends_all_processes(
+def test_a_signal_before_averaging_ends_all_processes(
     single_process_run: Path, tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run, faults = tmp_path / "run", {"CONVOY_TEST_FAULTS": "term@6"}
@@ -293,11 +296,11 @@ def test_a_signal_before_the_average_is_made_ends_all_processes(
     assert digests(run) == digests(single_process_run)
 
 
-def test_validate_takes_the_checkpoints_of_both_phases(single_process_run: Path) -> None:
+def test_validate_scores_the_checkpoints_of_both_phases(single_process_run: Path) -> None:
     rows = json.loads(convoy("validate", single_process_run, "--json").out)
-    paths = [Path(one["checkpoint"]).relative_to(single_process_run) for one in rows]
+    paths = [Path(row["checkpoint"]).relative_to(single_process_run) for row in rows]
 
-    assert [str(one) for one in paths] == [
+    assert [str(path) for path in paths] == [
         "checkpoints/update-3",
         "checkpoints/update-6",
         summary(single_process_run)["averaged"]["path"],
@@ -308,55 +311,57 @@ def test_validate_takes_the_checkpoints_of_both_phases(single_process_run: Path)
         summary(single_process_run)["averaged"]["top1"],
         summary(single_process_run)["fine_tune"]["top1"],
     ]
-    assert [one["epoch"] for one in rows] == [0.5, 1, 1, 1.5, 2, 2.5, 3]
+    assert [row["epoch"] for row in rows] == [0.5, 1, 1, 1.5, 2, 2.5, 3]
 
 
-def test_whoever_starts_with_the_run_starts_with_the_fine_tuned_weights(
+def test_init_path_of_a_run_uses_its_fine_tuned_weights(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     words = ("--image-size=16", "--epoch=1", "--lr=0", "--init-path", single_process_run)
-    said = convoy("train", *COMMON_OPTIONS, *words, "--output", tmp_path / "run")
+    result = convoy("train", *COMMON_OPTIONS, *words, "--output", tmp_path / "run")
 
     assert (
         f"starts with the weights of {single_process_run / 'fine-tune/checkpoints/update-24'}"
-        in said.out
+        in result.out
     )
 
 
-def test_fine_tuning_of_other_weights_is_not_taken_for_this_one(
+def test_fine_tuning_from_other_weights_is_refused(
     single_process_run: Path, tmp_path: Path
 ) -> None:
     run = copy_of(single_process_run, tmp_path)
     words = ("--checkpoint", run / "checkpoints/update-3", "--lr=0.01", "--override")
-    said = convoy("resume", run, *words)
+    result = convoy("resume", run, *words)
 
-    assert said.code == 4
-    assert f"{run / 'fine-tune'} was started from different weights (sha256 " in said.err
+    assert result.code == 4
+    assert f"{run / 'fine-tune'} was started from different weights (sha256 " in result.err
     shutil.move(run / "fine-tune", tmp_path / "away")
     assert convoy("resume", run).code == 0
 
 
-def test_a_stop_that_has_passed_is_refused_in_the_numbers_of_both_phases(tmp_path: Path) -> None:
+def test_a_passed_stop_is_refused_with_the_updates_of_both_phases(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
-    said = convoy("resume", run, "--stop-after=8")
+    result = convoy("resume", run, "--stop-after=8")
 
-    assert (said.code, said.err) == (
+    assert (result.code, result.err) == (
         2,
         "convoy: --stop-after 8 has passed: 6 updates of training and 3 of fine-tuning are done\n",
     )
 
 
-def test_what_the_second_phase_cannot_do_is_refused_before_the_first(tmp_path: Path) -> None:
+def test_an_impossible_second_phase_is_refused_before_the_first(tmp_path: Path) -> None:
     words = ("--fine-tune-first-trainable-layer=layer9", "--output", tmp_path / "run")
-    said = convoy("train", *HALF_RES_OPTIONS, *words)
+    result = convoy("train", *HALF_RES_OPTIONS, *words)
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: fine-tuning: --fine-tune-first-trainable-layer 'layer9' is")
+    assert result.code == 2
+    assert result.err.startswith(
+        "convoy: fine-tuning: --fine-tune-first-trainable-layer 'layer9' is"
+    )
     assert not (tmp_path / "run").exists()
 
 
-def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first(
+def test_too_few_samples_for_the_second_phase_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def few(data: DataConfig, network: NetworkPlan, split: Split) -> ShapesSource:
@@ -364,54 +369,60 @@ def test_samples_found_too_few_for_the_second_phase_are_refused_before_the_first
 
     monkeypatch.setattr("convoy.run.phase.open_source", few)
     words = ("--fine-tune-micro-batch-size=16", "--output", tmp_path / "run")
-    said = convoy("train", *HALF_RES_OPTIONS, *words)
+    result = convoy("train", *HALF_RES_OPTIONS, *words)
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: fine-tuning: one update needs 32 samples (16 micro × 2 acc")
+    assert result.code == 2
+    assert result.err.startswith(
+        "convoy: fine-tuning: one update needs 32 samples (16 micro × 2 acc"
+    )
     assert not (tmp_path / "run").exists()
 
 
 def test_a_complete_run_without_an_average_has_nothing_to_fine_tune(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = [one for one in HALF_RES_OPTIONS if "half-res" not in one and "weight-avg" not in one]
+    words = [
+        item for item in HALF_RES_OPTIONS if "half-res" not in item and "weight-avg" not in item
+    ]
     assert convoy("train", *words, "--output", run).code == 0
-    asked = ("--half-res-training", "--weight-avg-strategy=mean", "--override")
-    said = convoy("resume", run, *asked)
+    requested = ("--half-res-training", "--weight-avg-strategy=mean", "--override")
+    result = convoy("resume", run, *requested)
 
-    assert said.code == 4
-    assert said.err.startswith(f"convoy: {run} has no average to fine-tune")
+    assert result.code == 4
+    assert result.err.startswith(f"convoy: {run} has no average to fine-tune")
 
 
-def test_epochs_that_came_before_are_counted_and_have_had_their_order(tmp_path: Path) -> None:
+def test_epochs_before_shift_the_epoch_numbers_and_the_data_order(tmp_path: Path) -> None:
     for name, words in {"first": [], "later": ["--epochs-before=1"]}.items():
         words += ["--image-size=12", "--epoch=1", "--output", str(tmp_path / name)]
         assert convoy("train", *COMMON_OPTIONS, *words).code == 0
     first, later = (read_records(tmp_path / name / "metrics.jsonl") for name in ("first", "later"))
 
-    assert [one["epoch"] + 1 for one in first] == [one["epoch"] for one in later]
-    assert [one["learning_rate"] for one in first] == [one["learning_rate"] for one in later]
+    assert [item["epoch"] + 1 for item in first] == [item["epoch"] for item in later]
+    assert [item["learning_rate"] for item in first] == [item["learning_rate"] for item in later]
     assert first[0]["loss"] != later[0]["loss"]
 
 
 @pytest.mark.evidence
-def test_fine_tuning_teaches_a_network_the_size_of_whole_images(tmp_path: Path) -> None:
+def test_fine_tuning_improves_accuracy_at_full_resolution(tmp_path: Path) -> None:
     words = [
         *("--half-res-training", "--weight-avg-strategy=mean", "--weight-avg-n=1"),
         *("--fine-tune-epoch=1", "--fine-tune-lr=0.02", "--fine-tune-micro-batch-size=32"),
         *("--fine-tune-first-trainable-layer=layer3", "--progress=none"),
     ]
-    said = convoy("train", *words, "--output", tmp_path / "run")
-    whole = summary(tmp_path / "run")
-    before, after = whole["averaged"]["top1"], whole["fine_tune"]["top1"]
+    result = convoy("train", *words, "--output", tmp_path / "run")
+    full = summary(tmp_path / "run")
+    before, after = full["averaged"]["top1"], full["fine_tune"]["top1"]
     print(f"\nwhole images: {before:.3f} after small ones, {after:.3f} after fine-tuning")
 
-    assert said.code == 0
+    assert result.code == 0
     assert after > 0.9 > before
 
 
-def test_two_phases_are_not_proved() -> None:
-    words = [one for one in HALF_RES_OPTIONS if "--progress" not in one and "--epoch" not in one]
-    said = convoy("prove", *words)
+def test_prove_refuses_two_phases() -> None:
+    words = [
+        item for item in HALF_RES_OPTIONS if "--progress" not in item and "--epoch" not in item
+    ]
+    result = convoy("prove", *words)
 
-    assert said.code == 2
-    assert said.err == "convoy: --half-res-training cannot be given: prove trains in one phase\n"
+    assert result.code == 2
+    assert result.err == "convoy: --half-res-training cannot be given: prove trains in one phase\n"

@@ -1,4 +1,4 @@
-"""Whole runs on folders of photos: the same bits whoever prepares them, and bad ones by policy."""
+"""Runs on folders of photos: bit-identical weights, and the policy for bad photos."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.photo_files import damage, photo_paths, write_folder
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 from convoy.config.schema import build_config
 from convoy.data.sources.open import open_source
@@ -33,10 +33,10 @@ def root(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "photos", train=25, validation=7)
 
 
-def train(root: Path, output: Path, *words: str) -> Said:
-    said = convoy("train", *WORDS, f"--data-dir={root}", f"--output={output}", *words)
-    assert said.code == 0, said.err
-    return said
+def train(root: Path, output: Path, *words: str) -> CommandResult:
+    result = convoy("train", *WORDS, f"--data-dir={root}", f"--output={output}", *words)
+    assert result.code == 0, result.err
+    return result
 
 
 def summary(output: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def weights(root: Path, output: Path, *words: str) -> str:
     return str(summary(output)["weights_sha256"])
 
 
-def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> None:
+def test_neither_workers_nor_rebatching_change_any_bit(root: Path, tmp_path: Path) -> None:
     found = {
         weights(root, tmp_path / f"run{number}", SINGLE_PROCESS, *words)
         for number, words in enumerate(
@@ -68,7 +68,7 @@ def test_neither_workers_nor_pieces_change_a_bit(root: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.processes
-def test_neither_replicas_nor_stages_change_a_bit(root: Path, tmp_path: Path) -> None:
+def test_neither_replicas_nor_stages_change_any_bit(root: Path, tmp_path: Path) -> None:
     layouts = {
         "one": (SINGLE_PROCESS,),
         "two replicas of two stages": (
@@ -92,7 +92,7 @@ def summary_of(root: Path, output: Path, *words: str) -> dict[str, Any]:
     return {**summary(output), "samples": json.loads(last)["samples"]}
 
 
-def test_the_classes_of_the_folder_are_those_of_the_network(root: Path, tmp_path: Path) -> None:
+def test_the_network_has_the_classes_of_the_folder(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", SINGLE_PROCESS)
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
@@ -101,13 +101,13 @@ def test_the_classes_of_the_folder_are_those_of_the_network(root: Path, tmp_path
 
 def test_fewer_classes_than_the_folder_has_are_refused(root: Path, tmp_path: Path) -> None:
     words = (f"--data-dir={root}", f"--output={tmp_path / 'run'}", "--num-classes=2")
-    said = convoy("train", *WORDS, *words)
+    result = convoy("train", *WORDS, *words)
 
-    assert said.code == 2
-    assert said.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
+    assert result.code == 2
+    assert result.err.strip().endswith("has 3 classes, but the network has 2; use --num-classes 3")
 
 
-def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
+def test_a_fraction_of_the_samples_gives_a_shorter_epoch(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", "--dataset-percentage-to-use=50", "--gradient-accumulation=2")
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
@@ -125,7 +125,7 @@ def test_a_share_of_the_samples_makes_a_shorter_epoch(root: Path, tmp_path: Path
         "--seed=1",
     ],
 )
-def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str) -> None:
+def test_augmentation_options_change_the_weights(tmp_path: Path, option: str) -> None:
     root = write_folder(tmp_path / "photos", train=25, validation=7, boxes=True)
 
     assert weights(root, tmp_path / "usual", SINGLE_PROCESS) != weights(
@@ -133,16 +133,16 @@ def test_options_of_the_view_change_what_is_learned(tmp_path: Path, option: str)
     )
 
 
-def test_a_bad_photo_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+def test_a_bad_photo_ends_the_run_and_is_named(root: Path, tmp_path: Path) -> None:
     path = photo_paths(root, "train")[3]
     damage(path)
-    said = convoy(
+    result = convoy(
         "train", *WORDS, SINGLE_PROCESS, f"--data-dir={root}", f"--output={tmp_path / 'run'}"
     )
 
-    assert said.code == 3
-    assert f"convoy: {path}: damaged JPEG" in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 3
+    assert f"convoy: {path}: damaged JPEG" in result.err
+    assert "Traceback" not in result.err
 
 
 SKIP = ("--bad-records=skip", "--max-bad-records=3")
@@ -185,22 +185,22 @@ def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path:
     for path in photo_paths(root, "train")[::6]:
         damage(path)
     words = (SINGLE_PROCESS, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
-    said = convoy("train", *WORDS, *words)
+    result = convoy("train", *WORDS, *words)
 
-    assert said.code == 3
-    assert "4 bad records, --max-bad-records allows 3:" in said.err
-    assert said.err.count("damaged JPEG") == 4
+    assert result.code == 3
+    assert "4 bad records, --max-bad-records allows 3:" in result.err
+    assert result.err.count("damaged JPEG") == 4
 
 
 def test_a_run_that_skips_resumes_bit_exactly(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[3:20:8]:
         damage(path)
-    whole = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
+    full = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
     train_until(root, tmp_path / "parts", "--stop-after=1")
-    said = convoy("resume", tmp_path / "parts")
+    result = convoy("resume", tmp_path / "parts")
 
-    assert said.code == 0, said.err
-    assert summary(tmp_path / "parts")["weights_sha256"] == whole
+    assert result.code == 0, result.err
+    assert summary(tmp_path / "parts")["weights_sha256"] == full
     assert summary(tmp_path / "parts")["bad_records"] == summary(tmp_path / "whole")["bad_records"]
 
 
@@ -210,7 +210,7 @@ def train_until(root: Path, output: Path, stop: str) -> None:
     assert convoy("train", *WORDS, *words).code == 75
 
 
-def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: Path) -> None:
+def test_changed_photos_are_detected_on_resume(root: Path, tmp_path: Path) -> None:
     train_until(root, tmp_path / "run", "--stop-after=1")
     other = write_folder(tmp_path / "other", train=26, validation=7)
     shutil.rmtree(root)
@@ -219,12 +219,12 @@ def test_other_photos_are_not_taken_for_those_of_the_run(root: Path, tmp_path: P
     assert convoy("resume", tmp_path / "run").code != 0
 
 
-def test_validation_alone_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
+def test_validate_counts_every_photo_once(root: Path, tmp_path: Path) -> None:
     train(root, tmp_path / "run", SINGLE_PROCESS)
     for size in (1, 3, 100):
-        said = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
+        result = convoy("validate", tmp_path / "run", f"--valid-batch-size={size}", "--json")
 
-        assert {row["samples"] for row in json.loads(said.out)} == {7}
+        assert {row["samples"] for row in json.loads(result.out)} == {7}
 
 
 def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) -> None:
@@ -239,14 +239,14 @@ def test_validation_skips_bad_photos_when_enabled(root: Path, tmp_path: Path) ->
     assert (strict.code, "damaged JPEG" in strict.err) == (3, True)
 
 
-def test_a_plan_counts_the_photos_that_are_there(root: Path) -> None:
-    said = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
-    plan = json.loads(said.out)
+def test_a_plan_counts_the_photos(root: Path) -> None:
+    result = convoy("plan", *WORDS[:4], "--gradient-accumulation=2", f"--data-dir={root}", "--json")
+    plan = json.loads(result.out)
 
     assert (plan["updates"]["per_epoch"], plan["options"]["num_classes"]["value"]) == (6, 3)
 
 
-def test_stored_middles_reach_validation_uncropped(root: Path, tmp_path: Path) -> None:
+def test_pre_cropped_images_are_validated_uncropped(root: Path, tmp_path: Path) -> None:
     tars = tmp_path / "tars"
     assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
     table = json.loads((tars / "metadata.json").read_text())
@@ -260,6 +260,6 @@ def test_stored_middles_reach_validation_uncropped(root: Path, tmp_path: Path) -
 
 
 def test_a_plan_needs_no_photos() -> None:
-    said = convoy("plan", *WORDS[:4], "--data-dir=nowhere", "--json")
+    result = convoy("plan", *WORDS[:4], "--data-dir=nowhere", "--json")
 
-    assert json.loads(said.out)["updates"]["per_epoch"] == 1_281_167 // 2
+    assert json.loads(result.out)["updates"]["per_epoch"] == 1_281_167 // 2

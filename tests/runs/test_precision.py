@@ -1,4 +1,4 @@
-"""Runs in 16 bits: the same bits in every layout and after a stop, weights as promised."""
+"""Runs in 16 bits: bit-identical in every layout and after a resume."""
 
 import json
 from itertools import cycle
@@ -12,7 +12,7 @@ from support.run_convoy import TINY, convoy
 from torch import Tensor
 
 # Six updates of four micro-batches.
-SMALL = [one for one in TINY if "accum" not in one and "epoch" not in one]
+SMALL = [item for item in TINY if "accum" not in item and "epoch" not in item]
 SMALL += ["--updates=6", "--warmup-epoch=0", "--gradient-accumulation=4"]
 LAYOUTS = {
     "replicas": ["--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts"],
@@ -44,8 +44,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def trained(run: Path, *words: str) -> str:
-    said = convoy("train", *SMALL, *words, "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *SMALL, *words, "--output", run)
+    assert (result.code, result.err) == (0, "")
     return str(summary(run)["weights_sha256"])
 
 
@@ -58,7 +58,7 @@ def guard_state(run: Path, update: int = 6) -> dict[str, Any]:
 
 def weights(run: Path) -> dict[str, Tensor]:
     model = load_file(run / "checkpoints/update-6/model.safetensors")
-    return {name: one for name, one in model.items() if "running" not in name}
+    return {name: item for name, item in model.items() if "running" not in name}
 
 
 def is_half(values: Tensor, dtype: torch.dtype = torch.float16) -> bool:
@@ -92,19 +92,19 @@ def test_every_mode_gives_the_same_weights_in_every_layout(tmp_path: Path, mode:
 
 @pytest.mark.parametrize("mode", ["16.32", "bfloat16 by chance", "automatic", "ladder"])
 def test_a_run_stopped_anywhere_resumes_bit_exactly(tmp_path: Path, mode: str) -> None:
-    whole = trained(tmp_path / "whole", *MODES[mode])
+    full = trained(tmp_path / "whole", *MODES[mode])
 
     for stop in (1, 3):
         run = tmp_path / f"stopped-{stop}"
         words = (*SMALL, *MODES[mode], f"--stop-after={stop}")
         assert convoy("train", *words, "--output", run).code == 75
         assert convoy("resume", run).code == 0
-        assert summary(run)["weights_sha256"] == whole
+        assert summary(run)["weights_sha256"] == full
         assert guard_state(run) == guard_state(tmp_path / "whole")
 
 
 @pytest.mark.processes
-def test_the_devices_own_16_bits_end_with_the_same_bits_in_two_stages(tmp_path: Path) -> None:
+def test_native_16_bit_training_is_bit_identical_in_two_stages(tmp_path: Path) -> None:
     """Slow on a CPU, so as little as possible."""
     few = ("--micro-batch-size=2", "--gradient-accumulation=2", "--samples=8", "--updates=1")
     words = ("--precision=16.16", "--half-arithmetic=native", *few)
@@ -114,7 +114,7 @@ def test_the_devices_own_16_bits_end_with_the_same_bits_in_two_stages(tmp_path: 
     assert trained(tmp_path / "as if", *words, "--half-arithmetic=emulated") != alone
 
 
-def test_every_mode_is_another_training(tmp_path: Path) -> None:
+def test_every_mode_gives_different_weights(tmp_path: Path) -> None:
     found = {mode: trained(tmp_path / mode, *words) for mode, words in MODES.items()}
     found["32.32"] = trained(tmp_path / "plain")
 
@@ -125,18 +125,18 @@ def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> 
     trained(tmp_path / "run", *MODES["automatic"])
     lines = (tmp_path / "run/events.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
-    told = [one["text"] for one in events if one.get("kind") == "loss_scale"]
+    reported = [event["text"] for event in events if event.get("kind") == "loss_scale"]
     skipped = summary(tmp_path / "run")["skipped_updates"]
 
     assert skipped >= 2
-    assert told[0] == (
+    assert reported[0] == (
         "halved to 524,288 at update 1: gradients are not finite, so the update is skipped"
     )
     assert guard_state(tmp_path / "run")["skipped"] == skipped
     assert guard_state(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
 
 
-def test_weights_are_kept_in_the_bits_that_were_requested(tmp_path: Path) -> None:
+def test_weights_are_stored_in_the_configured_dtype(tmp_path: Path) -> None:
     for mode in ("16.32", "16.16", "bfloat16 by chance", "copies"):
         trained(tmp_path / mode, *MODES[mode])
     brain = weights(tmp_path / "bfloat16 by chance")
@@ -153,28 +153,28 @@ def test_weights_are_kept_in_the_bits_that_were_requested(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", ["16.32", "16.16"])
-def test_a_checkpoint_is_measured_as_in_training(tmp_path: Path, mode: str) -> None:
+def test_a_checkpoint_is_validated_as_in_training(tmp_path: Path, mode: str) -> None:
     run = tmp_path / "run"
-    words = [one for one in SMALL if "validation" not in one]
-    said = convoy("train", *words, *MODES[mode], "--output", run)
-    own = json.loads((run / "validation.jsonl").read_text().splitlines()[-1])
+    words = [item for item in SMALL if "validation" not in item]
+    result = convoy("train", *words, *MODES[mode], "--output", run)
+    local = json.loads((run / "validation.jsonl").read_text().splitlines()[-1])
     again = json.loads(convoy("validate", run, "--json").out)[-1]
 
-    assert said.code == 0
+    assert result.code == 0
     assert again["weights_sha256"] == summary(run)["weights_sha256"]
-    assert (again["top1"], again["loss"]) == pytest.approx((own["top1"], own["loss"]))
+    assert (again["top1"], again["loss"]) == pytest.approx((local["top1"], local["loss"]))
 
 
-def test_a_run_cannot_be_resumed_in_other_numbers(tmp_path: Path) -> None:
+def test_a_run_cannot_be_resumed_in_another_precision(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *SMALL, "--stop-after=2", "--output", run).code == 75
-    said = convoy("resume", run, "--precision=16.16")
+    result = convoy("resume", run, "--precision=16.16")
 
-    assert said.code == 2
-    assert "--precision" in said.err
+    assert result.code == 2
+    assert "--precision" in result.err
 
 
-def test_weights_that_are_not_trained_are_used_in_16_bits_too(tmp_path: Path) -> None:
+def test_frozen_weights_are_used_in_16_bits_too(tmp_path: Path) -> None:
     words = ("--variable-filter=fc",)
     trained(tmp_path / "half", *MODES["16.16"], *words)
     trained(tmp_path / "mixed", *MODES["16.32"], *words)
@@ -183,22 +183,22 @@ def test_weights_that_are_not_trained_are_used_in_16_bits_too(tmp_path: Path) ->
     assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # the truth is kept
 
 
-def test_the_state_of_another_optimizer_is_never_taken_over(tmp_path: Path) -> None:
+def test_the_state_of_another_optimizer_is_never_loaded(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--optimizer=sgd_combined", "--loss-scaling=1024", "--stop-after=2")
     assert convoy("train", *SMALL, *words, "--output", run).code == 75
-    said = convoy("resume", run, "--optimizer=sgd", "--override")
+    result = convoy("resume", run, "--optimizer=sgd", "--override")
 
-    assert said.code == 4
-    assert "was saved with --optimizer sgd_combined, which is incompatible with sgd" in said.err
+    assert result.code == 4
+    assert "was saved with --optimizer sgd_combined, which is incompatible with sgd" in result.err
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("layout", [(), *LAYOUTS.values()], ids=["alone", *LAYOUTS])
-def test_infinite_weights_leave_nothing_to_keep(tmp_path: Path, layout: tuple[str, ...]) -> None:
+def test_infinite_weights_are_not_saved(tmp_path: Path, layout: tuple[str, ...]) -> None:
     words = (*SMALL, "--precision=16.16", "--lr=1e6", *layout)
-    said = convoy("train", *words, "--output", tmp_path / "run")
+    result = convoy("train", *words, "--output", tmp_path / "run")
 
-    assert said.code == 5
-    assert "the weights are not finite after update 1, so there is nothing to save" in said.err
+    assert result.code == 5
+    assert "the weights are not finite after update 1, so there is nothing to save" in result.err
     assert list((tmp_path / "run/checkpoints").iterdir()) == []

@@ -1,11 +1,11 @@
-"""A run that begins with the weights of another program."""
+"""Runs with --pretrained."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
-from support.foreign_weights import tensors, wanted
+from support.foreign_weights import target_for, tensors
 from support.run_convoy import TINY, convoy
 
 WORDS = [word for word in TINY if not word.startswith("--epoch")]
@@ -14,29 +14,31 @@ WORDS = [word for word in TINY if not word.startswith("--epoch")]
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """resnet8 for a thousand classes, in torchvision's names."""
-    forms = wanted("resnet8", num_classes=1000).tensors
-    made = tensors({name: tuple(form.shape) for name, form in forms.items()})
-    torch.save({"state_dict": made}, tmp_path / "weights.pth")
+    forms = target_for("resnet8", num_classes=1000).tensors
+    output = tensors({name: tuple(form.shape) for name, form in forms.items()})
+    torch.save({"state_dict": output}, tmp_path / "weights.pth")
     return tmp_path / "weights.pth"
 
 
 def started_run(run: Path, file: Path | str, *words: str) -> list[str]:
-    said = convoy("train", *WORDS, f"--pretrained={file}", *words, "--updates=1", "--output", run)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *WORDS, f"--pretrained={file}", *words, "--updates=1", "--output", run)
+    assert (result.code, result.err) == (0, "")
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return [one["text"] for one in events if one.get("kind") == "init"]
+    return [event["text"] for event in events if event.get("kind") == "init"]
 
 
-def test_it_starts_with_them_and_reports_what_was_made_to_fit(tmp_path: Path, file: Path) -> None:
-    told = started_run(tmp_path / "run", file, "--lr=0")
+def test_a_run_starts_with_pretrained_weights_and_reports_conversions(
+    tmp_path: Path, file: Path
+) -> None:
+    reported = started_run(tmp_path / "run", file, "--lr=0")
     path = tmp_path / "run" / "checkpoints" / "update-1" / "model.safetensors"
     from safetensors.torch import load_file
 
     theirs = torch.load(file, weights_only=True)["state_dict"]
     ours = load_file(path)
 
-    assert told[0].startswith(f"starts with the weights of {file}, torchvision names, sha256 ")
-    assert told[1:] == [
+    assert reported[0].startswith(f"starts with the weights of {file}, torchvision names, sha256 ")
+    assert reported[1:] == [
         "read from the key 'state_dict'",
         "fc is reinitialised: the weights have 1,000 classes, the model 10",
     ]
@@ -67,19 +69,21 @@ def test_every_layout_starts_with_the_same_weights(tmp_path: Path, file: Path) -
         (["--pretrained=hf:resnet50"], 2, "is not a valid Hub address; use hf:OWNER/NAME"),
     ],
 )
-def test_weights_that_cannot_be_had_end_with_one_line_and_leave_no_folder(
+def test_unavailable_weights_end_with_one_line_and_leave_no_folder(
     tmp_path: Path, wish: list[str], code: int, why: str
 ) -> None:
-    said = convoy("train", *WORDS, *wish, "--updates=1", "--output", tmp_path / "run")
+    result = convoy("train", *WORDS, *wish, "--updates=1", "--output", tmp_path / "run")
 
-    assert said.code == code
-    assert why in said.err and said.err.count("\n") == 1
+    assert result.code == code
+    assert why in result.err and result.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_is_resumed_takes_no_other_weights(tmp_path: Path, file: Path) -> None:
+def test_a_resumed_run_does_not_load_other_weights(tmp_path: Path, file: Path) -> None:
     started_run(tmp_path / "run", file)
-    said = convoy("resume", tmp_path / "run", f"--pretrained={file}")
+    result = convoy("resume", tmp_path / "run", f"--pretrained={file}")
 
-    assert said.code == 2
-    assert "--pretrained cannot be given: a resumed run continues with its own weights" in said.err
+    assert result.code == 2
+    assert (
+        "--pretrained cannot be given: a resumed run continues with its own weights" in result.err
+    )

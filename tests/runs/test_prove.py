@@ -30,11 +30,11 @@ def prove_only(
 
 
 def assert_weights_are_equal() -> None:
-    said = convoy("prove", *FEW, "--json")
-    proof = json.loads(said.out)
+    result = convoy("prove", *FEW, "--json")
+    proof = json.loads(result.out)
     exact = [layout for layout in proof["layouts"] if layout["exact"]]
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert proof["equal"] is True
     assert len({layout["weights_sha256"] for layout in exact}) == 1
     assert {(layout["stages"], layout["replicas"]) for layout in exact} == {(1, 1), (1, 2), (2, 1)}
@@ -59,17 +59,17 @@ def test_all_layouts_of_two_processes_have_the_same_weights() -> None:
 
 def test_replicas_that_differ_end_the_proof(tmp_path: Path) -> None:
     words = ("prove", *FEW)
-    said = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "flip@1:1"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "flip@1:1"})
 
-    assert said.code == 5
-    assert "after update 2 the weights differ between replicas" in said.err
-    assert "replica 1 (rank 1): " in said.err and "replica 0 (rank 0): " in said.err
+    assert result.code == 5
+    assert "after update 2 the weights differ between replicas" in result.err
+    assert "replica 1 (rank 1): " in result.err and "replica 0 (rank 0): " in result.err
 
 
 def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     prove_only(monkeypatch, [Layout(), Layout(recompute=True, offload=True, workers=2)])
-    said = convoy("prove", *FEW)
-    lines = said.out.splitlines()
+    result = convoy("prove", *FEW)
+    lines = result.out.splitlines()
 
     assert lines[0].startswith("layout ")
     assert lines[1].startswith("1 × 1 ")
@@ -91,11 +91,11 @@ def test_a_stopped_proof_proves_nothing(
     process = Process(["prove", *FEW, ENDLESS], folder, env={"TMPDIR": str(folder)})
     wait_until(lambda: [*folder.glob("convoy-prove-*/1/checkpoints/update-*")])
     process.send(signal_number)
-    said = process.wait()
+    result = process.wait()
 
-    assert said.code == code
-    assert "stopped after 0 layouts; nothing is proved" in said.err
-    assert "exact layouts" not in said.out
+    assert result.code == code
+    assert "stopped after 0 layouts; nothing is proved" in result.err
+    assert "exact layouts" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_a_stopped_proof_proves_nothing(
 )
 def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str, code: int) -> None:
     """The third layout is the first of two processes."""
-    said = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
+    result = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
-    assert said.code == code
-    assert "stopped after 2 layouts; nothing is proved" in said.err
-    assert "exact layouts" not in said.out
+    assert result.code == code
+    assert "stopped after 2 layouts; nothing is proved" in result.err
+    assert "exact layouts" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str,
     [("--most-processes=0",), ("--updates=0",), ("--model=resnet7",), ("--output=x",)],
 )
 def test_a_wrong_option_is_refused(words: tuple[str, ...]) -> None:
-    said = convoy("prove", "--quick", *words)
+    result = convoy("prove", "--quick", *words)
 
-    assert said.code == 2
-    assert "Traceback" not in said.err
+    assert result.code == 2
+    assert "Traceback" not in result.err
 
 
 def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +127,8 @@ def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.Monkey
     stages = Layout(stages=2)
     prove_only(monkeypatch, [Layout(), stages], [(stages, Layout())])
     monkeypatch.setenv("CONVOY_TEST_FAULTS", "flip@1:1")
-    said = convoy("prove", *FEW)
+    result = convoy("prove", *FEW)
 
-    assert said.code == 5
-    assert "no: differs by" in said.out
-    assert "2 of 3 exact layouts differ from the first" in said.out
+    assert result.code == 5
+    assert "no: differs by" in result.out
+    assert "2 of 3 exact layouts differ from the first" in result.out

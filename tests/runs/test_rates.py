@@ -1,4 +1,4 @@
-"""The rates of a run are those of its plan, also after it was stopped and went on."""
+"""The learning rates of a run are those of its plan, also after a resume."""
 
 import json
 from pathlib import Path
@@ -44,11 +44,11 @@ def digest(run: Path) -> str:
 def test_a_run_has_the_rates_of_its_options_and_keeps_them_on_resume(
     words: tuple[str, ...], expected: list[float], tmp_path: Path
 ) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert convoy("train", *BARE, *words, *EVERY, "--output", whole).code == 0
+    full, parts = tmp_path / "whole", tmp_path / "parts"
+    assert convoy("train", *BARE, *words, *EVERY, "--output", full).code == 0
     assert convoy("train", *BARE, *words, *EVERY, "--stop-after=5", "--output", parts).code == 75
-    said = convoy("resume", parts)
+    result = convoy("resume", parts)
 
-    assert said.code == 0, said.err
-    assert rates(whole) == rates(parts) == pytest.approx(expected)
-    assert digest(whole) == digest(parts)
+    assert result.code == 0, result.err
+    assert rates(full) == rates(parts) == pytest.approx(expected)
+    assert digest(full) == digest(parts)

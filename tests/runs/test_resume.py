@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_convoy import TINY, Said, convoy, convoy_process
+from support.run_convoy import TINY, CommandResult, convoy, convoy_process
 
 UPDATES = 12
 SWEEP = pytest.mark.evidence  # every update; the normal suite has one of each kind
@@ -25,12 +25,12 @@ def metrics(run: Path) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
-    said = convoy("train", *TINY, "--output", run)
-    assert said.code == 0, said.err
+    result = convoy("train", *TINY, "--output", run)
+    assert result.code == 0, result.err
     return run
 
 
-def assert_same(run: Path, reference_run: Path, said: Said) -> None:
+def assert_same(run: Path, reference_run: Path, said: CommandResult) -> None:
     assert said.code == 0, said.err
     assert summary(run)["weights_sha256"] == summary(reference_run)["weights_sha256"]
     assert metrics(run) == metrics(reference_run)
@@ -109,10 +109,10 @@ def test_the_number_of_loader_workers_may_change_on_resume(
 def test_resuming_a_complete_run_changes_no_file(reference_run: Path, tmp_path: Path) -> None:
     run = shutil.copytree(reference_run, tmp_path / "run")
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert said.code == 0
-    assert "already complete" in said.out
+    assert result.code == 0
+    assert "already complete" in result.out
     assert {p: p.read_bytes() for p in before} == before
 
 

@@ -1,4 +1,4 @@
-"""A run goes on only as the training it was."""
+"""A resume is refused if the training has changed."""
 
 import json
 import shutil
@@ -38,44 +38,44 @@ def test_a_refused_resume_changes_nothing(run: Path) -> None:
 def test_the_checkpoint_of_another_training_is_refused(run: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     convoy("train", *TINY, "--seed", "5", "--stop-after", "5", "--output", foreign)
-    said = convoy("resume", run, "--checkpoint", foreign / "checkpoints" / "update-5")
+    result = convoy("resume", run, "--checkpoint", foreign / "checkpoints" / "update-5")
 
-    assert said.code == 4
-    assert "--seed was 5, now 0" in said.err
+    assert result.code == 4
+    assert "--seed was 5, now 0" in result.err
 
 
 @pytest.mark.parametrize("edit", [("lr: 0.02", "lr: 0.2"), ("\nlr: 0.02", "\n#")])
-def test_an_edited_configuration_is_found(run: Path, edit: tuple[str, str]) -> None:
+def test_an_edited_configuration_is_detected(run: Path, edit: tuple[str, str]) -> None:
     text = (run / "config.yaml").read_text()
     assert edit[0] in text
     (run / "config.yaml").write_text(text.replace(*edit))
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert said.code == 4
-    assert "--lr was 0.02" in said.err
+    assert result.code == 4
+    assert "--lr was 0.02" in result.err
 
 
-def test_exchanged_data_are_found(tmp_path: Path) -> None:
-    words = [one for one in TINY if not one.startswith(("--data=", "--image-size", "--samples"))]
+def test_changed_data_is_detected(tmp_path: Path) -> None:
+    words = [item for item in TINY if not item.startswith(("--data=", "--image-size", "--samples"))]
     home = write_cifar10(tmp_path / "data", 40)
     more = ("--data=cifar10", "--data-dir", tmp_path / "data", "--stop-after", "3")
     assert convoy("train", *words, *more, "--output", tmp_path / "run").code == 75
     first, second = home / "data_batch_1.bin", home / "data_batch_2.bin"
-    kept = first.read_bytes()
+    saved = first.read_bytes()
     first.write_bytes(second.read_bytes())
-    second.write_bytes(kept)
-    said = convoy("resume", tmp_path / "run")
+    second.write_bytes(saved)
+    result = convoy("resume", tmp_path / "run")
 
-    assert said.code == 4
-    assert "data has changed" in said.err
+    assert result.code == 4
+    assert "data has changed" in result.err
 
 
-def test_a_change_that_is_meant_is_recorded(run: Path) -> None:
+def test_an_overridden_change_is_recorded(run: Path) -> None:
     assert convoy("resume", run, "--lr", "0.01", "--override").code == 0
 
     assert any(
-        one.get("kind") == "override" and "--lr was 0.02, now 0.01" in str(one["text"])
-        for one in events(run)
+        event.get("kind") == "override" and "--lr was 0.02, now 0.01" in str(event["text"])
+        for event in events(run)
     )
 
 
@@ -85,33 +85,33 @@ def test_a_longer_run_is_not_complete_with_the_old_summary(tmp_path: Path) -> No
     old = (run / "summary.json").read_bytes()
     convoy("resume", run, "--override", "--epoch", "3")
     (run / "summary.json").write_bytes(old)  # as if the end had been lost
-    said = convoy("resume", run)
+    result = convoy("resume", run)
 
-    assert "already complete" not in said.out
+    assert "already complete" not in result.out
     assert json.loads((run / "summary.json").read_text())["updates"] == 18
 
 
-def test_a_missing_validation_file_is_found_before_training(tmp_path: Path) -> None:
-    words = [one for one in TINY if not one.startswith(("--data=", "--image-size", "--samples"))]
+def test_a_missing_validation_file_is_detected_before_training(tmp_path: Path) -> None:
+    words = [item for item in TINY if not item.startswith(("--data=", "--image-size", "--samples"))]
     home = write_cifar10(tmp_path / "data", 40)
     (home / "test_batch.bin").unlink()
     more = ("--data=cifar10", "--data-dir", tmp_path / "data", "--validation-mode=after")
-    said = convoy("train", *words, *more, "--output", tmp_path / "run")
+    result = convoy("train", *words, *more, "--output", tmp_path / "run")
 
-    assert said.code == 3
+    assert result.code == 3
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.processes
-def test_a_run_lost_before_its_first_checkpoint_says_how_to_start_again(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_prints_how_to_start_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     faults = {"CONVOY_TEST_FAULTS": "kill@3"}
     convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
-    said = convoy("resume", run)
+    result = convoy("resume", run)
     again = convoy("train", "--config-path", run / "config.yaml", "--output", tmp_path / "new")
 
-    assert said.code == 4
-    assert "--config-path" in said.err
+    assert result.code == 4
+    assert "--config-path" in result.err
     assert again.code == 0, again.err
 
 
@@ -119,39 +119,39 @@ def test_a_run_lost_before_its_first_checkpoint_says_how_to_start_again(tmp_path
 def test_a_signal_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        said = convoy("train", *TINY, "--output", tmp_path / "run")
+        result = convoy("train", *TINY, "--output", tmp_path / "run")
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
-    assert said.code == 0
+    assert result.code == 0
 
 
 @pytest.mark.parametrize("words", [("--output", "x"), ("--name", "x"), ("--log-dir", "x")])
 def test_a_run_stays_in_its_folder(run: Path, words: tuple[str, str]) -> None:
-    said = convoy("resume", run, *words)
+    result = convoy("resume", run, *words)
 
-    assert said.code == 2
-    assert "cannot be given: a run stays in its directory" in said.err
+    assert result.code == 2
+    assert "cannot be given: a run stays in its directory" in result.err
 
 
 def test_a_limit_that_has_passed_is_refused(run: Path) -> None:
-    said = convoy("resume", run, "--stop-after", "2")
+    result = convoy("resume", run, "--stop-after", "2")
 
-    assert said.code == 2
-    assert "has passed" in said.err
+    assert result.code == 2
+    assert "has passed" in result.err
 
 
 def test_one_damaged_checkpoint_does_not_hide_others(tmp_path: Path) -> None:
     run = tmp_path / "run"
     convoy("train", *TINY, "--ckpts-per-epoch", "2", "--output", run)
     (run / "checkpoints" / "update-6" / "state.json").write_text("{}")
-    said = convoy("validate", run / "checkpoints", "--json")
-    rows = json.loads(said.out)
+    result = convoy("validate", run / "checkpoints", "--json")
+    rows = json.loads(result.out)
 
-    assert said.code == 4
+    assert result.code == 4
     assert [row.get("epoch") for row in rows] == [0.5, None, 1.5, 2.0]
-    assert "update-6" in said.err
+    assert "update-6" in result.err
 
 
 def test_two_ways_to_average_do_not_replace_each_other(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_two_ways_to_average_do_not_replace_each_other(tmp_path: Path) -> None:
     assert len(list((run / "checkpoints" / "averaged").iterdir())) == 2
 
 
-def test_a_run_that_fails_still_sums_up(tmp_path: Path) -> None:
+def test_a_failed_run_writes_a_summary(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert convoy("train", *TINY, "--lr", "1e30", "--output", run).code == 5
 

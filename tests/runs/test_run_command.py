@@ -1,4 +1,4 @@
-"""convoy run, for real: lines of the reference applications train, go on and are measured."""
+"""`convoy run`: command lines of the reference applications train, resume and validate."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_convoy import Said, convoy
+from support.run_convoy import CommandResult, convoy
 
 # What this version can carry out, and small: these stand in front of the commands.
 PYTORCH = (
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(line: str, *own: str | Path) -> Said:
+def run(line: str, *own: str | Path) -> CommandResult:
     return convoy("run", *own, "--", *shlex.split(line))
 
 
@@ -43,9 +43,9 @@ def summary(folder: Path) -> dict[str, Any]:
     return record
 
 
-def command(said: Said) -> list[str]:
+def command(said: CommandResult) -> list[str]:
     """The canonical command that was printed, without `convoy`."""
-    (line,) = (one for one in said.out.splitlines() if one.startswith("convoy "))
+    (line,) = (item for item in said.out.splitlines() if item.startswith("convoy "))
     return shlex.split(line)[1:]
 
 
@@ -57,36 +57,34 @@ def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_readmes_own_network_trains_as_it_is_written(here: Path) -> None:
+def test_the_command_of_the_readme_trains(here: Path) -> None:
     line = "python3 train.py --model resnet18 --data generated --iterations 2 --micro-batch-size 4"
-    own = [word for word in PYTORCH if "image" not in word]
-    said = run(f"{line} --epoch 1", *own, "--image-size=32", "--output=out")
-    told = summary(here / "out")
+    local = [word for word in PYTORCH if "image" not in word]
+    result = run(f"{line} --epoch 1", *local, "--image-size=32", "--output=out")
+    reported = summary(here / "out")
 
-    assert (said.code, said.err) == (0, "")
-    assert (told["model"], told["dataset"], told["layout"]) == (
+    assert (result.code, result.err) == (0, "")
+    assert (reported["model"], reported["dataset"], reported["layout"]) == (
         *("resnet18", "generated"),
         "1 replica × 1 stage",
     )
-    assert (told["updates"], told["images"], told["exit_reason"]) == (2, 8, "done")
+    assert (reported["updates"], reported["images"], reported["exit_reason"]) == (2, 8, "done")
 
 
-def test_words_are_reported_with_what_they_became() -> None:
-    said = run(f"python3 -u {TRAIN[8:]} --disable-async-loading", *PYTORCH[:-1], "--output=out")
-    lines = said.out.splitlines()
+def test_words_are_reported_with_their_translation() -> None:
+    result = run(f"python3 -u {TRAIN[8:]} --disable-async-loading", *PYTORCH[:-1], "--output=out")
+    lines = result.out.splitlines()
 
-    assert said.code == 0
+    assert result.code == 0
     assert "--iterations 4 → --samples 16" in lines
     assert "--disable-async-loading → --dataloader-worker 0" in lines
     assert "-u dropped: the program runs in convoy's own interpreter" in lines
     assert lines[lines.index("") - 1].startswith("convoy train --model resnet8 ")
 
 
-def test_the_command_that_is_printed_makes_the_same_weights(
-    reference_run: Path, here: Path
-) -> None:
-    said = run(TRAIN, *PYTORCH, "--output=first")
-    words = [word.replace("first", "second") for word in command(said)]
+def test_the_printed_command_gives_the_same_weights(reference_run: Path, here: Path) -> None:
+    result = run(TRAIN, *PYTORCH, "--output=first")
+    words = [word.replace("first", "second") for word in command(result)]
 
     assert convoy(*words).code == 0
     assert summary(here / "first")["weights_sha256"] == summary(reference_run)["weights_sha256"]
@@ -101,19 +99,23 @@ def test_a_run_prints_its_options(reference_run: Path) -> None:
 
 
 @pytest.mark.processes
-def test_replicas_of_a_launcher_train_together(here: Path) -> None:
-    said = run(f"poprun --num-instances 2 --num-replicas 2 {TRAIN}", *PYTORCH, "--output=two")
+def test_replicas_of_a_launcher_are_trained(here: Path) -> None:
+    result = run(f"poprun --num-instances 2 --num-replicas 2 {TRAIN}", *PYTORCH, "--output=two")
     alone = run(f"{TRAIN} --gradient-accumulation 2", *PYTORCH, "--output=one")
-    told = summary(here / "two")
+    reported = summary(here / "two")
 
-    assert (said.code, alone.code) == (0, 0)
+    assert (result.code, alone.code) == (0, 0)
     # 4 × 4 images of each of 2 replicas, twice.
-    assert (told["layout"], told["updates"], told["images"]) == ("2 replicas × 1 stage", 8, 64)
-    assert "--replicas 2" in said.out and "--instances 2" in said.out
-    assert told["weights_sha256"] == summary(here / "one")["weights_sha256"]
+    assert (reported["layout"], reported["updates"], reported["images"]) == (
+        "2 replicas × 1 stage",
+        8,
+        64,
+    )
+    assert "--replicas 2" in result.out and "--instances 2" in result.out
+    assert reported["weights_sha256"] == summary(here / "one")["weights_sha256"]
 
 
-def test_a_run_that_stopped_is_restored_to_the_same_bits(reference_run: Path, here: Path) -> None:
+def test_a_stopped_run_is_restored_bit_exactly(reference_run: Path, here: Path) -> None:
     first = run(TRAIN, *PYTORCH, "--output=part", "--stop-after=3")
     halfway = summary(here / "part")
     rest = run("python3 restore.py --checkpoint-input-path part")
@@ -124,21 +126,21 @@ def test_a_run_that_stopped_is_restored_to_the_same_bits(reference_run: Path, he
 
 
 def test_all_checkpoints_of_a_run_are_validated(reference_run: Path) -> None:
-    said = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
-    rows = [line for line in said.out.splitlines() if "top-1" in line]
+    result = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
+    rows = [line for line in result.out.splitlines() if "top-1" in line]
 
-    assert (said.code, command(said)) == (0, ["validate", str(reference_run)])
+    assert (result.code, command(result)) == (0, ["validate", str(reference_run)])
     assert [Path(row.split()[0]).name for row in rows] == ["update-4", "update-8"]
 
 
-def test_the_other_programs_validation_measures_the_same(reference_run: Path) -> None:
+def test_the_validation_command_of_the_reference_gives_the_same_score(reference_run: Path) -> None:
     """The launcher's replicas and the folder of logs are no matter of a measurement."""
     poprun = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1"
     theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {reference_run}")
     ours = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
     scores = [
-        [line.partition(" samples")[0] for line in said.out.splitlines() if "top-1" in line]
-        for said in (theirs, ours)
+        [line.partition(" samples")[0] for line in result.out.splitlines() if "top-1" in line]
+        for result in (theirs, ours)
     ]
 
     assert (theirs.code, theirs.err) == (0, "")
@@ -147,70 +149,72 @@ def test_the_other_programs_validation_measures_the_same(reference_run: Path) ->
 
 def test_checkpoints_of_a_run_are_averaged(here: Path) -> None:
     assert run(TRAIN, *PYTORCH, "--output=run").code == 0
-    said = run("python3 weight_avg.py --restore-path run --mode mean -N 2 --filename mean.pt")
-    (made,) = (here / "run" / "checkpoints" / "averaged").glob("*/update-8")
+    result = run("python3 weight_avg.py --restore-path run --mode mean -N 2 --filename mean.pt")
+    (output,) = (here / "run" / "checkpoints" / "averaged").glob("*/update-8")
 
-    assert said.code == 0
-    assert command(said) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
-    assert "--filename mean.pt dropped: an average is written beside the checkpoints" in said.out
-    assert f"{made.relative_to(here)}  mean of 2 checkpoints" in said.out
+    assert result.code == 0
+    assert command(result) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
+    assert "--filename mean.pt dropped" in result.out
+    assert f"{output.relative_to(here)}  mean of 2 checkpoints" in result.out
 
 
-def test_a_line_of_the_tensorflow_program_trains(here: Path) -> None:
-    said = run(f"{CIFAR} --iterations 3 --epochs 9 --log-dir logs --name-suffix one", *TENSORFLOW)
+def test_a_tensorflow_command_line_trains(here: Path) -> None:
+    result = run(f"{CIFAR} --iterations 3 --epochs 9 --log-dir logs --name-suffix one", *TENSORFLOW)
     (folder,) = (here / "logs").iterdir()
-    told = summary(folder)
+    reported = summary(folder)
 
-    assert (said.code, said.err) == (0, "")
-    assert "--epochs 9 dropped: --iterations sets the length" in said.out
-    assert "--dataset cifar-10 → --num-classes 10" in said.out
-    assert (told["model"], told["updates"], told["images"]) == ("resnet8", 3, 24)
-    assert 0 <= told["top1"] <= 1  # measured at the end, as there
+    assert (result.code, result.err) == (0, "")
+    assert "--epochs 9 dropped: --iterations sets the length" in result.out
+    assert "--dataset cifar-10 → --num-classes 10" in result.out
+    assert (reported["model"], reported["updates"], reported["images"]) == ("resnet8", 3, 24)
+    assert 0 <= reported["top1"] <= 1  # measured at the end, as there
 
 
-def test_a_network_before_training_is_measured(here: Path) -> None:
+def test_an_untrained_network_is_validated(here: Path) -> None:
     line = f"{CIFAR} --repeat 2".replace("train.py", "validation.py")
-    said = run(line, *TENSORFLOW)
+    result = run(line, *TENSORFLOW)
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.count("random weights  top-1 ") == 2
-    assert "--random-weights" in command(said)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("random weights  top-1 ") == 2
+    assert "--random-weights" in command(result)
     assert list(here.iterdir()) == []
 
 
-def test_variables_in_front_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_a_command_apply_to_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MINE", "")  # and away again afterwards
-    said = run(f"MINE='a b' {TRAIN}", *PYTORCH, "--updates=1", "--output=out")
+    result = run(f"MINE='a b' {TRAIN}", *PYTORCH, "--updates=1", "--output=out")
 
-    assert said.code == 0
+    assert result.code == 0
     assert os.environ["MINE"] == "a b"
-    assert "\nMINE='a b' convoy train --model resnet8 " in said.out
+    assert "\nMINE='a b' convoy train --model resnet8 " in result.out
 
 
-def test_what_cannot_be_honored_is_refused_with_every_value(here: Path) -> None:
-    said = run(f"{CIFAR} --iterations 3 --log-dir logs --wandb --mlperf-logging")
-    told = [line.removeprefix("convoy: ") for line in said.err.splitlines()]
+def test_unsupported_values_are_refused_together(here: Path) -> None:
+    result = run(f"{CIFAR} --iterations 3 --log-dir logs --wandb --mlperf-logging")
+    reported = [line.removeprefix("convoy: ") for line in result.err.splitlines()]
 
-    assert said.code == 2
-    assert [line.partition(" is not available in this version")[0] for line in told] == [
+    assert result.code == 2
+    assert [line.partition(" is not available in this version")[0] for line in reported] == [
         "--mlperf-logging true",
         "--wandb true",
     ]
     assert list(here.iterdir()) == []
 
 
-def test_a_dry_run_of_a_line_that_trains_writes_nothing(here: Path) -> None:
-    said = run(TRAIN, *PYTORCH, "--output=out", "--dry-run")
+def test_a_dry_run_of_a_training_command_writes_nothing(here: Path) -> None:
+    result = run(TRAIN, *PYTORCH, "--output=out", "--dry-run")
 
-    assert said.code == 0
-    assert json.loads(said.out)["plan"]["updates"]["total"] == 8
+    assert result.code == 0
+    assert json.loads(result.out)["plan"]["updates"]["total"] == 8
     assert list(here.iterdir()) == []
 
 
-def test_a_run_that_is_not_there_is_reported(here: Path) -> None:
+def test_a_missing_run_is_reported(here: Path) -> None:
     line = "python3 restore.py --checkpoint-input-path nowhere"
-    said = run(line)
+    result = run(line)
 
-    assert said.code == 2
-    assert said.err == "convoy: nowhere is not a run directory: config.yaml is missing\n"
+    assert result.code == 2
+    assert result.err == "convoy: nowhere is not a run directory: config.yaml is missing\n"
     assert list(here.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Signals end a run between two updates, and nothing is lost."""
+"""Signals stop a run between two updates, after a save."""
 
 import json
 import signal
@@ -35,13 +35,13 @@ def started(tmp_path: Path) -> Process:
 def test_a_signal_saves_and_ends_with_its_code(tmp_path: Path, number: int, code: int) -> None:
     process = started(tmp_path)
     process.send(number)
-    said = process.wait()
+    result = process.wait()
     run = tmp_path / "run"
     done = json.loads((run / "summary.json").read_text())["updates"]
 
-    assert said.code == code, said.err
+    assert result.code == code, result.err
     assert (run / "checkpoints" / f"update-{done}" / "MANIFEST.json").exists()
-    assert f"convoy resume {run}" in said.out
+    assert f"convoy resume {run}" in result.out
 
 
 @pytest.mark.processes
@@ -57,26 +57,26 @@ def test_a_second_interrupt_stops_at_once_and_leaves_the_last_checkpoint_intact(
     assert process.wait().code == 130
 
     done = store.updates()[-1]
-    said = convoy("resume", tmp_path / "run", "--stop-after", str(done + 1))
-    assert said.code == 75, said.err
+    result = convoy("resume", tmp_path / "run", "--stop-after", str(done + 1))
+    assert result.code == 75, result.err
 
 
 @pytest.mark.processes
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     process = started(tmp_path)
-    said = convoy("resume", tmp_path / "run")
+    result = convoy("resume", tmp_path / "run")
     process.send(signal.SIGTERM)
     process.wait()
 
-    assert said.code == 9
-    assert str(process.pid) in said.err
+    assert result.code == 9
+    assert str(process.pid) in result.err
 
 
 @pytest.mark.processes
 def test_a_signal_in_the_last_update_changes_nothing(tmp_path: Path) -> None:
     faults = {"CONVOY_TEST_FAULTS": "int@12"}
     run = tmp_path / "run"
-    said = convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
+    result = convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
 
-    assert said.code == 0
+    assert result.code == 0
     assert json.loads((run / "summary.json").read_text())["exit_reason"] == "done"

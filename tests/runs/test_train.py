@@ -1,4 +1,4 @@
-"""The same command gives the same bits; another seed does not."""
+"""Determinism and files of `convoy train`."""
 
 import json
 from pathlib import Path
@@ -19,8 +19,8 @@ FILES = {
 
 
 def digest(run: Path, *words: str) -> str:
-    said = convoy("train", *TINY, "--output", run, *words)
-    assert said.code == 0, said.err
+    result = convoy("train", *TINY, "--output", run, *words)
+    assert result.code == 0, result.err
     return json.loads((run / "summary.json").read_text())["weights_sha256"]
 
 
@@ -50,13 +50,11 @@ def test_reports_checkpoints_and_validation_do_not_change_any_bit(
     assert digest(tmp_path / "run", *often) == reference
 
 
-def test_another_seed_gives_other_bits(tmp_path: Path, reference: str) -> None:
+def test_another_seed_gives_different_weights(tmp_path: Path, reference: str) -> None:
     assert digest(tmp_path / "run", "--seed", "1") != reference
 
 
-def test_accumulation_of_micro_batches_is_part_of_the_training(
-    tmp_path: Path, reference: str
-) -> None:
+def test_gradient_accumulation_changes_the_weights(tmp_path: Path, reference: str) -> None:
     # Batch norm sees micro-batches, so another split of the 16 samples is another training.
     words = ("--micro-batch-size", "16", "--gradient-accumulation", "1")
 
@@ -79,7 +77,7 @@ def test_the_run_folder_has_the_documented_files(tmp_path: Path) -> None:
     ]
 
 
-def test_no_checkpoint_is_written_when_none_is_wanted(tmp_path: Path) -> None:
+def test_no_checkpoint_is_written_if_saving_is_off(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--ckpts-per-epoch", "0")
 
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
@@ -87,91 +85,91 @@ def test_no_checkpoint_is_written_when_none_is_wanted(tmp_path: Path) -> None:
 
 def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--ckpts-per-epoch", "6", "--keep-last", "2")
-    kept = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    saved = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
 
-    assert kept == {"update-11", "update-12"}
+    assert saved == {"update-11", "update-12"}
 
 
 def test_a_folder_that_contains_a_run_is_not_used_again(tmp_path: Path) -> None:
     digest(tmp_path / "run")
-    said = convoy("train", *TINY, "--output", tmp_path / "run")
+    result = convoy("train", *TINY, "--output", tmp_path / "run")
 
-    assert said.code == 2
-    assert "convoy resume" in said.err
+    assert result.code == 2
+    assert "convoy resume" in result.err
 
 
 @pytest.mark.parametrize("data", ["generated", "synthetic"])
 def test_random_data_trains_too(tmp_path: Path, data: str) -> None:
     words = ("--data", data, "--num-classes", "7", "--validation-mode", "after")
-    said = convoy("train", *TINY, *words, "--epoch", "0.5", "--output", tmp_path / "run")
+    result = convoy("train", *TINY, *words, "--epoch", "0.5", "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
-def test_normalization_works_in_every_place(tmp_path: Path, where: str) -> None:
+def test_normalization_works_in_every_location(tmp_path: Path, where: str) -> None:
     words = ("--normalization-location", where, "--epoch", "0.4")
-    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+    result = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
 
 
 @pytest.mark.parametrize("norm", ["group", "none"])
 def test_every_norm_trains(tmp_path: Path, norm: str) -> None:
     words = ("--norm-type", norm, "--epoch", "0.4", "--lr", "0.001")
-    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+    result = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
 def test_every_schedule_trains(tmp_path: Path, schedule: str) -> None:
     words = ("--lr-schedule", schedule, "--lr-epoch-decay", "1", "--warmup-epoch", "0.5")
-    said = convoy("train", *TINY, *words, "--output", tmp_path / "run")
+    result = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_code_5(tmp_path: Path) -> None:
-    said = convoy("train", *TINY, "--lr", "1e30", "--output", tmp_path / "run")
+    result = convoy("train", *TINY, "--lr", "1e30", "--output", tmp_path / "run")
     (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
     weights = load_file(saved / "model.safetensors")
 
-    assert said.code == 5
-    assert "lower --lr" in said.err
-    assert all(bool(one.isfinite().all()) for one in weights.values())
+    assert result.code == 5
+    assert "lower --lr" in result.err
+    assert all(bool(weight.isfinite().all()) for weight in weights.values())
 
 
 def no_effect_notices(run: Path) -> list[str]:
     """What a run told of options without effect, over all of its parts."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return [one["text"] for one in events if one.get("kind") == "no_effect"]
+    return [event["text"] for event in events if event.get("kind") == "no_effect"]
 
 
 def test_options_without_effect_are_named_once(tmp_path: Path, reference: str) -> None:
     run = tmp_path / "run"
     words = ("--lr-decay", "0.5", "--reduction=fast", "--prefetch-depth", "7")
-    said = convoy("train", *TINY, *words, "--output", run)
-    told = [
+    result = convoy("train", *TINY, *words, "--output", run)
+    reported = [
         "--prefetch-depth has no effect with --dataloader-worker 0",
         "--lr-decay has no effect with --lr-schedule cosine",
         "--reduction has no effect with one replica",
     ]
 
-    assert said.code == 0, said.err
-    assert no_effect_notices(run) == told
-    assert all(said.out.count(text) == 1 for text in told)
-    assert all((run / "log.txt").read_text().count(text) == 1 for text in told)
+    assert result.code == 0, result.err
+    assert no_effect_notices(run) == reported
+    assert all(result.out.count(text) == 1 for text in reported)
+    assert all((run / "log.txt").read_text().count(text) == 1 for text in reported)
     assert json.loads((run / "summary.json").read_text())["weights_sha256"] == reference
 
 
-def test_a_run_of_which_all_has_its_effect_reports_nothing(tmp_path: Path) -> None:
+def test_a_run_without_ineffective_options_reports_nothing(tmp_path: Path) -> None:
     digest(tmp_path / "run", "--validation-mode", "after", "--valid-batch-size", "9")
 
     assert no_effect_notices(tmp_path / "run") == []
 
 
-def test_a_run_that_is_resumed_reports_only_what_is_without_effect_now(tmp_path: Path) -> None:
+def test_a_resumed_run_reports_only_options_typed_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = "--lr-decay has no effect with --lr-schedule cosine"
     second = "--prefetch-depth has no effect with --dataloader-worker 0"
@@ -183,15 +181,15 @@ def test_a_run_that_is_resumed_reports_only_what_is_without_effect_now(tmp_path:
     plan = json.loads((run / "plan.json").read_text())
 
     assert (ended.code, no_effect_notices(run)) == (0, [first, second])
-    assert [one["reason"] for one in plan["without_effect"]] == [second, first]
+    assert [item["reason"] for item in plan["without_effect"]] == [second, first]
 
 
-def test_the_configuration_of_a_run_as_a_file_reports_only_what_was_chosen(tmp_path: Path) -> None:
+def test_a_run_config_used_as_a_file_reports_only_chosen_options(tmp_path: Path) -> None:
     digest(tmp_path / "first", "--lr-decay", "0.3")
     config = tmp_path / "first" / "config.yaml"
-    said = convoy("train", "--config-path", config, "--output", tmp_path / "second")
+    result = convoy("train", "--config-path", config, "--output", tmp_path / "second")
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert no_effect_notices(tmp_path / "second") == [
         "--lr-decay has no effect with --lr-schedule cosine"
     ]

@@ -1,4 +1,4 @@
-"""Only some weights are trained: the others stay to the bit, in every layout."""
+"""Runs with --variable-filter, in every layout."""
 
 import json
 from pathlib import Path
@@ -9,15 +9,15 @@ from safetensors.torch import load_file
 from support.run_convoy import TINY, convoy
 
 # Four updates of twelve micro-batches: enough for every schedule.
-SMALL = [one for one in TINY if "micro-batch" not in one and "accum" not in one]
+SMALL = [item for item in TINY if "micro-batch" not in item and "accum" not in item]
 SMALL += ["--micro-batch-size=4", "--gradient-accumulation=12"]
 CHOSEN = ["--variable-filter", "layer2.0.conv2", "layer3.0.bn1"]
 STATISTICS = ("running_mean", "running_var")
 
 
 def trained(run: Path, *words: str) -> str:
-    said = convoy("train", *SMALL, "--output", run, *words)
-    assert (said.code, said.err) == (0, "")
+    result = convoy("train", *SMALL, "--output", run, *words)
+    assert (result.code, result.err) == (0, "")
     digest: str = json.loads((run / "summary.json").read_text())["weights_sha256"]
     return digest
 
@@ -31,7 +31,7 @@ def changed_weights(run: Path, still: Path) -> set[str]:
     return {name for name in after if not torch.equal(after[name], before[name])}
 
 
-def test_what_is_not_named_keeps_its_weights_and_its_norms_keep_measuring(tmp_path: Path) -> None:
+def test_unselected_weights_are_unchanged_but_norms_collect_statistics(tmp_path: Path) -> None:
     trained(tmp_path / "run", *CHOSEN)
     trained(tmp_path / "still", "--lr=0")
     changed = changed_weights(tmp_path / "run", tmp_path / "still")
@@ -44,7 +44,7 @@ def test_what_is_not_named_keeps_its_weights_and_its_norms_keep_measuring(tmp_pa
     assert tensors(tmp_path / "run", 4)["bn1.running_mean"].any()
 
 
-def test_a_kind_of_weights_may_be_chosen_by_another_programs_word(tmp_path: Path) -> None:
+def test_weights_can_be_selected_by_their_role(tmp_path: Path) -> None:
     trained(tmp_path / "run", "--variable-filter", "beta", "fc")
     trained(tmp_path / "still", "--lr=0")
     changed = changed_weights(tmp_path / "run", tmp_path / "still")
@@ -90,16 +90,16 @@ def test_every_layout_gives_the_weights_of_one_process(
 
 def test_a_stopped_run_resumes_bit_exactly(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    whole = trained(tmp_path / "whole", *CHOSEN)
+    full = trained(tmp_path / "whole", *CHOSEN)
     assert convoy("train", *SMALL, "--stop-after=1", "--output", run, *CHOSEN).code == 75
     assert convoy("resume", run).code == 0
 
-    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == whole
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == full
 
 
-def test_a_filter_that_names_nothing_is_refused_with_an_example(tmp_path: Path) -> None:
-    said = convoy("train", *SMALL, "--output", tmp_path / "run", "--variable-filter", "kernel")
+def test_a_filter_that_matches_nothing_is_refused_with_an_example(tmp_path: Path) -> None:
+    result = convoy("train", *SMALL, "--output", tmp_path / "run", "--variable-filter", "kernel")
 
-    assert said.code == 2
-    assert said.err.startswith("convoy: --variable-filter kernel leaves nothing to train: ")
-    assert said.err.endswith(" conv1.weight\n")
+    assert result.code == 2
+    assert result.err.startswith("convoy: --variable-filter kernel leaves nothing to train: ")
+    assert result.err.endswith(" conv1.weight\n")

@@ -46,11 +46,11 @@ class ActivationTracker(TorchDispatchMode):
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         del types
-        made = operation(*args, **(kwargs or {}))
-        for one in tree_leaves(made):
-            if isinstance(one, Tensor) and one.dim() > 1 and one.shape[0] == self.samples:
-                self._take(one.untyped_storage())
-        return made
+        output = operation(*args, **(kwargs or {}))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.dim() > 1 and leaf.shape[0] == self.samples:
+                self._take(leaf.untyped_storage())
+        return output
 
     def _take(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
@@ -135,7 +135,7 @@ def _stage_module(plan: RunPlan, place: int) -> nn.Module:
     live.to(memory_format=torch.channels_last)
     if not plan.recompute.enabled:
         return live
-    norms = [one for one in live.modules() if isinstance(one, BatchNorm)]
+    norms = [module for module in live.modules() if isinstance(module, BatchNorm)]
     return RecomputedSlice(live, plan.recompute.checkpoints, lambda: _quiet(norms))
 
 

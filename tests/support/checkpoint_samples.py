@@ -1,4 +1,4 @@
-"""Small contents, and checkpoints as an attacker would make them: every hash right."""
+"""Small checkpoint contents, and forged checkpoints with valid hashes."""
 
 import hashlib
 from pathlib import Path
@@ -54,14 +54,14 @@ def refusal(path: Path) -> str:
 def forge(path: Path, files: dict[str, bytes], update: int = 3) -> Path:
     """A checkpoint folder with these very files and a manifest that vouches for them."""
     path.mkdir(parents=True)
-    whole = {
+    full = {
         "model.safetensors": b"".join(TensorFile(small(update).model).chunks()),
         "state.json": encode_json({"update": update}),
         **files,
     }
-    for name, data in whole.items():
+    for name, data in full.items():
         (path / name).write_bytes(data)
-    vouch(path, {name: entry_of(data) for name, data in whole.items()}, update)
+    vouch(path, {name: entry_of(data) for name, data in full.items()}, update)
     return path
 
 

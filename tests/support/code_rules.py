@@ -94,16 +94,16 @@ def arguments_are_few(module: Module) -> Iterator[str]:
 
 def arguments_of(function: Function) -> list[ast.arg]:
     """All but self and cls."""
-    given = function.args
-    listed = [*given.posonlyargs, *given.args]
+    values = function.args
+    listed = [*values.posonlyargs, *values.args]
     parameters = listed[1:] if listed and listed[0].arg in ("self", "cls") else listed
-    starred = [one for one in (given.vararg, given.kwarg) if one is not None]
-    return [*parameters, *given.kwonlyargs, *starred]
+    starred = [item for item in (values.vararg, values.kwarg) if item is not None]
+    return [*parameters, *values.kwonlyargs, *starred]
 
 
 def signatures_are_annotated(module: Module) -> Iterator[str]:
     for function in module.functions:
-        bare = [one.arg for one in arguments_of(function) if one.annotation is None]
+        bare = [item.arg for item in arguments_of(function) if item.annotation is None]
         if function.returns is None:
             bare.append("return")
         if bare:
@@ -131,11 +131,13 @@ def attributes_have_fixed_names(module: Module) -> Iterator[str]:
 
 def keywords_are_not_passed_through(module: Module) -> Iterator[str]:
     for function in module.functions:
-        taken = function.args.kwarg
+        used = function.args.kwarg
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-            passed = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
-            if taken is not None and taken.arg in passed:
-                yield f"{function.name} passes **{taken.arg} on"
+            passed = [
+                ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None
+            ]
+            if used is not None and used.arg in passed:
+                yield f"{function.name} passes **{used.arg} on"
 
 
 _DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
@@ -147,12 +149,12 @@ def no_unsafe_loading(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         match node:
             case ast.Import(names=names):
-                imported = [one.name for one in names]
+                imported = [name.name for name in names]
             case ast.ImportFrom(module=str(origin), names=names):
-                imported = [origin, *(f"{origin}.{one.name}" for one in names)]
+                imported = [origin, *(f"{origin}.{name.name}" for name in names)]
             case _:
                 continue
-        if bad := {one for one in imported if one.split(".")[0] in _DANGEROUS_MODULES}:
+        if bad := {item for item in imported if item.split(".")[0] in _DANGEROUS_MODULES}:
             yield f"line {node.lineno}: imports {', '.join(sorted(bad))}"
         if bad := set(imported) & _DANGEROUS_CALLS:
             yield f"line {node.lineno}: imports {', '.join(sorted(bad))}"
@@ -167,7 +169,7 @@ def no_unsafe_loading(module: Module) -> Iterator[str]:
 
 def _reads_tensors_alone(call: ast.Call) -> bool:
     """`torch.load` that takes plain tensors and refuses all else, said in so many words."""
-    wishes = {one.arg: ast.unparse(one.value) for one in call.keywords}
+    wishes = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
     return ast.unparse(call.func) == "torch.load" and wishes.get("weights_only") == "True"
 
 

@@ -36,12 +36,12 @@ def exchange_values(world: World, payload: dict[str, Any]) -> int:
         "values": control.all_gather(SyncPoint.STOP, 3, value=world.rank * 10),
         "decisions": control.all_gather_values(SyncPoint.STEP_DECISION, 3, [world.rank, 2**40, -1]),
         "rows": [
-            one.tolist()
-            for one in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.tensor([world.rank]))
+            item.tolist()
+            for item in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.tensor([world.rank]))
         ],
         "nothing": [
-            one.tolist()
-            for one in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.zeros(0, 3))
+            item.tolist()
+            for item in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.zeros(0, 3))
         ],
         "heard": control.broadcast(
             b"from the first" if control.is_rank_zero else b"never asked"
@@ -65,8 +65,8 @@ def delay_rank_zero(world: World, payload: dict[str, Any]) -> int:
     if control.is_rank_zero:
         time.sleep(4)
     control.wait_for_rank_zero()
-    heard = control.broadcast(b"after all").decode()
-    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(heard))
+    received = control.broadcast(b"after all").decode()
+    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(received))
     return 0
 
 
@@ -107,18 +107,18 @@ def samples() -> dict[str, torch.Tensor]:
 def transfer_tensors(world: World, payload: dict[str, Any]) -> int:
     """From rank 1 to rank 0, then from rank 0 to all."""
     del payload
-    group, wanted = _join(world), samples()
+    group, needed = _join(world), samples()
     if world.rank == 1:
-        tensor_io.send(wanted, group, to=0)
+        tensor_io.send(needed, group, to=0)
     elif world.rank == 0:
-        _assert_equal(tensor_io.receive(group, source=1), wanted)
-    _assert_equal(tensor_io.broadcast(wanted if world.rank == 0 else None, group), wanted)
+        _assert_equal(tensor_io.receive(group, source=1), needed)
+    _assert_equal(tensor_io.broadcast(needed if world.rank == 0 else None, group), needed)
     _assert_equal(tensor_io.broadcast({} if world.rank == 0 else None, group), {})
     return 0
 
 
 def _assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert list(found) == list(wanted)
+    assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
         assert found[name].dtype == tensor.dtype
         assert found[name].shape == tensor.shape

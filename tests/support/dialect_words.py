@@ -1,4 +1,4 @@
-"""Words of a dialect, as tests read them: alone, over a configuration, below a launcher."""
+"""Parse arguments of a dialect: alone, with a named configuration, or with a launcher."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -34,28 +34,28 @@ VARIANTS = {
 
 @cache
 def parser_of(dialect: str) -> ConfigArgumentParser:
-    made = ConfigArgumentParser(prog=dialect, allow_abbrev=False, add_help=False)
-    add_flags(made, VARIANTS[dialect]())
-    return made
+    parser = ConfigArgumentParser(prog=dialect, allow_abbrev=False, add_help=False)
+    add_flags(parser, VARIANTS[dialect]())
+    return parser
 
 
 def read(
     dialect: str,
     line: str,
-    under: Mapping[str, Any] | None = None,
-    above: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None,
+    launcher: Mapping[str, Any] | None = None,
 ) -> ParsedFlags:
-    """What comes of words over a configuration and below a launcher, both given as values."""
-    parser, spoken = parser_of(dialect), VARIANTS[dialect]()
-    own, extra = parser.parse_known_args(expand_prefixes(line.split(), parser))
+    """Parse a line; `base` has the values of a configuration, `launcher` those of a launcher."""
+    parser, current = parser_of(dialect), VARIANTS[dialect]()
+    args, extra = parser.parse_known_args(expand_prefixes(line.split(), parser))
     found = parse_flags(
-        own.flag_occurrences, spoken, _set_by("config", under), _set_by("launcher", above)
+        args.flag_occurrences, current, _set_by("config", base), _set_by("launcher", launcher)
     )
     return ParsedFlags(
         found.settings,
         [
             *unknown_argument_problems(
-                extra, parser, partial(find_in_other_dialects, current=spoken)
+                extra, parser, partial(find_in_other_dialects, current=current)
             ),
             *found.problems,
         ],
@@ -69,50 +69,48 @@ def _set_by(source: str, values: Mapping[str, Any] | None) -> dict[str, Setting]
     return {name: Setting(value, source) for name, value in (values or {}).items()}
 
 
-def option_values(
-    dialect: str, line: str, under: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The canonical values of words that are all right."""
-    found = read(dialect, line, under)
+def option_values(dialect: str, line: str, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the canonical values of a valid line."""
+    found = read(dialect, line, base)
     assert found.problems == []
     return setting_values(found.settings)
 
 
-def problems(dialect: str, line: str, under: Mapping[str, Any] | None = None) -> list[str]:
-    return [str(problem) for problem in read(dialect, line, under).problems]
+def problems(dialect: str, line: str, base: Mapping[str, Any] | None = None) -> list[str]:
+    return [str(problem) for problem in read(dialect, line, base).problems]
 
 
 def config(dialect: str, line: str) -> RunConfig:
-    """What a run would be: what was said, and what the dialect takes for granted."""
-    spoken: Dialect = VARIANTS[dialect]()
-    given = read(dialect, line).settings
+    """Return the configuration of a run: the given options, and the defaults of the dialect."""
+    current: Dialect = VARIANTS[dialect]()
+    settings = read(dialect, line).settings
     assert problems(dialect, line) == []
-    unsaid = spoken.default_settings(setting_values(given))
-    return resolve(RequestedOptions(given, environment={}, dialect_defaults=unsaid)).config
+    defaults = current.default_settings(setting_values(settings))
+    return resolve(RequestedOptions(settings, environment={}, dialect_defaults=defaults)).config
 
 
 def rates(dialect: str, line: str) -> LearningRatePlan:
-    """The learning rate of a run."""
-    asked = config(dialect, line)
-    return plan_loop(asked, plan_batch(asked), default_num_samples(asked)).learning_rate
+    """Return the learning rate plan of a run."""
+    values = config(dialect, line)
+    return plan_loop(values, plan_batch(values), default_num_samples(values)).learning_rate
 
 
 def interpret_command(line: str, environment: Mapping[str, str] | None = None) -> Interpretation:
-    """A whole command, as `convoy run` reads it."""
+    """Interpret a complete command, as `convoy run` does."""
     variables = environment or {}
     return interpret(split_command(line.split(), variables), variables)
 
 
 def run(line: str, environment: Mapping[str, str] | None = None) -> RunConfig:
-    """What a whole command asks for, which the canonical command it becomes asks for as well."""
-    spoken = interpret_command(line, environment)
-    resolved = resolve(spoken.request)
-    words = canonical_args(spoken.config, resolved, spoken.request.environment)
+    """Resolve a complete command; its canonical command must resolve to the same options."""
+    interpretation = interpret_command(line, environment)
+    request = interpretation.request
+    resolved = resolve(request)
+    words = canonical_args(interpretation.config, resolved, request.environment)
     name = words[1] if words[:1] == ["--config"] else None
     again = read("convoy", " ".join(words[2 if name else 0 :]))
     assert again.problems == []
     named = read_named_config(name, None)[0]
-    assert resolve(
-        RequestedOptions(again.settings, named, environment=environment or {})
-    ).config == (resolved.config)
+    repeated = RequestedOptions(again.settings, named, environment=environment or {})
+    assert resolve(repeated).config == resolved.config
     return resolved.config

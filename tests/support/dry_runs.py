@@ -13,31 +13,31 @@ Meaning = dict[str, Any]
 
 def dry(line: str, *own: str | Path) -> Meaning:
     """The JSON of a dry run; `own` are convoy's words in front of the `--`."""
-    said = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
-    assert (said.code, said.err) == (0, "")
-    meaning: Meaning = json.loads(said.out)
+    result = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
+    assert (result.code, result.err) == (0, "")
+    meaning: Meaning = json.loads(result.out)
     return meaning
 
 
 def refusals(line: str, *own: str | Path) -> list[str]:
     """The lines of a refusal, without the mark that they are ours."""
-    said = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
-    assert (said.code, said.out) == (2, "")
-    return [one.removeprefix("convoy: ") for one in said.err.splitlines()]
+    result = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
+    assert (result.code, result.out) == (2, "")
+    return [item.removeprefix("convoy: ") for item in result.err.splitlines()]
 
 
 def values(plan: Meaning) -> Meaning:
     """Every option without who set it."""
-    return {name: one["value"] for name, one in plan["options"].items()}
+    return {name: item["value"] for name, item in plan["options"].items()}
 
 
 def repeated(meaning: Meaning, target: str | None = None) -> Meaning:
     """Every option as the canonical command has it, whatever it works on."""
     convoy_itself, _, *words = shlex.split(meaning["command"])
     assert convoy_itself == "convoy"
-    said = convoy("plan", "--json", *(word for word in words if word != target))
-    assert (said.code, said.err) == (0, "")
-    return values(json.loads(said.out))
+    result = convoy("plan", "--json", *(word for word in words if word != target))
+    assert (result.code, result.err) == (0, "")
+    return values(json.loads(result.out))
 
 
 def the_row(*words: str) -> Row:

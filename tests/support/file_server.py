@@ -56,8 +56,8 @@ def reply(handler: Handler, status: int, **headers: object) -> None:
 
 
 def start_of(handler: Handler) -> int:
-    asked = handler.headers["Range"]
-    return int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+    requested = handler.headers["Range"]
+    return int(requested.removeprefix("bytes=").removesuffix("-")) if requested else 0
 
 
 def reply_from(handler: Handler, start: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Made-up weights in the layouts of others, and the networks of ours that want them."""
+"""Random weights in the layouts of other libraries, and the target networks."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -32,7 +32,7 @@ def parameters(keys: Mapping[str, tuple[int, ...]]) -> int:
 
 
 @cache
-def wanted(model: str, **values: Any) -> TargetNetwork:
+def target_for(model: str, **values: Any) -> TargetNetwork:
     """What one of our networks expects, 1000 classes unless told otherwise."""
     config = build_config({"model": model, "data": "generated", **values})
     return target_network(plan_network(config), config)

@@ -15,10 +15,10 @@ def picture(height: int, width: int, seed: int = 0) -> Pixels:
     down, across = np.mgrid[0:height, 0:width] / max(height, width)
     waves = chance.uniform(2, 9, (2, 3))
     turn = chance.uniform(0, 6, 3)
-    made = 0.5 + 0.4 * np.sin(down[..., None] * waves[0] + across[..., None] * waves[1] + turn)
-    made[height // 4 : height // 2, width // 3 : width * 3 // 4] = chance.uniform(0, 1, 3)
-    made += chance.normal(0, 0.03, made.shape)
-    return (made.clip(0, 1) * 255).astype(np.uint8)
+    output = 0.5 + 0.4 * np.sin(down[..., None] * waves[0] + across[..., None] * waves[1] + turn)
+    output[height // 4 : height // 2, width // 3 : width * 3 // 4] = chance.uniform(0, 1, 3)
+    output += chance.normal(0, 0.03, output.shape)
+    return (output.clip(0, 1) * 255).astype(np.uint8)
 
 
 def jpeg(pixels: Pixels, quality: int = 90, subsampling: str = "420") -> bytes:
@@ -50,9 +50,9 @@ def entropy_start(encoded: bytes) -> int:
 def damaged(encoded: bytes, seed: int, count: int = 16) -> bytes:
     """So many bytes of the pixels replaced by others, all within one stretch of 4 KB."""
     chance = np.random.default_rng(seed)
-    made = bytearray(encoded)
+    output = bytearray(encoded)
     first = entropy_start(encoded)
-    stretch = int(chance.integers(first, max(first + 1, len(made) - 4096)))
-    for place in chance.integers(stretch, min(stretch + 4096, len(made) - 2), count):
-        made[place] = int(chance.integers(256))
-    return bytes(made)
+    stretch = int(chance.integers(first, max(first + 1, len(output) - 4096)))
+    for place in chance.integers(stretch, min(stretch + 4096, len(output) - 2), count):
+        output[place] = int(chance.integers(256))
+    return bytes(output)

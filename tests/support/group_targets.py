@@ -26,7 +26,7 @@ def met(group: RankGroup, rank: int) -> list[int]:
 def listening(process: psutil.Process) -> list[str]:
     """Every address where a process can be reached."""
     sockets = process.net_connections(kind="inet")
-    return [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
+    return [socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN]
 
 
 def meet(world: World, payload: dict[str, Any]) -> int:
@@ -46,7 +46,9 @@ def meet(world: World, payload: dict[str, Any]) -> int:
         "place": [groups.norm_sync.index, groups.norm_sync.size],
         "apart": groups.norm_sync.process_group is not groups.data_parallel.process_group,
         "listens": listening(psutil.Process()),
-        "elders_listen": [ip for one in psutil.Process().parents()[:2] for ip in listening(one)],
+        "elders_listen": [
+            ip for parent in psutil.Process().parents()[:2] for ip in listening(parent)
+        ],
     }
     (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
     groups.destroy()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.index import Index, ShardFormat
 from convoy.data.records.index_builder import ShardScan, open_index
 from convoy.data.records.shards import ShardSet
@@ -34,9 +35,7 @@ class ShardFolder:
     def open(self, shard_format: ShardFormat = "tfrecord") -> Index:
         self.scanned.clear()
         self.notices.clear()
-        return open_index(
-            self.shards(shard_format),
-            self.scan,
-            self.notices.append,
-            lambda done, total: self.progress.append((done, total)),
+        callbacks = ProgressCallbacks(
+            self.notices.append, lambda done, total: self.progress.append((done, total))
         )
+        return open_index(self.shards(shard_format), self.scan, callbacks)

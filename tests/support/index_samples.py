@@ -33,7 +33,7 @@ def small_index() -> Index:
     """Two shards, seven records, one of them bad."""
     first = make_scanned_shard("train-00000-of-00002", make_scan(0, 1, None, 2))
     second = make_scanned_shard("train-00001-of-00002", make_scan(2, 0, 4))
-    return join_scans("tfrecord", [first, second], notice=print)
+    return join_scans("tfrecord", [first, second])
 
 
 def large_index(records: int, shards: int) -> Index:

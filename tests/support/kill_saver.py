@@ -35,7 +35,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 def save_forever(store: CheckpointStore, update: int) -> None:
     while True:
-        store.save(small(update), update)
+        store.save(small(update))
         store.prune(KEEP)
         update += 1
 
@@ -68,7 +68,7 @@ def kill_at_moments(folder: Path, kills: int) -> dict[str, object]:
     """Each child goes on from what the one before left behind."""
     store, chance = CheckpointStore(folder), random.Random(11)
     for update in (1, 2):
-        store.save(small(update), update)
+        store.save(small(update))
     problems, interrupted = [], 0
     for _ in range(kills):
         child = in_child(lambda: save_forever(store, store.load_newest().contents.update + 1))
@@ -87,7 +87,7 @@ def kill_at_calls(folder: Path) -> dict[str, object]:
     while status != 0:
         store = CheckpointStore(folder / str(kills))
         for update in (1, 2):
-            store.save(small(update), update)
+            store.save(small(update))
         child = in_child(lambda: save_and_die(store, kills))  # noqa: B023 - forks at once
         status = os.waitpid(child, 0)[1]
         problems += [f"call {kills}: {text}" for text in problems_in(store, at_least=KEEP)]
@@ -111,9 +111,9 @@ def save_and_die(store: CheckpointStore, calls_allowed: int) -> None:
 
     for name in CHANGING_CALLS:
         setattr(os, name, counted(os.__dict__[name]))
-    store.save(small(3), 3)
+    store.save(small(3))
     store.prune(KEEP)
-    store.save(saved_again(2), 2)
+    store.save(saved_again(2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A supervisor in a process of its own, for tests that send it signals: arguments in, JSON out."""
+"""A supervisor in a separate process, for tests that send it signals: arguments in, JSON out."""
 
 import json
 import sys
@@ -7,13 +7,13 @@ from convoy.launch.supervisor import LaunchOptions, run_workers
 from convoy.plan.topology import TopologyPlan
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     outcome = run_workers(
-        TopologyPlan(hosts=1, instances=1, replicas=asked["replicas"], stages=asked["stages"]),
-        asked["target"],
-        asked["payload"],
+        TopologyPlan(hosts=1, instances=1, replicas=request["replicas"], stages=request["stages"]),
+        request["target"],
+        request["payload"],
         threads=1,
-        options=LaunchOptions(**asked["limits"]),
+        options=LaunchOptions(**request["limits"]),
     )
     print(json.dumps({"code": outcome.code, "lines": outcome.describe()}))
     sys.exit(outcome.code)

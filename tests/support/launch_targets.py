@@ -1,4 +1,4 @@
-"""What workers do in the tests of their supervisor. Every one returns an exit code."""
+"""Targets of workers in the tests of the supervisor; each returns an exit code."""
 
 import json
 import os
@@ -16,17 +16,17 @@ import torch.distributed as dist
 from convoy.errors import DataError
 from convoy.launch.world import World
 
-LIFE = 600  # seconds, of a worker whom nobody ends
+LIFE = 600  # seconds until a worker ends without a signal
 
 
 def end(world: World, payload: dict[str, Any]) -> int:
-    """With the code that the payload has for this rank."""
+    """Return the code that the payload has for this rank."""
     codes: list[int] = payload["codes"]
     return codes[world.rank]
 
 
 def describe(world: World, payload: dict[str, Any]) -> int:
-    """Write down what this worker was given."""
+    """Write the arguments and environment of this worker to a file."""
     seen = {
         "world": [world.rank, world.world_size, world.local_rank, world.local_world_size],
         "text": payload["text"],
@@ -41,7 +41,7 @@ def describe(world: World, payload: dict[str, Any]) -> int:
 
 
 def print_lines(world: World, payload: dict[str, Any]) -> int:
-    """To both streams, also past Python, and others than the first without a line end at last."""
+    """Print to both streams and to the descriptor; only rank 0 ends its last line."""
     print(f"out {world.rank}")
     os.write(1, b"raw\n")
     print(f"err {world.rank}", file=sys.stderr)
@@ -50,7 +50,7 @@ def print_lines(world: World, payload: dict[str, Any]) -> int:
 
 
 def fail(world: World, payload: dict[str, Any]) -> int:
-    """One rank fails in the way it is told while the others wait for it."""
+    """Fail on one rank, in the requested way, while the others wait for it."""
     _join(world)
     if world.rank == payload["rank"]:
         match payload["way"]:
@@ -60,31 +60,31 @@ def fail(world: World, payload: dict[str, Any]) -> int:
                 raise ValueError("not in order")
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "leave":
+            case "os exit":
                 os._exit(3)
             case "exit":
                 sys.exit(4)
             case "close first":
                 dist.destroy_process_group()
                 time.sleep(0.1)
-                raise DataError("told only after the others noticed")
+                raise DataError("reported after the others failed")
     dist.all_reduce(torch.ones(1))
     return 0
 
 
 def sleep(world: World, payload: dict[str, Any]) -> int:
-    """Long, with the signals handled as told; each signal that is heard is written down."""
+    """Sleep with the requested signal handling; write each received signal to a file."""
     folder = Path(payload["folder"])
 
-    def note(number: int, frame: object) -> None:
+    def record(number: int, frame: object) -> None:
         del frame
-        with (folder / f"heard-{world.rank}").open("a") as heard:
-            heard.write(f"{signal.Signals(number).name}\n")
+        with (folder / f"received-{world.rank}").open("a") as received:
+            received.write(f"{signal.Signals(number).name}\n")
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if payload["signals"] != "default":
-            signal.signal(number, note)
-    if payload["signals"] == "child":  # a process of the worker's own, in its session
+            signal.signal(number, record)
+    if payload["signals"] == "child":  # a child process in the worker's session
         subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIFE})"])
     (folder / f"ready-{world.rank}").write_text(str(os.getpid()))
     end = time.monotonic() + LIFE

@@ -47,8 +47,8 @@ def train_loop(group: dist.ProcessGroup, case: Case, updates: int = 1) -> Looped
             for images, labels in case.batches()
         )
     seen = [part.after(passed) for part in parts]
-    for one, stage in zip(seen, loop.stages, strict=True):
-        one.stash = stage.peak_stash_seen
+    for item, stage in zip(seen, loop.stages, strict=True):
+        item.stash = stage.peak_stash_seen
     return LoopedResult(seen, loop.peak_stash_seen)
 
 
@@ -61,10 +61,12 @@ def leave_nothing(group: dist.ProcessGroup, case: Case) -> int:
     parts = [Trained(case, stage) for stage in own_stages(group, case)]
     loop = pipeline_of(case, parts, group)
     loop.run(case.batches())
-    channels = [link for one in channels_of(case, group) for link in (one.upstream, one.downstream)]
+    channels = [
+        link for item in channels_of(case, group) for link in (item.upstream, item.downstream)
+    ]
     shapes = {shape for link in channels if link is not None for shape in link.shapes}
     gc.collect()
-    return sum(isinstance(one, Tensor) and one.shape in shapes for one in gc.get_objects())
+    return sum(isinstance(item, Tensor) and item.shape in shapes for item in gc.get_objects())
 
 
 def in_order(processes: Sequence[LoopedResult]) -> list[StageResult]:
@@ -84,7 +86,7 @@ def infer_looped(
     after = train_loop(group, case).seen
     return [
         PredictionDigests(
-            answers, all(one.training == is_training for one in part.module.modules()), seen
+            answers, all(module.training == is_training for module in part.module.modules()), seen
         )
         for part, seen in zip(parts, after, strict=True)
     ]
@@ -100,12 +102,12 @@ def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> 
         images if dist.get_rank(group) == 0 else None for images, _ in case.batches()
     ]
     loop = InferencePipeline([part.module for part in parts], channels_of(case, group))
-    made, again = (
+    output, again = (
         [None if logits is None else digest(logits) for logits in loop.run(batches)]
         for _ in range(2)
     )
-    assert again == made  # a validation is not the last one
-    return made
+    assert again == output  # a validation is not the last one
+    return output
 
 
 def cross(group: dist.ProcessGroup) -> list[float]:
@@ -113,7 +115,9 @@ def cross(group: dist.ProcessGroup) -> list[float]:
     shape = (2, 3)
     if dist.get_rank(group) == 0:
         channels = [P2PChannel([shape], CPU, group, 1, tag) for tag in (1, 3)]
-        for transfer in [one.send([torch.full(shape, float(one.tag))]) for one in channels]:
+        for transfer in [
+            channel.send([torch.full(shape, float(channel.tag))]) for channel in channels
+        ]:
             transfer.wait()
         return []
     bundles = [P2PChannel([shape], CPU, group, 0, tag).receive() for tag in (3, 1)]

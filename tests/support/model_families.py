@@ -19,8 +19,8 @@ class Small(NamedTuple):
     @property
     def plan(self) -> NetworkPlan:
         """For ten classes."""
-        asked = {"data": "generated", "num_classes": CLASSES, "image_size": self.size}
-        return plan_network(build_config({**asked, **self.options}))
+        requested = {"data": "generated", "num_classes": CLASSES, "image_size": self.size}
+        return plan_network(build_config({**requested, **self.options}))
 
     def layers_with(self, **options: Any) -> tuple[LayerPlan, ...]:
         """With some options more."""

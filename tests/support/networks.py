@@ -40,10 +40,12 @@ def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
     Without `zero` every weight moves at once.
     """
     config = NetworkConfig(model="resnet50", zero_init_last_norm=zero)
-    whole = resnet_layers(config, 3, CLASSES)
+    full = resnet_layers(config, 3, CLASSES)
     stem = ("conv1", "bn1", "relu", "maxpool")
     blocks = ("layer1/0/", "layer1/1/", "layer2/0/", "layer2/1/")
-    chosen = [one for one in whole if one.name in (*stem, "avgpool") or one.name.startswith(blocks)]
+    chosen = [
+        item for item in full if item.name in (*stem, "avgpool") or item.name.startswith(blocks)
+    ]
     return (*chosen, LayerPlan("fc", LinearSpec(512, CLASSES)))
 
 

@@ -123,5 +123,5 @@ def mixtures(rows: list[list[str]], program: str, *configs: str) -> SearchStrate
     )
     named = st.sampled_from(["", *(f"--config {config}" for config in configs)])
     return st.tuples(named, one_of_some).map(
-        lambda drawn: " ".join([f"python3 {program}", drawn[0], *drawn[1]])
+        lambda samples: " ".join([f"python3 {program}", samples[0], *samples[1]])
     )

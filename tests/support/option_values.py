@@ -63,10 +63,10 @@ def _as_item(text: str) -> str:
 
 def value(row: Option) -> SearchStrategy[Any]:
     """A value of the option's whole type."""
-    one = one_value(row)
+    item = one_value(row)
     if row.value_type.is_list:
-        return st.lists(one, max_size=4).map(tuple)
-    return st.none() | one if row.value_type.optional else one
+        return st.lists(item, max_size=4).map(tuple)
+    return st.none() | item if row.value_type.optional else item
 
 
 def values() -> SearchStrategy[dict[str, Any]]:
@@ -80,14 +80,14 @@ def agreeing(draw: st.DrawFn) -> dict[str, Any]:
     chosen = draw(values())
     chosen["model"] = draw(st.sampled_from(list(MODELS)))
     chosen["data"] = draw(st.sampled_from(["generated", "synthetic"]))  # of any size
-    for one, other in (
+    for item, other in (
         ("epoch", "updates"),
         ("lr", "base_learning_rate_exponent"),
         ("logs_per_epoch", "log_freq"),
         ("name", "checkpoint_output_path"),
         ("init_path", "pretrained"),
     ):
-        wins, loses = draw(st.permutations([one, other]))
+        wins, loses = draw(st.permutations([item, other]))
         chosen[wins] = draw(one_value(option_table()[wins]))
         chosen[loses] = None
     for wins, loses in (
@@ -115,7 +115,7 @@ def _fitting(chosen: dict[str, Any]) -> dict[str, Any]:
         "force_weight_to_fp32": (),
         "gradient_mean_reduce_re": tuple(map(re.escape, chosen["gradient_mean_reduce_re"])),
         "accumulator_dtype_rules": tuple(
-            f"{one}=float32" for one in chosen["accumulator_dtype_rules"]
+            f"{item}=float32" for item in chosen["accumulator_dtype_rules"]
         ),
         "shards": None,
         "available_memory_proportion": chosen["available_memory_proportion"][:1],

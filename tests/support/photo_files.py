@@ -1,4 +1,4 @@
-"""Small sets of real JPEG files, made here."""
+"""Small sets of generated JPEG files."""
 
 from pathlib import Path
 
@@ -43,5 +43,5 @@ def photo_paths(root: Path, split: str) -> list[Path]:
 
 def damage(path: Path) -> None:
     """Cut it in the middle."""
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    full = path.read_bytes()
+    path.write_bytes(full[: len(full) // 2])

@@ -106,18 +106,18 @@ def as_shipped(name: str) -> RunConfig:
 def reduced(name: str) -> ResolvedConfig:
     """A shipped or documented configuration with as little of everything else as can be."""
     base, changes = DOCUMENTED.get(name, (name, {}))
-    whole = as_shipped(base)
-    own = {
-        **asdict(whole.network),
-        **asdict(whole.family),
-        **asdict(whole.pipeline),
-        "enable_recompute": whole.memory.enable_recompute,
-        "recompute_checkpoints": whole.memory.recompute_checkpoints,
+    full = as_shipped(base)
+    local = {
+        **asdict(full.network),
+        **asdict(full.family),
+        **asdict(full.pipeline),
+        "enable_recompute": full.memory.enable_recompute,
+        "recompute_checkpoints": full.memory.recompute_checkpoints,
     }
-    values = {**own, **changes, **SMALL}
-    wish = PipelineConfig(**{row.name: values[row.name] for row in fields(PipelineConfig)})
-    schedule = make_schedule(wish.pipeline_schedule, wish.stages_per_device)
-    return _resolved(values | _batch(_fewest(schedule, wish.planned_stages)))
+    values = {**local, **changes, **SMALL}
+    config = PipelineConfig(**{row.name: values[row.name] for row in fields(PipelineConfig)})
+    schedule = make_schedule(config.pipeline_schedule, config.stages_per_device)
+    return _resolved(values | _batch(_fewest(schedule, config.planned_stages)))
 
 
 def _batch(micro_batches: int) -> Values:
@@ -148,7 +148,7 @@ def _resolved(values: Values) -> ResolvedConfig:
 
 def in_one_process(resolved: ResolvedConfig) -> ResolvedConfig:
     """The same training: nothing is cut, nothing is computed again."""
-    values = {name: one.value for name, one in resolved.settings.items()}
+    values = {name: item.value for name, item in resolved.settings.items()}
     return _resolved({**values, **ALONE})
 
 
@@ -171,7 +171,7 @@ def train(resolved: ResolvedConfig, folder: Path) -> Values:
 
     After the first update the velocity is the gradient, so gradients are compared as well.
     """
-    settings = {name: one.value for name, one in resolved.settings.items()}
+    settings = {name: item.value for name, item in resolved.settings.items()}
     ours = _resolved({**settings, "checkpoint_output_path": str(folder)})
     request = RunRequest(ours, quiet=True)
     assert run_in_workers(request, plan_run(ours.config)).code == 0
@@ -182,4 +182,4 @@ def train(resolved: ResolvedConfig, folder: Path) -> Values:
 
 
 def _digests(files: Values) -> Values:
-    return {name: one for name, one in files.items() if name.endswith(".safetensors")}
+    return {name: item for name, item in files.items() if name.endswith(".safetensors")}

@@ -76,7 +76,9 @@ class Case:
             case "resnet8-group":
                 return small_layers("group")
             case "pooled-norm":  # the gradient of the norm lies otherwise than its output
-                chosen = [one for one in small_layers() if one.name in ("conv1", "bn1", "avgpool")]
+                chosen = [
+                    layer for layer in small_layers() if layer.name in ("conv1", "bn1", "avgpool")
+                ]
                 return (*chosen, LayerPlan("fc", LinearSpec(16, CLASSES)))
             case _:
                 return bottleneck_layers(zero=False)
@@ -92,10 +94,10 @@ class Case:
 
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         """Images with their pixels together, as the infeed gives them."""
-        made = [
+        output = [
             images_and_labels(self.samples, self.size, seed) for seed in range(self.micro_batches)
         ]
-        return [(images.to(memory_format=torch.channels_last), labels) for images, labels in made]
+        return [(images.to(memory_format=torch.channels_last), labels) for images, labels in output]
 
 
 @dataclass
@@ -111,11 +113,11 @@ class StageResult:
 
 def joined(parts: Sequence[StageResult]) -> StageResult:
     """All stages as if they were one."""
-    whole = StageResult(losses=parts[-1].losses, right=parts[-1].right)
+    full = StageResult(losses=parts[-1].losses, right=parts[-1].right)
     for part in parts:
-        whole.gradients.update(part.gradients)
-        whole.statistics.update(part.statistics)
-    return whole
+        full.gradients.update(part.gradients)
+        full.statistics.update(part.statistics)
+    return full
 
 
 def digest(tensor: Tensor) -> str:
@@ -138,7 +140,7 @@ class Trained:
 
     @property
     def norms(self) -> dict[str, BatchNorm]:
-        return {n: one for n, one in self.slice.layers.items() if isinstance(one, BatchNorm)}
+        return {n: item for n, item in self.slice.layers.items() if isinstance(item, BatchNorm)}
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -161,8 +163,8 @@ class Trained:
             self.seen.statistics[name] = [
                 digest(torch.cat([mean, variance])) for mean, variance in norm.pending_statistics
             ]
-        self.seen.losses = [float(one.loss) for one in results]
-        self.seen.right = [int(one.correct) for one in results]
+        self.seen.losses = [float(result.loss) for result in results]
+        self.seen.right = [int(result.correct) for result in results]
         return self.seen
 
 
@@ -178,8 +180,8 @@ def smooth(logits: Tensor, labels: Tensor) -> Tensor:
 
 def channels_of(case: Case, group: dist.ProcessGroup) -> list[StageChannels]:
     """Of this process's stages: those at its rank, and one for each further time around."""
-    own = case.stages[dist.get_rank(group) :: dist.get_world_size(group)]
-    return connect([stage_boundary(case.network, one, case.samples) for one in own], group, CPU)
+    local = case.stages[dist.get_rank(group) :: dist.get_world_size(group)]
+    return connect([stage_boundary(case.network, item, case.samples) for item in local], group, CPU)
 
 
 def pipeline_of(
@@ -232,11 +234,11 @@ def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> Pr
     trained.module.train(is_training)
     batches = [images if place == 0 else None for images, _ in case.batches()]
     inference = InferencePipeline([trained.module], channels_of(case, group))
-    made, again = ([_digest(one) for one in inference.run(batches)] for _ in range(2))
-    assert again == made  # a validation is not the last one
+    output, again = ([_digest(item) for item in inference.run(batches)] for _ in range(2))
+    assert again == output  # a validation is not the last one
     return PredictionDigests(
-        made,
-        all(one.training == is_training for one in trained.module.modules()),
+        output,
+        all(module.training == is_training for module in trained.module.modules()),
         train_stage(group, case),
     )
 
@@ -281,16 +283,16 @@ def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
     """One update under observation."""
     place = dist.get_rank(group)
     trained = Trained(case, place)
-    given: list[int] = []
-    taken: list[int] = []
+    values: list[int] = []
+    used: list[int] = []
 
     def feed() -> Iterator[tuple[Tensor, Tensor]]:
         for index, batch in enumerate(case.batches()):
-            given.append(index)
+            values.append(index)
             yield batch
 
     def collect() -> None:
-        taken.append(len(given))
+        used.append(len(values))
         trained.collect()
 
     pipeline = pipeline_of(case, [trained], group)
@@ -299,8 +301,8 @@ def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
     boundary = stage_boundary(case.network, case.stages[place], case.samples)
     sizes = {*(boundary.incoming if place else ()), *boundary.outgoing}
     gc.collect()
-    left = [one for one in gc.get_objects() if isinstance(one, Tensor) and one.shape in sizes]
-    return Traffic(taken, len(results), len(left))
+    left = [item for item in gc.get_objects() if isinstance(item, Tensor) and item.shape in sizes]
+    return Traffic(used, len(results), len(left))
 
 
 class PipelinePool:

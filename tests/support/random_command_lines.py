@@ -76,13 +76,13 @@ class Phrase:
 def values_of(row: Option) -> SearchStrategy[Any]:
     """Values within the limits, small ones where a plan would grow with them."""
     if row.name in _NAMES:
-        one = _NAMES[row.name]
-        return st.lists(one, max_size=3).map(tuple) if row.value_type.is_list else one
+        item = _NAMES[row.name]
+        return st.lists(item, max_size=3).map(tuple) if row.value_type.is_list else item
     limit = row.limit
     if row.name in MOST:
         limit = replace(limit, at_most=MOST[row.name])
     value = option_values.value(replace(row, limit=limit))
-    return value.filter(lambda one: one is not None) if row.value_type.optional else value
+    return value.filter(lambda item: item is not None) if row.value_type.optional else value
 
 
 def _right(row: Option) -> SearchStrategy[Phrase]:
@@ -106,7 +106,7 @@ def _beyond(row: Option) -> SearchStrategy[Phrase]:
     outside += [limit.at_least - 1] if limit.at_least is not None else []
     outside += [limit.above] if limit.above is not None else []
     outside += [2 * limit.at_most] if limit.at_most is not None else []
-    words = [to_cli_words(row.value_type.base(one))[0] for one in outside]
+    words = [to_cli_words(row.value_type.base(item))[0] for item in outside]
     return st.sampled_from([_attached(row, word) for word in words])
 
 
@@ -188,4 +188,4 @@ def speeches(dialect: Dialect) -> SearchStrategy[list[str]]:
     phrase = st.sampled_from(dialect.flags).flatmap(spoken)
     named = st.sampled_from(shipped_config_names()).map(lambda name: ("--config", name))
     several = st.lists(st.one_of(phrase, phrase, phrase, phrase, named), max_size=6)
-    return several.map(lambda phrases: [word for one in phrases for word in one])
+    return several.map(lambda phrases: [word for item in phrases for word in item])

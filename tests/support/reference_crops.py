@@ -41,17 +41,17 @@ def placed(draws: Draws, attempt: int, room: tuple[int, int], shape: tuple[int, 
 
 
 def pytorch_window(draws: Draws, height: int, width: int, boxes: Boxes) -> Whole:
-    given = in_pixels(boxes, height, width)
-    made = shaped(draws, 0, height, width)
-    if not given:
-        return made
-    lows, highs = zip(*((box[:2], box[2:]) for box in given), strict=True)
+    values = in_pixels(boxes, height, width)
+    output = shaped(draws, 0, height, width)
+    if not values:
+        return output
+    lows, highs = zip(*((box[:2], box[2:]) for box in values), strict=True)
     around = (*map(min, zip(*lows, strict=True)), *map(max, zip(*highs, strict=True)))
     for number in range(9):
-        made = shaped(draws, number, height, width)
-        if shared_area(made, around) >= 0.1 * (made[2] * made[3]):
+        output = shaped(draws, number, height, width)
+        if shared_area(output, around) >= 0.1 * (output[2] * output[3]):
             break
-    return made
+    return output
 
 
 def shaped(draws: Draws, number: int, height: int, width: int) -> Whole:
@@ -67,18 +67,19 @@ def shaped(draws: Draws, number: int, height: int, width: int) -> Whole:
 
 
 def tensorflow_window(draws: Draws, height: int, width: int, boxes: Boxes) -> Whole:
-    given = in_pixels(boxes, height, width) or [(0, 0, width, height)]
+    values = in_pixels(boxes, height, width) or [(0, 0, width, height)]
     for attempt in range(100):
         ratio = 0.75 + draws(attempt, 1) * (1.33 - 0.75)
         allowed = [tall for tall in range(1, height + 1) if fits(tall, ratio, height, width)]
         if not allowed:
             continue
         tall = allowed[floor(draws(attempt, 0) * len(allowed))]
-        made = placed(draws, attempt, (height, width), (tall, round(tall * ratio)))
+        output = placed(draws, attempt, (height, width), (tall, round(tall * ratio)))
         if any(
-            shared_area(made, box) >= 0.1 * (box[2] - box[0]) * (box[3] - box[1]) for box in given
+            shared_area(output, box) >= 0.1 * (box[2] - box[0]) * (box[3] - box[1])
+            for box in values
         ):
-            return made
+            return output
     return 0, 0, width, height
 
 

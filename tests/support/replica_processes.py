@@ -117,16 +117,21 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
     storage: StateStorage = MmapStorage(case.offload) if case.offload else StateStorage()
     config = OptimizerConfig(optimizer=case.optimizer)
     rule = make_update_rule(
-        config, 4 * case.micro_batches, [one for one in flat.weights if "bn" not in one]
+        config, 4 * case.micro_batches, [weight for weight in flat.weights if "bn" not in weight]
     )
     rows = row_gatherer(replicas, Shards(flat.elements, count))
     optimizer = Optimizer(
-        flat, rule, OptimizerShard(replicas.shard_range(flat.elements), rows), storage
+        flat,
+        rule,
+        OptimizerShard(
+            replicas.shard_range(flat.elements), rows, shard_gatherer(replicas, flat.elements)
+        ),
+        storage,
     )
     kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
     reduction = make_reduction(kind, case.micro_batches)
     tree = GradientTree(flat, replica * accumulated, kind.accumulator_dtype, accumulated, reduction)
-    norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
+    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
     pipeline = SingleStage(network, F.cross_entropy, tree.collect)
     update = Update(pipeline, [ParameterGroup(tree, optimizer)], replicas, PendingStatistics(norms))
     if case.start:
@@ -137,7 +142,7 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
             (images_and_labels(4, 8, 100 * number + seed) for seed in seeds),
             StepContext(RATES[number], number, number),
         )
-    outcome = _outcome(network.named_tensors(), optimizer, replicas)
+    outcome = _outcome(network.named_tensors(), optimizer)
     return dataclasses.replace(outcome, early=counting.early if counting else 0)
 
 
@@ -145,18 +150,18 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
 def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
     for name, tensor in tensors.items():
         tensor.copy_(torch.from_numpy(start.tensors[name]))
-    optimizer.load_state({name: torch.from_numpy(one) for name, one in start.state.items()})
+    optimizer.load_state({name: torch.from_numpy(item) for name, item in start.state.items()})
 
 
-def _outcome(named: dict[str, Tensor], optimizer: Optimizer, replicas: Replicas) -> Outcome:
+def _outcome(named: dict[str, Tensor], optimizer: Optimizer) -> Outcome:
     tensors = {name: tensor.detach() for name, tensor in named.items()}
-    state = optimizer.named_state(shard_gatherer(replicas, optimizer.flat_params.elements))
-    kept = sum(len(vector) for vector in optimizer.slots.values())
-    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), kept)
+    state = optimizer.named_state()
+    saved = sum(len(vector) for vector in optimizer.slots.values())
+    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), saved)
 
 
 def _arrays(tensors: dict[str, Tensor]) -> Arrays:
-    return {name: one.contiguous().numpy().copy() for name, one in tensors.items()}
+    return {name: item.contiguous().numpy().copy() for name, item in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -193,8 +198,8 @@ def reduce_twice(peers: PeerGroup | None, case: Sum) -> tuple[range, list[float]
     for seed in (1000, 0):
         tree.clear()
         for number in range(tree.first_leaf, tree.first_leaf + case.accumulated):
-            drawn = leaf(seed + number, case.elements)
-            weight.grad = drawn if case.alike is None else drawn.fill_(case.alike)
+            samples = leaf(seed + number, case.elements)
+            weight.grad = samples if case.alike is None else samples.fill_(case.alike)
             tree.collect()
         mean = replicas.reduce(tree)
     return replicas.shard_range(tree.flat.elements), mean.tolist()
@@ -220,7 +225,7 @@ def reduce_shuffled(peers: PeerGroup | None, case: Shuffled) -> list[tuple[range
     first = replica * case.accumulated
     trees = []
     for _ in range(case.trees):
-        weights = {str(one): nn.Parameter(torch.zeros(100 + one, 3)) for one in range(7)}
+        weights = {str(item): nn.Parameter(torch.zeros(100 + item, 3)) for item in range(7)}
         tree = GradientTree(FlatParameters(weights), first, expected_leaves=case.accumulated)
         replicas.overlap_with_backward(tree)
         trees.append(tree)
@@ -301,9 +306,9 @@ def replica_pool(replicas: int, scratch: Path) -> Iterator[ReplicaPool]:
 
 def unwrap(results: list[T | Failed]) -> list[T]:
     """The results of a call that failed nowhere."""
-    failed = [one for one in results if isinstance(one, Failed)]
+    failed = [result for result in results if isinstance(result, Failed)]
     assert not failed, failed
-    return [one for one in results if not isinstance(one, Failed)]
+    return [result for result in results if not isinstance(result, Failed)]
 
 
 def joined(parts: list[tuple[range, list[float]]]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Runs convoy for tests: in this process, or in real ones that can be killed.
+"""Run convoy for tests: in this process, or in a separate one that can be killed.
 
 Real processes come from a forkserver that has torch loaded already, so one costs a tenth of a
 second instead of three.
@@ -16,6 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy.cli.args import ParsedCommand, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.main import main
 from convoy.launch.worker import FORWARDED_SIGNALS
 
@@ -45,7 +46,7 @@ _CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.run.averaging
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What a command printed and returned."""
 
     code: int
@@ -53,12 +54,19 @@ class Said:
     err: str
 
 
-def convoy(*words: str | Path) -> Said:
+def convoy(*words: str | Path) -> CommandResult:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([str(word) for word in words])
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
+
+
+def parse_plan_command(words: list[str]) -> ParsedCommand:
+    """Parse a command line of a verb that takes the options of a run."""
+    parser = make_parser("plan", "")
+    add_config_arguments(parser)
+    return parse_run_command(parser, words)
 
 
 @dataclass
@@ -111,7 +119,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def wait(self, seconds: float = PATIENCE) -> Said:
+    def wait(self, seconds: float = PATIENCE) -> CommandResult:
         """The exit code is negative when a signal ended it, as in subprocess."""
         self._process.join(seconds)
         if self._process.is_alive():
@@ -119,10 +127,12 @@ class Process:
             raise TimeoutError(f"still running after {seconds} s: {self._err.read_text()}")
         code = self._process.exitcode
         assert code is not None
-        return Said(code, self._out.read_text(), self._err.read_text())
+        return CommandResult(code, self._out.read_text(), self._err.read_text())
 
 
-def convoy_process(*words: str | Path, scratch: Path, env: Mapping[str, str] | None = None) -> Said:
+def convoy_process(
+    *words: str | Path, scratch: Path, env: Mapping[str, str] | None = None
+) -> CommandResult:
     """Run a command in a process of its own, to its end."""
     return Process(list(words), scratch, env).wait()
 

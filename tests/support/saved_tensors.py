@@ -13,17 +13,17 @@ from convoy.parallel.slice import Slice
 def saved_bytes(network: Slice, bundle: tuple[Tensor, ...], labels: Tensor) -> int:
     """Bytes of the storages that came in or are saved for backward, the weights' own left out."""
     weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
-    held = {tensor.untyped_storage().data_ptr(): tensor for tensor in bundle}
+    stored = {tensor.untyped_storage().data_ptr(): tensor for tensor in bundle}
 
     def pack(tensor: Tensor) -> Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor
+        stored[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         (logits,) = network(*bundle)
         loss = F.cross_entropy(logits, labels)
     assert loss.requires_grad
-    storages = [held[place].untyped_storage() for place in held.keys() - weights]
+    storages = [stored[place].untyped_storage() for place in stored.keys() - weights]
     return sum(storage.nbytes() for storage in storages)
 
 

@@ -120,17 +120,17 @@ def simulate(orders: Sequence[Sequence[Action]], costs: Costs | None = None) -> 
     seconds = max(process.clock for process in processes)
     return Simulation(
         seconds,
-        idle=tuple(1 - one.busy / seconds if seconds else 0.0 for one in processes),
+        idle=tuple(1 - item.busy / seconds if seconds else 0.0 for item in processes),
         stash=tuple(stage.most for stage in line),
         process_stash=tuple(process.most for process in processes),
         starts=tuple(tuple(process.starts) for process in processes),
-        stuck=tuple(_stuck(line, *one.todo[0]) for one in processes if one.todo),
+        stuck=tuple(_stuck(line, *item.todo[0]) for item in processes if item.todo),
     )
 
 
 def _even(orders: Sequence[Sequence[Action]], stages: int) -> Costs:
     """One second for whatever stands in the lists: half a backward pass counts as much as all."""
-    is_split = any(isinstance(one, BackwardInput) for order in orders for one in order)
+    is_split = any(isinstance(item, BackwardInput) for order in orders for item in order)
     return Costs((1.0,) * stages, (2.0 if is_split else 1.0,) * stages)
 
 
@@ -193,7 +193,7 @@ def _keep(process: _Process, stage: _Stage, action: Action) -> None:
         case Forward():
             stage.stash.add(action.micro)
             stage.most = max(stage.most, len(stage.stash))
-            process.most = max(process.most, sum(len(one.stash) for one in process.stages))
+            process.most = max(process.most, sum(len(item.stash) for item in process.stages))
         case BackwardInput():
             stage.halved.add(action.micro)
         case _:

@@ -29,6 +29,6 @@ def gathered(peers: PeerGroup | None, case: Vector) -> tuple[list[float], list[l
     owned = replicas.shard_range(case.elements)
     part = torch.arange(float(case.elements))[owned.start : owned.stop]
     rows = torch.stack([part[::16], part[::16]], 1)
-    whole = shard_gatherer(replicas, case.elements)(part)
+    full = shard_gatherer(replicas, case.elements)(part)
     every = row_gatherer(replicas, Shards(case.elements, count))(rows)
-    return whole.tolist(), every.tolist()
+    return full.tolist(), every.tolist()

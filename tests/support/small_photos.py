@@ -1,4 +1,4 @@
-"""Small photos in class folders for tests: every one different, some with boxes."""
+"""Small photos in class folders: each is different, some have bounding boxes."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import simplejpeg
 
 from convoy.data.convert.conversion import convert
 from convoy.data.convert.plan import ConversionRequest, Sharding
-from convoy.data.progress import ProgressCallbacks, no_op
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.folder import BOX_FILE_NAME
 from convoy.data.records.open import find_split, open_location
 from convoy.data.records.record import DataFormat
@@ -51,7 +51,7 @@ def converted(source: Path, target: Path, data_format: DataFormat, shard_records
 
 def contents(folder: Path, split: Split) -> list[tuple[bytes, int, str, list[list[float]], str]]:
     """All records in order: image, label, class name, boxes, file name."""
-    records = open_location(find_split(folder, split), split, no_op, no_op)
+    records = open_location(find_split(folder, split), split)
     images = [records.read(number) for number in range(len(records))]
     labels = records.labels.tolist()
     return [

@@ -1,4 +1,4 @@
-"""A whole run in small: images of 8 × 8, a network of five layers, real pieces throughout."""
+"""A small training run: 8 × 8 images and a network of five layers."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -124,7 +124,7 @@ class SmallRun:
         return [event.update for event in self.events if isinstance(event, kind)]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        return {name: one.detach().clone() for name, one in self.network.named_tensors().items()}
+        return {name: item.detach().clone() for name, item in self.network.named_tensors().items()}
 
 
 def small_run(
@@ -138,8 +138,8 @@ def small_run(
     optimizer = Optimizer(FlatParameters(network.named_weights()), Sgd(OptimizerConfig()))
     gradients = GradientTree(optimizer.flat_params)
     pipeline = SingleStage(network, CrossEntropy(LossConfig()), gradients.collect)
-    norms = [one for one in network.modules() if isinstance(one, BatchNorm)]
-    layers = [WatchedLayer(*one, network.position) for one in enumerate(network.layers.values())]
+    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
+    layers = [WatchedLayer(*item, network.position) for item in enumerate(network.layers.values())]
     traps = Traps(list(network.layers), layers, [gradients])
     guard = StepGuard(
         loss_scale=LossScale(plan.loss_scale), policy=policy or NonFinitePolicy(), traps=traps

@@ -1,4 +1,4 @@
-"""A few weights and gradients of all shapes, for tests of what moves them."""
+"""A few weights and gradients of several shapes, for tests of optimizers."""
 
 import torch
 from torch import Tensor, nn
@@ -26,5 +26,5 @@ def gradients(update: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
 def flattened(optimizer: Optimizer, update: int, scale: float = 1.0) -> Tensor:
     """The gradients of an update in the optimizer's layout, of a loss times `scale`."""
     flat = optimizer.flat_params
-    given = gradients(update, flat.values.dtype)
-    return flat.flatten(dict(zip(flat.weights, given, strict=True))).mul_(scale)
+    values = gradients(update, flat.values.dtype)
+    return flat.flatten(dict(zip(flat.weights, values, strict=True))).mul_(scale)

@@ -24,7 +24,7 @@ def sweep(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[..., Cal
                     raise
 
         signature = inspect.signature(test)
-        left = [one for name, one in signature.parameters.items() if name not in keys]
+        left = [item for name, item in signature.parameters.items() if name not in keys]
         swept.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
         return swept
 

@@ -126,7 +126,7 @@ def train(world: dist.ProcessGroup | None, spanned: NormSyncCase) -> Arrays:
     for update, rate in enumerate(RATES):
         worker.update(worker.feed(update), StepContext(rate))
     tensors = worker.trained.slice.named_tensors()
-    return {name: one.detach().contiguous().numpy().copy() for name, one in tensors.items()}
+    return {name: item.detach().contiguous().numpy().copy() for name, item in tensors.items()}
 
 
 def gather(world: dist.ProcessGroup, sizes: list[tuple[int, ...]]) -> list[list[float]]:
@@ -137,5 +137,5 @@ def gather(world: dist.ProcessGroup, sizes: list[tuple[int, ...]]) -> list[list[
         part = torch.full(size, 100.0 * number + world.rank()).transpose(0, -1)
         got = partners.all_gather(part)
         assert got.shape == (world.size(), *part.shape)
-        seen.append([float(one.unique()) for one in got])
+        seen.append([float(item.unique()) for item in got])
     return seen

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records import tfrecord_format
 from convoy.data.records.record import Boxes, Sample
 from convoy.data.records.tfrecord import TfRecords, open_tfrecords, write_sample
@@ -64,6 +65,6 @@ def example(**changes: bytes | None) -> bytes:
 def open_quietly(folder: Path, split: Split = "train") -> TfRecords:
     """Open a set and check that it causes no notice."""
     notices: list[str] = []
-    records = open_tfrecords(folder, split, notices.append, lambda _, __: None)
+    records = open_tfrecords(folder, split, ProgressCallbacks(notices.append))
     assert notices == []
     return records

@@ -228,7 +228,7 @@ class SqueezeNet(nn.Module):
         super().__init__()
         self.conv1 = Conv(3, 96, 7, 2)
         squeezed = (16, 16, 32, 32, 48, 48, 64, 64)
-        widths = (96, *(8 * one for one in squeezed))
+        widths = (96, *(8 * item for item in squeezed))
         for number, (inputs, outputs) in enumerate(pairwise(widths), start=2):
             fire = Fire(inputs, outputs // 8, outputs // 2, bypass and number % 2 == 1)
             self.add_module(f"fire{number}", fire)

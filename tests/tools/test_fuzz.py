@@ -54,7 +54,7 @@ def test_inputs_are_a_function_of_the_seed() -> None:
 
 @pytest.mark.processes
 def test_the_tool_tells_how_many_inputs_were_read() -> None:
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, str(TOOL), "frame", "--inputs", "50"],
         capture_output=True,
         text=True,
@@ -62,4 +62,4 @@ def test_the_tool_tells_how_many_inputs_were_read() -> None:
         check=True,
     )
 
-    assert told.stdout.startswith("frame: 50 inputs, 0 refused, ")
+    assert reported.stdout.startswith("frame: 50 inputs, 0 refused, ")

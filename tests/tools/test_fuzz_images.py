@@ -9,12 +9,14 @@ from fuzz_images import ERRORS, images, jpegs, read_header, read_image
 
 def damaged(encoded: bytes, chance: Random) -> bytes:
     """Some bytes changed, most of them in the header; sometimes cut."""
-    made = bytearray(encoded)
+    output = bytearray(encoded)
     for _ in range(chance.choice((1, 2, 8))):
-        made[min(chance.randrange(len(made)), chance.randrange(len(made)))] = chance.randrange(256)
+        output[min(chance.randrange(len(output)), chance.randrange(len(output)))] = (
+            chance.randrange(256)
+        )
     if chance.random() < 0.2:
-        del made[chance.randrange(len(made)) :]
-    return bytes(made)
+        del output[chance.randrange(len(output)) :]
+    return bytes(output)
 
 
 @pytest.mark.parametrize("read", [read_header, read_image])

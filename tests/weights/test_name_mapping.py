@@ -1,11 +1,11 @@
-"""Foreign weights and our networks: what is made to fit, and what is refused, all of it at once."""
+"""Weights of other libraries: conversions, and mismatches reported together."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from support.foreign_weights import tensors, wanted
+from support.foreign_weights import target_for, tensors
 from torch import Tensor
 
 from convoy.errors import CheckpointError
@@ -17,11 +17,13 @@ Change = Callable[[dict[str, Tensor]], object]
 
 
 def theirs() -> dict[str, Tensor]:
-    return tensors({name: tuple(form.shape) for name, form in wanted(MODEL).tensors.items()})
+    return tensors(
+        {name: tuple(tensor.shape) for name, tensor in target_for(MODEL).tensors.items()}
+    )
 
 
-def fitted(found: dict[str, Tensor], into: TargetNetwork | None = None) -> FittedWeights:
-    return fit_weights(ExternalWeights("file.pth", found), into or wanted(MODEL))
+def fitted(found: dict[str, Tensor], target: TargetNetwork | None = None) -> FittedWeights:
+    return fit_weights(ExternalWeights("file.pth", found), target or target_for(MODEL))
 
 
 def refused(change: Change) -> str:
@@ -102,26 +104,27 @@ def test_a_negative_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_float_dtypes_are_converted_and_noted(dtype: torch.dtype) -> None:
-    found = {name: one.to(dtype) for name, one in theirs().items()}
-    made = fitted(found)
+    found = {name: tensor.to(dtype) for name, tensor in theirs().items()}
+    result = fitted(found)
 
-    assert made.notes == [f"converted from {str(dtype).removeprefix('torch.')} to float32"]
-    assert all(torch.equal(made.model[name], found[name].float()) for name in found)
-    assert {one.dtype for one in made.model.values()} == {torch.float32}
-    assert {one.dtype for one in made.model.values()} == {torch.float32}
+    assert result.notes == [f"converted from {str(dtype).removeprefix('torch.')} to float32"]
+    assert all(torch.equal(result.model[name], found[name].float()) for name in found)
+    assert {tensor.dtype for tensor in result.model.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("classes", [3, 7])
 def test_a_different_number_of_classes_reinitialises_the_head(classes: int) -> None:
-    into = wanted(MODEL, num_classes=classes)
-    made = fitted(theirs(), into)
+    target = target_for(MODEL, num_classes=classes)
+    result = fitted(theirs(), target)
 
-    assert made.notes == [f"fc is reinitialised: the weights have 10 classes, the model {classes}"]
-    assert torch.equal(made.model["fc.weight"], into.head["fc.weight"])
-    assert made.model["fc.weight"].shape == (classes, 64)
-    assert torch.equal(made.model["conv1.weight"], theirs()["conv1.weight"])
+    assert result.notes == [
+        f"fc is reinitialised: the weights have 10 classes, the model {classes}"
+    ]
+    assert torch.equal(result.model["fc.weight"], target.head["fc.weight"])
+    assert result.model["fc.weight"].shape == (classes, 64)
+    assert torch.equal(result.model["conv1.weight"], theirs()["conv1.weight"])
     assert not torch.equal(
-        into.head["fc.weight"], wanted(MODEL, num_classes=classes, seed=9).head["fc.weight"]
+        target.head["fc.weight"], target_for(MODEL, num_classes=classes, seed=9).head["fc.weight"]
     )
 
 
@@ -130,22 +133,22 @@ def test_a_head_for_as_many_classes_is_kept() -> None:
 
 
 def test_a_stem_for_padded_images_is_padded_with_zeros() -> None:
-    into = wanted(MODEL)
-    forms = {**into.tensors, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
-    made = fitted(theirs(), replace(into, tensors=forms))
-    stem = made.model["conv1.weight"]
+    target = target_for(MODEL)
+    forms = {**target.tensors, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
+    result = fitted(theirs(), replace(target, tensors=forms))
+    stem = result.model["conv1.weight"]
 
-    assert made.notes == ["conv1.weight is padded with a zero channel for padded images"]
+    assert result.notes == ["conv1.weight is padded with a zero channel for padded images"]
     assert torch.equal(stem[:, :3], theirs()["conv1.weight"])
     assert not stem[:, 3].any()
 
 
 def test_num_batches_tracked_is_kept_only_if_unique() -> None:
-    one, two = torch.tensor(5), torch.tensor(6)
-    counts = {"bn1.num_batches_tracked": one, "layer1.0.bn1.num_batches_tracked": one}
+    five, six = torch.tensor(5), torch.tensor(6)
+    counts = {"bn1.num_batches_tracked": five, "layer1.0.bn1.num_batches_tracked": five}
 
     assert fitted(theirs() | counts).num_batches_tracked == 5
-    assert fitted(theirs() | counts | {"bn1.num_batches_tracked": two}).num_batches_tracked is None
+    assert fitted(theirs() | counts | {"bn1.num_batches_tracked": six}).num_batches_tracked is None
     assert fitted(theirs()).num_batches_tracked is None
 
 

@@ -1,8 +1,8 @@
-"""Names in and out, against the layouts that torchvision and timm publish."""
+"""Name mapping, compared with the published layouts of torchvision and timm."""
 
 import pytest
 import torch
-from support.foreign_weights import BATCHES, parameters, tensors, wanted
+from support.foreign_weights import BATCHES, parameters, target_for, tensors
 from support.published_keys import LAYOUTS, Keys
 
 from convoy.errors import ConfigError
@@ -33,12 +33,12 @@ def test_the_layouts_have_the_published_number_of_parameters(
 def test_weights_round_trip_bit_exactly(model: str, naming: str, keys: Keys, count: int) -> None:
     del count
     theirs = tensors(keys)
-    fitted = fit_weights(ExternalWeights("file", theirs), wanted(model))
+    fitted = fit_weights(ExternalWeights("file", theirs), target_for(model))
     again = to_external(fitted.model, naming, fitted.num_batches_tracked or 0)
 
     assert fitted.naming == ("torchvision" if model in SAME else naming)
     assert (fitted.notes, fitted.num_batches_tracked) == ([], BATCHES)
-    assert {name: tuple(one.shape) for name, one in again.items()} == keys
+    assert {name: tuple(tensor.shape) for name, tensor in again.items()} == keys
     assert all(torch.equal(again[name], theirs[name]) for name in theirs)
     assert all(again[name].dtype == theirs[name].dtype for name in theirs)
 
@@ -47,10 +47,12 @@ def test_weights_round_trip_bit_exactly(model: str, naming: str, keys: Keys, cou
     "model", ["mobilenet", "efficientnet-b0", "mobilenet-v3-small-published", "resnet18"]
 )
 def test_converting_between_namings_round_trips(model: str) -> None:
-    ours = {name: torch.rand(form.shape) for name, form in wanted(model).tensors.items()}
-    one = to_external(ours, "torchvision", 0)
-    other = to_external(fit_weights(ExternalWeights("f", one), wanted(model)).model, "timm", 0)
-    back = fit_weights(ExternalWeights("f", other), wanted(model)).model
+    ours = {name: torch.rand(tensor.shape) for name, tensor in target_for(model).tensors.items()}
+    torchvision = to_external(ours, "torchvision", 0)
+    other = to_external(
+        fit_weights(ExternalWeights("f", torchvision), target_for(model)).model, "timm", 0
+    )
+    back = fit_weights(ExternalWeights("f", other), target_for(model)).model
 
     assert all(torch.equal(back[name], ours[name]) for name in ours)
 
@@ -58,14 +60,14 @@ def test_converting_between_namings_round_trips(model: str) -> None:
 @pytest.mark.parametrize("model", ["efficientnet-b7", "efficientnet-cifar", "resnet8", "resnext29"])
 @pytest.mark.parametrize("naming", NAMINGS)
 def test_tensor_names_are_unique(model: str, naming: str) -> None:
-    names = external_names(naming, list(wanted(model).tensors))
+    names = external_names(naming, list(target_for(model).tensors))
 
     assert names is not None
     assert len(set(names.values())) == len(names)
 
 
-def test_a_network_without_squeezes_and_norms_is_counted_through() -> None:
-    bare = wanted("efficientnet-b0", squeeze_excite=False)
+def test_a_network_without_squeezes_and_norms_has_consecutive_names() -> None:
+    bare = target_for("efficientnet-b0", squeeze_excite=False)
     names = external_names("torchvision", list(bare.tensors))
 
     assert names is not None
@@ -73,7 +75,7 @@ def test_a_network_without_squeezes_and_norms_is_counted_through() -> None:
 
 
 def test_a_network_without_external_counterpart_keeps_our_names() -> None:
-    names = list(wanted("squeezenet").tensors)
+    names = list(target_for("squeezenet").tensors)
 
     assert external_names("torchvision", names) is None
     assert external_names("timm", names) is None
@@ -85,7 +87,9 @@ def test_a_network_without_external_counterpart_keeps_our_names() -> None:
 
 
 def test_the_convoy_naming_has_no_num_batches_tracked() -> None:
-    ours = {name: torch.zeros(form.shape) for name, form in wanted("resnet8").tensors.items()}
+    ours = {
+        name: torch.zeros(tensor.shape) for name, tensor in target_for("resnet8").tensors.items()
+    }
 
     assert to_external(ours, "convoy", 7).keys() == ours.keys()
     assert "bn1.num_batches_tracked" in to_external(ours, "timm", 7)

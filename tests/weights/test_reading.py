@@ -1,4 +1,4 @@
-"""Files of weights: what is taken off them, and what is refused in one line."""
+"""Weight files: wrappers that are removed, and files that are refused."""
 
 import io
 import os
@@ -35,14 +35,14 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin"])
-def test_torchs_own_files_are_read_under_each_of_their_endings(tmp_path: Path, suffix: str) -> None:
+def test_torch_files_are_read_with_each_suffix(tmp_path: Path, suffix: str) -> None:
     found = read_weights(saved(tmp_path / f"a{suffix}", PLAIN))
 
     assert found.notes == []
     assert all(torch.equal(found.tensors[name], PLAIN[name]) for name in PLAIN)
 
 
-def test_a_file_of_torchs_oldest_format_is_read(tmp_path: Path) -> None:
+def test_a_file_in_the_legacy_torch_format_is_read(tmp_path: Path) -> None:
     torch.save(PLAIN, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
 
     assert torch.equal(read_weights(tmp_path / "a.pth").tensors["fc.weight"], PLAIN["fc.weight"])
@@ -56,9 +56,9 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
+def test_a_convoy_run_and_its_checkpoint_are_read(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
-    store.save(CheckpointContents(model=dict(PLAIN), state={"update": 3}), 3)
+    store.save(CheckpointContents(model=dict(PLAIN), state={"update": 3}))
 
     for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "update-3"):
         found = read_weights(path)
@@ -69,7 +69,7 @@ def test_a_run_of_ours_and_its_checkpoint_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])
 def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
-    wrapped = {"module._orig_mod." + name: one for name, one in PLAIN.items()}
+    wrapped = {"module._orig_mod." + name: item for name, item in PLAIN.items()}
     found = read_weights(saved(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
 
     assert found.tensors.keys() == PLAIN.keys()
@@ -93,7 +93,7 @@ def test_a_prefix_of_only_some_names_is_not_removed(tmp_path: Path) -> None:
 
 
 class Hostile:
-    """Runs a command when it is unpickled by whoever trusts it."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -122,21 +122,21 @@ def test_a_bare_pickle_with_code_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".pth", ".safetensors"])
-@pytest.mark.parametrize("kept", [0, 7, 0.5, 0.95])
-def test_a_truncated_file_is_refused(tmp_path: Path, ending: str, kept: float) -> None:
+@pytest.mark.parametrize("length", [0, 7, 0.5, 0.95])
+def test_a_truncated_file_is_refused(tmp_path: Path, ending: str, length: float) -> None:
     path = tmp_path / f"a{ending}"
     if ending == ".pth":
         saved(path, PLAIN)
     else:
         save_file(PLAIN, path)
     data = path.read_bytes()
-    path.write_bytes(data[: int(kept if kept >= 1 else kept * len(data))])
+    path.write_bytes(data[: int(length if length >= 1 else length * len(data))])
     message = refused(path)
 
     assert f"{path} is " in message
 
 
-def test_a_header_without_bound_is_refused(tmp_path: Path) -> None:
+def test_a_header_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", 2**40) + b"{}")
 

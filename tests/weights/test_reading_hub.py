@@ -1,4 +1,4 @@
-"""The hub, without a network: what is asked of it, and what is said when it is not there."""
+"""Downloads from the Hub, with a fake package instead of a network."""
 
 import sys
 from pathlib import Path
@@ -12,15 +12,15 @@ from convoy.weights.reading import download_from_hub, is_hub_address, published_
 
 
 class Hub(ModuleType):
-    """A stand-in for the package that notes what it was asked."""
+    """A fake package that records its requests."""
 
     def __init__(self, cached: bool, error: Exception | None = None) -> None:
         super().__init__("huggingface_hub")
         self.cached, self.error = cached, error
-        self.asked: list[tuple[Any, ...]] = []
+        self.requests: list[tuple[Any, ...]] = []
 
     def hf_hub_download(self, place: str, file: str, **words: Any) -> str:
-        self.asked.append((place, file, words["revision"], words.get("local_files_only", False)))
+        self.requests.append((place, file, words["revision"], words.get("local_files_only", False)))
         if words.get("local_files_only") and not self.cached:
             raise FileNotFoundError("not here")
         if self.error is not None:
@@ -32,7 +32,7 @@ def put(monkeypatch: pytest.MonkeyPatch, hub: ModuleType | None) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
 
 
-def test_a_place_on_the_hub_is_no_path() -> None:
+def test_a_hub_address_is_not_a_path() -> None:
     assert (
         is_hub_address("hf:timm/resnet50")
         and not is_hub_address("hf/timm")
@@ -40,7 +40,7 @@ def test_a_place_on_the_hub_is_no_path() -> None:
     )
 
 
-def test_only_the_safe_file_is_fetched_and_what_is_here_is_taken_first(
+def test_only_safetensors_are_downloaded_and_the_cache_is_tried_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here, away = Hub(cached=True), Hub(cached=False)
@@ -50,11 +50,13 @@ def test_only_the_safe_file_is_fetched_and_what_is_here_is_taken_first(
     fetched = download_from_hub("hf:timm/resnet50.tv_in1k")
 
     assert found == Path("/cache/timm/resnet50.tv_in1k/model.safetensors") == fetched
-    assert here.asked == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
-    assert [one[2:] for one in away.asked] == [(None, True), (None, False)]
+    assert here.requests == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
+    assert [request[2:] for request in away.requests] == [(None, True), (None, False)]
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_to_install_is_named_if_the_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     put(monkeypatch, None)
 
     with pytest.raises(
@@ -64,7 +66,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 class LocalEntryNotFoundError(Exception):
-    """As the package calls it."""
+    """The error class of the package."""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ class LocalEntryNotFoundError(Exception):
         (OSError(), "OSError; go online"),
     ],
 )
-def test_without_a_network_one_line_says_what_to_do(
+def test_the_error_without_a_network_is_one_line_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
     put(monkeypatch, Hub(cached=False, error=error))
@@ -86,19 +88,21 @@ def test_without_a_network_one_line_says_what_to_do(
     assert why in str(message.value) and "\n" not in str(message.value)
 
 
-@pytest.mark.parametrize("wish", ["hf:", "hf:timm", "hf:../../etc/passwd", "hf:a/b/c", "hf:a/b@"])
-def test_what_is_no_place_is_refused_before_anything_is_asked(wish: str) -> None:
+@pytest.mark.parametrize(
+    "address", ["hf:", "hf:timm", "hf:../../etc/passwd", "hf:a/b/c", "hf:a/b@"]
+)
+def test_an_invalid_address_is_refused_before_any_request(address: str) -> None:
     with pytest.raises(ConfigError, match="use hf:OWNER/NAME"):
-        download_from_hub(wish)
+        download_from_hub(address)
 
 
-def test_published_weights_have_a_place_and_others_are_told_to_have_none() -> None:
+def test_published_weights_have_an_address_and_others_are_an_error() -> None:
     assert published_address("resnet50") == "hf:timm/resnet50.tv_in1k"
     with pytest.raises(ConfigError, match=r"no published weights for resnet8, only for"):
         published_address("resnet8")
 
 
-def test_every_published_network_is_one_of_ours() -> None:
+def test_every_published_network_is_a_known_model() -> None:
     from convoy.config.sections.network import MODELS
     from convoy.weights.reading import _PUBLISHED_WEIGHTS
 

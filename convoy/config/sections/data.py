@@ -293,7 +293,6 @@ class MixingConfig:
 
     @property
     def uses_cutmix(self) -> bool:
-        """Whether CutMix is enabled."""
         return (self.cutmix_lambda_low, self.cutmix_lambda_high) not in ((0, 0), (1, 1))
 
     @property

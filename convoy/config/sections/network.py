@@ -119,6 +119,7 @@ model_has_no_norms = condition(
     lambda run: MODELS[run.network.model].family == "squeezenet",
     "with --model squeezenet: the model has no normalization layers",
 )
+group_norm_option = partial(option, inactive_when=norm_type_is_not("group"))
 not_efficientnet = family_is_not("efficientnet")
 no_proxy_norm = (not_efficientnet, option_is_unset("proxy_norm"))
 efficientnet_option = partial(option, inactive_when=not_efficientnet)
@@ -167,9 +168,7 @@ class NetworkConfig:
         choices=("batch", "group", "none"),
         inactive_when=model_has_no_norms,
     )
-    norm_num_groups: int = option(
-        32, "Number of groups in group norm.", at_least=1, inactive_when=norm_type_is_not("group")
-    )
+    norm_num_groups: int = group_norm_option(32, "Number of groups in group norm.", at_least=1)
     norm_eps: float = option(
         1e-5,
         "Epsilon added to the variance in normalization layers.",
@@ -201,10 +200,9 @@ class NetworkConfig:
         "− E[x]².",
         inactive_when=no_norms,
     )
-    enable_fast_groupnorm: bool = option(
+    enable_fast_groupnorm: bool = group_norm_option(
         False,
         "Assign channels to the groups of group norm in turn: channel c belongs to group c mod G.",
-        inactive_when=norm_type_is_not("group"),
     )
     full_precision_norm: bool = option(
         False,

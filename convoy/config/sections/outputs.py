@@ -46,9 +46,7 @@ output_is_set = condition(
 
 only_for_validate = condition(lambda _: True, "on training: only `convoy validate` uses it")
 validate_option = partial(runtime_option, inactive_when=only_for_validate)
-unavailable_switch = partial(
-    runtime_option, False, available_values=(False,)
-)  # not implemented in this version
+unavailable_switch = partial(runtime_option, False, available_values=(False,))  # in this version
 
 
 @dataclass(frozen=True, kw_only=True)

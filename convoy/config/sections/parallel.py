@@ -1,6 +1,7 @@
 """The options for devices, compilation, pipeline stages, memory and replicas."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from convoy.config.option import Run, condition, option, option_is, option_is_unset, runtime_option
 from convoy.config.sections.training import no_state_and_no_master_weights, one_micro_batch
@@ -10,6 +11,8 @@ no_shared_loaders = condition(
     lambda run: run.device.instances > 1, "yet: every replica loads its own samples"
 )
 one_replica = condition(lambda run: run.batch.replicas == 1, "with one replica")
+reduction_option = partial(runtime_option, inactive_when=one_replica)
+compile_option = partial(runtime_option, inactive_when=option_is_unset("compile"))
 # Stages that share a device run as one; their borders matter only for recomputation.
 folded_without_recompute = condition(
     lambda run: run.pipeline.shares_one_device and run.memory.enable_recompute is False,
@@ -68,17 +71,14 @@ class CompilerConfig:
     compile_only: bool = runtime_option(
         False, "Prepare everything, then stop before the first update.", available_values=(False,)
     )
-    model_cache_path: str | None = runtime_option(
+    model_cache_path: str | None = compile_option(
         None,
         "Directory of compiled stages, which are loaded from there instead of being compiled "
         "again.",
         aliases=("--executable-cache-path",),
-        inactive_when=option_is_unset("compile"),
     )
-    force_recompile: bool = runtime_option(
-        False,
-        "Compile again even if --model-cache-path contains the compiled stages.",
-        inactive_when=option_is_unset("compile"),
+    force_recompile: bool = compile_option(
+        False, "Compile again even if --model-cache-path contains the compiled stages."
     )
     tmp_execs: bool = runtime_option(
         False,
@@ -256,17 +256,15 @@ class ReplicaConfig:
         choices=("exact", "fast"),
         inactive_when=one_replica,
     )
-    overlap_reduction: bool = runtime_option(
+    overlap_reduction: bool = reduction_option(
         False,
         "Overlap the gradient reduction with the last backward pass of an update. Does not change "
         "results.",
-        inactive_when=one_replica,
     )
-    max_cross_replica_buffer_size: int = runtime_option(
+    max_cross_replica_buffer_size: int = reduction_option(
         10 * 2**20,
         "Maximum size of the gradients in flight between replicas, in bytes.",
         at_least=1024,
-        inactive_when=one_replica,
     )
     max_reduce_many_buffer_size: int = runtime_option(
         0,

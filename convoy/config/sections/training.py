@@ -17,8 +17,8 @@ from convoy.config.option import (
 from convoy.config.sections.precision import no_16_bit_gradients
 
 fine_tune_option = partial(option, inactive_when=option_is_unset("half_res_training"))
-not_step = option_is_not("lr_schedule", "step")
-not_polynomial = option_is_not("lr_schedule", "polynomial")
+step_option = partial(option, inactive_when=option_is_not("lr_schedule", "step"))
+polynomial_option = partial(option, inactive_when=option_is_not("lr_schedule", "polynomial"))
 step_never_drops = condition(
     lambda run: (
         run.learning_rate.lr_schedule == "step"
@@ -33,7 +33,7 @@ step_has_multipliers = condition(
 _MOMENTUM_ONLY = ("sgd", "sgd_combined", "lars")  # the velocity is their only state
 
 lars_option = partial(option, inactive_when=option_is_not("optimizer", "lars"))
-not_rmsprop = option_is_not("optimizer", "rmsprop", "rmsprop_tf")
+rmsprop_option = partial(option, inactive_when=option_is_not("optimizer", "rmsprop", "rmsprop_tf"))
 lars_skips_decay = condition(
     lambda run: run.optimizer.optimizer == "lars" and run.optimizer.lars_weight_decay is None,
     "with --optimizer lars without --lars-weight-decay: --lars-skip-list selects the parameters",
@@ -203,25 +203,22 @@ class LearningRateConfig:
             step_never_drops,
         ),
     )
-    lr_epoch_decay: tuple[float, ...] = option(
+    lr_epoch_decay: tuple[float, ...] = step_option(
         (),
         "Epochs at which the step schedule drops the learning rate.",
         at_least=0,
         excludes=Exclusion("lr_share_decay"),
-        inactive_when=not_step,
     )
-    lr_share_decay: tuple[float, ...] = option(
+    lr_share_decay: tuple[float, ...] = step_option(
         (),
         "Fractions of the whole run at which the step schedule drops the learning rate.",
         between=(0, 1),
-        inactive_when=not_step,
     )
-    lr_multipliers: tuple[float, ...] = option(
+    lr_multipliers: tuple[float, ...] = step_option(
         (),
         "Learning rates of the step schedule as multiples of --lr: the initial one, then one per "
         "drop. Default: powers of --lr-decay.",
         between=(0, 1e30),
-        inactive_when=not_step,
     )
     lr_drops: int | None = option(
         None,
@@ -237,21 +234,19 @@ class LearningRateConfig:
         inactive_when=(step_never_drops, step_drops_on_changes),
     )
     warmup_epoch: float = option(0, "Epochs of linear learning rate warm-up.", at_least=0)
-    poly_lr_decay_power: float = option(
-        2.0, "Exponent of the polynomial schedule.", above=0, inactive_when=not_polynomial
+    poly_lr_decay_power: float = polynomial_option(
+        2.0, "Exponent of the polynomial schedule.", above=0
     )
-    poly_lr_end_ratio: float = option(
+    poly_lr_end_ratio: float = polynomial_option(
         1e-5,
         "Final learning rate of the polynomial schedule as a fraction of --lr.",
         between=(0, 1),
-        inactive_when=not_polynomial,
     )
-    abs_end_learning_rate: float | None = option(
+    abs_end_learning_rate: float | None = polynomial_option(
         None,
         "Final learning rate of the polynomial schedule, instead of --poly-lr-end-ratio.",
         between=(0, 1e30),
         excludes=Exclusion("poly_lr_end_ratio", "set the final learning rate"),
-        inactive_when=not_polynomial,
     )
 
 
@@ -325,19 +320,17 @@ class OptimizerConfig:
         choices=("vectors", "norms", "nothing"),
         inactive_when=(option_is("weight_decay", 0), lars_skips_decay),
     )
-    rmsprop_decay: float = option(
+    rmsprop_decay: float = rmsprop_option(
         0.99,
         "Smoothing constant of RMSprop's running mean square (alpha in PyTorch).",
         between=(0, 1),
-        inactive_when=not_rmsprop,
     )
-    rmsprop_base_decay_exp: float | None = option(
+    rmsprop_base_decay_exp: float | None = rmsprop_option(
         None,
         "Set the smoothing constant of RMSprop to 1 − 2^N × samples per update, instead of "
         "--rmsprop-decay.",
         between=(-200, 100),
         excludes=Exclusion("rmsprop_decay", "set the decay"),
-        inactive_when=not_rmsprop,
     )
     # Above 0 even in 32 bits: a weight whose gradients are all 0 would otherwise become 0 ÷ 0.
     optimizer_eps: float = option(

@@ -26,18 +26,10 @@ from convoy.data.convert.plan import (
     plan_conversion,
 )
 from convoy.data.progress import ProgressCallbacks, ProgressCounter, WorkerThreads
-from convoy.data.records import tar, tfrecord
+from convoy.data.records import manifest, tar, tfrecord
 from convoy.data.records.folder import BOX_FILE_NAME
 from convoy.data.records.ledger import BadRecordError
-from convoy.data.records.manifest import (
-    JOURNAL_NAME,
-    MANIFEST_NAME,
-    Journal,
-    SkippedRecord,
-    WrittenPart,
-    open_journal,
-    size_and_sha256,
-)
+from convoy.data.records.manifest import Journal, SkippedRecord, WrittenPart
 from convoy.data.records.record import MAX_RECORD_BYTES, UNKNOWN_LABEL, Sample
 from convoy.data.records.tar import METADATA_NAME
 from convoy.data.source import Split
@@ -49,14 +41,11 @@ _MAX_SHOWN = 100  # bad records listed in an error; `convoy data verify` lists a
 _FIELD_BYTES = 2**16  # allowed in a record besides its image
 _TEMPORARY = ".*.tmp-*"
 
-
 WrittenParts = Mapping[Split, list[WrittenPart]]
 
 
 @dataclass(frozen=True)
 class ConversionResult:
-    """Summary of what was written."""
-
     records: Mapping[Split, int]
     parts: int
     skipped: tuple[str, ...]  # messages about bad records
@@ -75,7 +64,7 @@ def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> Convers
     bad_records.add_known_bad(source)
     try:
         with (
-            open_journal(request.target, identity) as journal,
+            manifest.open_journal(request.target, identity) as journal,
             WorkerThreads(request.workers) as threads,
         ):
             _remove_temporary(request.target)
@@ -84,7 +73,7 @@ def convert(request: ConversionRequest, callbacks: ProgressCallbacks) -> Convers
             conversion = _Conversion(request, source, plan, bad_records, journal, counter, threads)
             written = conversion.write_parts()
             conversion.write_metadata_files(written, identity)
-            (request.target / JOURNAL_NAME).unlink()
+            (request.target / manifest.JOURNAL_NAME).unlink()
     except OSError as error:
         raise StorageError(
             f"{error.filename or request.target}: {error.strerror}; finished parts are kept. Run "
@@ -167,7 +156,7 @@ class _Conversion:
         """Write one part; return None if it has no good record."""
         path = self.request.target / part.name
         known = self.journal.done.get(part.name)
-        if known is not None and size_and_sha256(path) == (known.bytes, known.sha256):
+        if known is not None and manifest.size_and_sha256(path) == (known.bytes, known.sha256):
             for bad in known.left_out:
                 self.bad_records.add(part.split, bad)
             self.counter.add(len(part.record_ids))
@@ -183,7 +172,7 @@ class _Conversion:
                 records = _write_folder(path, samples)
         except _EmptyPartError:
             return None
-        measured = size_and_sha256(path)
+        measured = manifest.size_and_sha256(path)
         assert measured is not None, "the part was just written"
         written = WrittenPart(part.name, *measured, records, tuple(left_out))
         self.journal.add(written)
@@ -227,17 +216,16 @@ class _Conversion:
         if data_format == "folder":
             self._write_boxes(written)
             os.sync()
-        splits = {
-            split: {"records": _count_records(parts), "shards": [asdict(part) for part in parts]}
-            for split, parts in written.items()
-        }
-        manifest = {
+        table = {
             "format": data_format,
             "class_names": source.class_names,
             "conversion": identity,
-            "splits": splits,
+            "splits": {
+                split: {"records": _count_records(parts), "shards": list(map(asdict, parts))}
+                for split, parts in written.items()
+            },
         }
-        _write_json(target / MANIFEST_NAME, manifest)
+        _write_json(target / manifest.MANIFEST_NAME, table)
 
     def _metadata(self, written: WrittenParts) -> dict[str, Any]:
         """Build `metadata.json`, as the reference's reader of tar shards expects it."""

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.images.decode import ImageError, read_header
+from convoy.data.images.decode import read_header
 from convoy.data.progress import Notice, ProgressCallbacks
 from convoy.data.records.folder import IMAGE_SUFFIXES
-from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import check_finished
 from convoy.data.records.open import (
     DataLocation,
@@ -27,7 +26,14 @@ from convoy.data.records.open import (
     find_split,
     open_location,
 )
-from convoy.data.records.record import UNKNOWN_LABEL, DataFormat, PackedNames, Sample
+from convoy.data.records.record import (
+    UNKNOWN_LABEL,
+    DataFormat,
+    PackedNames,
+    Sample,
+    locate_errors,
+    reading_errors,
+)
 from convoy.data.source import Ids, Labels, Split
 from convoy.errors import ConfigError, DataError
 from convoy.rng import key, permutation
@@ -53,10 +59,8 @@ class ConversionSource:
         records = self.splits[split]
         image = records.read(index)
         encoded = bytes(image.encoded)
-        try:
+        with locate_errors(records, index):
             header = read_header(encoded)
-        except ImageError as error:
-            raise BadRecordError(records.location(index), str(error)) from error
         label = int(records.labels[index])
         filename, text = records.filename_and_text(index)
         return Sample(
@@ -66,6 +70,7 @@ class ConversionSource:
             filename=filename,
             width=header.width,
             height=header.height,
+            image_format=header.format,
             text=text or self.class_descriptions.get(self.class_names[label], ""),
             boxes=image.boxes,
         )
@@ -80,8 +85,7 @@ def open_conversion_source(
     for location in locations.values():
         check_finished(location.folder)
     splits = {
-        name: open_location(location, name, callbacks.on_notice, callbacks.bytes_progress)
-        for name, location in locations.items()
+        name: open_location(location, name, callbacks) for name, location in locations.items()
     }
     synset_file = locations[names[0]].folder / SYNSET_FILE_NAME
     return ConversionSource(
@@ -107,11 +111,8 @@ def _read_synset_file(path: Path) -> dict[str, str]:
     """Read lines such as `n01530575 brambling, Fringilla montifringilla`, if the file exists."""
     if not path.is_file():
         return {}
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    with reading_errors(path), path.open("rb") as file:
+        text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
     lines = (line.strip().partition(" ") for line in text.splitlines())
     return {name: description for name, _, description in lines if name}
 
@@ -146,8 +147,6 @@ class Sharding:
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """One conversion as requested by the user."""
-
     source: Path
     target: Path
     data_format: DataFormat
@@ -212,11 +211,14 @@ def plan_conversion(
 def _record_order(
     request: ConversionRequest, source: ConversionSource, split: Split, notice: Notice
 ) -> Ids:
+    """Return the ids of all records not known to be bad, in the order of the target."""
     labels = source.splits[split].labels
-    record_ids = usable_records(labels, request.shuffle)
+    record_ids = np.flatnonzero(labels != UNKNOWN_LABEL)
     if len(record_ids) == 0:
         folder = source.locations[split].folder
         raise DataError(f"{folder}: the {split} split has no usable records")
+    if request.shuffle is not None:
+        record_ids = record_ids[permutation(key(request.shuffle, "conversion"), len(record_ids))]
     if request.data_format != "folder":
         return record_ids
     by_class = record_ids[np.argsort(labels[record_ids], kind="stable")]
@@ -226,14 +228,6 @@ def _record_order(
             "within each class"
         )
     return by_class
-
-
-def usable_records(labels: Labels, shuffle: int | None) -> Ids:
-    """Return the ids of all records not known to be bad, in the order of the target."""
-    record_ids = np.flatnonzero(labels != UNKNOWN_LABEL)
-    if shuffle is None:
-        return record_ids
-    return record_ids[permutation(key(shuffle, "conversion"), len(record_ids))]
 
 
 def shard_parts(

@@ -1,7 +1,6 @@
 """Crop windows for a batch at once, with or without object bounding boxes."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -75,12 +74,10 @@ def _scale_to_pixels(boxes: F64, sizes: Sizes) -> F64:
 
 
 def _intersection_area(windows: Windows, boxes: F64) -> F64:
-    """Return the area of the intersection of each window with its box."""
     corners = windows[:, :2]
     last = np.minimum(corners + windows[:, 2:], boxes[:, 2:])
-    sides = np.maximum(last - np.maximum(corners, boxes[:, :2]), 0.0)
-    area: F64 = sides.prod(axis=1)
-    return area
+    sides: F64 = np.maximum(last - np.maximum(corners, boxes[:, :2]), 0.0)
+    return sides[:, 0] * sides[:, 1]
 
 
 class Window(NamedTuple):
@@ -90,13 +87,6 @@ class Window(NamedTuple):
     top: float
     width: float
     height: float
-
-
-class CropRule(StrEnum):
-    """The framework whose random crop is reproduced."""
-
-    PYTORCH = "pytorch"
-    TENSORFLOW = "tensorflow"
 
 
 _MAX_SHAPE_ATTEMPTS, _MAX_WINDOW_ATTEMPTS = 10, 9
@@ -128,12 +118,12 @@ def training_windows(
     ids: Ids,
     seed: int,
     epoch: int,
-    rule: str = CropRule.PYTORCH,
+    rule: str = "pytorch",
     boxes: Sequence[Boxes] | None = None,
 ) -> tuple[Windows, Flags]:
-    """Return a random window inside each image, and whether to flip it."""
+    """Return a window in each image, as sampled by this framework, and whether to flip it."""
     batch = CropBatch(key(seed, "crop", epoch), ids, sizes)
-    if rule == CropRule.TENSORFLOW:
+    if rule == "tensorflow":
         windows = _tensorflow_windows(batch, ObjectBoxes.from_boxes(sizes, boxes))
     else:
         windows = _pytorch_windows(batch, merge_boxes(sizes, boxes))
@@ -158,8 +148,8 @@ def _random_resized_crop(batch: CropBatch, number: int) -> Windows:
             break
         remaining = batch.select(pending)
         drawn = remaining.uniform(number * _MAX_SHAPE_ATTEMPTS + shape)
-        area = _scale_uniform(drawn[_AREA], _PYTORCH_AREA) * remaining.sizes.prod(axis=1)
-        ratio = np.exp(_scale_uniform(drawn[_RATIO], np.log(_PYTORCH_RATIO)))
+        area = _scale_uniform(drawn[_AREA], *_PYTORCH_AREA) * remaining.sizes.prod(axis=1)
+        ratio = np.exp(_scale_uniform(drawn[_RATIO], *np.log(_PYTORCH_RATIO)))
         width, height = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
         placed, fits = _place_windows(remaining.sizes, width, height, drawn)
         windows[pending[fits]] = placed[fits]
@@ -197,7 +187,7 @@ def _tensorflow_windows(batch: CropBatch, objects: ObjectBoxes) -> Windows:
 
 def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
     """Sample width and height; 0 where no height with this ratio has an allowed area."""
-    ratio = _scale_uniform(drawn[_RATIO], _TENSORFLOW_RATIO)
+    ratio = _scale_uniform(drawn[_RATIO], *_TENSORFLOW_RATIO)
     min_area = _TENSORFLOW_MIN_AREA * sizes.prod(axis=1)
     lowest = np.maximum(np.floor(np.sqrt(min_area / ratio)) - 1, 1)
     highest = np.minimum(np.floor((sizes[:, 1] + 0.5) / ratio) + 1, sizes[:, 0])
@@ -209,10 +199,8 @@ def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
     return np.rint(height * ratio), height
 
 
-def _scale_uniform(drawn: F64, limits: npt.ArrayLike) -> F64:
-    low, high = np.asarray(limits, np.float64)
-    scaled: F64 = low + drawn * (high - low)
-    return scaled
+def _scale_uniform(drawn: F64, low: float, high: float) -> F64:
+    return low + drawn * (high - low)
 
 
 def _place_windows(sizes: Sizes, width: F64, height: F64, drawn: F64) -> tuple[Windows, Flags]:

@@ -27,6 +27,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from convoy.data.records.record import BadContentError
+
 ImageFormat = Literal["jpeg", "png", "gif", "bmp", "webp"]
 Encoded = bytes | memoryview
 
@@ -55,8 +57,8 @@ _SIGNATURES: dict[bytes, ImageFormat] = {
 _MAX_SIGNATURE_BYTES = max(map(len, _SIGNATURES))
 
 
-class ImageError(ValueError):
-    """An unusable image. The message is the reason; the caller adds the file name."""
+class ImageError(BadContentError):
+    """An unusable image."""
 
 
 class ImageHeader(NamedTuple):

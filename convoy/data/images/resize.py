@@ -11,7 +11,8 @@ import torch
 
 from convoy.data.images.crop import Window, center_crop
 from convoy.data.images.decode import Encoded, Image, ImageHeader, decode, read_header
-from convoy.data.source import StepCallback, ignore_step
+from convoy.data.progress import no_op
+from convoy.data.source import StepCallback
 
 MAX_REUSED_BYTES = 16 * 2**20  # per buffer; larger images are rare
 
@@ -54,7 +55,6 @@ def resize_window(pixels: Image, window: Window, flipped: bool, out: Image) -> N
 
 
 def resize_antialiased(pixels: Image, out: Image) -> None:
-    """Resize the full image into `out` with antialiasing."""
     rows = _contiguous_bytes(pixels.size).reshape(pixels.shape)
     np.copyto(rows, pixels)
     _interpolate(_as_planes(rows), out.shape[:2], False, None, None, out=_as_planes(out))
@@ -85,7 +85,7 @@ def load_training_photo(
     window: Window,
     flipped: bool,
     out: Image,
-    on_step: StepCallback = ignore_step,
+    on_step: StepCallback = no_op,
 ) -> None:
     """Write a window of the image to `out`, decoding at the lowest sufficient resolution."""
     tall, wide, _ = out.shape
@@ -97,7 +97,6 @@ def load_training_photo(
 
 
 def load_validation_photo(encoded: Encoded, size: int, out: Image) -> None:
-    """Write the center crop of the image to `out`."""
     header = read_header(encoded)
     plan = center_crop(header.height, header.width, size)
     # Decoding may downscale the image to twice the needed size; resizing does the rest, without

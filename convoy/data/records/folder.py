@@ -10,8 +10,6 @@ import stat
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +27,10 @@ from convoy.data.records.record import (
     invalid_boxes,
     open_file,
     read_range,
+    reading_errors,
 )
 from convoy.data.source import Labels, Split
-from convoy.errors import ConfigError, DataError
+from convoy.errors import ConfigError
 from convoy.text import pluralize, printable, quote_shortened
 
 BOX_FILE_NAME = "imagenet_2012_bounding_boxes.csv"
@@ -54,7 +53,6 @@ class BoxTable:
         self.names, self._boxes = names, boxes
 
     def boxes_for(self, name: bytes) -> Boxes:
-        """Return all boxes of one file; empty if it has no row."""
         key = np.uint32(zlib.crc32(name))
         first, end = (np.searchsorted(self._keys, key, side) for side in ("left", "right"))
         rows = [row for row in self._order[first:end].tolist() if self.names[row] == name]
@@ -63,14 +61,11 @@ class BoxTable:
 
 def read_boxes(path: Path) -> BoxTable:
     """Read all rows; the error counts every bad row and lists the first ones."""
-    try:
-        size = path.stat().st_size
+    with reading_errors(path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if size > _MAX_BYTES:
             raise ConfigError(f"{path}: {size} bytes; the limit is {_MAX_BYTES}")
-        with path.open("rb") as file:
-            table, problems = _parse_rows(file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        table, problems = _parse_rows(file)
     if problems:
         listed = "; ".join(f"line {line}: {reason}" for line, reason in problems[:_MAX_PROBLEMS])
         more = len(problems) - _MAX_PROBLEMS
@@ -116,31 +111,6 @@ _MAX_SHOWN_NAMES = 5  # of each split, if their classes differ
 _NOT_READ_YET = -1
 # The file itself is bad; any other error (such as too many open files) ends the run.
 _BAD_FILE_ERRNOS = {errno.EACCES, errno.EPERM, errno.EIO}
-
-
-@dataclass(frozen=True)
-class FolderListing:
-    """The images of one split: class folders sorted by name, each with its files sorted by name."""
-
-    classes: tuple[bytes, ...]
-    labels: Labels
-    names: PackedNames  # relative to the class folder
-    skipped_files: tuple[str, ...]
-
-
-def list_images(split_folder: Path) -> FolderListing:
-    """List the images of one split."""
-    walk = _FolderWalk(split_folder)
-    names, counts = PackedNames(), []
-    for folder in walk.classes:
-        images = sorted(walk.images_below(folder))
-        if not images:
-            walk.skip(folder, "a class folder without images")
-        for name in images:
-            names.append(name)
-        counts.append(len(images))
-    labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    return FolderListing(walk.classes, labels, names, walk.skipped_files())
 
 
 class _FolderWalk:
@@ -191,7 +161,7 @@ class _FolderWalk:
                     yield path[len(folder) + 1 :]
 
     def _enter(self, entry: os.DirEntry[bytes], path: bytes) -> bool:
-        with _listing_errors(self._split_folder + b"/" + path):
+        with reading_errors(self._split_folder + b"/" + path):
             folder = _id(entry.stat())
         if folder in self._entered:
             self.skip(path, "a link to a folder that is already included")
@@ -201,20 +171,10 @@ class _FolderWalk:
 
     def _entries(self, inner: bytes) -> list[os.DirEntry[bytes]]:
         path = self._split_folder + b"/" + inner
-        with _listing_errors(path), os.scandir(path) as entries:
+        # An unreadable folder would silently become a class without images.
+        with reading_errors(path, "listed"), os.scandir(path) as entries:
             # Sorted, so that of two links to one folder always the same one is followed.
             return sorted(entries, key=lambda entry: entry.name)
-
-
-@contextmanager
-def _listing_errors(path: bytes) -> Iterator[None]:
-    """Raise DataError: an unreadable folder would silently become a class without images."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{printable(os.fsdecode(path))}: cannot be listed: {error.strerror}"
-        ) from error
 
 
 def _id(status: os.stat_result) -> tuple[int, int]:
@@ -239,12 +199,21 @@ def _entry_type(entry: os.DirEntry[bytes]) -> str:
 class ImageFolder:
     """One split, in the order (class folder, file name). Created by `open_folder`."""
 
-    def __init__(self, split_folder: Path, listing: FolderListing, boxes: BoxTable | None) -> None:
-        self.class_names = tuple(printable(os.fsdecode(name)) for name in listing.classes)
-        self.labels = listing.labels
-        self.skipped_files = listing.skipped_files
+    def __init__(self, split_folder: Path, boxes: BoxTable | None = None) -> None:
+        walk = _FolderWalk(split_folder)
+        self._classes, self._names = walk.classes, PackedNames()  # of files in the class folders
+        counts = []
+        for folder in walk.classes:
+            images = sorted(walk.images_below(folder))
+            if not images:
+                walk.skip(folder, "a class folder without images")
+            for name in images:
+                self._names.append(name)
+            counts.append(len(images))
+        self.class_names = tuple(printable(os.fsdecode(name)) for name in walk.classes)
+        self.labels: Labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+        self.skipped_files = walk.skipped_files()
         self._split_folder = split_folder
-        self._listing = listing
         self._boxes = boxes
         # Size and time of each file when it was first read: a later change means a different image.
         self._bytes = np.full(len(self), _NOT_READ_YET, np.int64)
@@ -271,22 +240,20 @@ class ImageFolder:
 
     def fingerprint(self) -> str:
         """Identify the current data by name, size and modification time of every file."""
-        digest = hashlib.sha256(b"\0".join(self._listing.classes))
+        digest = hashlib.sha256(b"\0".join(self._classes))
         for index in range(len(self)):
             path = self._path(index)
-            try:
+            with reading_errors(path):
                 status = os.stat(path)  # noqa: PTH116 - fast for a million files
-            except OSError as error:
-                raise DataError(f"{self.location(index)}: {error.strerror}") from error
             digest.update(b"%s\0%d %d\n" % (path, status.st_size, status.st_mtime_ns))
         return digest.hexdigest()
 
     def _name(self, index: int) -> bytes:
-        return self._listing.names[index].rpartition(b"/")[2]
+        return self._names[index].rpartition(b"/")[2]
 
     def _path(self, index: int) -> bytes:
-        folder = self._listing.classes[int(self.labels[index])]
-        return b"/".join((os.fsencode(self._split_folder), folder, self._listing.names[index]))
+        folder = self._classes[int(self.labels[index])]
+        return b"/".join((os.fsencode(self._split_folder), folder, self._names[index]))
 
     def _check_and_get_size(self, index: int, file: int) -> int:
         """Return the size of a regular file that has not changed since it was first read."""
@@ -305,7 +272,6 @@ class ImageFolder:
 
 
 def open_folder(root: Path, split: Split) -> ImageFolder:
-    """Open one split of a data set in class folders."""
     folders = _split_folders(root)
     if split not in folders:
         names = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
@@ -315,18 +281,18 @@ def open_folder(root: Path, split: Split) -> ImageFolder:
         )
     _check_same_classes(folders)
     folder, box_file = folders[split], root / BOX_FILE_NAME
-    listing = list_images(folder)
-    if len(listing.names) == 0:
+    images = ImageFolder(folder, read_boxes(box_file) if box_file.exists() else None)
+    if len(images) == 0:
         raise ConfigError(
-            f"{folder}: no images in its {pluralize(len(listing.classes), 'class folder')}; image "
-            f"files end in {', '.join(suffix.decode() for suffix in IMAGE_SUFFIXES)}"
+            f"{folder}: no images in its {pluralize(len(images.class_names), 'class folder')}; "
+            f"image files end in {', '.join(suffix.decode() for suffix in IMAGE_SUFFIXES)}"
         )
-    if len(listing.classes) == 1:
+    if len(images.class_names) == 1:
         raise ConfigError(
-            f"{folder}: only one class folder ({_join_names(set(listing.classes))}); a classifier "
-            "needs at least two"
+            f"{folder}: only one class folder ({images.class_names[0]}); a classifier needs at "
+            "least two"
         )
-    return ImageFolder(folder, listing, read_boxes(box_file) if box_file.exists() else None)
+    return images
 
 
 def _split_folders(root: Path) -> dict[Split, Path]:

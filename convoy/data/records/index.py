@@ -4,7 +4,6 @@ On disk it is a safetensors file with one checksum over all arrays, validated wh
 """
 
 import json
-import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -86,7 +85,6 @@ class Index:
         return len(self.label)
 
     def index_in_file(self, record: int) -> int:
-        """Return the position of a record within its shard, from 0."""
         return record - int(np.searchsorted(self.file, self.file[record]))
 
 
@@ -106,7 +104,7 @@ def write_header(lengths: Sequence[int], crc: int) -> bytes:
 
 
 def save(index: Index, path: Path) -> None:
-    """Write an index to a new file; the caller renames it."""
+    """Write an index to a new file."""
     table = {
         "kind": index.shard_format,
         "files": [[file.name, file.bytes, file.mtime_ns, file.records] for file in index.files],
@@ -128,12 +126,9 @@ def save(index: Index, path: Path) -> None:
 
 def load(path: Path) -> Index:
     """Load an index with memory-mapped arrays; raise BadIndexError if it is invalid."""
-    with path.open("rb") as file:
-        try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            raise BadIndexError("the file is empty") from error
-    return parse(np.frombuffer(mapped, np.uint8))
+    if path.stat().st_size == 0:
+        raise BadIndexError("the file is empty")
+    return parse(np.asarray(np.memmap(path, np.uint8, "r")))
 
 
 def parse(data: ByteArray) -> Index:
@@ -164,12 +159,8 @@ def _read_header(header: bytes) -> tuple[dict[str, Any], int]:
         crc = int(entries["__metadata__"]["crc32c"], 16)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise BadIndexError("invalid header") from error
-    if not all(type(length) is int and 0 <= length < 2**48 for length in (*lengths, crc)):
-        raise BadIndexError("invalid lengths in the header")
-    records, _, crcs, text = lengths
-    if crcs not in (0, records) or text > _MAX_TEXT_BYTES:
-        raise BadIndexError("inconsistent lengths in the header")
-    if header != write_header(lengths, crc):
+    in_range = all(type(length) is int and 0 <= length < 2**48 for length in (*lengths, crc))
+    if not in_range or lengths[-1] > _MAX_TEXT_BYTES or header != write_header(lengths, crc):
         raise BadIndexError("invalid header")
     return entries, crc
 
@@ -207,6 +198,7 @@ def _is_consistent(index: Index) -> bool:
     numbers = [fault.number for fault in index.faults]
     return bool(
         np.array_equal(index.file, in_order)
+        and len(index.crc) in (0, len(index))
         and is_inside.all()
         and labels.min(initial=UNKNOWN_LABEL) >= UNKNOWN_LABEL
         and labels.max(initial=UNKNOWN_LABEL) < len(index.class_names) <= MAX_CLASSES

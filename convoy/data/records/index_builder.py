@@ -12,18 +12,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.progress import Notice, Progress, ProgressCounter, WorkerThreads, no_op
+from convoy.data.progress import SILENT, ProgressCallbacks, ProgressCounter, WorkerThreads
 from convoy.data.records import index as index_file
-from convoy.data.records.index import (
-    MAX_FAULTS,
-    BadIndexError,
-    Fault,
-    Index,
-    IndexedFile,
-    ShardFormat,
-)
+from convoy.data.records.index import MAX_FAULTS, Fault, Index, IndexedFile, ShardFormat
 from convoy.data.records.manifest import check_record_counts, check_shard_names, read_parts
-from convoy.data.records.record import NO_BOXES, UNKNOWN_LABEL, Boxes
+from convoy.data.records.record import NO_BOXES, UNKNOWN_LABEL, Boxes, reading_errors
 from convoy.data.records.shards import ShardSet
 from convoy.errors import DataError
 from convoy.files import atomic_path
@@ -78,15 +71,16 @@ class ShardScan:
                 self.add_bad(self.offset[last], 0, f"lost: {reason}")
 
 
-def join_scans(shard_format: ShardFormat, shards: Sequence[ScannedShard], notice: Notice) -> Index:
-    """Join the scans of all shards into the index of the split."""
+def join_scans(
+    shard_format: ShardFormat, shards: Sequence[ScannedShard], callbacks: ProgressCallbacks = SILENT
+) -> Index:
     scans = [scan for _, scan in shards]
     label = np.concatenate([scan.label for scan in scans])
     counts = [len(scan.label) for scan in scans]
     return Index(
         shard_format=shard_format,
         files=tuple(file for file, _ in shards),
-        class_names=_class_names(shards, int(label.max(initial=UNKNOWN_LABEL)) + 1, notice),
+        class_names=_class_names(shards, int(label.max(initial=UNKNOWN_LABEL)) + 1, callbacks),
         faults=_faults(shards),
         file=np.repeat(np.arange(len(shards), dtype=np.uint32), counts),
         offset=np.concatenate([scan.offset for scan in scans]),
@@ -98,14 +92,16 @@ def join_scans(shard_format: ShardFormat, shards: Sequence[ScannedShard], notice
     )
 
 
-def _class_names(shards: Sequence[ScannedShard], classes: int, notice: Notice) -> tuple[str, ...]:
+def _class_names(
+    shards: Sequence[ScannedShard], classes: int, callbacks: ProgressCallbacks
+) -> tuple[str, ...]:
     """Class names as the shards have them; where they disagree, the first one is used."""
     names: dict[int, tuple[str, str]] = {}
     for file, scan in shards:
         for label, name in scan.names.items():
             first, first_file = names.setdefault(label, (name, file.name))
             if name != first:
-                notice(
+                callbacks.on_notice(
                     f"class {label} is named {quote_shortened(first)} in {first_file} and "
                     f"{quote_shortened(name)} in {file.name}; using the first name"
                 )
@@ -125,18 +121,18 @@ def _faults(shards: Sequence[ScannedShard]) -> tuple[Fault, ...]:
     return tuple(faults[:MAX_FAULTS])
 
 
-def open_index(shards: ShardSet, scan: Scan, notice: Notice, progress: Progress) -> Index:
+def open_index(shards: ShardSet, scan: Scan, callbacks: ProgressCallbacks = SILENT) -> Index:
     """Load or build the index of the shards; raise DataError if it contradicts the manifest."""
     parts = read_parts(shards.folder, shards.split)
     if parts is not None:
         check_shard_names(shards.folder, parts, [path.name for path in shards.paths])
-    index, before = _load_index(shards, notice)
+    index, before = _load_index(shards, callbacks)
     if index is None:
         records = {name: part.records for name, part in (parts or {}).items()}
-        index = _build_index(shards, scan, records, notice, progress)
+        index = _build_index(shards, scan, records, callbacks)
         if parts is None:
             _check_no_lost_records(shards, index, before)
-        _save_index(shards, index, notice)
+        _save_index(shards, index, callbacks)
     if parts is not None:
         check_record_counts(shards.folder, parts, index)
     return index
@@ -144,7 +140,7 @@ def open_index(shards: ShardSet, scan: Scan, notice: Notice, progress: Progress)
 
 def stored_checksums(shards: ShardSet) -> dict[str, npt.NDArray[np.uint32]]:
     """Return the CRC32C of the images of each shard, from a stored index that is up to date."""
-    index, _ = _load_index(shards, no_op)
+    index, _ = _load_index(shards, SILENT)
     if index is None or not len(index.crc):
         return {}
     return {file.name: index.crc[index.file == number] for number, file in enumerate(index.files)}
@@ -166,10 +162,8 @@ def _check_no_lost_records(
 
 def _stat_shard(path: Path) -> IndexedFile:
     """Return size and modification time of a shard; its records are not counted."""
-    try:
+    with reading_errors(path):
         status = path.stat()
-    except OSError as error:
-        raise DataError(f"{printable(str(path))}: {error.strerror}") from error
     return IndexedFile(path.name, status.st_size, status.st_mtime_ns, 0)
 
 
@@ -189,7 +183,7 @@ def index_paths(shards: ShardSet) -> list[Path]:
 
 
 def _load_index(
-    shards: ShardSet, notice: Notice
+    shards: ShardSet, callbacks: ProgressCallbacks
 ) -> tuple[Index | None, dict[str, tuple[int, Path]]]:
     """Load an index that is up to date; otherwise return the record counts of an outdated one."""
     now = [_stat_shard(path) for path in shards.paths]
@@ -200,7 +194,7 @@ def _load_index(
             if not path.is_file():
                 continue
             index = index_file.load(path)
-        except (OSError, BadIndexError) as error:
+        except (OSError, index_file.BadIndexError) as error:
             problems.append(f"{path}: unusable index: {error}")
             continue
         changes = []
@@ -214,7 +208,7 @@ def _load_index(
         more = f", and {hidden} more" if hidden > 0 else ""
         problems.append(f"{path}: out of date: {'; '.join(changes[:_MAX_SHOWN_CHANGES])}{more}")
     for problem in problems:
-        notice(f"{problem}; indexing the shards again")
+        callbacks.on_notice(f"{problem}; indexing the shards again")
     return None, before
 
 
@@ -235,10 +229,11 @@ def _describe_changes(then: Iterable[IndexedFile], now: list[IndexedFile]) -> li
 
 
 def _build_index(
-    shards: ShardSet, scan: Scan, records: Mapping[str, int], notice: Notice, progress: Progress
+    shards: ShardSet, scan: Scan, records: Mapping[str, int], callbacks: ProgressCallbacks
 ) -> Index:
     """Scan all shards in parallel; `records` is how many were written to each, if known."""
-    counter = ProgressCounter(sum(_stat_shard(path).bytes for path in shards.paths), progress)
+    total = sum(_stat_shard(path).bytes for path in shards.paths)
+    counter = ProgressCounter(total, callbacks.bytes_progress)
 
     def scan_shard(path: Path) -> ScannedShard:
         scanned = scan_file(scan, path, records.get(path.name, 0))
@@ -246,16 +241,15 @@ def _build_index(
         return scanned
 
     with WorkerThreads(min(_THREADS, len(shards.paths)) or 1) as threads:
-        return join_scans(shards.shard_format, threads.run(scan_shard, shards.paths), notice)
+        scans = threads.run(scan_shard, shards.paths)
+    return join_scans(shards.shard_format, scans, callbacks)
 
 
 def scan_file(scan: Scan, path: Path, records: int = 0) -> ScannedShard:
     """Scan one shard, to which at least `records` were written; raise DataError if it fails."""
     before = _stat_shard(path)
-    try:
+    with reading_errors(path):
         scanned = scan(path)
-    except OSError as error:
-        raise DataError(f"{printable(str(path))}: cannot be read: {error.strerror}") from error
     after = _stat_shard(path)
     if before != after:
         raise DataError(
@@ -266,7 +260,7 @@ def scan_file(scan: Scan, path: Path, records: int = 0) -> ScannedShard:
     return IndexedFile(before.name, before.bytes, before.mtime_ns, len(scanned.label)), scanned
 
 
-def _save_index(shards: ShardSet, index: Index, notice: Notice) -> None:
+def _save_index(shards: ShardSet, index: Index, callbacks: ProgressCallbacks) -> None:
     """Save the index to the first writable path; if there is none, the run continues."""
     reasons = []
     for path in index_paths(shards):
@@ -275,6 +269,8 @@ def _save_index(shards: ShardSet, index: Index, notice: Notice) -> None:
             with atomic_path(path) as temporary:
                 index_file.save(index, temporary)
             return
-        except (OSError, BadIndexError) as error:
+        except (OSError, index_file.BadIndexError) as error:
             reasons.append(f"{path}: {error}")
-    notice(f"the index could not be saved, so the next run rebuilds it: {'; '.join(reasons)}")
+    callbacks.on_notice(
+        f"the index could not be saved, so the next run rebuilds it: {'; '.join(reasons)}"
+    )

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.data.progress import Notice, Progress
+from convoy.data.progress import SILENT, ProgressCallbacks
 from convoy.data.records.folder import SPLIT_NAMES, ImageFolder, open_folder
 from convoy.data.records.index import SHARD_FORMATS
 from convoy.data.records.manifest import check_finished
-from convoy.data.records.record import DataFormat, Records
+from convoy.data.records.record import DataFormat, Records, reading_errors
 from convoy.data.records.shards import ShardedRecords, list_shards
 from convoy.data.records.tar import TarShards, open_tar_shards
 from convoy.data.records.tfrecord import open_tfrecords
 from convoy.data.source import Split
-from convoy.errors import ConfigError, DataError
+from convoy.errors import ConfigError
 
 StoredRecords = ImageFolder | ShardedRecords
 
@@ -41,11 +41,11 @@ class DataLocation:
         return f"{_FORMAT_NAMES[self.data_format]} in {self.folder}"
 
 
-def open_records(folder: Path, split: Split, notice: Notice, progress: Progress) -> Records:
+def open_records(folder: Path, split: Split, callbacks: ProgressCallbacks = SILENT) -> Records:
     """Open one split, from the folder or from `imagenet-data` below it."""
     location = find_split(folder, split)
     check_finished(location.folder)
-    records = open_location(location, split, notice, progress)
+    records = open_location(location, split, callbacks)
     if len(records.class_names) < 2:
         raise ConfigError(
             f"{location.folder}: only one class among the {len(records)} records of the {split} "
@@ -66,10 +66,8 @@ def find_split(folder: Path, split: Split) -> DataLocation:
     if not folder.is_dir():
         problem = "not a folder" if folder.exists() else "no such folder"
         raise ConfigError(f"{folder}: {problem}; specify the folder with the images")
-    try:
+    with reading_errors(folder):
         locations = list(_split_locations(folder, split))
-    except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}") from error
     if len(locations) > 1:
         raise ConfigError(
             f"{folder}: the {split} split exists more than once: "
@@ -103,16 +101,16 @@ def _split_locations(folder: Path, split: Split) -> Iterator[DataLocation]:
 
 
 def open_location(
-    location: DataLocation, split: Split, notice: Notice, progress: Progress
+    location: DataLocation, split: Split, callbacks: ProgressCallbacks = SILENT
 ) -> StoredRecords:
     """Open one split, even if it has fewer than two classes."""
     if location.data_format == "tfrecord":
-        return open_tfrecords(location.folder, split, notice, progress)
+        return open_tfrecords(location.folder, split, callbacks)
     if location.data_format == "webdataset":
-        return open_tar_shards(location.folder, split, notice, progress)
+        return open_tar_shards(location.folder, split, callbacks)
     images = open_folder(location.folder, split)
     if images.skipped_files:
         first = "; ".join(images.skipped_files[:_MAX_SHOWN_SKIPPED])
         more = ", …" if len(images.skipped_files) > _MAX_SHOWN_SKIPPED else ""
-        notice(f"{location.folder}: skipped in the {split} split: {first}{more}")
+        callbacks.on_notice(f"{location.folder}: skipped in the {split} split: {first}{more}")
     return images

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -54,6 +55,15 @@ class Records(Protocol):
     def location(self, index: int) -> RecordLocation: ...
 
 
+@contextmanager
+def locate_errors(records: Records, index: int) -> Iterator[None]:
+    """Turn bad content into a BadRecordError with the location of the record."""
+    try:
+        yield
+    except BadContentError as error:
+        raise BadRecordError(records.location(index), str(error)) from error
+
+
 class PackedNames:
     """File names by index, packed into one block: a million names are not a million objects."""
 
@@ -79,6 +89,16 @@ class PackedNames:
 
 
 @contextmanager
+def reading_errors(path: Path | bytes, action: str = "read") -> Iterator[None]:
+    """Turn an OSError in this block into a DataError with the path."""
+    try:
+        yield
+    except OSError as error:
+        name = printable(os.fsdecode(path))
+        raise DataError(f"{name}: cannot be {action}: {error.strerror}") from error
+
+
+@contextmanager
 def open_file(
     path: bytes, locate: Callable[[], RecordLocation], bad_record_errnos: Container[int]
 ) -> Iterator[int]:
@@ -86,17 +106,18 @@ def open_file(
 
     Errors listed in `bad_record_errnos` concern one record; all others end the run.
     """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with reading_errors(path):
         try:
-            yield file
-        finally:
-            os.close(file)
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        if error.errno in bad_record_errnos:
-            raise BadRecordError(locate(), reason) from error
-        raise DataError(f"{printable(os.fsdecode(path))}: {reason}") from error
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                yield file
+            finally:
+                os.close(file)
+        except OSError as error:
+            if error.errno in bad_record_errnos:
+                reason = f"cannot be read: {error.strerror}"
+                raise BadRecordError(locate(), reason) from error
+            raise
 
 
 def read_range(file: int, offset: int, size: int, name: str) -> bytes:
@@ -128,7 +149,6 @@ class ReplacementSampler:
     """Labels of all records, and the records that may replace a bad one."""
 
     def __init__(self, labels: Labels) -> None:
-        """`labels` is UNKNOWN_LABEL where the class of a bad record cannot be read."""
         self._known = self.labels = labels
         good = np.flatnonzero(labels != UNKNOWN_LABEL)
         if len(good) == 0:
@@ -165,20 +185,17 @@ class CachedRecords:
         return self._records.location(index)
 
     def read(self, index: int) -> EncodedImage:
-        cached = self._cached.get(index)
-        if cached is not None:
-            return cached
+        if index in self._cached:
+            return self._cached[index]
         image = self._records.read(index)
-        size = len(image.encoded)
         with self._lock:
-            full = self.cached_bytes + size > self._max_bytes
-            if full or len(self._cached) >= self._max_records:
-                return image
-            if index not in self._cached:
+            total = self.cached_bytes + len(image.encoded)
+            fits = total <= self._max_bytes and len(self._cached) < self._max_records
+            if fits and index not in self._cached:
                 # Copy the image: a view would keep the entire record alive.
                 self._cached[index] = EncodedImage(bytes(image.encoded), image.boxes)
-                self.cached_bytes += size
-        return self._cached[index]
+                self.cached_bytes = total
+        return image
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +210,7 @@ class Sample:
     height: int
     text: str = ""  # description of the class
     boxes: Boxes = field(default_factory=lambda: NO_BOXES)
+    image_format: str = "jpeg"  # as named by `ImageHeader`
 
 
 _SLACK = 0.01  # tolerated beyond 0 … 1, from rounding; clipped

@@ -9,7 +9,7 @@ import filecmp
 import hashlib
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,12 +22,13 @@ from convoy.data.records.index import Index, IndexedFile, ShardFormat
 from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.records.record import (
     UNKNOWN_LABEL,
-    BadContentError,
     Boxes,
     EncodedImage,
     check_unchanged,
+    locate_errors,
     open_file,
     read_range,
+    reading_errors,
 )
 from convoy.data.source import Labels, Split
 from convoy.errors import ConfigError, DataError
@@ -37,7 +38,7 @@ _TFRECORD = re.compile(r"(train|validation)-(\d{5,9})-of-(\d{5,9})")
 # Matches `train-000001.tar`, `train_1.tar`, `train.tar` and compressed ones; not `training.tar`.
 _TAR = re.compile(r"(train|validation|val)(?:[^a-zA-Z].*)?\.(?:tar(?:\.\w+)?|tgz)", re.DOTALL)
 _TAR_NUMBER = re.compile(r"\D*(\d{1,18})\.tar", re.ASCII)
-_COMPARED_BYTES = 2**12  # at both ends, which differ in most shards of equal size
+_COMPARED_BYTES = 2**12  # at the start, which differs in most shards of equal size
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,8 @@ class ShardSet:
 def list_shards(folder: Path, split: Split, shard_format: ShardFormat) -> list[Path]:
     """List the files named like a shard of this split, sorted; the set may be incomplete."""
     pattern = _TFRECORD if shard_format == "tfrecord" else _TAR
-    try:
+    with reading_errors(folder, "listed"):
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be listed: {error.strerror}") from error
     matches = [pattern.fullmatch(name) for name in sorted(names, key=os.fsencode)]
     return [folder / match[0] for match in matches if match and match[1] in SPLIT_NAMES[split]]
 
@@ -116,23 +115,21 @@ def _sort_by_number(folder: Path, split: Split, paths: list[Path]) -> list[Path]
 
 def _check_no_duplicates(paths: Sequence[Path]) -> None:
     """Raise DataError for identical shards, whose records would count twice in every epoch."""
-    candidates: dict[tuple[int, bytes, bytes], list[Path]] = defaultdict(list)
-    sizes: dict[int, list[Path]] = defaultdict(list)
-    for path in paths:
-        sizes[path.stat().st_size].append(path)
-    for size, same_size in sizes.items():
-        for path in same_size if size and len(same_size) > 1 else ():
-            with path.open("rb") as file:
-                first = file.read(_COMPARED_BYTES)
-                file.seek(max(0, size - _COMPARED_BYTES))
-                same_ends = candidates[size, first, file.read()]
-            for duplicate in same_ends:
-                if filecmp.cmp(path, duplicate, shallow=False):
-                    raise DataError(
-                        f"{duplicate} and {path.name} contain the same {size} bytes; replace one "
-                        "of them"
-                    )
-            same_ends.append(path)
+    sizes = [path.stat().st_size for path in paths]
+    counts = Counter(sizes)
+    candidates: dict[tuple[int, bytes], list[Path]] = defaultdict(list)
+    for path, size in zip(paths, sizes, strict=True):
+        if size == 0 or counts[size] == 1:
+            continue
+        with path.open("rb") as file:
+            same_start = candidates[size, file.read(_COMPARED_BYTES)]
+        for duplicate in same_start:
+            if filecmp.cmp(path, duplicate, shallow=False):
+                raise DataError(
+                    f"{duplicate} and {path.name} contain the same {size} bytes; replace one of "
+                    "them"
+                )
+        same_start.append(path)
 
 
 def _check_tar_names(folder: Path, split: Split, paths: list[Path]) -> None:
@@ -208,11 +205,8 @@ class ShardedRecords:
     def read(self, index: int) -> EncodedImage:
         if self.labels[index] == UNKNOWN_LABEL:
             raise BadRecordError(self.location(index), self._bad_reason(index))
-        try:
-            image = self._read_image(index)
-        except BadContentError as error:
-            raise BadRecordError(self.location(index), str(error)) from error
-        return EncodedImage(image, self.boxes(index))
+        with locate_errors(self, index):
+            return EncodedImage(self._read_image(index), self.boxes(index))
 
     def _read_image(self, index: int) -> bytes | memoryview:
         """Read the image of a record; raise BadContentError if a checksum is wrong."""

@@ -11,20 +11,13 @@ from typing import Any, BinaryIO
 
 import google_crc32c
 
-from convoy.data.progress import Notice, Progress
+from convoy.data.progress import ProgressCallbacks
+from convoy.data.records import tar_reader
 from convoy.data.records.index import MAX_CLASSES, Index
 from convoy.data.records.index_builder import open_index
+from convoy.data.records.manifest import read_json
 from convoy.data.records.record import BadContentError, PackedNames, Sample
 from convoy.data.records.shards import ShardedRecords, find_shards
-from convoy.data.records.tar_reader import (
-    IMAGE_EXTENSIONS,
-    CorruptTarError,
-    TarSample,
-    iter_members,
-    iter_samples,
-    read_text,
-    scan_shard,
-)
 from convoy.data.source import Split
 from convoy.errors import ConfigError, DataError
 from convoy.files import atomic_path
@@ -32,16 +25,6 @@ from convoy.text import quote_shortened
 
 METADATA_NAME = "metadata.json"
 FILENAME_KEY = "filename"  # in the .json of a sample; not part of the reference format
-
-_MAX_METADATA_BYTES = 2**24
-# By the first bytes of an image; others are named .jpg, and the decoder detects the format.
-_EXTENSIONS = {
-    b"\x89PNG": "png",
-    b"GIF8": "gif",
-    b"BM": "bmp",
-    b"II*\0": "tif",
-    b"MM\0*": "tif",
-}
 
 
 @dataclass(frozen=True)
@@ -58,8 +41,7 @@ def read_metadata(folder: Path, split: Split) -> Metadata:
     if not path.exists():
         return Metadata()
     try:
-        with path.open("rb") as file:
-            table = json.loads(file.read(_MAX_METADATA_BYTES))
+        table = read_json(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -121,29 +103,28 @@ def read_names(path: Path) -> PackedNames:
     names = PackedNames()
     with path.open("rb", buffering=2**12) as stream:
         try:
-            for sample in iter_samples(iter_members(stream, stream.seek(0, os.SEEK_END))):
-                suffix = next(
-                    (suffix for suffix in sample.parts if suffix in IMAGE_EXTENSIONS), b""
-                )
+            members = tar_reader.iter_members(stream, stream.seek(0, os.SEEK_END))
+            for sample in tar_reader.iter_samples(members):
+                suffix = next(filter(tar_reader.IMAGE_EXTENSIONS.__contains__, sample.parts), b"")
                 key = sample.key.rpartition(b"/")[2]  # without folders
                 names.append(_filename_from_json(stream, sample) or key + b"." + suffix)
-        except CorruptTarError:
+        except tar_reader.CorruptTarError:
             names.append(b"")  # the rest of a damaged shard is one bad record
     return names
 
 
-def _filename_from_json(stream: BinaryIO, sample: TarSample) -> bytes:
+def _filename_from_json(stream: BinaryIO, sample: tar_reader.TarSample) -> bytes:
     try:
-        return os.fsencode(json.loads(read_text(stream, sample, b"json"))[FILENAME_KEY])
+        return os.fsencode(json.loads(tar_reader.read_text(stream, sample, b"json"))[FILENAME_KEY])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return b""
 
 
-def open_tar_shards(folder: Path, split: Split, notice: Notice, progress: Progress) -> TarShards:
-    """Open one split of a folder with tar shards, indexing it if necessary."""
+def open_tar_shards(folder: Path, split: Split, callbacks: ProgressCallbacks) -> TarShards:
+    """Open one split, indexing it if necessary."""
     metadata = read_metadata(folder, split)
     shards = find_shards(folder, split, "webdataset")
-    index = open_index(shards, scan_shard, notice, progress)
+    index = open_index(shards, tar_reader.scan_shard, callbacks)
     check_tar_shards(folder, split, metadata, index)
     return TarShards(folder, index, metadata)
 
@@ -190,13 +171,7 @@ def write_shard(path: Path, samples: Iterable[Sample], first: int) -> int:
 
 def _sample_members(sample: Sample) -> Iterator[tuple[str, bytes]]:
     boxes = sample.boxes.tolist()  # float64, which represents float32 exactly
-    yield _suffix(sample.encoded), sample.encoded
+    yield "jpg" if sample.image_format == "jpeg" else sample.image_format, sample.encoded
     yield "cls", str(sample.label).encode()
     table = {"bbox": boxes[0] if len(boxes) == 1 else boxes or None, FILENAME_KEY: sample.filename}
     yield "json", json.dumps(table).encode()
-
-
-def _suffix(encoded: bytes) -> str:
-    if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
-        return "webp"
-    return next((name for mark, name in _EXTENSIONS.items() if encoded.startswith(mark)), "jpg")

@@ -61,8 +61,6 @@ _MAX_CORNER = 2**31  # larger values are not even pixels
 
 
 class TarMember(NamedTuple):
-    """One entry of a tar file."""
-
     name: bytes
     start: int  # of its first header
     offset: int  # of its data

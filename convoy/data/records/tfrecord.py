@@ -11,13 +11,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from convoy.data.progress import Notice, Progress
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records import tfrecord_format as tf
 from convoy.data.records.index import MAX_CLASSES
 from convoy.data.records.index_builder import ShardScan, open_index
-from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.manifest import MANIFEST_NAME, read_class_names
-from convoy.data.records.record import NO_BOXES, BadContentError, Boxes, Sample, drop_empty_boxes
+from convoy.data.records.record import (
+    NO_BOXES,
+    BadContentError,
+    Boxes,
+    Sample,
+    drop_empty_boxes,
+    locate_errors,
+)
 from convoy.data.records.shards import ShardedRecords, find_shards
 from convoy.data.source import Split
 from convoy.errors import DataError
@@ -32,7 +38,6 @@ _ANNOTATION_FIELDS = frozenset((ENCODED, LABEL, SYNSET, *_BOX_SIDES))
 _FILENAME, _TEXT = "image/filename", "image/class/text"
 _MAX_NAME_BYTES = 200
 _MAX_CLASS_TEXT_BYTES = 1000
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def read_annotations(record: tf.BytesLike) -> tuple[int, Boxes, str | None]:
@@ -42,9 +47,8 @@ def read_annotations(record: tf.BytesLike) -> tuple[int, Boxes, str | None]:
     label = _single_value(LABEL, features.int64_list(LABEL))
     if not 1 <= label <= MAX_CLASSES:
         raise BadContentError(f"the field {LABEL} is {label}, but labels start at 1")
-    synset = _single_text(features, SYNSET, _MAX_NAME_BYTES)
-    name = None if synset is None else printable(synset.decode("utf-8", "replace"))
-    return label - 1, _boxes(features), name
+    synset = _single_text(features, SYNSET, _MAX_NAME_BYTES, "replace")
+    return label - 1, _boxes(features), None if synset is None else printable(synset)
 
 
 def read_image(record: tf.BytesLike) -> memoryview:
@@ -53,13 +57,13 @@ def read_image(record: tf.BytesLike) -> memoryview:
     return memoryview(record)[start:end]
 
 
-def _single_text(features: tf.Features, name: str, max_bytes: int) -> bytes | None:
+def _single_text(features: tf.Features, name: str, max_bytes: int, errors: str) -> str | None:
     """Return at most `max_bytes` of the value; None unless there is exactly one."""
     values = features.bytes_list(name)
     if len(values) != 1:
         return None
     start, end = values[0]
-    return bytes(features.data[start : min(end, start + max_bytes)])
+    return str(features.data[start : min(end, start + max_bytes)], "utf-8", errors)
 
 
 def _image_span(features: tf.Features) -> tf.Span:
@@ -94,7 +98,6 @@ def _boxes(features: tf.Features) -> Boxes:
 
 def write_sample(sample: Sample) -> bytes:
     """Encode a sample as an Example; the same sample always gives the same bytes."""
-    image_format = b"PNG" if sample.encoded.startswith(_PNG) else b"JPEG"
     sides = zip(_BOX_SIDES, np.asarray(sample.boxes, np.float32).T, strict=True)
     return tf.write_example(
         {
@@ -103,7 +106,7 @@ def write_sample(sample: Sample) -> bytes:
             SYNSET: tf.bytes_list(sample.synset.encode()),
             _TEXT: tf.bytes_list(sample.text.encode("utf-8", "surrogateescape")),
             _FILENAME: tf.bytes_list(sample.filename.encode("utf-8", "surrogateescape")),
-            "image/format": tf.bytes_list(image_format),
+            "image/format": tf.bytes_list(b"PNG" if sample.image_format == "png" else b"JPEG"),
             "image/colorspace": tf.bytes_list(b"RGB"),
             "image/channels": tf.int64_list(3),
             "image/height": tf.int64_list(sample.height),
@@ -125,27 +128,22 @@ class TfRecords(ShardedRecords):
 
     def filename_and_text(self, index: int) -> tuple[str, str]:
         record = self._raw(index)[tf.HEADER_BYTES : -tf.FOOTER_BYTES]
-        try:
+        with locate_errors(self, index):
             features = tf.Features(record, {_FILENAME, _TEXT})
-            values = [
-                _single_text(features, name, _MAX_CLASS_TEXT_BYTES) or b""
+            filename, text = (
+                _single_text(features, name, _MAX_CLASS_TEXT_BYTES, "surrogateescape") or ""
                 for name in (_FILENAME, _TEXT)
-            ]
-        except BadContentError as error:
-            raise BadRecordError(self.location(index), str(error)) from error
-        filename, text = (value.decode("utf-8", "surrogateescape") for value in values)
-        return filename, text
+            )
+            return filename, text
 
 
-def open_tfrecords(folder: Path, split: Split, notice: Notice, progress: Progress) -> TfRecords:
+def open_tfrecords(folder: Path, split: Split, callbacks: ProgressCallbacks) -> TfRecords:
     """Open one split, indexing it if necessary."""
-    shards = find_shards(folder, split, "tfrecord")
-    index = open_index(shards, scan_shard, notice, progress)
+    index = open_index(find_shards(folder, split, "tfrecord"), scan_shard, callbacks)
     return TfRecords(folder, index, read_class_names(folder))
 
 
 def scan_shard(path: Path) -> ShardScan:
-    """Scan all records of a shard."""
     scan = ShardScan()
     with path.open("rb", buffering=2**20) as file:
         total = os.fstat(file.fileno()).st_size

@@ -26,7 +26,6 @@ class ProtobufError(ValueError):
 
 
 def iter_fields(data: BytesLike, span: Span, max_fields: int) -> Iterator[Field]:
-    """Yield the fields of a message."""
     start, end = span
     count = 0
     while start < end:
@@ -120,32 +119,21 @@ def iter_frames(file: BinaryIO, total: int) -> Iterator[TfRecordFrame]:
 
 
 def _read_frame(file: BinaryIO, offset: int, left: int) -> TfRecordFrame:
-    header = file.read(HEADER_BYTES)
+    size = None
     try:
-        length = _read_length(header)
+        length = _read_length(file.read(HEADER_BYTES))
+        if length + FRAMING_BYTES > left:
+            raise BadContentError(f"truncated: the record has {length + FRAMING_BYTES} bytes")
+        size = length + FRAMING_BYTES
+        if length > MAX_RECORD_BYTES:
+            file.seek(length + FOOTER_BYTES, 1)
+            raise BadContentError(_too_long_message(length))
+        record = file.read(length)
+        _check_payload(record, file.read(FOOTER_BYTES))
     except BadContentError as error:
-        return TfRecordFrame(offset, left, reason=f"{error}; the remaining {left} bytes are lost")
-    size = length + FRAMING_BYTES
-    if size > left:
-        return TfRecordFrame(offset, left, reason=_truncated_message(size, left))
-    if length > MAX_RECORD_BYTES:
-        file.seek(length + FOOTER_BYTES, 1)
-        return TfRecordFrame(offset, size, reason=_too_long_message(length))
-    record = file.read(length)
-    footer = file.read(FOOTER_BYTES)
-    if len(footer) < FOOTER_BYTES:  # the file became shorter in the meantime
-        return TfRecordFrame(
-            offset, left, reason=_truncated_message(size, HEADER_BYTES + len(record) + len(footer))
-        )
-    try:
-        _check_payload(record, footer)
-    except BadContentError as error:
-        return TfRecordFrame(offset, size, reason=str(error))
+        lost = f"; the remaining {left} bytes are lost" if size is None else ""
+        return TfRecordFrame(offset, size or left, reason=f"{error}{lost}")
     return TfRecordFrame(offset, size, record)
-
-
-def _truncated_message(size: int, left: int) -> str:
-    return f"truncated: the record has {size} bytes, but {left} are left"
 
 
 def _too_long_message(length: int) -> str:
@@ -176,6 +164,8 @@ def _read_length(header: bytes) -> int:
 
 
 def _check_payload(record: bytes | ByteArray, footer: bytes) -> None:
+    if len(footer) < FOOTER_BYTES:
+        raise BadContentError("truncated while it was read")
     if _FOOTER.unpack(footer)[0] != masked_crc(record):
         raise BadContentError("the checksum of its bytes is wrong")
     if len(record) == 0:
@@ -249,7 +239,7 @@ class Features:
             return list(iter_messages(self._values(name, _BYTE_STRINGS)))
 
     def float_list(self, name: str) -> list[float]:
-        """Read values that are packed or stored one by one."""
+        """Read values that are packed or stored one by one, like `int64_list`."""
         values: list[float] = []
         with _field_errors(name):
             for _, wire_type, start, end in self._values(name, _FLOATS):
@@ -262,7 +252,6 @@ class Features:
         return values
 
     def int64_list(self, name: str) -> list[int]:
-        """Read values that are packed or stored one by one."""
         values: list[int] = []
         with _field_errors(name):
             for _, wire_type, start, end in self._values(name, _INTEGERS):

@@ -7,7 +7,6 @@ planes of 32 × 32 bytes, red first. Errors name the file, its size and the expe
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -83,10 +82,11 @@ CIFAR100 = CifarFormat(
     normalization=Normalization((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 )
 
+CIFAR_FORMATS = {CIFAR10.name: CIFAR10, CIFAR100.name: CIFAR100}
 _OTHER_FORMAT = {CIFAR10.name: CIFAR100, CIFAR100.name: CIFAR10}
 
 
-def _open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
+def open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
     """Open a split from the folder with the files, or from its parent."""
     data_folder = _find_folder(cifar_format, folder)
     paths = [data_folder / name for name in cifar_format.files[split]]
@@ -107,10 +107,6 @@ def _open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArrayS
     return ArraySource(pixels, labels, names, cifar_format.normalization)
 
 
-open_cifar10 = partial(_open_cifar, CIFAR10)
-open_cifar100 = partial(_open_cifar, CIFAR100)  # with its fine labels
-
-
 def _find_folder(cifar_format: CifarFormat, folder: Path) -> Path:
     """Return the folder, or its usual subfolder if that contains more of the files."""
     if not folder.is_dir():
@@ -119,11 +115,11 @@ def _find_folder(cifar_format: CifarFormat, folder: Path) -> Path:
             f"folder with {cifar_format.title}"
         )
     names = [name for files in cifar_format.files.values() for name in files]
-    candidates = [folder, folder / cifar_format.folder]
-    return max(
-        candidates,
-        key=lambda candidate: sum(_file_type(candidate / name) is not None for name in names),
-    )
+
+    def count_files(candidate: Path) -> int:
+        return sum(_file_type(candidate / name) is not None for name in names)
+
+    return max(folder, folder / cifar_format.folder, key=count_files)
 
 
 def _file_type(path: Path) -> int | None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from convoy.config.sections.data import DATA, DataConfig
-from convoy.data.progress import Notice, Progress, no_op
+from convoy.data.progress import Notice, Progress, ProgressCallbacks, no_op
 from convoy.data.records.open import available_splits, open_records, stored_crop_size
 from convoy.data.records.record import CachedRecords, Records
 from convoy.data.source import Source, Split
-from convoy.data.sources.cifar import open_cifar10, open_cifar100
+from convoy.data.sources.cifar import CIFAR_FORMATS, open_cifar
 from convoy.data.sources.photos import PhotoSource
 from convoy.data.sources.pixel_source import GeneratedSource, cache_in_memory
 from convoy.data.sources.shapes import ShapesSource
@@ -25,13 +25,11 @@ _MEGABYTE = 10**6
 def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Source:
     folder = Path(config.data_dir or "")
     match config.data:
-        case "cifar10":
-            return open_cifar10(folder, split)
-        case "cifar100":
-            return open_cifar100(folder, split)
+        case "cifar10" | "cifar100":
+            return open_cifar(CIFAR_FORMATS[config.data], folder, split)
         case "imagenet":
             # Planning opened the data before and printed its notices.
-            records = open_records(folder, split, no_op, no_op)
+            records = open_records(folder, split)
             photos = PhotoSource(_cached(records, config), split, stored_crop_size(records))
             data_classes, classes = len(photos.class_names), network.classes
             if data_classes > classes:
@@ -43,11 +41,10 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
                 photos.report_known_bad(None)
             return photos
         case "shapes":
-            size, seed = network.image_size, config.seed
+            samples = _num_samples(config, split)
+            shapes = ShapesSource(samples, network.image_size, config.seed, split)
             max_bytes = config.dataset_cache_mb * _MEGABYTE * config.dataset_cache
-            return cache_in_memory(
-                ShapesSource(_num_samples(config, split), size, seed, split), max_bytes
-            )
+            return cache_in_memory(shapes, max_bytes)
         case name if name in USER_DATA:
             return USER_DATA[name].sources[split]
         case _:
@@ -56,7 +53,6 @@ def open_source(config: DataConfig, network: NetworkPlan, split: Split) -> Sourc
 
 
 def _cached(records: Records, config: DataConfig) -> Records:
-    """Cache records in memory, up to the configured limit."""
     if not config.dataset_cache:
         return records
     share = config.webdataset_memory_cache_ratio
@@ -88,8 +84,7 @@ def inspect_folder(
 
     Builds the index of data that needs one: once, in one process.
     """
-    splits = {
-        split: open_records(folder, split, notice, progress) for split in available_splits(folder)
-    }
+    callbacks = ProgressCallbacks(notice, progress)
+    splits = {split: open_records(folder, split, callbacks) for split in available_splits(folder)}
     classes = max(len(records.class_names) for records in splits.values())
     return classes, len(splits["train"]) if "train" in splits else None

@@ -23,14 +23,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from convoy.data.images.crop import CropRule, Window, training_windows
+from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, ImageHeader, read_header
 from convoy.data.images.resize import load_cropped_photo, load_training_photo, load_validation_photo
 from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.open import open_records, stored_crop_size
-from convoy.data.records.record import EncodedImage, Records
-from convoy.data.source import Ids, Pixels, Split, StepCallback, ignore_step
+from convoy.data.records.record import EncodedImage, Records, locate_errors
+from convoy.data.source import Ids, Pixels, Split, StepCallback
 from convoy.errors import ConvoyError, DataError, WorkerLostError
 
 
@@ -50,7 +50,7 @@ class PhotoOptions:
 
     size: int
     seed: int = 0
-    rule: str | None = None  # `CropRule` of random crops; None: center crop
+    rule: str | None = None  # of random crops, `pytorch` or `tensorflow`; None: center crop
     use_boxes: bool = False
 
 
@@ -63,15 +63,6 @@ def make_reader(
     return RandomCropReader(records, options)
 
 
-@contextmanager
-def _locate_errors(records: Records, number: int) -> Iterator[None]:
-    """Add the location of the record to decoder errors."""
-    try:
-        yield
-    except ImageError as error:
-        raise BadRecordError(records.location(number), str(error)) from error
-
-
 @dataclass(frozen=True)
 class CenterCropReader:
     """Reads the center crop of each photo."""
@@ -80,32 +71,27 @@ class CenterCropReader:
     size: int
     stored_size: int | None = None
 
-    def read_batch(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> list[int]:
-        del epoch
+    def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         failed = []
         for position, number in enumerate(ids.tolist()):
             try:
-                record = self.records.read(number)
-                on_step("read")
-                self._decode_into(record, out[position])
-                on_step("decode")
-            except (BadRecordError, ImageError):
+                self.read_one(number, number, epoch, out[position], on_step)
+            except BadRecordError:
                 failed.append(position)
         return failed
 
-    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
+    def read_one(
+        self, number: int, sample: int, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> None:
         del sample, epoch
         record = self.records.read(number)
-        with _locate_errors(self.records, number):
-            self._decode_into(record, out)
-
-    def _decode_into(self, record: EncodedImage, out: Pixels) -> None:
-        if self.stored_size == self.size:
-            load_cropped_photo(record.encoded, out)
-        else:
-            load_validation_photo(record.encoded, self.size, out)
+        on_step("read")
+        with locate_errors(self.records, number):
+            if self.stored_size == self.size:
+                load_cropped_photo(record.encoded, out)
+            else:
+                load_validation_photo(record.encoded, self.size, out)
+        on_step("decode")
 
 
 @dataclass(frozen=True)
@@ -115,9 +101,7 @@ class RandomCropReader:
     records: Records
     options: PhotoOptions
 
-    def read_batch(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> list[int]:
+    def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         """Read the headers first, so that the windows of a batch are sampled at once."""
         opened: dict[int, tuple[EncodedImage, ImageHeader]] = {}
         for position, number in enumerate(ids.tolist()):
@@ -140,7 +124,7 @@ class RandomCropReader:
 
     def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
         record = self.records.read(number)
-        with _locate_errors(self.records, number):
+        with locate_errors(self.records, number):
             header = read_header(record.encoded)
             (window,) = self._sample_windows([(record, header)], np.array([sample]), epoch)
             load_training_photo(record.encoded, header, *window, out)
@@ -155,7 +139,7 @@ class RandomCropReader:
             ids,
             options.seed,
             epoch,
-            options.rule or CropRule.PYTORCH,
+            options.rule or "pytorch",
             [record.boxes for record, _ in opened] if options.use_boxes else None,
         )
         return list(zip(map(Window._make, windows.tolist()), flipped.tolist(), strict=True))
@@ -269,9 +253,7 @@ class ProcessReader:
         finally:
             self._idle.put(process)
 
-    def read_batch(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> list[int]:
+    def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         failed: list[int] = []
         with self._idle_process() as process:
             for start in range(0, len(ids), _MAX_REQUEST_PHOTOS):
@@ -304,7 +286,7 @@ def main() -> None:
     job = ReaderJob(fields["folder"], fields["split"], PhotoOptions(**fields["options"]))
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        records = open_records(Path(job.folder), job.split, no_op, no_op)
+        records = open_records(Path(job.folder), job.split)
         reader = make_reader(records, job.options, stored_crop_size(records))
         _reply({})
         for line in sys.stdin:
@@ -316,7 +298,7 @@ def main() -> None:
 def _handle_request(reader: PhotoReader, request: Any, pixels: Pixels) -> dict[str, Any]:
     if "ids" in request:
         ids = np.array(request["ids"], np.int64)
-        return {"failed": reader.read_batch(ids, request["epoch"], pixels[: len(ids)], ignore_step)}
+        return {"failed": reader.read_batch(ids, request["epoch"], pixels[: len(ids)], no_op)}
     try:
         reader.read_one(request["number"], request["sample"], request["epoch"], pixels[0])
         return {}

@@ -11,20 +11,10 @@ import numpy as np
 
 from convoy.config.sections.data import DataConfig
 from convoy.data.feeds import num_workers
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecord, BadRecordError, Ledger
 from convoy.data.records.record import UNKNOWN_LABEL, Records, ReplacementSampler
-from convoy.data.source import (
-    Ids,
-    Labels,
-    Normalization,
-    Pixels,
-    Source,
-    Split,
-    StepCallback,
-    UnreadablePositions,
-    View,
-    ignore_step,
-)
+from convoy.data.source import Ids, Labels, Normalization, Pixels, Source, Split, StepCallback, View
 from convoy.data.sources.photo_readers import (
     PhotoOptions,
     PhotoReader,
@@ -40,15 +30,12 @@ IMAGENET_MEAN_ONLY = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (
 
 
 class PhotoSource(Source):
-    """One split of encoded photos."""
-
     normalization = IMAGENET_NORMALIZATION
     mean_normalization = IMAGENET_MEAN_ONLY
 
     def __init__(self, records: Records, split: Split, stored_size: int | None = None) -> None:
-        """`stored_size` is the size of photos that were stored as center crops."""
         self.records = records
-        self.stored_size = stored_size
+        self.stored_size = stored_size  # if they were stored as center crops
         self.split = split
         self.class_names = records.class_names
         self.replacements = ReplacementSampler(records.labels)
@@ -108,8 +95,8 @@ class PhotoView:
     ledger: Ledger | None = None
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
         failed = self.reader.read_batch(ids, epoch, out, on_step)
         if not failed:
             return ()

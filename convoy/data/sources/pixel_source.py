@@ -13,19 +13,9 @@ import numpy as np
 from convoy import rng
 from convoy.config.sections.data import DataConfig
 from convoy.data.augment import AUGMENTATIONS, NO_AUGMENTATION, Augmentation
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import Ledger
-from convoy.data.source import (
-    Ids,
-    Labels,
-    Normalization,
-    Pixels,
-    Source,
-    StepCallback,
-    UnreadablePositions,
-    View,
-    ignore_step,
-)
-from convoy.errors import ConfigError
+from convoy.data.source import Ids, Labels, Normalization, Pixels, Source, StepCallback, View
 
 
 class PixelSource(Source):
@@ -41,9 +31,8 @@ class PixelSource(Source):
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del size, ledger
-        return PixelView(
-            self, AUGMENTATIONS[config.data] if config.augment else NO_AUGMENTATION, config.seed
-        )
+        augmentation = AUGMENTATIONS.get(config.data) if config.augment else None
+        return PixelView(self, augmentation or NO_AUGMENTATION, config.seed)
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del config, size, ledger
@@ -63,8 +52,8 @@ class PixelView:
         return self.source.image_size
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
         pixels = self.source.pixels(ids)
         on_step("take")
         out[:] = self.augmentation(pixels, ids, self.seed, epoch)
@@ -76,8 +65,6 @@ _CHUNK = 1024  # images cached at a time
 
 
 class ArraySource(PixelSource):
-    """Pixels and labels in memory."""
-
     def __init__(
         self,
         pixels: Pixels,
@@ -140,9 +127,6 @@ class GeneratedSource(PixelSource):
     normalization = Normalization((0.498, 0.498, 0.498), (0.288, 0.288, 0.288))
 
     def __init__(self, samples: int, image_size: int, classes: int, seed: int) -> None:
-        for what, count in (("samples", samples), ("pixels", image_size), ("classes", classes)):
-            if count < 1:
-                raise ConfigError(f"generated data needs at least 1 of {what}, got {count}")
         self.image_size = image_size
         self.class_names = tuple(f"class {label}" for label in range(classes))
         self._samples = samples

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from convoy.config.sections.data import DATA, DataConfig, DataEntry
-from convoy.data.images.crop import CropRule, Window, training_windows
+from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.resize import resize_window
 from convoy.data.preprocessing import ImageTransform, Preprocessing, to_pixels
+from convoy.data.progress import no_op
 from convoy.data.records.ledger import Ledger
 from convoy.data.source import (
     Ids,
@@ -28,9 +29,7 @@ from convoy.data.source import (
     Source,
     Split,
     StepCallback,
-    UnreadablePositions,
     View,
-    ignore_step,
 )
 from convoy.data.sources.photos import IMAGENET_NORMALIZATION
 from convoy.errors import ConfigError, ConvoyError, DataError
@@ -115,7 +114,7 @@ class DatasetSource(Source):
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del ledger
-        rule = CropRule(config.crop_rule) if config.augment else None
+        rule = config.crop_rule if config.augment else None
         return DatasetView(self, size, config.seed, rule)
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
@@ -189,11 +188,11 @@ class DatasetView:
     source: DatasetSource
     size: int
     seed: int
-    rule: CropRule | None = None
+    rule: str | None = None
 
     def __call__(
-        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = ignore_step
-    ) -> UnreadablePositions:
+        self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
+    ) -> tuple[int, ...]:
         for position, index in enumerate(ids.tolist()):
             image, _ = self.source.item(index, self.seed, epoch)
             on_step("read")

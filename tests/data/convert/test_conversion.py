@@ -9,7 +9,7 @@ from support.small_photos import contents, converted, jpeg, tree, write_photos
 
 from convoy.data.convert.conversion import convert
 from convoy.data.convert.plan import ConversionRequest, Sharding
-from convoy.data.progress import ProgressCallbacks, no_op
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.folder import BOX_FILE_NAME
 from convoy.data.records.manifest import JOURNAL_NAME, MANIFEST_NAME
 from convoy.data.records.open import open_records
@@ -104,7 +104,7 @@ def test_a_single_record_without_a_validation_split_is_converted(
     target = converted(source, tmp_path / "to", data_format)
 
     assert contents(target, "train") == contents(source, "train")
-    assert open_records(target, "train", no_op, no_op).class_names == ("a", "b")
+    assert open_records(target, "train").class_names == ("a", "b")
     assert not any("validation" in name for name in tree(target))
 
 
@@ -115,7 +115,7 @@ def test_classes_without_a_record_keep_their_labels(
     source = write_photos(tmp_path / "gaps", {"a": 0, "b": 2, "c": 0, "d": 1, "e": 0})
     tars = converted(source, tmp_path / "tars", "webdataset")
     target = converted(tars, tmp_path / "to", data_format)
-    records = open_records(target, "train", no_op, no_op)
+    records = open_records(target, "train")
 
     assert records.class_names == tuple("abcde")
     assert records.labels.tolist() == [1, 1, 3]
@@ -280,7 +280,7 @@ def test_the_error_for_bad_records_lists_all_of_them(
     assert [str(path) in message for path in corrupted] == [True, True]
     assert MANIFEST_NAME not in tree(tmp_path / "to")
     with pytest.raises(DataError, match="has not finished here"):
-        open_records(tmp_path / "to", "train", no_op, no_op)
+        open_records(tmp_path / "to", "train")
 
 
 @pytest.mark.parametrize("data_format", FORMATS)

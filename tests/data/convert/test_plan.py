@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.data.convert.plan import Sharding, class_parts, shard_parts, usable_records
+from convoy.data.convert.plan import Sharding, class_parts, shard_parts
 from convoy.data.records.record import DataFormat
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
@@ -76,10 +76,3 @@ def test_classes_without_a_record_get_a_folder_too() -> None:
         ("train/d", [2], 2),
         ("train/e", [], 3),
     ]
-
-
-def test_records_known_to_be_bad_are_left_out() -> None:
-    labels = np.array([0, -1, 2, -1, 1])
-
-    assert usable_records(labels, None).tolist() == [0, 2, 4]
-    assert sorted(usable_records(labels, 7).tolist()) == [0, 2, 4]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.data.convert.plan import FileNameChooser, folder_names
-from convoy.data.records.folder import list_images
+from convoy.data.records.folder import ImageFolder
 from convoy.data.source import Split
 
 
@@ -138,6 +138,6 @@ def test_a_folder_lists_images_of_any_names_in_order(
         folder.mkdir(parents=True)
         for name in names:
             (folder / name).write_bytes(b"")
-        listing = list_images(folder.parent)
+        images = ImageFolder(folder.parent)
 
-        assert [name.decode() for name in listing.names] == names
+        assert [images.filename_and_text(number)[0] for number in range(len(images))] == names

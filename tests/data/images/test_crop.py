@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reference_crops import Draws, pytorch_window, tensorflow_window
 
-from convoy.data.images.crop import CropRule, Window, center_crop, training_windows
+from convoy.data.images.crop import Window, center_crop, training_windows
 from convoy.data.records.record import NO_BOXES, Boxes
 
-SLOW = {CropRule.PYTORCH: pytorch_window, CropRule.TENSORFLOW: tensorflow_window}
+RULES = ("pytorch", "tensorflow")
+SLOW = {"pytorch": pytorch_window, "tensorflow": tensorflow_window}
 F64 = npt.NDArray[np.float64]
 
 MANY = 100_000
@@ -33,11 +34,11 @@ def corner_pairs() -> st.SearchStrategy[Boxes]:
 @settings(deadline=None)  # the machine may be busy
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), corner_pairs()), min_size=1),
-    st.sampled_from(CropRule),
+    st.sampled_from(RULES),
     st.integers(0, 9),
 )
-def test_a_batch_has_the_windows_that_single_images_would_have(
-    images: list[tuple[int, int, Boxes]], rule: CropRule, epoch: int
+def test_a_batch_has_the_windows_of_its_single_images(
+    images: list[tuple[int, int, Boxes]], rule: str, epoch: int
 ) -> None:
     ids = np.arange(len(images)) * 7 + 3
     sizes = np.array([image[:2] for image in images])
@@ -50,8 +51,8 @@ def test_a_batch_has_the_windows_that_single_images_would_have(
     assert mirrored.tolist() == [draw.mirrored for draw in draws]
 
 
-@pytest.mark.parametrize("rule", CropRule)
-def test_without_boxes_an_image_has_the_window_of_one_whose_list_is_empty(rule: CropRule) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_no_boxes_and_empty_lists_of_boxes_give_the_same_windows(rule: str) -> None:
     sizes, ids = np.array([[30, 50], [20, 90]] * 20), np.arange(40)
     without, _ = training_windows(sizes, ids, 0, 0, rule)
     empty, _ = training_windows(sizes, ids, 0, 0, rule, [NO_BOXES] * 40)
@@ -59,20 +60,20 @@ def test_without_boxes_an_image_has_the_window_of_one_whose_list_is_empty(rule: 
     assert np.array_equal(without, empty)
 
 
-@pytest.mark.parametrize("rule", CropRule)
-def test_order_and_chunks_of_the_ids_change_nothing(rule: CropRule) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_order_and_chunks_of_the_ids_change_nothing(rule: str) -> None:
     chance = np.random.default_rng(0)
     sizes, ids = chance.integers(1, 400, (60, 2)), np.arange(60) + 1000
     boxes = [np.array([[0.2, 0.3, 0.5, 0.9]], np.float32), NO_BOXES] * 30
-    whole, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
+    full, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
     for part in np.array_split(chance.permutation(60), 7):
         some = training_windows(sizes[part], ids[part], 1, 2, rule, [boxes[i] for i in part])
 
-        assert np.array_equal(some[0], whole[part])
+        assert np.array_equal(some[0], full[part])
         assert np.array_equal(some[1], mirrored[part])
 
 
-def test_epochs_seeds_and_samples_have_windows_of_their_own() -> None:
+def test_epochs_seeds_and_samples_have_different_windows() -> None:
     sizes, ids = np.full((100, 2), 400), np.arange(100)
     first, _ = training_windows(sizes, ids, 0, 0)
     for other in (
@@ -83,7 +84,7 @@ def test_epochs_seeds_and_samples_have_windows_of_their_own() -> None:
         assert (first == other).all(axis=1).sum() <= 1
 
 
-def squares(rule: CropRule) -> tuple[F64, npt.NDArray[np.bool_]]:
+def squares(rule: str) -> tuple[F64, npt.NDArray[np.bool_]]:
     """Windows of large square images, as shares of the side."""
     sizes, ids = np.full((MANY, 2), SIDE), np.arange(MANY)
     windows, mirrored = training_windows(sizes, ids, 0, 0, rule)
@@ -110,8 +111,8 @@ def even(values: F64) -> F64:
     return np.clip(values, 0.0, 1.0)
 
 
-def test_areas_are_even_among_the_shapes_that_fit() -> None:
-    windows, _ = squares(CropRule.PYTORCH)
+def test_areas_are_uniform_among_the_shapes_that_fit() -> None:
+    windows, _ = squares("pytorch")
     areas = windows[:, 2] * windows[:, 3]
     # In a square, area a fits with the ratios whose log is at most -log a away from 0.
     density = from_density(lambda a: np.minimum(1.0, -np.log(a) / np.log(4 / 3)), 0.08, 1.0)
@@ -120,17 +121,17 @@ def test_areas_are_even_among_the_shapes_that_fit() -> None:
     assert areas.min() > 0.08 - 2 / SIDE
 
 
-def test_ratios_are_even_in_their_logarithm_among_the_shapes_that_fit() -> None:
-    windows, _ = squares(CropRule.PYTORCH)
+def test_ratios_are_log_uniform_among_the_shapes_that_fit() -> None:
+    windows, _ = squares("pytorch")
     logs = np.log(windows[:, 2] / windows[:, 3])
     density = from_density(lambda t: np.exp(-np.abs(t)) - 0.08, -np.log(4 / 3), np.log(4 / 3))
 
     assert farthest(logs, density) < NOISE + 20 / SIDE
 
 
-@pytest.mark.parametrize("rule", CropRule)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_places_are_even_and_independent_of_the_shape(rule: CropRule, axis: int) -> None:
+def test_positions_are_uniform_and_independent_of_the_shape(rule: str, axis: int) -> None:
     windows, _ = squares(rule)
     room = 1 - windows[:, 2 + axis] + 1 / SIDE
     share = (windows[:, axis] + 0.5 / SIDE) / room
@@ -144,8 +145,8 @@ def test_places_are_even_and_independent_of_the_shape(rule: CropRule, axis: int)
     )
 
 
-@pytest.mark.parametrize("rule", CropRule)
-def test_half_of_the_images_are_mirrored_whatever_their_window(rule: CropRule) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_half_of_the_images_are_flipped_whatever_their_window(rule: str) -> None:
     windows, mirrored = squares(rule)
     left = windows[:, 0] < np.median(windows[:, 0])
 
@@ -162,8 +163,8 @@ def up_to(ratio: F64) -> F64:
     return np.minimum(1.0, 1 / ratio)
 
 
-def test_heights_are_even_for_every_ratio_under_the_other_rule() -> None:
-    windows, _ = squares(CropRule.TENSORFLOW)
+def test_heights_are_uniform_for_every_ratio_with_the_tensorflow_rule() -> None:
+    windows, _ = squares("tensorflow")
     width, height = windows[:, 2], windows[:, 3]
     ratio = width / height
     share = (height - seen_from(ratio)) / (up_to(ratio) - seen_from(ratio))
@@ -172,8 +173,8 @@ def test_heights_are_even_for_every_ratio_under_the_other_rule() -> None:
     assert (width * height).min() > 0.1 - 2 / SIDE
 
 
-def test_ratios_are_even_under_the_other_rule_but_for_windows_that_show_too_little() -> None:
-    windows, _ = squares(CropRule.TENSORFLOW)
+def test_ratios_are_uniform_with_the_tensorflow_rule_among_visible_windows() -> None:
+    windows, _ = squares("tensorflow")
     ratio = windows[:, 2] / windows[:, 3]
 
     def density(r: F64) -> F64:
@@ -182,7 +183,7 @@ def test_ratios_are_even_under_the_other_rule_but_for_windows_that_show_too_litt
     assert farthest(ratio, from_density(density, 0.75, 1.33)) < NOISE + 20 / SIDE
 
 
-def test_a_narrow_image_gives_its_middle_at_the_nearest_ratio() -> None:
+def test_a_narrow_image_gives_its_center_at_the_nearest_ratio() -> None:
     sizes = np.array([[100, 5000], [5000, 100], [100, 5000], [1, 10_000], [1, 1]])
     windows, _ = training_windows(sizes, np.arange(5), 0, 0)
 
@@ -195,9 +196,9 @@ def test_a_narrow_image_gives_its_middle_at_the_nearest_ratio() -> None:
     ]
 
 
-def test_an_image_without_a_fitting_window_is_taken_whole_under_the_other_rule() -> None:
+def test_without_a_fitting_window_the_tensorflow_rule_uses_the_full_image() -> None:
     sizes = np.array([[100, 5000], [5000, 100]])
-    windows, _ = training_windows(sizes, np.arange(2), 0, 0, CropRule.TENSORFLOW)
+    windows, _ = training_windows(sizes, np.arange(2), 0, 0, "tensorflow")
 
     assert windows.tolist() == [[0, 0, 5000, 100], [0, 0, 100, 5000]]
 
@@ -216,7 +217,7 @@ BOX = np.array([[0.55, 0.1, 0.95, 0.5]], np.float32)  # not the same across as d
 
 def test_a_tenth_of_every_window_shows_the_object() -> None:
     sizes, ids = np.tile([300, 400], (1000, 1)), np.arange(1000)
-    windows, _ = training_windows(sizes, ids, 0, 0, CropRule.PYTORCH, [BOX] * 1000)
+    windows, _ = training_windows(sizes, ids, 0, 0, "pytorch", [BOX] * 1000)
     free, _ = training_windows(sizes, ids, 0, 0)
     areas = windows[:, 2] * windows[:, 3]
 
@@ -224,17 +225,17 @@ def test_a_tenth_of_every_window_shows_the_object() -> None:
     assert (overlaps(free, BOX) < 0.1 * free[:, 2] * free[:, 3]).sum() > 200
 
 
-def test_every_window_shows_a_tenth_of_the_object_under_the_other_rule() -> None:
+def test_every_window_shows_a_tenth_of_the_object_with_the_tensorflow_rule() -> None:
     sizes, ids = np.tile([300, 400], (1000, 1)), np.arange(1000)
-    windows, _ = training_windows(sizes, ids, 0, 0, CropRule.TENSORFLOW, [BOX] * 1000)
-    free, _ = training_windows(sizes, ids, 0, 0, CropRule.TENSORFLOW)
+    windows, _ = training_windows(sizes, ids, 0, 0, "tensorflow", [BOX] * 1000)
+    free, _ = training_windows(sizes, ids, 0, 0, "tensorflow")
     area = 0.4 * 400 * 0.4 * 300
 
     assert (overlaps(windows, BOX) >= 0.1 * area).all()
     assert (overlaps(free, BOX) < 0.1 * area).sum() > 100
 
 
-def test_after_nine_windows_without_the_object_the_last_is_taken() -> None:
+def test_after_nine_windows_without_the_object_the_last_is_used() -> None:
     speck = np.array([[0.5, 0.5, 0.501, 0.501]], np.float32)  # no window can be a tenth of it
     window, _ = training_windows(np.array([[300, 400]]), np.array([8]), 0, 0, boxes=[speck])
 
@@ -244,8 +245,8 @@ def test_after_nine_windows_without_the_object_the_last_is_taken() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", CropRule)
-def test_boxes_without_an_area_are_passed_over(rule: CropRule) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_boxes_without_an_area_are_ignored(rule: str) -> None:
     sizes, ids = np.full((50, 2), 100), np.arange(50)
     useless = np.array([[0.5, 0.1, 0.5, 0.9], [0.9, 0.9, 0.1, 0.1], [np.nan] * 4], np.float32)
     windows, _ = training_windows(sizes, ids, 0, 0, rule, [useless] * 50)
@@ -253,9 +254,9 @@ def test_boxes_without_an_area_are_passed_over(rule: CropRule) -> None:
     assert np.array_equal(windows, training_windows(sizes, ids, 0, 0, rule)[0])
 
 
-def test_no_sample_at_all_is_a_batch_too() -> None:
+def test_a_batch_may_be_empty() -> None:
     nothing = np.empty(0, np.int64)
-    for rule in CropRule:
+    for rule in RULES:
         windows, mirrored = training_windows(np.empty((0, 2), np.int64), nothing, 0, 0, rule, [])
 
         assert (windows.shape, mirrored.shape) == ((0, 4), (0,))
@@ -272,7 +273,7 @@ def test_no_sample_at_all_is_a_batch_too() -> None:
         ((64, 64), 32, (36, 36, 2, 2)),
     ],
 )
-def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
+def test_the_center_is_cropped_after_the_shorter_side_is_resized(
     sides: tuple[int, int], size: int, goal: tuple[int, int, int, int]
 ) -> None:
     found = center_crop(*sides, size)
@@ -280,7 +281,7 @@ def test_the_middle_is_taken_after_the_shorter_side_is_brought_to_its_size(
     assert found == (Window(0, 0, sides[1], sides[0]), *goal)
 
 
-def test_of_a_very_long_image_only_the_part_around_the_middle_is_seen() -> None:
+def test_a_very_long_image_is_cropped_around_its_center() -> None:
     found = center_crop(10, 20_000, 224)
 
     assert found.source_window == Window(9_980, 0, 40, 10)

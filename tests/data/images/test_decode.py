@@ -1,4 +1,4 @@
-"""Strict decoding: right pixels or an ImageError, at full size or a smaller one."""
+"""Strict decoding: correct pixels or an ImageError, at full size or a smaller one."""
 
 from io import BytesIO
 
@@ -51,7 +51,7 @@ def test_grey_becomes_three_equal_channels() -> None:
     assert np.ptp(pixels, axis=2).max() == 0
 
 
-def test_a_rotation_told_by_exif_is_not_applied() -> None:
+def test_exif_rotation_is_not_applied() -> None:
     turned = Image.Exif()
     turned[0x0112] = 6  # a quarter turn
     encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", exif=turned)
@@ -60,7 +60,7 @@ def test_a_rotation_told_by_exif_is_not_applied() -> None:
 
 
 @pytest.mark.parametrize("inks", ["CMYK", "YCCK"])
-def test_four_inks_become_the_colors_pillow_makes_of_them(inks: str) -> None:
+def test_cmyk_is_converted_as_by_pillow(inks: str) -> None:
     plain = saved(Image.fromarray(picture(60, 90)).convert("CMYK"), "JPEG")
     place = plain.index(b"Adobe") + 11  # the byte that tells whether the inks were transformed
     encoded = plain[:place] + bytes([2 if inks == "YCCK" else 0]) + plain[place + 1 :]
@@ -69,14 +69,14 @@ def test_four_inks_become_the_colors_pillow_makes_of_them(inks: str) -> None:
     assert np.array_equal(decode(encoded, read_header(encoded)), by_pillow(encoded))
 
 
-def test_damaged_inks_are_refused_too() -> None:
-    whole = saved(Image.fromarray(picture(200, 300)).convert("CMYK"), "JPEG")
-    refused = sum(is_refused(damaged(whole, seed, 32)) for seed in range(40))
+def test_a_damaged_cmyk_jpeg_is_refused() -> None:
+    full = saved(Image.fromarray(picture(200, 300)).convert("CMYK"), "JPEG")
+    refused = sum(is_refused(damaged(full, seed, 32)) for seed in range(40))
 
     assert refused >= 36
 
 
-def test_a_jpeg_sampled_in_an_unusual_way_is_decoded() -> None:
+def test_a_jpeg_with_uncommon_subsampling_is_decoded() -> None:
     place = FULL.index(b"\xff\xc0") + 11
     odd = FULL[:place] + b"\x14" + FULL[place + 1 :]
 
@@ -109,7 +109,7 @@ def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
         ((400, 1), (375, 500)),
     ],
 )
-def test_an_image_is_reduced_only_as_far_as_is_allowed(
+def test_an_image_is_not_reduced_below_the_minimum_size(
     min_size: tuple[int, int] | None, size: tuple[int, int]
 ) -> None:
     encoded = jpeg(picture(375, 500))
@@ -122,16 +122,16 @@ def test_only_a_jpeg_can_be_reduced() -> None:
     assert reduced_size(ImageHeader("png", 500, 375, "RGB"), (1, 1)) == (375, 500)
 
 
-def test_pixels_are_written_to_the_memory_that_is_given() -> None:
-    kept = np.zeros(120 * 200 * 3, np.uint8)
-    pixels = decode(FULL, read_header(FULL), allocate=lambda count: kept[:count])
+def test_pixels_are_written_to_the_allocated_buffer() -> None:
+    remaining = np.zeros(120 * 200 * 3, np.uint8)
+    pixels = decode(FULL, read_header(FULL), allocate=lambda count: remaining[:count])
 
-    assert np.shares_memory(pixels, kept)
+    assert np.shares_memory(pixels, remaining)
     assert np.array_equal(pixels, decode(FULL, read_header(FULL)))
 
 
 def is_refused(encoded: bytes) -> bool:
-    """ImageError, or else a sound shape."""
+    """Whether decoding raises ImageError; otherwise the shape must be valid."""
     try:
         header = read_header(encoded)
         pixels = decode(encoded, header)
@@ -146,18 +146,18 @@ def is_refused(encoded: bytes) -> bool:
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_truncated_jpeg_is_refused(share: float, progressive: bool) -> None:
-    whole = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
+    full = saved(Image.fromarray(picture(300, 400)), "JPEG", progressive=progressive)
 
-    assert is_refused(whole[: int(len(whole) * share)])
-    assert is_refused(whole[:-3])  # the end marker and one byte before it
+    assert is_refused(full[: int(len(full) * share)])
+    assert is_refused(full[:-3])  # the end marker and one byte before it
 
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
 def test_truncated_files_of_other_formats_are_refused(form: str, share: float) -> None:
-    whole = saved(Image.fromarray(picture(100, 150)), form)
+    full = saved(Image.fromarray(picture(100, 150)), form)
 
-    assert is_refused(whole[: int(len(whole) * share)])
+    assert is_refused(full[: int(len(full) * share)])
 
 
 def test_nine_of_ten_damaged_jpegs_are_refused() -> None:
@@ -166,12 +166,12 @@ def test_nine_of_ten_damaged_jpegs_are_refused() -> None:
     assert refused >= 180
 
 
-def test_surplus_bytes_before_the_end_marker_are_damage_and_behind_it_they_are_none() -> None:
+def test_extra_bytes_are_refused_only_before_the_end_marker() -> None:
     assert is_refused(FULL[:-2] + b"\x12" * 64 + FULL[-2:])
     assert not is_refused(FULL + b"some text behind the image")
 
 
-def test_bytes_before_the_pixels_that_stray_are_damage() -> None:
+def test_stray_bytes_before_the_pixels_are_refused() -> None:
     place = entropy_start(FULL)
 
     assert is_refused(FULL[:place] + b"\xff\xd3" + FULL[place:])

@@ -1,4 +1,4 @@
-"""What the gate lets through, and what it refuses from the header alone."""
+"""Image headers: which images are accepted, and which are refused without decoding."""
 
 import subprocess
 import sys
@@ -19,26 +19,26 @@ def image(mode: str = "RGB") -> Image.Image:
 
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
-def test_other_kinds_are_known_by_their_first_bytes(form: str) -> None:
+def test_formats_are_detected_by_their_first_bytes(form: str) -> None:
     header = read_header(saved(image(), form))
 
     assert header[:3] == (form.lower(), 40, 24)
 
 
-def test_a_jpeg_tells_its_size_and_colors() -> None:
+def test_size_and_colors_of_a_jpeg_are_read() -> None:
     assert read_header(SMALL) == ImageHeader("jpeg", 40, 24, "YCbCr")
     assert read_header(memoryview(SMALL)) == read_header(SMALL)
     assert read_header(saved(image("L"), "JPEG")).colors == "Gray"
     assert read_header(saved(image("CMYK"), "JPEG")).colors == "CMYK"
 
 
-def test_a_progressive_jpeg_is_one_too() -> None:
+def test_the_header_of_a_progressive_jpeg_is_read() -> None:
     assert read_header(saved(image(), "JPEG", progressive=True)) == ImageHeader(
         "jpeg", 40, 24, "YCbCr"
     )
 
 
-def test_a_jpeg_sampled_in_an_unusual_way_is_left_to_pillow() -> None:
+def test_a_jpeg_with_uncommon_subsampling_is_left_to_pillow() -> None:
     place = SMALL.index(b"\xff\xc0") + 11  # the sampling of its first channel
     for sampling in (0x14, 0x31, 0x42):
         odd = SMALL[:place] + bytes([sampling]) + SMALL[place + 1 :]
@@ -55,7 +55,7 @@ def test_a_jpeg_that_claims_too_many_pixels_is_refused(sides: tuple[int, int]) -
         read_header(claiming(SMALL, *sides))
 
 
-def test_what_lies_just_within_the_limits_passes() -> None:
+def test_an_image_at_the_limits_is_accepted() -> None:
     assert read_header(claiming(SMALL, MAX_SIDE, 4_450)).height == MAX_SIDE
     assert read_header(claiming(SMALL, 9_400, 9_468)).width == 9_468  # 88 999 200 pixels
     with pytest.raises(ImageError):
@@ -71,7 +71,7 @@ def test_a_png_that_claims_too_many_pixels_is_refused() -> None:
 
 
 @pytest.mark.parametrize("form", ["PNG", "GIF", "BMP"])
-def test_sides_above_the_limit_are_refused_in_every_kind(form: str) -> None:
+def test_sides_above_the_limit_are_refused_in_every_format(form: str) -> None:
     long = Image.new("L", (MAX_SIDE + 1, 1))
 
     with pytest.raises(ImageError, match="20,000 per side and 89,000,000 in total"):
@@ -104,11 +104,11 @@ def test_unsupported_formats_are_refused(encoded: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
-def test_a_header_that_is_cut_off_is_refused_in_one_line(form: str) -> None:
-    whole = saved(image(), form)
+def test_a_truncated_header_is_refused_in_one_line(form: str) -> None:
+    full = saved(image(), form)
     for length in range(2, 20):
         with pytest.raises(ImageError) as refused:
-            read_header(whole[:length])
+            read_header(full[:length])
 
         assert str(refused.value).isprintable()
 

@@ -1,4 +1,4 @@
-"""What becomes of images that are no ordinary JPEG."""
+"""Decoding of PNG, GIF, BMP, WebP and uncommon color modes."""
 
 from zlib import compress, crc32
 
@@ -23,7 +23,7 @@ def decoded(encoded: bytes) -> Pixels:
 
 
 @pytest.mark.parametrize("form", ["PNG", "BMP"])
-def test_kinds_that_keep_every_bit_give_the_same_pixels(form: str) -> None:
+def test_lossless_formats_give_the_same_pixels(form: str) -> None:
     assert np.array_equal(decoded(saved(IMAGE, form)), PIXELS)
 
 
@@ -66,14 +66,14 @@ def test_a_palette_becomes_its_colors() -> None:
     assert np.array_equal(decoded(saved(painted, "PNG")), expected)
 
 
-def test_of_an_animation_the_first_frame_is_taken() -> None:
+def test_the_first_frame_of_an_animation_is_used() -> None:
     frames = [Image.new("RGB", (50, 30), color) for color in ("red", "green", "blue")]
     encoded = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
 
     assert (decoded(encoded) == (255, 0, 0)).all()
 
 
-def test_transparency_is_dropped_and_the_colors_stay() -> None:
+def test_transparency_is_dropped_without_blending() -> None:
     see_through = np.dstack([PIXELS, np.full((30, 50), 7, np.uint8)])
     grey = Image.fromarray(PIXELS).convert("LA")
 
@@ -81,7 +81,7 @@ def test_transparency_is_dropped_and_the_colors_stay() -> None:
     assert decoded(saved(grey, "PNG")).shape == (30, 50, 3)
 
 
-def test_black_and_white_becomes_black_and_white() -> None:
+def test_one_bit_images_become_black_and_white_pixels() -> None:
     encoded = saved(IMAGE.convert("1"), "PNG")
 
     assert set(np.unique(decoded(encoded))) == {0, 255}

@@ -1,4 +1,4 @@
-"""A window becomes a square: against Pillow, mirrored exactly, the same with any threads."""
+"""Resizing of windows: compared with Pillow, exact flips, independent of threads."""
 
 import subprocess
 import sys
@@ -73,23 +73,23 @@ def between(pixels: Pixels, size: int) -> npt.NDArray[np.float64]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("size", [76, 112, 224])
-def test_a_window_is_bilinear_while_it_is_not_much_too_large(window: Window, size: int) -> None:
+def test_a_small_reduction_is_bilinear(window: Window, size: int) -> None:
     expected = between(crop_window(PIXELS, window), size)
 
     assert np.abs(fitted(PIXELS, window, size) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("size", [16, 50, 75])
-def test_a_window_much_too_large_is_smoothed(size: int) -> None:
-    whole = Window(0, 0, 200, 150)
+def test_a_large_reduction_is_antialiased(size: int) -> None:
+    full = Window(0, 0, 200, 150)
 
-    assert np.array_equal(fitted(PIXELS, whole, size), smoothed(PIXELS, size, size))
-    assert not np.array_equal(fitted(PIXELS, whole, 76), smoothed(PIXELS, 76, 76))
+    assert np.array_equal(fitted(PIXELS, full, size), smoothed(PIXELS, size, size))
+    assert not np.array_equal(fitted(PIXELS, full, 76), smoothed(PIXELS, 76, 76))
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (8, 8), (30, 40), (56, 99), (300, 300), (256, 341)])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_smooth_pixels_are_those_of_pillow(window: Window, sides: tuple[int, int]) -> None:
+def test_antialiased_pixels_match_pillow(window: Window, sides: tuple[int, int]) -> None:
     inside = crop_window(PIXELS, window)
 
     assert apart(smoothed(inside, *sides), by_pillow(inside, *sides)).max() <= 1
@@ -97,17 +97,17 @@ def test_smooth_pixels_are_those_of_pillow(window: Window, sides: tuple[int, int
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("size", [1, 5, 64, 224])
-def test_mirrored_means_exactly_mirrored(window: Window, size: int) -> None:
+def test_a_flipped_window_is_an_exact_mirror_image(window: Window, size: int) -> None:
     assert np.array_equal(
         fitted(PIXELS, window, size, mirrored=True), fitted(PIXELS, window, size)[:, ::-1]
     )
 
 
-def test_a_window_of_its_own_size_is_copied() -> None:
+def test_a_window_of_the_output_size_is_copied() -> None:
     assert np.array_equal(fitted(PIXELS, Window(5, 6, 64, 64), 64), PIXELS[6:70, 5:69])
 
 
-def test_a_window_between_pixels_takes_the_nearest() -> None:
+def test_a_fractional_window_is_rounded_to_pixels() -> None:
     inside = crop_window(PIXELS, Window(4.6, 6.4, 64.2, 63.8))  # to 68.8 and 70.2
 
     assert np.array_equal(inside, PIXELS[6:70, 5:69])
@@ -121,7 +121,7 @@ def test_a_window_smaller_than_a_pixel_is_one_pixel(window: Window) -> None:
 
 
 @pytest.mark.parametrize("size", [21, 170])
-def test_a_place_in_a_batch_is_written_and_nothing_beside_it(size: int) -> None:
+def test_only_one_image_of_the_batch_is_written(size: int) -> None:
     batch = np.zeros((3, size, size, 3), np.uint8)
     resize_window(PIXELS, WINDOWS[1], True, batch[1])
 
@@ -129,7 +129,7 @@ def test_a_place_in_a_batch_is_written_and_nothing_beside_it(size: int) -> None:
     assert batch[0].max() == batch[2].max() == 0
 
 
-def test_many_threads_at_once_do_not_disturb_each_other() -> None:
+def test_concurrent_threads_do_not_interfere() -> None:
     jobs = [(picture(90, 120, seed), WINDOWS[seed % 3], 30 + seed, True) for seed in range(40)]
     alone = [fitted(*job) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
@@ -138,7 +138,7 @@ def test_many_threads_at_once_do_not_disturb_each_other() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone * 4, together, strict=True))
 
 
-def test_the_number_of_torchs_threads_changes_no_bit() -> None:
+def test_the_number_of_torch_threads_does_not_change_pixels() -> None:
     single = [smoothed(PIXELS, size, size) for size in (30, 224)]
     torch.set_num_threads(3)
     several = [smoothed(PIXELS, size, size) for size in (30, 224)]
@@ -184,7 +184,7 @@ def test_resizing_starts_no_threads() -> None:
     assert message.stdout.strip() == "0"
 
 
-def test_the_same_memory_is_given_again() -> None:
+def test_the_buffer_is_reused() -> None:
     buffer = ThreadBuffer()
     first = buffer(1000)
 
@@ -193,7 +193,7 @@ def test_the_same_memory_is_given_again() -> None:
     assert np.shares_memory(first, buffer(10))
 
 
-def test_it_grows_and_stays_grown() -> None:
+def test_the_buffer_grows_and_never_shrinks() -> None:
     buffer = ThreadBuffer()
     buffer(10)
     large = buffer(5000)
@@ -211,11 +211,11 @@ def test_very_large_buffers_are_not_reused() -> None:
     assert not np.shares_memory(huge, buffer(10))
 
 
-def test_every_thread_has_its_own() -> None:
+def test_every_thread_has_a_separate_buffer() -> None:
     buffer = ThreadBuffer()
-    own, others = buffer(100), []
+    local, others = buffer(100), []
     thread = Thread(target=lambda: others.append(buffer(100)))
     thread.start()
     thread.join()
 
-    assert not np.shares_memory(own, others[0])
+    assert not np.shares_memory(local, others[0])

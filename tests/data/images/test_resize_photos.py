@@ -1,4 +1,4 @@
-"""From bytes to the square a network gets: against plain Pillow, and over a whole small epoch."""
+"""Encoded photos to network inputs: compared with Pillow, and over a small epoch."""
 
 from io import BytesIO
 
@@ -27,8 +27,8 @@ def validated(encoded: bytes, size: int = 224) -> Pixels:
 
 def by_pillow(encoded: bytes, window: Window, size: int) -> Pixels:
     left, top, width, height = map(int, window)
-    whole = Image.open(BytesIO(encoded)).convert("RGB")
-    cropped = whole.crop((left, top, left + width, top + height))
+    full = Image.open(BytesIO(encoded)).convert("RGB")
+    cropped = full.crop((left, top, left + width, top + height))
     return np.asarray(cropped.resize((size, size), Image.Resampling.BILINEAR))
 
 
@@ -36,14 +36,14 @@ def apart(a: Pixels, b: Pixels) -> Pixels:
     return np.abs(a.astype(np.int64) - b)
 
 
-def test_a_small_window_has_the_pixels_of_the_whole_image() -> None:
+def test_a_small_window_has_the_pixels_of_the_full_image() -> None:
     encoded, window = jpeg(picture(300, 400)), Window(30, 40, 120, 100)
 
     assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 3
 
 
 @pytest.mark.parametrize("window", [Window(33, 41, 520, 530), Window(0, 0, 800, 600)])
-def test_a_large_window_of_a_reduced_image_can_hardly_be_told_from_it(window: Window) -> None:
+def test_a_large_window_of_a_reduced_image_is_close_to_the_original(window: Window) -> None:
     encoded = jpeg(picture(600, 800))
 
     assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 2
@@ -78,7 +78,7 @@ def test_decoding_uses_the_lowest_sufficient_resolution(
 
 @pytest.mark.parametrize("window", [Window(30, 40, 120, 100), Window(0, 0, 400, 300)])
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_mirrored_means_exactly_mirrored(window: Window, form: str) -> None:
+def test_a_flipped_window_is_an_exact_mirror_image(window: Window, form: str) -> None:
     encoded = saved(Image.fromarray(picture(300, 400)), form)
 
     assert np.array_equal(
@@ -87,7 +87,7 @@ def test_mirrored_means_exactly_mirrored(window: Window, form: str) -> None:
 
 
 @pytest.mark.parametrize("sides", [(300, 400), (400, 300), (150, 160), (700, 900)])
-def test_validation_is_resize_and_centre_crop(sides: tuple[int, int]) -> None:
+def test_validation_is_resize_and_center_crop(sides: tuple[int, int]) -> None:
     encoded = jpeg(picture(*sides))
     short = min(sides)
     height, width = (side * 256 // short for side in sides)
@@ -107,7 +107,7 @@ def test_validation_of_a_very_large_image_differs_by_less_than_one_level() -> No
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 10_000), (10_000, 1), (3, 2)])
-def test_tiny_and_long_images_become_squares_too(sides: tuple[int, int]) -> None:
+def test_tiny_and_long_images_become_squares(sides: tuple[int, int]) -> None:
     encoded = jpeg(np.full((*sides, 3), 100, np.uint8))
     windows, _ = training_windows(np.array([sides]), np.array([0]), 0, 0)
 
@@ -115,7 +115,7 @@ def test_tiny_and_long_images_become_squares_too(sides: tuple[int, int]) -> None
     assert (trained(encoded, Window(*windows[0].tolist())) == 100).all()
 
 
-def test_every_odd_kind_becomes_a_square() -> None:
+def test_uncommon_formats_become_squares() -> None:
     image = Image.fromarray(picture(60, 80))
     for mode, form in (("CMYK", "JPEG"), ("L", "JPEG"), ("P", "GIF"), ("RGBA", "PNG")):
         encoded = saved(image.convert(mode), form)
@@ -124,7 +124,7 @@ def test_every_odd_kind_becomes_a_square() -> None:
         assert trained(encoded, Window(5, 5, 40, 40), mirrored=True).std() > 10
 
 
-def test_a_damaged_image_is_refused_and_leaves_its_place_alone() -> None:
+def test_a_damaged_image_is_refused_and_writes_nothing() -> None:
     encoded, out = damaged(jpeg(picture(300, 400)), 0), np.zeros((64, 64, 3), np.uint8)
     with pytest.raises(ImageError, match="damaged JPEG"):
         load_training_photo(encoded, read_header(encoded), Window(0, 0, 90, 90), False, out)
@@ -134,7 +134,7 @@ def test_a_damaged_image_is_refused_and_leaves_its_place_alone() -> None:
     assert out.max() == 0
 
 
-def test_an_epoch_has_the_mean_and_the_deviation_of_its_colors() -> None:
+def test_an_epoch_matches_the_mean_and_deviation_of_its_colors() -> None:
     mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     colors = np.random.default_rng(0).integers(0, 256, (80, 3))
     sizes = np.tile([60, 90], (80, 1))

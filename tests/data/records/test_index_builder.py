@@ -9,6 +9,7 @@ import pytest
 from support.index_folder import ShardFolder
 from support.index_samples import make_scan, small_index
 
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records import index as index_file
 from convoy.data.records import index_builder
 from convoy.data.records.index import MAX_FAULTS, Index
@@ -237,8 +238,8 @@ def test_the_error_for_a_missing_shard_names_it(folder: ShardFolder) -> None:
     shards = folder.shards()
     shards.paths[1].unlink()
 
-    with pytest.raises(DataError, match="train-00001-of-00003: No such file"):
-        open_index(shards, folder.scan, print, lambda _, __: None)
+    with pytest.raises(DataError, match=r"train-00001-of-00003: .*No such file"):
+        open_index(shards, folder.scan)
 
 
 def test_two_builders_write_the_same_bytes(folder: ShardFolder) -> None:
@@ -258,7 +259,11 @@ def test_conflicting_class_names_are_reported() -> None:
         scan.names[0] = name
     files = [small_index().files[number] for number in range(2)]
     notices: list[str] = []
-    index = join_scans("tfrecord", list(zip(files, [first, second], strict=True)), notices.append)
+    index = join_scans(
+        "tfrecord",
+        list(zip(files, [first, second], strict=True)),
+        ProgressCallbacks(notices.append),
+    )
 
     assert index.class_names == ("cat",)
     (notice,) = notices
@@ -270,7 +275,7 @@ def test_only_the_first_faults_keep_their_reasons() -> None:
     for number in range(MAX_FAULTS + 5):
         scan.add_bad(number, 1, "bad")
     files = small_index().files
-    index = join_scans("tfrecord", [(files[0], scan), (files[1], scan)], print)
+    index = join_scans("tfrecord", [(files[0], scan), (files[1], scan)])
 
     assert len(scan.faults) == len(index.faults) == MAX_FAULTS
     assert (index.label == -1).sum() == 2 * MAX_FAULTS + 10

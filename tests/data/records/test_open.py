@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.tar_files import write_samples
 
+from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.folder import ImageFolder
 from convoy.data.records.open import find_split, open_records, stored_crop_size
 from convoy.data.records.record import Records, Sample
@@ -44,7 +45,7 @@ FORMATS = pytest.mark.parametrize(
 
 def open_split(folder: Path, split: Split = "train", notices: list[str] | None = None) -> Records:
     on_notice = print if notices is None else notices.append
-    return open_records(folder, split, on_notice, progress=lambda *_: None)
+    return open_records(folder, split, ProgressCallbacks(on_notice))
 
 
 def error_message(folder: Path, split: Split = "train") -> str:

@@ -11,6 +11,7 @@ import pytest
 import webdataset
 from support.tar_files import sample, tar_bytes, write_samples, write_tar
 
+from convoy.data.progress import SILENT, ProgressCallbacks
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.record import UNKNOWN_LABEL, EncodedImage, Records, Sample
@@ -20,7 +21,7 @@ from convoy.errors import DataError
 
 
 def open_split(folder: Path, split: Split = "train") -> TarShards:
-    return open_tar_shards(folder, split, notice=print, progress=lambda *_: None)
+    return open_tar_shards(folder, split, SILENT)
 
 
 def write_metadata(folder: Path, **values: object) -> Path:
@@ -224,7 +225,7 @@ def test_opening_again_reads_only_the_index(tmp_path: Path) -> None:
     open_split(write_two_shards(tmp_path))
     calls: list[object] = []
     records = open_tar_shards(
-        tmp_path, "train", notice=calls.append, progress=lambda *bytes: calls.append(bytes)
+        tmp_path, "train", ProgressCallbacks(calls.append, lambda *bytes: calls.append(bytes))
     )
 
     assert calls == []

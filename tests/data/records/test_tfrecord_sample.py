@@ -53,7 +53,7 @@ def test_all_fields_of_the_reference_are_written() -> None:
 
 
 def test_a_png_is_marked_as_png() -> None:
-    record = write_sample(Sample(b"\x89PNG\r\n\x1a\nrest", 0, "n", "a.png", 1, 1))
+    record = write_sample(Sample(b"\x89PNG", 0, "n", "a.png", 1, 1, image_format="png"))
     [(start, end)] = Features(record, {"image/format"}).bytes_list("image/format")
 
     assert record[start:end] == b"PNG"

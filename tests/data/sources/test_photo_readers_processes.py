@@ -1,4 +1,4 @@
-"""Photos that other processes read: the same ones, and a crash costs one record."""
+"""Photos read in other processes: equal pixels, and a crash costs one record."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,6 @@ import psutil
 import pytest
 from support.photo_files import damage, photo_paths, write_folder
 
-from convoy.data.images.crop import CropRule
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
@@ -25,7 +24,7 @@ from convoy.errors import DataError, WorkerLostError
 SIZE = 32
 # Longer than what one process prepares at a time, so that a batch takes two requests.
 EVERY = np.arange(70)
-WINDOWS = PhotoOptions(SIZE, 5, CropRule.PYTORCH)
+WINDOWS = PhotoOptions(SIZE, 5, "pytorch")
 
 # A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
 FRAGILE = """
@@ -76,18 +75,18 @@ def seen(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
 
 def children() -> list[psutil.Process]:
     return [
-        one
-        for one in psutil.Process().children()
-        if "convoy.data.sources.photo_readers" in one.cmdline()
+        child
+        for child in psutil.Process().children()
+        if "convoy.data.sources.photo_readers" in child.cmdline()
     ]
 
 
 @pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
 def test_photos_are_the_same_from_another_process(root: Path, options: PhotoOptions) -> None:
-    made, unread = seen(elsewhere(root, options))
+    output, unread = seen(elsewhere(root, options))
 
     assert unread == ()
-    assert np.array_equal(made, seen(here(root, options))[0])
+    assert np.array_equal(output, seen(here(root, options))[0])
 
 
 def test_processes_end_with_their_view(root: Path) -> None:
@@ -100,7 +99,7 @@ def test_processes_end_with_their_view(root: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
-def test_a_bad_photo_is_treated_as_if_it_were_read_here(
+def test_a_bad_photo_has_the_same_effect_as_in_process(
     tmp_path: Path, options: PhotoOptions
 ) -> None:
     root = write_folder(tmp_path)
@@ -110,13 +109,13 @@ def test_a_bad_photo_is_treated_as_if_it_were_read_here(
     with pytest.raises(BadRecordError) as ended:
         seen(elsewhere(root, options), ids)
     ledger = Ledger(10)
-    made = seen(elsewhere(root, options, ledger), ids)
+    output = seen(elsewhere(root, options, ledger), ids)
     local = seen(here(root, options, Ledger(10)), ids)
 
     assert str(ended.value).startswith(f"{path}: damaged JPEG:")
-    assert made[1] == local[1] == (5,)
-    assert np.array_equal(made[0], local[0])
-    assert [one.file for one in ledger.records] == [str(path)]
+    assert output[1] == local[1] == (5,)
+    assert np.array_equal(output[0], local[0])
+    assert [record.file for record in ledger.records] == [str(path)]
 
 
 def fragile(path: Path, script: Path) -> tuple[str, ...]:
@@ -124,13 +123,13 @@ def fragile(path: Path, script: Path) -> tuple[str, ...]:
     return sys.executable, str(script), str(path.stat().st_size)
 
 
-def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[20]
     command = fragile(culprit, tmp_path / "fragile.py")
     same = [path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])]
     ledger = Ledger(10)
-    whole = seen(here(root))[0]
-    made, unread = seen(elsewhere(root, ledger=ledger, command=command))
+    full = seen(here(root))[0]
+    output, unread = seen(elsewhere(root, ledger=ledger, command=command))
     (bad,) = ledger.records
 
     assert same == [culprit]
@@ -139,28 +138,28 @@ def test_a_crash_of_the_decoder_costs_one_record_and_no_more(root: Path, tmp_pat
         str(culprit),
         "decoding it crashed the reader process (SIGSEGV)",
     )
-    assert np.array_equal(np.delete(made, 20, 0), np.delete(whole, 20, 0))
+    assert np.array_equal(np.delete(output, 20, 0), np.delete(full, 20, 0))
 
 
-def test_a_crash_ends_a_run_that_tolerates_nothing(root: Path, tmp_path: Path) -> None:
+def test_a_crash_ends_a_run_without_tolerance(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[3]
     command = fragile(culprit, tmp_path / "fragile.py")
     with pytest.raises(BadRecordError, match="crashed the reader process"):
         seen(elsewhere(root, command=command), EVERY[:8])
 
 
-def test_a_loader_that_cannot_start_is_no_bad_record(root: Path) -> None:
+def test_a_process_that_cannot_start_is_not_a_bad_record(root: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit(3)")
     with pytest.raises(WorkerLostError, match="failed to start: exit code 3"):
         seen(elsewhere(root, ledger=Ledger(10), command=command))
 
 
-def test_a_folder_that_is_gone_ends_the_run_by_name(root: Path, tmp_path: Path) -> None:
+def test_a_missing_folder_ends_the_run_with_its_name(root: Path, tmp_path: Path) -> None:
     photos, job = photos_of(root), ReaderJob(str(tmp_path), "train", WINDOWS)
     view = PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1), Ledger(10))
     with pytest.raises(DataError, match=tmp_path.name):
         seen(view)
 
 
-def test_loaders_are_started_by_this_python() -> None:
+def test_processes_use_the_same_python() -> None:
     assert (sys.executable, "-m", "convoy.data.sources.photo_readers") == WORKER_COMMAND

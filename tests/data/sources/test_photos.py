@@ -1,4 +1,4 @@
-"""Photos as training and validation see them; bad ones end the run, or others stand in."""
+"""Photos for training and validation; bad ones end the run or are replaced."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import simplejpeg
 from support.photo_files import damage, photo_paths, write_folder
 
-from convoy.data.images.crop import CropRule, Window, training_windows
+from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import read_header
 from convoy.data.images.resize import load_training_photo, load_validation_photo
 from convoy.data.records.folder import open_folder
@@ -25,7 +25,7 @@ EVERY = np.arange(12)
 def training_view(
     photos: PhotoSource,
     seed: int = 1,
-    rule: CropRule = CropRule.PYTORCH,
+    rule: str = "pytorch",
     use_boxes: bool = False,
     ledger: Ledger | None = None,
 ) -> PhotoView:
@@ -61,9 +61,9 @@ def root(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "photos")
 
 
-@pytest.mark.parametrize("rule", list(CropRule))
-def test_each_training_photo_is_its_own_window(root: Path, rule: CropRule) -> None:
-    made = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
+@pytest.mark.parametrize("rule", ["pytorch", "tensorflow"])
+def test_each_training_photo_is_a_random_window(root: Path, rule: str) -> None:
+    output = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
     for number, path in enumerate(photo_paths(root, "train")):
         encoded = path.read_bytes()
         header = read_header(encoded)
@@ -73,31 +73,31 @@ def test_each_training_photo_is_its_own_window(root: Path, rule: CropRule) -> No
         window = Window(*windows[0].tolist())
         load_training_photo(encoded, header, window, bool(mirrored[0]), alone)
 
-        assert np.array_equal(made[number], alone)
+        assert np.array_equal(output[number], alone)
 
 
-def test_validation_sees_the_middle_in_every_epoch(root: Path) -> None:
+def test_validation_uses_the_center_in_every_epoch(root: Path) -> None:
     view = validation_view(open_photos(root, "validation"))
-    made = seen(view, np.arange(5))
+    output = seen(view, np.arange(5))
     alone = np.empty((SIZE, SIZE, 3), np.uint8)
     for number, path in enumerate(photo_paths(root, "validation")):
         load_validation_photo(path.read_bytes(), SIZE, alone)
 
-        assert np.array_equal(made[number], alone)
-    assert np.array_equal(made, seen(view, np.arange(5), epoch=7))
+        assert np.array_equal(output[number], alone)
+    assert np.array_equal(output, seen(view, np.arange(5), epoch=7))
 
 
 def test_neither_the_batch_nor_its_order_changes_a_photo(root: Path) -> None:
     view = training_view(open_photos(root), seed=1)
-    whole = seen(view)
+    full = seen(view)
     turned = seen(view, EVERY[::-1].copy())
     alone = np.concatenate([seen(view, EVERY[place : place + 1]) for place in range(12)])
 
-    assert np.array_equal(whole, turned[::-1])
-    assert np.array_equal(whole, alone)
+    assert np.array_equal(full, turned[::-1])
+    assert np.array_equal(full, alone)
 
 
-def test_another_epoch_or_seed_is_another_window(root: Path) -> None:
+def test_epochs_and_seeds_have_different_windows(root: Path) -> None:
     photos = open_photos(root)
     first = seen(training_view(photos, seed=1))
 
@@ -109,7 +109,7 @@ def test_boxes_change_the_windows_that_miss_them(tmp_path: Path) -> None:
     photos = open_photos(write_folder(tmp_path, train=60, boxes=True))
     with_boxes = seen(training_view(photos, seed=1, use_boxes=True), np.arange(60))
     without = seen(training_view(photos, seed=1), np.arange(60))
-    same = [np.array_equal(one, other) for one, other in zip(with_boxes, without, strict=True)]
+    same = [np.array_equal(item, other) for item, other in zip(with_boxes, without, strict=True)]
 
     assert 0 < sum(same) < 60
 
@@ -143,18 +143,18 @@ def test_a_bad_photo_is_replaced_by_the_next_of_its_class(
     assert unread == (5,)
     assert [place for place in range(12) if not np.array_equal(before[place], after[place])] == [5]
     assert np.array_equal(after[5], stand_in)
-    assert [one.file for one in ledger.records] == [str(photo_paths(root, "train")[5])]
+    assert [record.file for record in ledger.records] == [str(photo_paths(root, "train")[5])]
 
 
 def test_the_replacement_does_not_depend_on_the_batch(root: Path) -> None:
     for place in (5, 6, 11):
         damage(photo_paths(root, "train")[place])
     view = training_view(open_photos(root), seed=1, ledger=Ledger(10))
-    whole, unread = seen_with_gaps(view)
+    full, unread = seen_with_gaps(view)
     alone = [seen_with_gaps(view, EVERY[place : place + 1])[0][0] for place in range(12)]
 
     assert unread == (5, 6, 11)
-    assert np.array_equal(whole, np.stack(alone))
+    assert np.array_equal(full, np.stack(alone))
 
 
 def test_a_class_with_only_bad_photos_is_an_error(root: Path) -> None:

@@ -1,19 +1,17 @@
-"""Random data of the host: repeatable, cheap, in range."""
+"""Generated data: reproducible, cheap, in range."""
 
 import numpy as np
-import pytest
 
 from convoy.data.sources.pixel_source import GeneratedSource, PixelSource
-from convoy.errors import ConfigError
 
 
 def test_the_same_seed_makes_the_same_images() -> None:
     ids = np.array([5, 0, 63, 5])
-    one, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
+    item, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
     other = GeneratedSource(100, 32, 10, seed=2)
 
-    assert np.array_equal(one.pixels(ids), same.pixels(ids))
-    assert not np.array_equal(one.pixels(ids), other.pixels(ids))
+    assert np.array_equal(item.pixels(ids), same.pixels(ids))
+    assert not np.array_equal(item.pixels(ids), other.pixels(ids))
 
 
 def test_images_and_labels_have_the_source_interface() -> None:
@@ -62,9 +60,3 @@ def test_many_large_images_take_a_small_pool() -> None:
 
     assert source.pixels(np.array([10**12 - 1])).shape == (1, 1200, 1200, 3)
     assert source._pool.nbytes <= 2**24
-
-
-@pytest.mark.parametrize(("samples", "size", "classes"), [(0, 8, 2), (4, 0, 2), (4, 8, -1)])
-def test_invalid_sizes_are_refused(samples: int, size: int, classes: int) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
-        GeneratedSource(samples, size, classes, seed=0)

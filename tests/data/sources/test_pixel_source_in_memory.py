@@ -1,4 +1,4 @@
-"""A small source is made once and kept; a large one stays as it is."""
+"""A small source is cached in memory; a large one is not."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
