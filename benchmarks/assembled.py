@@ -21,7 +21,7 @@ from convoy.launch.world import World
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup
 from convoy.parallel.process_groups import ProcessGroups
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.planning.plan import RunPlan, plan_run
 from convoy.run.build import TrainingParts, build
 from convoy.run.process import ProcessContext, join_run
 

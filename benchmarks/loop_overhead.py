@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from convoy.data.sources.pixel_source import GeneratedSource
 from convoy.machine import keep_freed_memory
-from convoy.plan.plan import RunPlan
+from convoy.planning.plan import RunPlan
 from convoy.run.build import TrainingParts
 from convoy.run.process import make_deterministic
 

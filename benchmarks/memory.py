@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from convoy.launch.supervisor import run_workers
-from convoy.plan.plan import RunPlan
+from convoy.planning.plan import RunPlan
 
 Asked = dict[str, Any]
 BLOCKS: Asked = {"enable_recompute": True, "recompute_checkpoints": (r"layer\d/\d+",)}

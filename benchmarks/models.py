@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from convoy.config.resolve import resolve
 from convoy.config.schema import RequestedOptions, RunConfig, settings_from
 from convoy.machine import keep_freed_memory
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.build import TrainingParts
 from convoy.run.network import Network, build_network
 from convoy.run.process import make_deterministic

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from convoy.cli.main import main as convoy
 from convoy.layers.norms import PendingStatistics
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.network import Network
 
 SEEDS = 5

@@ -38,11 +38,11 @@ from convoy.layers.norms import PendingStatistics
 from convoy.machine import keep_freed_memory
 from convoy.parallel.control import SyncPoint
 from convoy.parallel.process_groups import ProcessGroups, RankGroup, Rendezvous, init_process_groups
-from convoy.plan.actions import Action, Forward, start_times
-from convoy.plan.plan import RunPlan
-from convoy.plan.schedules import SCHEDULES as KNOWN
-from convoy.plan.stages import stage_boundary
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.actions import Action, Forward, start_times
+from convoy.planning.plan import RunPlan
+from convoy.planning.schedules import SCHEDULES as KNOWN
+from convoy.planning.stages import stage_boundary
+from convoy.planning.topology import TopologyPlan
 from convoy.run.build import TrainingParts, build_training_network
 from convoy.run.process import ProcessContext, join_run, make_deterministic
 

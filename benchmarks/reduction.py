@@ -24,8 +24,8 @@ from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.machine import keep_freed_memory
 from convoy.parallel.control import SyncPoint
-from convoy.plan.plan import RunPlan
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.plan import RunPlan
+from convoy.planning.topology import TopologyPlan
 from convoy.run.process import ProcessContext, join_run
 
 WAYS = ("exact during", "exact after", "fast during", "fast after", "alone during", "alone after")

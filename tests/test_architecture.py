@@ -81,7 +81,7 @@ def test_no_small_module_has_a_single_importer() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    "packages", [("config", "models", "plan", "dialects"), ("cli",)], ids=" and ".join
+    "packages", [("config", "models", "planning", "dialects"), ("cli",)], ids=" and ".join
 )
 def test_torch_free_packages_load_without_torch_and_numpy(packages: tuple[str, ...]) -> None:
     names = [module.name for module in MODULES if package_of(module.name) in packages]

@@ -84,7 +84,7 @@ def test_clean_code_has_no_violations(rule: Rule, module: Module) -> None:
     assert violations(rule, [module]) == []
 
 
-@pytest.mark.parametrize("name", ["convoy.data.utils", "convoy.misc", "convoy.plan.common"])
+@pytest.mark.parametrize("name", ["convoy.data.utils", "convoy.misc", "convoy.planning.common"])
 def test_meaningless_module_names_are_reported(name: str) -> None:
     assert len(violations(names_are_meaningful, [Module(name, '"""One."""')])) == 1
 
@@ -96,9 +96,9 @@ def imports_in(name: str, text: str, *others: str) -> list[Import]:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.batch", "from convoy.data.loader import SampleOrder"),
-        ("convoy.plan.batch", "import convoy.engine.trainer"),
-        ("convoy.plan.batch", "def f():\n  from convoy.rng import key"),
+        ("convoy.planning.batch", "from convoy.data.loader import SampleOrder"),
+        ("convoy.planning.batch", "import convoy.engine.trainer"),
+        ("convoy.planning.batch", "def f():\n  from convoy.rng import key"),
         ("convoy.engine.trainer", "from convoy.report.log import Log"),
         ("convoy.parallel.slice", "if TYPE_CHECKING:\n  from convoy.layers.modules import Add"),
         ("convoy.layers.build", "from convoy import events"),
@@ -117,7 +117,7 @@ def test_a_forbidden_import_is_reported(name: str, text: str) -> None:
     [
         ("convoy.cli.data", "def f():\n  from convoy.data.download import fetch"),
         ("convoy.cli.train", "def f():\n  from convoy.checkpoint.store import CheckpointStore"),
-        ("convoy.plan.batch", "from convoy.plan import layers, stages"),
+        ("convoy.planning.batch", "from convoy.planning import layers, stages"),
         ("convoy.registry", "from convoy.errors import ConfigError"),
         ("convoy.data.loader", "import torch"),
     ],
@@ -129,7 +129,7 @@ def test_an_allowed_import_is_not_a_violation(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("convoy.plan.topology", "import torch.nn"),
+        ("convoy.planning.topology", "import torch.nn"),
         ("convoy.config.rules", "def f():\n  from numpy import array"),
         ("convoy.events", "import yaml"),
         ("convoy.rng", "import torch"),

@@ -15,8 +15,7 @@ from convoy.config.sections.parallel import DeviceConfig
 from convoy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from convoy.data.preprocessing import ImageInput
-    from convoy.run.prediction import ImageClassifier
+    from convoy.run.prediction import ImageClassifier, ImageInput
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 from convoy.api.keywords import NamedOptions
 from convoy.api.requests import PathLike, options_from_keywords
 from convoy.config.resolve import ResolvedConfig, inactive_options, resolve, unavailable_values
-from convoy.plan.plan import plan_run
-from convoy.plan.render import (
+from convoy.planning.plan import plan_run
+from convoy.planning.render import (
     inactive_as_text,
     phases_as_text,
     plan_as_json,

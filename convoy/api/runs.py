@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-import numpy as np
-import numpy.typing as npt
-
 from convoy.api.keywords import RunOptions
 from convoy.api.requests import (
     PathLike,
@@ -26,12 +23,13 @@ from convoy.run.folder import RunFolder, RunRequest
 from convoy.run.start import RunOutcome, start
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from matplotlib.figure import Figure
 
-    from convoy.layers.user_network import NetworkSource
-    from convoy.run.user_code import UserObjects
+    from convoy.run.user_code import NetworkSource, UserObjects
 
-Columns: TypeAlias = dict[str, npt.NDArray[np.float64]]
+Columns: TypeAlias = "dict[str, npt.NDArray[np.float64]]"
 
 
 class Run(os.PathLike[str]):
@@ -82,16 +80,36 @@ class Run(os.PathLike[str]):
 
         Requires the extra `plot`.
         """
-        from convoy.report.plots import draw_curves
-
-        figure = draw_curves(self.metrics, self.validations)
+        figure = _draw_curves(self.metrics, self.validations)
         if file is not None:
             figure.savefig(file, dpi=90)
         return figure
 
 
+def _draw_curves(training: "Columns", validation: "Columns") -> "Figure":
+    """Draw loss and accuracy over epochs, of training and validation, side by side."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("plots need matplotlib: install the extra `plot`") from error
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    panels = zip(figure.subplots(1, 2), ("loss", "accuracy"), ("loss", "top1"), strict=True)
+    for axes, trained, validated in panels:
+        axes.set(xlabel="epoch", ylabel=trained)
+        axes.grid(alpha=0.3)
+        if trained in training:
+            axes.plot(training["epoch"], training[trained], label="training")
+        if validated in validation:
+            axes.plot(validation["epoch"], validation[validated], "o-", label="validation")
+        if axes.has_data():
+            axes.legend()
+    return figure
+
+
 def _read_columns(path: Path) -> Columns:
     """Read a JSON Lines file; a missing value, and an unfinished last line, is NaN or dropped."""
+    import numpy as np
+
     lines = path.read_text().splitlines() if path.is_file() else []
     rows = [json.loads(line) for line in lines if line.endswith("}")]
     names = dict.fromkeys(name for row in rows for name in row)

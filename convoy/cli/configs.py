@@ -10,7 +10,7 @@ from convoy.config.named_configs import read_named_config, shipped_config_names
 from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
-from convoy.plan.plan import default_num_samples, plan_batch, plan_run
+from convoy.planning.plan import default_num_samples, plan_batch, plan_run
 
 DESCRIPTION = "List the named configurations, or show every resolved value of one."
 

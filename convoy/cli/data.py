@@ -23,7 +23,7 @@ from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
 from convoy.errors import ExitCode
 from convoy.machine import available_cores
-from convoy.plan.topology import Layout
+from convoy.planning.topology import Layout
 from convoy.report.progress import make_bar
 from convoy.report.stream import print_error
 from convoy.run.start import fix_machine_values, inspect_data

@@ -11,8 +11,8 @@ from convoy.config.sections.network import MODELS
 from convoy.errors import ExitCode
 from convoy.models.layers import LayerCost
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.plan.activations import FP32_BYTES, saved_elements
-from convoy.plan.stages import split_points, splits_as_text
+from convoy.planning.activations import FP32_BYTES, saved_elements
+from convoy.planning.stages import split_points, splits_as_text
 from convoy.text import format_si
 
 DESCRIPTION = """\

@@ -10,7 +10,7 @@ from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RunConfig
 from convoy.errors import ExitCode
 from convoy.models.network import plan_training_network
-from convoy.plan.stages import lists_splits, split_points, splits_as_text
+from convoy.planning.stages import lists_splits, split_points, splits_as_text
 
 DESCRIPTION = "Show a run without training: batches, stages, schedule, memory, learning rates."
 

@@ -25,8 +25,8 @@ from convoy.config.schema import (
 )
 from convoy.config.sections.data import DATA
 from convoy.errors import ConfigError, ConvoyError, ExitCode
-from convoy.plan.plan import plan_run
-from convoy.plan.topology import Layout, all_layouts, resume_pairs
+from convoy.planning.plan import plan_run
+from convoy.planning.topology import Layout, all_layouts, resume_pairs
 from convoy.report.proof import TABLE_HEADER, Proof, as_json, format_row, summary_line
 from convoy.report.summary import Summary
 from convoy.run.folder import RunRequest

@@ -29,8 +29,8 @@ from convoy.dialects.interpret import (
     settings_to_args,
 )
 from convoy.errors import ConfigError, ExitCode
-from convoy.plan.plan import plan_run
-from convoy.plan.render import plan_as_json
+from convoy.planning.plan import plan_run
+from convoy.planning.render import plan_as_json
 from convoy.text import printable
 
 if TYPE_CHECKING:

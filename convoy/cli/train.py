@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
     line = parse_run_command(parser, words)
     # Imported after the help is printed, because these are slow to import.
     from convoy.cli.plan import show_plan, show_splits
-    from convoy.plan.stages import lists_splits
+    from convoy.planning.stages import lists_splits
     from convoy.run.folder import RunRequest
     from convoy.run.start import start
 

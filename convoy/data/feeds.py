@@ -21,7 +21,7 @@ from convoy.data.records.ledger import LEDGER_NAME, Ledger
 from convoy.data.source import Source
 from convoy.machine import available_cores
 from convoy.models.network import IMAGE_CHANNELS
-from convoy.plan.plan import RunPlan, num_used_samples
+from convoy.planning.plan import RunPlan, num_used_samples
 from convoy.rng import key, permutation
 
 MAX_WORKERS = 32  # used or tried by default

@@ -20,7 +20,7 @@ from torch import Tensor
 from convoy.batch import MixedTargets, Targets
 from convoy.data.mix import NO_MIXING, Mix, Mixing
 from convoy.data.source import Ids, Normalization, Pixels, View
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 from convoy.rng import key, permutation
 
 

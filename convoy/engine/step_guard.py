@@ -19,7 +19,7 @@ from convoy.numerics.traps import Traps, all_finite
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.loop import NO_LOSS_SCALING
+from convoy.planning.loop import NO_LOSS_SCALING
 
 _NO_COUNTS = (0, 0, 0, 0)  # of a process without counters
 

@@ -18,7 +18,7 @@ from convoy.numerics.traps import MAX_LISTED_SAMPLES, NO_RECORD, NonFiniteRecord
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import SyncPoint
 from convoy.parallel.executor import PipelineInput
-from convoy.plan.loop import LoopPlan
+from convoy.planning.loop import LoopPlan
 
 # The worker processes are busy with later updates.
 _IN_PROCESS_LOADER = LoaderOptions(workers=0, prefetch_depth=1)

@@ -39,7 +39,7 @@ from convoy.machine import (
     limit_openmp_spinning,
     partition_cores,
 )
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 _SIGNAL_CODES: dict[int, int] = {
     signal.SIGTERM: ExitCode.PREEMPTED,

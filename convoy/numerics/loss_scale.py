@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from convoy.numerics.precision import FloatFormat
-from convoy.plan.loop import LossScalePlan
+from convoy.planning.loop import LossScalePlan
 
 OVERFLOW_MARGIN = 0.125  # fraction of the largest value: products and sums need headroom
 TOLERATED_FRACTION = 1e-7

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convoy.config.sections.training import OptimizerConfig
 from convoy.numerics.flat import ALIGNMENT
-from convoy.plan.parameters import rmsprop_smoothing
+from convoy.planning.parameters import rmsprop_smoothing
 
 
 @dataclass(frozen=True)

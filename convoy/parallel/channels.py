@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from convoy.batch import Bundle
-from convoy.plan.stages import StageBoundary
+from convoy.planning.stages import StageBoundary
 
 Strides = tuple[int, ...]
 

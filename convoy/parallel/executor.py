@@ -1,7 +1,7 @@
 """Executes a pipeline schedule: one loop over the actions of this process.
 
 The input of the next action is received while the current one runs, provided that the schedule
-sends it by then (`plan/timetable.py`). `plan/memory.py` follows the same rule.
+sends it by then (`planning/timetable.py`). `planning/memory.py` follows the same rule.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +16,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from convoy.batch import Bundle, MixedTargets, Targets
 from convoy.errors import ConvoyError
 from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, to_strides
-from convoy.plan.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
-from convoy.plan.schedules import Schedule
-from convoy.plan.timetable import prefetched_inputs, timed_actions
+from convoy.planning.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
+from convoy.planning.schedules import Schedule
+from convoy.planning.timetable import prefetched_inputs, timed_actions
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from convoy.errors import ConfigError, WorkerLostError
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 

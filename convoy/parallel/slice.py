@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from convoy.batch import Bundle
 from convoy.models.layers import LayerPlan, Route, bundle_after, layer_input
 from convoy.numerics.precision import Arithmetic, needs_rounding
-from convoy.plan.memory import segment_starts
+from convoy.planning.memory import segment_starts
 from convoy.rng import StepPosition
 
 Call = Callable[..., Tensor]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from convoy.plan.topology import Layout
+from convoy.planning.topology import Layout
 from convoy.report.summary import Summary
 
 TABLE_HEADER = (

@@ -22,7 +22,7 @@ from convoy.errors import CheckpointError
 from convoy.events import Averaged
 from convoy.machine import threads_per_process
 from convoy.models.network import plan_training_network
-from convoy.plan.plan import num_used_samples, plan_run
+from convoy.planning.plan import num_used_samples, plan_run
 from convoy.run.network import freeze
 from convoy.run.parameter_groups import build_network_for_precision, round_weights
 from convoy.run.process import choose_device, make_deterministic

@@ -31,7 +31,7 @@ from convoy.parallel.collectives import PeerGroup
 from convoy.parallel.executor import Loss, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.replicas import ExactReplicas, FastReplicas, ReduceOptions, Replicas
-from convoy.plan.stages import stage_boundary
+from convoy.planning.stages import stage_boundary
 from convoy.run.compile import CompiledSlice
 from convoy.run.network import Network, freeze, train_only, with_recomputation
 from convoy.run.parameter_groups import build_network_for_precision, parameter_groups

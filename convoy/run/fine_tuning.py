@@ -16,7 +16,7 @@ from convoy.errors import CheckpointError, ConfigError
 from convoy.events import StopRequest
 from convoy.files import FINE_TUNE_FOLDER
 from convoy.parallel.control import ControlGroup
-from convoy.plan.plan import fine_tuning_overrides, plan_run
+from convoy.planning.plan import fine_tuning_overrides, plan_run
 from convoy.report.log import json_safe
 from convoy.report.summary import AverageSummary, FineTuneSummary, FinishedRun, Summary
 from convoy.run.folder import RunFolder, RunRequest, reclaim_run_folder

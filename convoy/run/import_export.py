@@ -27,7 +27,7 @@ from convoy.layers.export import (
 )
 from convoy.models.layers import ConvSpec
 from convoy.models.network import NetworkPlan, plan_network
-from convoy.plan.stages import split_into_stages
+from convoy.planning.stages import split_into_stages
 from convoy.run.folder import RunFolder, new_run_folder
 from convoy.run.network import Network, build_network
 from convoy.run.prediction import imagenet_metadata

@@ -13,8 +13,8 @@ from convoy.layers.modules import ProxyActivation
 from convoy.layers.norms import BatchNorm, GroupNorm
 from convoy.models.network import NetworkPlan
 from convoy.parallel.slice import RecomputedSlice, Slice
-from convoy.plan.memory import RecomputePlan
-from convoy.plan.stages import StagePlan, split_into_stages
+from convoy.planning.memory import RecomputePlan
+from convoy.planning.stages import StagePlan, split_into_stages
 from convoy.rng import StepPosition
 from convoy.run.compile import CompiledSlice
 

@@ -12,7 +12,7 @@ from convoy.data.source import Source, View
 from convoy.data.sources.open import open_source
 from convoy.errors import ConfigError
 from convoy.models.network import plan_training_network
-from convoy.plan.plan import RunPlan, num_used_samples, plan_run
+from convoy.planning.plan import RunPlan, num_used_samples, plan_run
 from convoy.run.process import choose_device, make_deterministic
 
 

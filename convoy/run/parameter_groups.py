@@ -35,8 +35,8 @@ from convoy.optim.update_rules import make_update_rule
 from convoy.parallel.collectives import Shards
 from convoy.parallel.replicas import Replicas, row_gatherer, shard_gatherer
 from convoy.parallel.slice import Slice
-from convoy.plan.parameters import uses_native_half
-from convoy.plan.stages import StagePlan
+from convoy.planning.parameters import uses_native_half
+from convoy.planning.stages import StagePlan
 from convoy.run.network import (
     Network,
     build_network,

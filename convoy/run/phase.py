@@ -19,8 +19,8 @@ from convoy.data.source import Source
 from convoy.data.sources.open import fingerprint, open_source
 from convoy.events import Noticed, Observers, StopRequest
 from convoy.files import write_atomically
-from convoy.plan.plan import num_used_samples, plan_phases, plan_run
-from convoy.plan.render import frozen_as_text, plan_as_json
+from convoy.planning.plan import num_used_samples, plan_phases, plan_run
+from convoy.planning.render import frozen_as_text, plan_as_json
 from convoy.report.log import Log
 from convoy.report.progress import make_progress
 from convoy.report.summary import FinishedRun

@@ -10,6 +10,7 @@ from convoy.checkpoint.format import JSON, check_match
 from convoy.checkpoint.store import find_checkpoint
 from convoy.config.schema import RunConfig
 from convoy.config.sections.parallel import DeviceConfig
+from convoy.data.preprocessing import ImageInput as ImageInput
 from convoy.data.preprocessing import ImageTransform, Preprocessing
 from convoy.data.source import Source
 from convoy.data.sources.photos import IMAGENET_NORMALIZATION

@@ -18,9 +18,9 @@ from convoy.errors import ConfigError
 from convoy.launch.world import World
 from convoy.parallel.control import ControlGroup, DistributedControlGroup, SyncPoint
 from convoy.parallel.process_groups import ProcessGroups, Rendezvous, init_process_groups
-from convoy.plan.plan import RunPlan
-from convoy.plan.stages import StagePlan
-from convoy.plan.topology import Coordinates
+from convoy.planning.plan import RunPlan
+from convoy.planning.stages import StagePlan
+from convoy.planning.topology import Coordinates
 from convoy.run.compile import compile_environment
 
 

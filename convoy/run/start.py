@@ -25,7 +25,7 @@ from convoy.events import Event, Observers, StopRequest, event_from_json, event_
 from convoy.launch.worker import publish
 from convoy.launch.world import World, has_launcher
 from convoy.machine import handle_signals, threads_per_process
-from convoy.plan.plan import RunPlan, num_used_samples, plan_phases, plan_run
+from convoy.planning.plan import RunPlan, num_used_samples, plan_phases, plan_run
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
 from convoy.report.summary import closing_lines

@@ -28,7 +28,7 @@ from convoy.errors import CheckpointError, ConfigError, ConvoyError
 from convoy.events import Noticed, Validated
 from convoy.parallel import tensor_io
 from convoy.parallel.control import ControlGroup, SyncPoint
-from convoy.plan.plan import RunPlan
+from convoy.planning.plan import RunPlan
 from convoy.report.log import json_safe, read_jsonl
 from convoy.report.summary import FinishedRun, Summary
 from convoy.run.folder import RunFolder, RunRequest

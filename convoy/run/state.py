@@ -15,7 +15,7 @@ from convoy.numerics.flat import FlatParameters
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
 from convoy.parallel import tensor_io
-from convoy.plan.plan import RunPlan
+from convoy.planning.plan import RunPlan
 from convoy.run.build import TrainingParts
 from convoy.run.network import build_network
 from convoy.run.parameter_groups import weights_by_policy

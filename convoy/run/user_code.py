@@ -18,6 +18,7 @@ from convoy.config.sections.data import DATA
 from convoy.config.sections.network import MODELS
 from convoy.data.sources.user_dataset import UserData, as_splits
 from convoy.errors import ConfigError
+from convoy.layers.user_network import NetworkSource as NetworkSource
 from convoy.layers.user_network import UserNetwork
 
 

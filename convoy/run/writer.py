@@ -8,7 +8,7 @@ from convoy.checkpoint.format import CheckpointContents, weights_sha256
 from convoy.checkpoint.store import CheckpointStore
 from convoy.errors import CheckpointError, StorageError
 from convoy.events import Averaged, Noticed, Observers, Saved, StopRequest, Validated
-from convoy.plan.plan import RunPlan
+from convoy.planning.plan import RunPlan
 from convoy.report.summary import Summary
 from convoy.run.averaging import AveragingInterrupted, average_checkpoints
 from convoy.run.folder import RunFolder

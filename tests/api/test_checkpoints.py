@@ -76,7 +76,7 @@ def test_a_plan_shows_batch_memory_and_learning_rate() -> None:
 
     assert plan.global_batch_size == 8 * 32
     assert len(plan.memory_bytes) == 4 and len(plan.stage_starts) == 3
-    assert plan.values["batch"]["global_batch_size"] == plan.global_batch_size
+    assert plan.values["batch"]["samples_per_update"] == plan.global_batch_size
     assert plan.learning_rate(plan.updates - 1) < plan.learning_rate(plan.updates // 2)
     words = ("--model=resnet50", "--data=generated", "--shards=4", "--gradient-accumulation=8")
     assert str(plan) in run_command("plan", *words).out

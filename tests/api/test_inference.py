@@ -89,7 +89,8 @@ def test_without_folding_the_network_has_the_weights_of_the_checkpoint(run: conv
 
 def test_an_image_may_be_a_path_bytes_a_picture_or_an_array(run: convoy.Run, photos: Path) -> None:
     transform, file = convoy.load(run).transform, photos / "0.jpg"
-    picture = Image.open(file)
+    with Image.open(file) as opened:
+        picture = opened.copy()
 
     from_path = transform(file)
 
@@ -172,7 +173,8 @@ def test_an_unreadable_image_is_reported_and_the_others_are_predicted(
 
     assert printed.code == 3
     assert str(bad) in printed.err and "0.jpg" in printed.out
-    assert Image.open(sheet).width > 64
+    with Image.open(sheet) as picture:
+        assert picture.width > 64
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,11 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HEAVY = ["torch", "numpy", "rich"]
-LATER = ["convoy.launch.supervisor", "convoy.plan.plan", "multiprocessing"]  # not needed for help
+LATER = [
+    "convoy.launch.supervisor",
+    "convoy.planning.plan",
+    "multiprocessing",
+]  # not needed for help
 
 LOADED = f"""
 import contextlib, io, json, sys
@@ -49,4 +53,4 @@ def test_help_is_printed_before_torch_is_imported(
     outcomes: dict[str, tuple[int, bool, list[str]]],
 ) -> None:
     assert [outcomes[name][2] for name in ("--help", "train --help", "options")] == [[], [], []]
-    assert "convoy.plan.plan" in outcomes["configs"][2]
+    assert "convoy.planning.plan" in outcomes["configs"][2]

@@ -19,7 +19,7 @@ from convoy.config.schema import (
     settings_from,
 )
 from convoy.errors import ConfigError
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 
 # A value of each option that is not the default.
 VALUES: dict[str, Any] = {

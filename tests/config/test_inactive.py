@@ -27,8 +27,8 @@ from convoy.config.schema import (
 from convoy.config.sections.data import AUGMENTED_DATA, ENCODED_DATA
 from convoy.data.augment import AUGMENTATIONS
 from convoy.models.network import plan_network
-from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.plan import plan_run
+from convoy.planning.learning_rate import LearningRatePlan
+from convoy.planning.plan import plan_run
 
 
 def inactive_reasons(source: str = "command line", **values: Any) -> list[str]:

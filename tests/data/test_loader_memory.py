@@ -17,7 +17,7 @@ from convoy.data.loader import SampleOrder, MicroBatchIndex
 from convoy.data.sources.photos import IMAGENET_NORMALIZATION, PhotoSource, PhotoView
 from convoy.data.sources.photo_readers import PhotoOptions, make_reader
 from convoy.data.records.record import NO_BOXES, EncodedImage, RecordLocation
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 
 class Repeated:
     class_names = ("a", "b")

@@ -21,7 +21,7 @@ from convoy.data.loader import (
 from convoy.data.mix import NO_MIXING, Mixing
 from convoy.data.source import Ids, Labels, Normalization, Pixels
 from convoy.data.sources.pixel_source import PixelView
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 
 CPU = torch.device("cpu")
 NORMALIZATION = Normalization((0.49, 0.48, 0.45), (0.2, 0.21, 0.22))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from convoy.data.loader import MicroBatchIndex, SampleOrder
 from convoy.data.source import Ids
 from convoy.errors import ConfigError
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 
 
 def epoch_of(order: SampleOrder, epoch: int) -> list[int]:

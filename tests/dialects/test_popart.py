@@ -4,7 +4,7 @@ import pytest
 from support.dialect_words import config, option_values, problems, rates, read, run
 
 from convoy.config.schema import DroppedWord
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 
 
 @pytest.mark.parametrize(

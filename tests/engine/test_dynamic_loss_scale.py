@@ -11,7 +11,7 @@ from convoy.engine.step_guard import GuardState
 from convoy.events import Noticed, Reported
 from convoy.numerics.loss_scale import GradientRangeCounter
 from convoy.numerics.precision import FLOAT16
-from convoy.plan.loop import LossScalePlan
+from convoy.planning.loop import LossScalePlan
 
 
 def following(first: float, updates: int = 12, stop_after: int | None = None) -> SmallRun:

@@ -13,7 +13,7 @@ from convoy.numerics.precision import FLOAT16
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
-from convoy.plan.loop import LossScalePlan
+from convoy.planning.loop import LossScalePlan
 
 APPLY, SKIP, STOP = "apply", "skip", "stop"
 FINE = torch.tensor([1.0, -2.0])

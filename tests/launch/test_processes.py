@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convoy.launch.processes import LineSplitter
 from convoy.launch.supervisor import run_workers
 from convoy.machine import available_cores, partition_cores
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 
 def grid(replicas: int, stages: int) -> TopologyPlan:

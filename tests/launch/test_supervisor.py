@@ -17,7 +17,7 @@ from support.run_convoy import PATIENCE, wait_until
 from convoy.errors import ConfigError, ConvoyError, DataError, WorkerLostError
 from convoy.launch.supervisor import LaunchOptions, LaunchResult, run_workers
 from convoy.launch.worker import FORWARDED_SIGNALS
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 pytestmark = pytest.mark.processes
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -6,7 +6,7 @@ import pytest
 from support.model_families import Small
 
 from convoy.errors import ConfigError
-from convoy.plan.stages import aliases, split_into_stages
+from convoy.planning.stages import aliases, split_into_stages
 
 B0 = """
     block1a/b block1a/c block2a block2a/b block2a/c block2b block3a block3a/b block3a/c block3b

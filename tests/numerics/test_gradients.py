@@ -19,7 +19,7 @@ from convoy.numerics.gradients import (
     node_spans,
 )
 from convoy.parallel.replicas import Replicas
-from convoy.plan.memory import gradient_tree_vectors
+from convoy.planning.memory import gradient_tree_vectors
 
 SHAPES = ((4, 3, 3, 3), (7,), (2, 5))
 FLOAT_FORMATS = [item for item in ACCUMULATOR_DTYPES.values() if item]

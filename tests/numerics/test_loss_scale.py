@@ -14,7 +14,7 @@ from convoy.numerics.loss_scale import (
     next_scale,
 )
 from convoy.numerics.precision import BFLOAT16, FLOAT16, FloatFormat
-from convoy.plan.loop import LossScalePlan
+from convoy.planning.loop import LossScalePlan
 
 TOTAL = 10**8  # of which one in ten million is 10
 COUNTS = [0, 1, 10, 11, TOTAL]

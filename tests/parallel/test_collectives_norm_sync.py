@@ -10,7 +10,7 @@ import pytest
 from support.pipelines import Case, PipelinePool, pipeline_pool, starts_of
 from support.sync_norm_processes import Arrays, NormSyncCase, gather, train
 
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 
 pytestmark = pytest.mark.processes
 

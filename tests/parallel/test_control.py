@@ -9,7 +9,7 @@ import torch
 
 from convoy.launch.supervisor import run_workers
 from convoy.parallel.control import ControlGroup, SyncPoint
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 
 def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:

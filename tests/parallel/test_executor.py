@@ -19,8 +19,8 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleavedZeroBubble,
 )
 
-from convoy.plan.actions import Action
-from convoy.plan.schedules import SCHEDULES, make_schedule
+from convoy.planning.actions import Action
+from convoy.planning.schedules import SCHEDULES, make_schedule
 
 STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 

@@ -16,7 +16,7 @@ from convoy.errors import ConfigError, WorkerLostError
 from convoy.launch.supervisor import run_workers
 from convoy.launch.world import World
 from convoy.parallel.process_groups import ProcessGroups, Rendezvous, init_process_groups
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 HERE = Path(__file__).parent
 HERE_ONLY = Rendezvous(file=None, single_host=True)

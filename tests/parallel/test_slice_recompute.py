@@ -8,7 +8,7 @@ from support.networks import SingleStage
 from support.pipelines import Case, Trained, smooth, train_single_process
 from torch import Tensor
 
-from convoy.plan.memory import plan_recompute
+from convoy.planning.memory import plan_recompute
 
 POINTS = {
     "none": (),

@@ -11,7 +11,7 @@ from support.run_convoy import convoy
 from convoy.cli.prove import LayoutProver
 from convoy.config.resolve import resolve
 from convoy.config.schema import RequestedOptions, settings_from
-from convoy.plan.topology import Layout
+from convoy.planning.topology import Layout
 
 pytestmark = pytest.mark.processes
 

@@ -26,7 +26,7 @@ from support.pipeline_configs import (
 
 from convoy.models.layers import LayerPlan, LinearSpec
 from convoy.models.network import plan_network
-from convoy.plan.plan import plan_run, plan_stages
+from convoy.planning.plan import plan_run, plan_stages
 
 TABLE = Path(__file__).parent.parent / "golden" / "configs.csv"
 OURS = "resnet50-pipeline4"

@@ -5,7 +5,7 @@ from support.model_families import Small
 from support.networks import build_slice, images_and_labels
 from support.saved_tensors import saved_bytes, small_change
 
-from convoy.plan.activations import activation_footprint
+from convoy.planning.activations import activation_footprint
 
 SAMPLES = 2
 SMALL = {"model": "efficientnet-cifar", "dropout_rate": 0.3}

@@ -21,7 +21,7 @@ from convoy.models.network import NetworkPlan
 from convoy.numerics.precision import BFLOAT16, FLOAT16, Arithmetic
 from convoy.parallel.channels import P2PChannel, to_strides
 from convoy.parallel.slice import Slice
-from convoy.plan.stages import StagePlan, stage_boundary, stages_from_starts
+from convoy.planning.stages import StagePlan, stage_boundary, stages_from_starts
 from convoy.rng import StepPosition
 
 SEED, SAMPLES = 3, 2

@@ -6,8 +6,8 @@ import pytest
 from support.pipelines import Case, PipelinePool, pipeline_pool, train_stage
 from support.sweeps import sweep
 
-from convoy.plan.schedules import SCHEDULES
-from convoy.plan.stages import balance
+from convoy.planning.schedules import SCHEDULES
+from convoy.planning.stages import balance
 
 pytestmark = pytest.mark.processes
 

@@ -2,7 +2,7 @@
 
 import json
 
-from convoy.plan.topology import Layout
+from convoy.planning.topology import Layout
 from convoy.report.proof import TABLE_HEADER, Proof, as_json, format_row, summary_line
 from convoy.report.summary import Summary
 

@@ -27,7 +27,7 @@ from convoy.models.layers import (
     Route,
 )
 from convoy.parallel.slice import Slice
-from convoy.plan.memory import RecomputePlan
+from convoy.planning.memory import RecomputePlan
 from convoy.rng import StepPosition
 from convoy.run.compile import CompiledSlice
 from convoy.run.network import Network, with_recomputation

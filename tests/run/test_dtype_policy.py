@@ -8,7 +8,7 @@ import torch
 from convoy.config.schema import build_config
 from convoy.numerics.gradients import DIVIDED_FIRST
 from convoy.numerics.precision import DtypePolicy
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.network import build_network
 from convoy.run.parameter_groups import dtype_policy, weights_by_policy
 

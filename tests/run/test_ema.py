@@ -16,7 +16,7 @@ from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy, FloatForma
 from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import make_update_rule
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.network import Network, build_network, freeze
 from convoy.run.state import check_fits
 from convoy.run.validation import with_ema

@@ -5,7 +5,7 @@ import torch
 from convoy.config.schema import build_config
 from convoy.layers.dropout import Dropout, DropPath
 from convoy.layers.norms import BatchNorm
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.network import Network, build_network, freeze
 
 OPTIONS = {

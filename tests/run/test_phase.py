@@ -25,8 +25,8 @@ from convoy.parallel.replicas import (
     ReplicaGroup,
 )
 from convoy.parallel.slice import RecomputedSlice
-from convoy.plan.loop import LossScalePlan
-from convoy.plan.plan import plan_run
+from convoy.planning.loop import LossScalePlan
+from convoy.planning.plan import plan_run
 from convoy.run import build as build_module
 from convoy.run.build import TrainingParts, build, make_guard, make_replicas
 from convoy.run.lifecycle import Lifecycle

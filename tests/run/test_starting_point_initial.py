@@ -10,7 +10,7 @@ from convoy.checkpoint.format import CheckpointContents
 from convoy.checkpoint.store import CheckpointStore
 from convoy.config.schema import build_config
 from convoy.errors import CheckpointError, ConfigError
-from convoy.plan.plan import RunPlan, plan_run
+from convoy.planning.plan import RunPlan, plan_run
 from convoy.run.network import build_network
 from convoy.run.starting_point import initial_weights
 

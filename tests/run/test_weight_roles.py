@@ -6,7 +6,7 @@ import torch
 from convoy.config.schema import build_config
 from convoy.numerics.flat import FlatParameters
 from convoy.parallel.slice import Slice
-from convoy.plan.plan import plan_run
+from convoy.planning.plan import plan_run
 from convoy.run.network import (
     build_network,
     names_matching,

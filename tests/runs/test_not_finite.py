@@ -8,7 +8,7 @@ from support.run_convoy import TINY, CommandResult, convoy
 
 from convoy.checkpoint.store import CheckpointStore
 from convoy.data.loader import MicroBatchIndex, SampleOrder
-from convoy.plan.topology import BatchPlan
+from convoy.planning.topology import BatchPlan
 
 WORDS = [item for item in TINY if not item.startswith("--gradient")]
 LAYOUTS = {

@@ -12,7 +12,7 @@ import pytest
 from support.run_convoy import ENDLESS, Process, convoy, convoy_process, wait_until
 
 from convoy.cli import prove
-from convoy.plan.topology import Layout
+from convoy.planning.topology import Layout
 
 pytestmark = pytest.mark.processes
 

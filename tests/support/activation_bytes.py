@@ -24,8 +24,8 @@ from convoy.layers.norms import BatchNorm
 from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
 from convoy.parallel.slice import RecomputedSlice, Slice
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.stages import stage_boundary
+from convoy.planning.plan import RunPlan, plan_run
+from convoy.planning.stages import stage_boundary
 from support.networks import CLASSES
 
 CPU = torch.device("cpu")

@@ -86,8 +86,11 @@ def functions_are_short(module: Module) -> Iterator[str]:
 
 
 def arguments_are_few(module: Module) -> Iterator[str]:
+    """Keyword-only arguments of the public API do not count."""
+    is_public = module.name.startswith("convoy.api.")
     for function in module.functions:
-        count = len(arguments_of(function))
+        keywords = len(function.args.kwonlyargs) if is_public else 0
+        count = len(arguments_of(function)) - keywords
         if count > MOST_ARGUMENTS:
             yield f"{function.name} takes {count} arguments"
 
@@ -122,7 +125,19 @@ def no_todo_comments(module: Module) -> Iterator[str]:
             yield f"line {number}: {line.strip()}"
 
 
+# Modules that inspect objects of the user, or import public names on first use.
+INSPECTS_USER_OBJECTS = {
+    "convoy",
+    "convoy.api.runs",
+    "convoy.data.preprocessing",
+    "convoy.data.sources.user_dataset",
+    "convoy.layers.user_network",
+}
+
+
 def attributes_have_fixed_names(module: Module) -> Iterator[str]:
+    if module.name in INSPECTS_USER_OBJECTS:
+        return
     for call in module.calls:
         tricks = {"getattr", "hasattr", "setattr", "delattr", "object.__setattr__"}
         if ast.unparse(call.func) in tricks and ast.unparse(call) not in ALLOWED_TRICKS:
@@ -145,7 +160,12 @@ _DANGEROUS_CALLS = {"eval", "exec", "torch.load", "os.system", "os.popen", "yaml
 
 
 def no_unsafe_loading(module: Module) -> Iterator[str]:
-    """No code comes in by data: no pickle, no evaluation, no shell."""
+    """No code comes in by data: no pickle, no evaluation, no shell.
+
+    `run/user_code.py` sends the user's objects to the workers that this process starts.
+    """
+    if module.name == "convoy.run.user_code":
+        return
     for node in ast.walk(module.tree):
         match node:
             case ast.Import(names=names):

@@ -13,7 +13,7 @@ from convoy.launch.world import World
 from convoy.parallel import tensor_io
 from convoy.parallel.control import DistributedControlGroup, SyncPoint
 from convoy.parallel.process_groups import Rendezvous, init_process_groups
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 
 def _join(world: World, seconds: float = 300) -> dist.ProcessGroup:

@@ -21,9 +21,9 @@ from convoy.dialects.command import split_command
 from convoy.dialects.interpret import Interpretation, canonical_args, interpret
 from convoy.dialects.popart import popart_benchmark
 from convoy.dialects.tensorflow import tensorflow_validation
-from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loop import plan_loop
-from convoy.plan.plan import default_num_samples, plan_batch
+from convoy.planning.learning_rate import LearningRatePlan
+from convoy.planning.loop import plan_loop
+from convoy.planning.plan import default_num_samples, plan_batch
 
 VARIANTS = {
     **DIALECTS,

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from convoy.launch.world import World
 from convoy.parallel.process_groups import RankGroup, Rendezvous, init_process_groups
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 
 def met(group: RankGroup, rank: int) -> list[int]:

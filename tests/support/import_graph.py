@@ -23,7 +23,7 @@ class Import:
 
 
 def package_of(name: str) -> str:
-    """`plan` for convoy.plan.topology, `errors` for convoy.errors, nothing for convoy itself."""
+    """`data` for convoy.data.mix, `errors` for convoy.errors, nothing for convoy itself."""
     return name.partition(".")[2].partition(".")[0]
 
 

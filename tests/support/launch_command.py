@@ -4,7 +4,7 @@ import json
 import sys
 
 from convoy.launch.supervisor import LaunchOptions, run_workers
-from convoy.plan.topology import TopologyPlan
+from convoy.planning.topology import TopologyPlan
 
 if __name__ == "__main__":
     request = json.loads(sys.argv[1])

@@ -18,7 +18,7 @@ from convoy.parallel.executor import (
     TrainingStage,
 )
 from convoy.parallel.slice import Slice
-from convoy.plan.schedules import SCHEDULES
+from convoy.planning.schedules import SCHEDULES
 
 CLASSES = 10
 

@@ -5,12 +5,13 @@ import sys
 from support.import_graph import Import, external_imports, internal_imports, package_of
 
 BASE_MODULES = {"errors", "files", "registry", "text"}
-TORCH_FREE = {"config", "models", "plan", *BASE_MODULES}
+TORCH_FREE = {"config", "models", "planning", *BASE_MODULES}
 LIVE = {*TORCH_FREE, "batch", "machine", "rng"}
 PARTS = {"data", "layers", "numerics", "optim", "parallel"}
 
 # A package may always import from itself.
 MAY_IMPORT = {
+    "": {"api", "errors"},  # the public names
     "errors": set[str](),
     "text": set[str](),
     "files": {"errors"},
@@ -22,7 +23,7 @@ MAY_IMPORT = {
     "config": BASE_MODULES,
     "dialects": {"config", *BASE_MODULES},
     "models": {"config", *BASE_MODULES},
-    "plan": {"config", "models", *BASE_MODULES},
+    "planning": {"config", "models", *BASE_MODULES},
     "numerics": LIVE,
     "launch": LIVE,
     "layers": {*LIVE, "numerics"},
@@ -35,7 +36,8 @@ MAY_IMPORT = {
     "weights": {*LIVE, *PARTS, "checkpoint"},
     "run": {*LIVE, *PARTS, "engine", "report", "checkpoint", "weights", "launch", "events"},
     "bench": {*LIVE, *PARTS, "engine", "report", "launch", "run", "events"},
-    "cli": {*TORCH_FREE, "machine", "dialects", "run", "bench", "launch", "report"},
+    "api": {*TORCH_FREE, "dialects", "run", "report", "events"},
+    "cli": {*TORCH_FREE, "machine", "api", "dialects", "run", "bench", "launch", "report"},
     "__main__": {"cli"},
 }
 
@@ -65,8 +67,8 @@ MAY_USE = {
     "config": {"yaml"},
     "dialects": set[str](),
     "models": set[str](),
-    "plan": set[str](),
-    "report": {"rich", "matplotlib"},
+    "planning": set[str](),
+    "report": {"rich"},
     "cli": set[str](),
     "__main__": set[str](),
 }

@@ -17,9 +17,9 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_from
 from convoy.config.sections.parallel import PipelineConfig
 from convoy.errors import ConfigError
 from convoy.models.layers import LayerPlan
-from convoy.plan.memory import RecomputePlan
-from convoy.plan.plan import RunPlan, plan_run
-from convoy.plan.schedules import Schedule, make_schedule
+from convoy.planning.memory import RecomputePlan
+from convoy.planning.plan import RunPlan, plan_run
+from convoy.planning.schedules import Schedule, make_schedule
 from convoy.run.folder import RunRequest
 from convoy.run.start import run_in_workers
 

@@ -30,9 +30,9 @@ from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.executor import MicroBatchResult, Pipeline, TrainingStage
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import RecomputedSlice, Slice
-from convoy.plan.actions import Action, Backward, Forward
-from convoy.plan.schedules import Schedule, make_schedule
-from convoy.plan.stages import StagePlan, stage_boundary, stages_from_starts
+from convoy.planning.actions import Action, Backward, Forward
+from convoy.planning.schedules import Schedule, make_schedule
+from convoy.planning.stages import StagePlan, stage_boundary, stages_from_starts
 from support.networks import (
     CLASSES,
     SingleStage,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from convoy.plan.actions import (
+from convoy.planning.actions import (
     Action,
     Backward,
     BackwardInput,

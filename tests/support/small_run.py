@@ -36,9 +36,9 @@ from convoy.optim.update_rules import Sgd
 from convoy.parallel.control import ControlGroup
 from convoy.parallel.replicas import Replicas
 from convoy.parallel.slice import Slice
-from convoy.plan.learning_rate import LearningRatePlan
-from convoy.plan.loop import EventSchedule, LoopPlan
-from convoy.plan.topology import BatchPlan
+from convoy.planning.learning_rate import LearningRatePlan
+from convoy.planning.loop import EventSchedule, LoopPlan
+from convoy.planning.topology import BatchPlan
 from convoy.rng import key, permutation
 from support.networks import SingleStage
 

@@ -20,9 +20,9 @@ from convoy.parallel.channels import connect
 from convoy.parallel.collectives import PeerGroup
 from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
 from convoy.parallel.replicas import ExactReplicas, ReduceOptions, Replicas
-from convoy.plan.schedules import SCHEDULES
-from convoy.plan.stages import stage_boundary
-from convoy.plan.topology import BatchPlan, TopologyPlan
+from convoy.planning.schedules import SCHEDULES
+from convoy.planning.stages import stage_boundary
+from convoy.planning.topology import BatchPlan, TopologyPlan
 from support.networks import images_and_labels
 from support.pipelines import CPU, Case, Trained, smooth
 

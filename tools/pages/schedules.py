@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from convoy.plan.schedules import SCHEDULES
-from convoy.plan.timetable import Timetable, make_timetable
+from convoy.planning.schedules import SCHEDULES
+from convoy.planning.timetable import Timetable, make_timetable
 
 STAGES, MICRO_BATCHES = 4, 8
 TITLES = {
