@@ -57,7 +57,7 @@ class Windows:
     def seconds(self, number: int) -> tuple[float, int]:
         """Seconds and updates from the call of a save until its checkpoint is complete."""
         began, updates = perf_counter(), 0
-        self.saver.save(self.training.contents(number), number)
+        self.saver.save(self.training.contents(number))
         while number not in self.saved:
             self.training.update()
             updates += 1

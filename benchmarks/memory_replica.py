@@ -108,7 +108,7 @@ def _saved(replica: Replica, folder: Path, keep_copy: bool) -> Iterator[None]:
     saver = BackgroundCheckpointWriter(store, 1, lambda *_: None, keep_copy=keep_copy)
     contents = replica.contents(1)
     if contents is not None:
-        saver.save(contents, 1)
+        saver.save(contents)
     del contents
     saver.close()
     gc.collect()
