@@ -8,6 +8,7 @@ tools/write_docs.py --check    says whether they are up to date
 import sys
 from pathlib import Path
 
+from pages.api import api_page
 from pages.bash import bash_script
 from pages.coming_from_ipu import coming_from_ipu_page
 from pages.configs import configs_page
@@ -21,6 +22,7 @@ from pages.zsh import zsh_script
 ROOT = Path(__file__).parent.parent
 
 FILES = {
+    "docs/api.md": api_page,
     "docs/options.md": options_page,
     "docs/configs.md": configs_page,
     "docs/models.md": models_page,

@@ -1,0 +1,141 @@
+"""docs/api.md: the public Python API, from its docstrings."""
+
+import inspect
+import re
+from typing import Any
+
+import convoy
+from convoy import events
+from convoy.errors import ConvoyError
+
+_HEAD = """# Python API
+
+Train, resume, validate and use networks from Python. The options of `convoy train` are keyword
+arguments, and an editor completes them.
+
+```console
+$ python examples/own_network.py
+```
+
+```python
+import convoy
+
+run = convoy.train(model="resnet20", epochs=3, lr=0.05)
+print(run.summary.top1, run.metrics["loss"])
+
+model = convoy.load(run)                     # a torch.nn.Module with .classes and .transform
+print(convoy.predict(model, "photo.jpg"))
+```
+
+Several processes start from a script or a notebook cell alike; `if __name__ == "__main__"` is not
+needed. Ctrl-C saves the run and raises `KeyboardInterrupt`. Under `torchrun`, the same script is
+one process of the run. The folder [examples](../examples) has a script for photos, your own
+network, your own dataset, fine-tuning and an observer.
+
+## Your own network and data
+
+`model` takes a `torch.nn.Sequential`, a mapping of named layers, any `torch.nn.Module`, or a
+function that returns one. The layers of a `Sequential` or a mapping are the places where a stage
+can start, and their names are those of `pipeline_splits`, `recompute_checkpoints` and
+`fine_tune_first_trainable_layer`. A module is one stage, unless it has a method `pipeline_layers`
+that returns a mapping of its layers. Batch norm and dropout are replaced by convoy's layers, so
+that results are bit-identical for every layout; other layers with random numbers or state are
+refused by name.
+
+`data` takes a pair of map-style datasets, or a function that returns one. Items are (image, label).
+A float tensor (3, size, size) is used as it is; a PIL image or an array of bytes is cropped and
+augmented like a photo. The global random generators are seeded by (seed, epoch, index) before an
+item is read, so that random transforms are the same in every layout and after a resume; for that
+reason a process reads one item at a time.
+
+On the command line, `--model package.module:function` and `--data package.module:function` import
+such functions. A run does not import them by itself when it is resumed or loaded, because its
+folder may come from somebody else: give the option again.
+
+## Observers
+
+`observers` are called with every event of a run. An event is one of the dataclasses below. An
+observer cannot change the run; one that raises is reported once and removed.
+"""
+
+
+def api_page() -> str:
+    sections = [_HEAD, _events(), "\n## Functions and classes\n"]
+    names = [name for name in convoy.__all__ if name != "__version__"]
+    sections += [_entry(name, getattr(convoy, name)) for name in names if name != "ConvoyError"]
+    return "".join([*sections, _errors()])
+
+
+def _entry(name: str, value: Any) -> str:
+    text = f"\n### convoy.{name}\n\n"
+    if inspect.isclass(value):
+        return text + _docstring(value) + "".join(_members(value))
+    return text + f"```python\n{_signature(name, value)}\n```\n\n" + _docstring(value)
+
+
+def _signature(name: str, function: Any) -> str:
+    signature = inspect.signature(function)
+    lines, has_star = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+            lines.append("    *,")
+            has_star = True
+        has_star |= parameter.kind is parameter.VAR_POSITIONAL
+        text = "**options" if parameter.kind is parameter.VAR_KEYWORD else str(parameter)
+        lines.append(f"    {text},")
+    returns = inspect.formatannotation(signature.return_annotation).strip("'")
+    text = "\n".join([f"{name}(", *lines, f") -> {returns}"])
+    return re.sub(r"convoy\.[a-z_.]*\.|os\.", "", text)
+
+
+def _docstring(value: Any) -> str:
+    """The docstring, with its sections of arguments as lists."""
+    lines = []
+    is_list = False
+    for line in (inspect.getdoc(value) or "").splitlines():
+        if line in ("Args:", "Returns:", "Raises:"):
+            is_list = True
+            lines += [f"**{line.removesuffix(':').replace('Args', 'Arguments')}**", ""]
+        elif is_list and line.startswith("        "):
+            lines[-1] += f" {line.strip()}"
+        elif is_list and line.startswith("    "):
+            name, colon, text = line.strip().partition(": ")
+            lines.append(f"- `{name}`: {text}" if colon else f"- {name}")
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _members(value: type) -> list[str]:
+    """Properties and methods with a docstring, and the fields of a dataclass."""
+    rows = []
+    fields = inspect.get_annotations(value) if hasattr(value, "__dataclass_fields__") else {}
+    if fields:
+        rows.append("\nFields: " + ", ".join(f"`{name}`" for name in fields) + ".\n")
+    for name, member in vars(value).items():
+        text = inspect.getdoc(member) if not name.startswith("_") else None
+        if text and name not in fields:
+            call = "()" if inspect.isfunction(member) else ""
+            rows.append(f"\n- `{name}{call}`: {text.splitlines()[0]}")
+    return [*rows, "\n"] if rows else []
+
+
+def _events() -> str:
+    kinds = [events.Began, events.Updated, events.Reported, events.Validated, events.Saved]
+    kinds += [events.Averaged, events.Noticed, events.Ended]
+    rows = [
+        f"| `{kind.__name__}` | {(kind.__doc__ or '').splitlines()[0]} | "
+        + ", ".join(f"`{name}`" for name in inspect.get_annotations(kind))
+        + " |\n"
+        for kind in kinds
+    ]
+    return "\n| event of `convoy.events` | when | fields |\n|---|---|---|\n" + "".join(rows)
+
+
+def _errors() -> str:
+    rows = [
+        f"| `{error.__name__}` | {error.code.value} |\n" for error in ConvoyError.__subclasses__()
+    ]
+    head = "\n## Errors\n\nAll errors are subclasses of `convoy.ConvoyError`, in `convoy.errors`. "
+    tail = "The code is the exit code of the command line.\n\n| error | code |\n|---|---|\n"
+    return head + tail + "".join(rows)
