@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from convoy.api.checkpoints import average as average
     from convoy.api.checkpoints import export as export
     from convoy.api.checkpoints import validate as validate
+    from convoy.api.data_benchmark import dataset_benchmark as dataset_benchmark
+    from convoy.api.data_benchmark import infeed_benchmark as infeed_benchmark
     from convoy.api.inference import Prediction as Prediction
     from convoy.api.inference import load as load
     from convoy.api.inference import predict as predict
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from convoy.api.runs import Run as Run
     from convoy.api.runs import resume as resume
     from convoy.api.runs import train as train
+    from convoy.data.infeed import Infeed as Infeed
+    from convoy.engine.loops import repeat as repeat
+    from convoy.engine.loops import while_loop as while_loop
+    from convoy.engine.outfeed import Outfeed as Outfeed
     from convoy.errors import ConvoyError as ConvoyError
 
 __version__ = "0.1.0"
@@ -28,6 +34,8 @@ _HOMES = {
     "average": "convoy.api.checkpoints",
     "export": "convoy.api.checkpoints",
     "validate": "convoy.api.checkpoints",
+    "dataset_benchmark": "convoy.api.data_benchmark",
+    "infeed_benchmark": "convoy.api.data_benchmark",
     "Prediction": "convoy.api.inference",
     "load": "convoy.api.inference",
     "predict": "convoy.api.inference",
@@ -36,6 +44,10 @@ _HOMES = {
     "Run": "convoy.api.runs",
     "resume": "convoy.api.runs",
     "train": "convoy.api.runs",
+    "Infeed": "convoy.data.infeed",
+    "repeat": "convoy.engine.loops",
+    "while_loop": "convoy.engine.loops",
+    "Outfeed": "convoy.engine.outfeed",
     "ConvoyError": "convoy.errors",
 }
 __all__ = ["__version__", *_HOMES]

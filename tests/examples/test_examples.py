@@ -5,6 +5,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import nbclient
+import nbformat
 import numpy as np
 import pytest
 from PIL import Image
@@ -75,3 +77,20 @@ def test_an_observer_draws_the_losses_of_a_run_with_two_processes(tmp_path: Path
     load("observer").main(str(tmp_path / "run"), str(tmp_path / "loss.png"), **options)
 
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.processes
+def test_the_notebook_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))  # of the kernel
+    notebook = nbformat.read(EXAMPLES / "first_steps.ipynb", as_version=4)
+
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=resources).execute()
+
+    results = [
+        output["data"]["text/plain"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    ]
+    assert "True" in results and "'1 replica × 2 stages'" in results

@@ -1,0 +1,172 @@
+"""Loops that run a step many times without returning to the caller."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+
+from convoy.data.infeed import Element, Infeed, as_element, describe_form
+from convoy.engine.outfeed import current_iteration
+
+_loop_numbers = count()
+
+
+def repeat(
+    iterations: int,
+    body: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    infeed: Infeed | None = None,
+    *,
+    compile: bool = False,
+) -> Any:
+    """Run `body` a number of times, and return the final carried values.
+
+    Args:
+        iterations: How often to run it.
+        body: Called with the carried values, followed by an element of the infeed: a tuple as
+            positional arguments, a dictionary as keyword arguments. It returns the new carried
+            values, as many as `inputs` and of the same types; without `inputs`, nothing.
+        inputs: The initial carried values.
+        infeed: Where each iteration takes an element from.
+        compile: Compile `body` with `torch.compile`.
+
+    Returns:
+        The carried values: one value, or a tuple of several; None if there are none.
+    """
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
+        raise ValueError(f"iterations must be a whole number of at least 0, got {iterations!r}")
+    step = _Step(body, inputs, infeed, compile)
+    for _ in range(iterations):
+        step.run()
+    return step.result
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    infeed: Infeed | None = None,
+    *,
+    maximum_iterations: int | None = None,
+    compile: bool = False,
+) -> Any:
+    """Run `body` while a condition on the carried values is true.
+
+    Args:
+        condition: Called with the carried values only, not with an element of the infeed. It
+            returns a bool or a tensor with one value, which is read before each iteration.
+        body: As for `repeat`.
+        inputs: As for `repeat`.
+        infeed: As for `repeat`.
+        maximum_iterations: Stop after this many, whatever the condition is.
+        compile: As for `repeat`.
+    """
+    if maximum_iterations is not None and maximum_iterations < 0:
+        raise ValueError(f"maximum_iterations must be at least 0, got {maximum_iterations}")
+    step = _Step(body, inputs, infeed, compile)
+    _check_arguments(condition, "condition", len(step.carried), None)
+    limit = range(maximum_iterations) if maximum_iterations is not None else count()
+    for _ in limit:
+        if not bool(condition(*step.carried)):
+            break
+        step.run()
+    return step.result
+
+
+class _Step:
+    """One iteration after the other."""
+
+    def __init__(
+        self, body: Callable[..., Any], inputs: Sequence[Any], infeed: Infeed | None, compile: bool
+    ) -> None:
+        if infeed is not None and not isinstance(infeed, Infeed):
+            raise TypeError(f"infeed must be a convoy.Infeed, got {type(infeed).__name__}")
+        values = inputs if isinstance(inputs, list | tuple) else (inputs,)
+        self.carried = tuple(as_element(value) for value in values)
+        self._infeed = infeed
+        self._body = body
+        self._call: Callable[..., Any] = torch.compile(body) if compile else body
+        self._loop, self._iteration = next(_loop_numbers), 0
+        self._is_checked = False
+
+    @property
+    def result(self) -> Any:
+        if not self.carried:
+            return None
+        return self.carried[0] if len(self.carried) == 1 else self.carried
+
+    def run(self) -> None:
+        element = None if self._infeed is None else self._infeed.next()
+        if not self._is_checked:
+            _check_arguments(self._body, "body", len(self.carried), element)
+            self._is_checked = True
+        args, kwargs = _split(element)
+        token = current_iteration.set((self._loop, self._iteration))
+        try:
+            returned = self._call(*self.carried, *args, **kwargs)
+        finally:
+            current_iteration.reset(token)
+        self._iteration += 1
+        self.carried = self._check_returned(returned)
+
+    def _check_returned(self, returned: Any) -> tuple[Any, ...]:
+        """Check that the body returns the carried values, and nothing else."""
+        values = () if returned is None else returned
+        values = tuple(values) if isinstance(values, list | tuple) else (values,)
+        if len(values) != len(self.carried):
+            raise ValueError(
+                f"body returned {len(values)} values, but the loop carries {len(self.carried)}"
+            )
+        converted = tuple(as_element(value) for value in values)
+        for index, (new, old) in enumerate(zip(converted, self.carried, strict=True)):
+            if describe_form(new) != describe_form(old):
+                raise TypeError(
+                    f"body returned {describe_form(new)} as carried value {index}, which was "
+                    f"{describe_form(old)} before"
+                )
+        return converted
+
+
+def _split(element: Element | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An element as positional and keyword arguments."""
+    match element:
+        case None:
+            return (), {}
+        case dict():
+            return (), element
+        case tuple():
+            return element, {}
+        case _:
+            return (element,), {}
+
+
+def _check_arguments(
+    function: Callable[..., Any], name: str, carried: int, element: Element | None
+) -> None:
+    """Raise TypeError, or ValueError for an unused infeed, unless the function can be called."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    args, kwargs = _split(element)
+    try:
+        signature.bind(*[None] * carried, *args, **kwargs)
+    except TypeError as error:
+        given = f"{carried} carried values"
+        if element is not None:
+            given += f" and an element {describe_form(element)}"
+            if _accepts(signature, carried):
+                text = f"{name} takes no element of the infeed; remove the infeed or take it"
+                raise ValueError(text) from error
+        needed = ", ".join(signature.parameters) or "nothing"
+        raise TypeError(f"{name} takes ({needed}), but is given {given}: {error}") from error
+
+
+def _accepts(signature: inspect.Signature, positional: int) -> bool:
+    try:
+        signature.bind(*[None] * positional)
+    except TypeError:
+        return False
+    return True
