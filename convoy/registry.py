@@ -27,11 +27,23 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(dict[str, T]):
-    """A fixed set of named entries of one kind."""
+    """A fixed set of named entries of one kind, and those that users register.
+
+    Iteration yields the fixed ones only.
+    """
 
     def __init__(self, kind: str, entries: dict[str, T]) -> None:
         super().__init__(entries)
         self.kind = kind
+        self._registered: dict[str, T] = {}
+
+    def register(self, name: str, entry: T) -> None:
+        self._registered[name] = entry
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._registered
 
     def __missing__(self, name: str) -> T:
+        if name in self._registered:
+            return self._registered[name]
         raise ConfigError(f"unknown {self.kind} {name!r}; {suggest(name, self)}")

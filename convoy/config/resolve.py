@@ -329,7 +329,8 @@ def check_rules(run: RunConfig) -> list[Problem]:
 
 def _data_entry(run: RunConfig) -> DataEntry:
     """The entry of the dataset; empty if the name is unknown, which is reported elsewhere."""
-    return DATA.get(run.data.data, DataEntry(None, None, None, None))
+    name = run.data.data
+    return DATA[name] if name in DATA else DataEntry(None, None, None, None)
 
 
 @dataclass(frozen=True)

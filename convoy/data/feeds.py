@@ -101,8 +101,8 @@ def _make_transfer(
     """Make the transfer to the device; images mixed on the host are normalized there as floats."""
     normalize_on, eight_bit = config.normalization_location, config.eight_bit_io
     if source.is_normalized:
-        normalize_on, eight_bit = "none", False
-    elif as_floats:
+        return DeviceTransfer(source.normalization, "none", device, takes_floats=True)
+    if as_floats:
         normalize_on, eight_bit = "none" if normalize_on == "none" else "host", False
     normalization = source.normalization if config.normalize_std else source.mean_normalization
     return DeviceTransfer(normalization, normalize_on, device, eight_bit)

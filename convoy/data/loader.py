@@ -79,7 +79,9 @@ class DeviceTransfer:
         normalize_on: str,
         device: torch.device,
         eight_bit: bool = False,
+        takes_floats: bool = False,  # views write floats, which are not normalized
     ) -> None:
+        self.takes_floats = takes_floats
         self.normalize_on = "device" if eight_bit and normalize_on == "host" else normalize_on
         self.sends_bytes = eight_bit or normalize_on == "device"
         self.dtype = torch.uint8 if self.sends_bytes else torch.float32  # of the images on the host
@@ -216,7 +218,7 @@ class _Feed:
             # Two float batches would exceed the limit: keep them as bytes until they are used.
             is_large = 2 * batch_bytes > _MAX_PREFETCH_BYTES
             is_mixed_here = self.mixing.config.hostside_image_mixing
-            as_bytes = is_large and not (is_mixed_here or self.view.source.is_normalized)
+            as_bytes = is_large and not (is_mixed_here or self.transfer.takes_floats)
         jobs = self._fill_jobs(batches, piece_size, as_bytes)
         with closing(prefetch(jobs, options.workers, depth * pieces)) as done:
             yield from islice(done, pieces - 1, None, pieces)  # after the last piece of a batch
@@ -240,7 +242,7 @@ class _Feed:
         if batch.images is None:
             return batch
         ids, out, unreadable = batch.ids[piece], batch.images[piece], list[int]()
-        in_place = out.dtype == torch.uint8 or self.view.source.is_normalized
+        in_place = out.dtype == torch.uint8 or self.transfer.takes_floats
         chunk_size = len(ids) if in_place else max(1, _MAX_CHUNK_BYTES // out[0].numel())
         for start in range(0, len(ids), chunk_size):
             chunk = slice(start, start + chunk_size)

@@ -15,7 +15,7 @@ _USER_NETWORKS: dict[str, DescribeLayers] = {}
 
 def register_user_network(name: str, describe: DescribeLayers) -> None:
     """Make a network known under a name, as a value of `--model`."""
-    MODELS[name] = ModelEntry(USER_FAMILY, 0, _DEFAULT_IMAGE_SIZE)
+    MODELS.register(name, ModelEntry(USER_FAMILY, 0, _DEFAULT_IMAGE_SIZE))
     _USER_NETWORKS[name] = describe
 
 

@@ -71,7 +71,8 @@ def test_export_writes_the_file(tmp_path: Path, run: convoy.Run) -> None:
         convoy.export(run, tmp_path / "net.pt2", format="onnx")
 
 
-def test_a_plan_shows_batch_memory_and_learning_rate() -> None:
+def test_a_plan_shows_batch_memory_and_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     plan = convoy.plan(model="resnet50", data="generated", shards=4, gradient_accumulation=8)
 
     assert plan.global_batch_size == 8 * 32

@@ -59,9 +59,10 @@ class UserData:
         for source in self.sources.values():
             source.class_names = names
         size = self.sources["train"].tensor_size
-        DATA[name] = DataEntry(
+        entry = DataEntry(
             len(names), size, len(train), len(validation), fixed_size=size is not None
         )
+        DATA.register(name, entry)
         USER_DATA[name] = self
 
 
